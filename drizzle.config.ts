@@ -1,0 +1,12 @@
+import { defineConfig } from 'drizzle-kit';
+
+/** `npm run db:generate` reads only the schema; `npm run db:studio` needs DATABASE_URL. */
+export default defineConfig({
+  dialect: 'postgresql',
+  schema: './src/db/schema.ts',
+  out: './migrations',
+  migrations: { schema: 'drizzle', table: '__drizzle_migrations' },
+  strict: true,
+  verbose: true,
+  ...(process.env['DATABASE_URL'] ? { dbCredentials: { url: process.env['DATABASE_URL'] } } : {}),
+});

@@ -1,0 +1,85 @@
+import type { Event, NewEvent } from '../sessions/event.ts';
+import type { JsonObject } from '../sessions/content.ts';
+import type { SessionKey } from '../sessions/session.ts';
+import type { Model, Sampling } from './model.ts';
+import type { Tool, ToolServices } from './tool.ts';
+
+/** A remote MCP server; `name` appears in errors and logs, `headers` are sent to it and nowhere else. */
+export interface McpServer {
+  name: string;
+  url: string;
+  transport?: 'streamable-http' | 'sse';
+  headers?: Record<string, string>;
+}
+
+/** An agent as it was deployed: names only, nothing connected yet. */
+export interface AgentDefinition {
+  name: string;
+  description: string;
+  instruction: string;
+  modelName: string;
+  tools: string[];
+  skills: string[];
+  mcpServers: McpServer[];
+  sampling: Sampling;
+  /** Most model calls of one invocation [500]. */
+  maxLlmCalls: number;
+}
+
+/** What one request changes of the definition; this invocation only. */
+export interface AgentOverrides {
+  /** Appended, duplicates dropped. */
+  tools?: string[];
+  /** Appended, duplicates dropped. */
+  skills?: string[];
+  /** Replaces the whole list; `[]` clears it. */
+  mcpServers?: McpServer[];
+  modelName?: string;
+  instruction?: string;
+  maxLlmCalls?: number;
+  sampling?: Sampling;
+}
+
+/** An agent ready for one invocation: tools found, skills listed in the instruction, MCP servers connected. */
+export interface PreparedAgent {
+  name: string;
+  instruction: string;
+  model: Model;
+  modelName: string;
+  tools: Tool[];
+  sampling: Sampling;
+  maxLlmCalls: number;
+  /** Ends the MCP sessions; safe to call twice, never throws. */
+  close(): Promise<void>;
+}
+
+/** What one invocation starts from. */
+export interface RunInput {
+  agent: PreparedAgent;
+  session: SessionKey;
+  invocationId: string;
+  /** Stored events in order, the user's event of this invocation last. */
+  history: Event[];
+  /** Merged state of the session at the start. */
+  state: JsonObject;
+  /** Aborted with an `AgentError` as its reason (cancelled, interrupted, time limit). */
+  signal: AbortSignal;
+  /** True: partial events are yielded too. */
+  streaming: boolean;
+  services: ToolServices;
+  /** A fresh event or call id. */
+  newId(): string;
+}
+
+/** How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status. */
+export interface RunEnd {
+  lastEvent: NewEvent | undefined;
+  /** Text of the last event that has any which is not a thought; `''` after an error. */
+  output: string;
+  error: { code: string; message: string } | undefined;
+  /** True where the invocation waits for a person: a confirmation or a long-running tool. */
+  paused: boolean;
+  llmCalls: number;
+  promptTokens: number;
+  outputTokens: number;
+}

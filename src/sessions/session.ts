@@ -1,0 +1,39 @@
+import { z } from 'zod';
+import { jsonObject } from './content.ts';
+import { eventSchema } from './event.ts';
+
+/** Longest identifier in characters; with {@link MAX_IDENTIFIER_BYTES} it keeps every index row under PostgreSQL's 2,704 bytes. */
+export const MAX_IDENTIFIER_LENGTH = 256;
+/** Longest identifier in bytes of UTF-8: app (64) + three identifiers of this size still fit one index row. */
+export const MAX_IDENTIFIER_BYTES = 768;
+
+/** Sessions whose id starts so were made by an evaluation run, also by ADK's own tools; lists leave them out. */
+export const EVAL_SESSION_ID_PREFIX = '___eval___session___';
+
+export const sessionSchema = z
+  .looseObject({
+    id: z.string().describe('Session identifier.'),
+    appName: z.string().describe('Application name.'),
+    userId: z.string().describe('User identifier.'),
+    state: jsonObject.describe('Free-form state: keys of the session, and the `app:` and `user:` keys that it shares.'),
+    events: z.array(eventSchema).describe('The conversation, by sequence. Always `[]` in a list.'),
+    lastUpdateTime: z.number().describe('Time of the last update, Unix seconds; never goes back.'),
+  })
+  .describe('A conversation of one user with one application.');
+
+export const createSessionSchema = z
+  .looseObject({
+    sessionId: z.string().nullish().describe('Chosen id; without one the server makes it.'),
+    state: jsonObject
+      .nullish()
+      .describe('Initial state; `app:` and `user:` keys go to their scope, `temp:` keys are dropped.'),
+    events: z.array(eventSchema).nullish().describe('Events to start with, in order.'),
+  })
+  .describe('A new session.');
+
+/** What names one session. */
+export interface SessionKey {
+  appName: string;
+  userId: string;
+  sessionId: string;
+}
