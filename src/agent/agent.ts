@@ -40,14 +40,30 @@ export interface AgentOverrides {
   sampling?: Sampling;
 }
 
-/** An agent ready for one invocation: tools found, skills listed in the instruction, MCP servers connected. */
-export interface PreparedAgent {
+/** One agent of a prepared tree: tools found, skills listed in the instruction. */
+export interface AgentNode {
+  /** Author of its events; unique within the tree. */
   name: string;
+  /** What the agent is for, told to the agents that may transfer to it. */
+  description: string;
+  /** `llm` asks its model; the others run their sub-agents one after another, side by side, or again and again. */
+  kind: 'llm' | 'sequential' | 'parallel' | 'loop';
+  /** A template: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are filled in before each model call. */
   instruction: string;
   model: Model;
   modelName: string;
   tools: Tool[];
   sampling: Sampling;
+  subAgents: AgentNode[];
+  /** State key that receives the text of the agent's answer. */
+  outputKey?: string;
+  /** Most rounds of a `loop` [until a sub-agent escalates]. */
+  maxIterations?: number;
+}
+
+/** An agent tree ready for one invocation, its MCP servers connected. */
+export interface PreparedAgent extends AgentNode {
+  /** Most model calls of the invocation, those of sub-agents included. */
   maxLlmCalls: number;
   /** Ends the MCP sessions; safe to call twice, never throws. */
   close(): Promise<void>;
@@ -71,12 +87,12 @@ export interface RunInput {
   newId(): string;
 }
 
-/** How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status. */
+/** How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status; a pause may have none. */
 export interface RunEnd {
   lastEvent: NewEvent | undefined;
   /** Text of the last event that has any which is not a thought; `''` after an error. */
   output: string;
-  error: { code: string; message: string } | undefined;
+  error: { code: string; message: string /** For the log only. */; cause?: unknown } | undefined;
   /** True where the invocation waits for a person: a confirmation or a long-running tool. */
   paused: boolean;
   llmCalls: number;

@@ -24,6 +24,8 @@ export interface ToolContext {
   state: Readonly<JsonObject>;
   /** Written by the tool; becomes part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
   actions: EventActions;
+  /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
+  attachments: Part[];
   services: ToolServices;
   signal: AbortSignal;
 }
@@ -34,6 +36,8 @@ export interface Tool extends ToolDeclaration {
   idempotent: boolean;
   /** True where the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
+  /** True where a person or another system answers later: `undefined` from `run` leaves the call open and pauses the invocation. */
+  longRunning?: boolean;
   /** An object is the function response as it is; anything else becomes `{result: …}`; a throw becomes `{error: message}`. */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
 }

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { jsonObject, partSchema } from '../sessions/content.ts';
+import { identifierSchema } from '../sessions/session.ts';
 
 export const artifactVersionSchema = z
   .looseObject({
@@ -13,7 +14,9 @@ export const artifactVersionSchema = z
 
 export const saveArtifactSchema = z
   .looseObject({
-    filename: z.string().describe('Name of the artifact; `user:` in front shares it over all sessions of the user.'),
+    filename: identifierSchema.describe(
+      'Name of the artifact; `user:` in front shares it over all sessions of the user.',
+    ),
     artifact: partSchema.describe('The content: `inlineData` (base64), `text` or `fileData`.'),
     customMetadata: jsonObject.nullish(),
   })

@@ -21,6 +21,11 @@ export type Principal = { kind: 'anonymous' } | { kind: 'key' } | { kind: 'user'
 export interface Call<Body> {
   /** Path parameters, percent-decoded. */
   path: Record<string, string>;
+  /**
+   * Integer path parameters as numbers; `undefined` for an integer that does not fit PostgreSQL's `integer` (a well-formed
+   * 20-digit number is valid and names nothing: answer as for what does not exist).
+   */
+  integers: Record<string, number | undefined>;
   /** Query parameters, coerced by the document's types. */
   query: Record<string, unknown>;
   /** The body exactly as it was sent, members unknown to the schema included; only alias spellings are renamed. */
@@ -43,6 +48,13 @@ export interface QueryParameter {
   description: string;
 }
 
+/** The JSON body of an operation. `aliases` are further top-level spellings: what a client sends → the schema's name. */
+export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
+  schema: Schema;
+  required: boolean;
+  aliases?: Record<string, string>;
+}
+
 /** One operation: all that the document, the router and the authorisation need, beside its handler. */
 export interface Operation {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
@@ -57,9 +69,9 @@ export interface Operation {
   /** Path parameters that are integers; all others are identifiers (strings). */
   integerPath?: string[];
   query?: QueryParameter[];
-  body?: { schema: z.ZodType; required: boolean };
-  /** What 200 carries; `undefined` means the JSON value `null`. */
-  success?: { schema: z.ZodType | { type: string; items?: object }; description: string };
+  body?: OperationBody;
+  /** What 200 carries; `undefined` means the JSON value `null`. `mediaType` is `application/json` unless given. */
+  success?: { schema: z.ZodType | { type: string; items?: object }; description: string; mediaType?: string };
   /** Statuses of `ApiError` answers beside 422, with their reason. */
   errors?: Record<number, string>;
   /** Text of the 404 for a caller who is not the path's user: the same bytes as for what does not exist. */
@@ -70,7 +82,7 @@ export interface Operation {
 /** Ties a handler's body type to the schema of its operation. */
 export function operation<Schema extends z.ZodType>(
   definition: Omit<Operation, 'handler' | 'body'> & {
-    body?: { schema: Schema; required: boolean };
+    body?: OperationBody<Schema>;
     handler: (call: Call<z.infer<Schema>>) => Promise<Answer>;
   },
 ): Operation {

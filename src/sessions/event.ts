@@ -7,6 +7,8 @@ import { groundingMetadataSchema } from './grounding.ts';
 const text = () => z.string().nullish();
 const flag = () => z.boolean().nullish();
 const number = () => z.number().nullish();
+/** An identifier inside an event: it stands in an index, whose rows are bounded. */
+const identifier = () => z.string().max(256).nullish();
 
 const candidate = z
   .looseObject({ logProbability: number(), token: text(), tokenId: number() })
@@ -67,7 +69,7 @@ export const eventActionsSchema = z
     rewindBeforeInvocationId: text(),
     route: flag(),
     renderUiWidgets: z.array(z.looseObject({ id: text(), provider: text(), payload: jsonObject.nullish() })).nullish(),
-    setModelResponse: z.unknown().describe('`null` in the specification; any JSON value is kept.'),
+    setModelResponse: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
   })
   .describe('What an event does beside saying something.');
 
@@ -113,17 +115,17 @@ export const eventSchema = z
       .nullish(),
     citationMetadata: citationMetadata.nullish(),
     interactionId: text(),
-    invocationId: text().describe('The invocation that this event belongs to.'),
+    invocationId: identifier().describe('The invocation that this event belongs to.'),
     author: text().describe('`user` or the name of an agent.'),
     actions: eventActionsSchema.nullish(),
-    output: z.unknown().describe('`null` in the specification; any JSON value is kept.'),
+    output: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
     nodeInfo: z
       .looseObject({ path: text(), outputFor: z.array(z.string()).nullish(), messageAsOutput: flag() })
       .nullish(),
     longRunningToolIds: z.array(z.string()).nullish(),
     branch: text(),
     isolationScope: text(),
-    id: text().describe('Unique within its session.'),
+    id: identifier().describe('Unique within its session.'),
     timestamp: number().describe('Unix time in seconds.'),
   })
   .describe("One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.");

@@ -4,8 +4,13 @@ import { eventSchema } from './event.ts';
 
 /** Longest identifier in characters; with {@link MAX_IDENTIFIER_BYTES} it keeps every index row under PostgreSQL's 2,704 bytes. */
 export const MAX_IDENTIFIER_LENGTH = 256;
-/** Longest identifier in bytes of UTF-8: app (64) + three identifiers of this size still fit one index row. */
-export const MAX_IDENTIFIER_BYTES = 768;
+/** Longest identifier in bytes of UTF-8: three of this size and an event id of 256 characters still fit one index row. */
+export const MAX_IDENTIFIER_BYTES = 512;
+
+/** An identifier in a body: no control characters, no lone surrogates (PostgreSQL's text refuses both). */
+export const identifierSchema = z.string().regex(/^[^\u0000-\u001f\ud800-\udfff]{1,256}$/u);
+/** Like {@link identifierSchema}, and may be empty: the server then chooses. */
+const chosenIdentifierSchema = z.string().regex(/^[^\u0000-\u001f\ud800-\udfff]{0,256}$/u);
 
 /** Sessions whose id starts so were made by an evaluation run, also by ADK's own tools; lists leave them out. */
 export const EVAL_SESSION_ID_PREFIX = '___eval___session___';
@@ -23,7 +28,7 @@ export const sessionSchema = z
 
 export const createSessionSchema = z
   .looseObject({
-    sessionId: z.string().nullish().describe('Chosen id; without one the server makes it.'),
+    sessionId: chosenIdentifierSchema.nullish().describe('Chosen id; without one the server makes it.'),
     state: jsonObject
       .nullish()
       .describe('Initial state; `app:` and `user:` keys go to their scope, `temp:` keys are dropped.'),

@@ -1,0 +1,140 @@
+import { AgentError } from '../errors.ts';
+import { partsOf, type Content } from '../sessions/content.ts';
+import type { Event, NewEvent } from '../sessions/event.ts';
+import { abortError, orAborted } from './abort.ts';
+import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
+import { toConfirmationRequest, type Decided } from './confirmation.ts';
+import { toContents } from './contents.ts';
+import type { ModelAnswer, ModelRequest } from './model.ts';
+import { countTokens, newEvent, note, uniqueCallId, type Progress, type Voice } from './progress.ts';
+
+/** Yields events that others follow and returns the last one; a last event with `errorCode` ends the whole invocation. */
+export type Steps = AsyncGenerator<NewEvent, NewEvent | undefined, void>;
+
+/**
+ * One agent's turn: model → tool calls → model, until an answer without calls, a pause, a transfer or an error. `decided` are
+ * confirmed calls of an earlier turn: they run first.
+ */
+export async function* runLlmAgent(progress: Progress, voice: Voice, decided?: Decided): Steps {
+  if (decided) {
+    const { event } = await callTools(progress, voice, decided.calls, decided.decisions);
+    if (event) {
+      if (endsTurn(note(progress, event))) return event;
+      yield event;
+    }
+  }
+  for (;;) {
+    const answer = note(progress, yield* askModel(progress, voice));
+    const calls = openCallsOf(answer);
+    if (answer.errorCode || calls.length === 0) return answer;
+    yield answer;
+    const { event, stillOpen } = yield* answerCalls(progress, voice, calls);
+    if (stillOpen) progress.paused = true;
+    if (!event || stillOpen || endsTurn(event)) return event;
+    yield event;
+  }
+}
+
+/** Runs the tools of one step; the confirmation request, if any, comes before the responses, as in ADK. */
+async function* answerCalls(
+  progress: Progress,
+  voice: Voice,
+  calls: OpenCall[],
+): AsyncGenerator<NewEvent, Awaited<ReturnType<typeof callTools>>, void> {
+  const answered = await callTools(progress, voice, calls);
+  const { event } = answered;
+  const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
+  const request = toConfirmationRequest(progress, voice, calls, requested);
+  if (request) {
+    progress.paused = true;
+    yield note(progress, request);
+  }
+  if (event) note(progress, event);
+  return answered;
+}
+
+const endsTurn = ({ errorCode, actions }: NewEvent) =>
+  Boolean(errorCode || actions?.skipSummarization || actions?.transferToAgent || actions?.escalate);
+
+/** One model call: partial events on the way where they are wanted, then the complete event, or an event with an error. */
+async function* askModel(progress: Progress, voice: Voice): AsyncGenerator<NewEvent, NewEvent, void> {
+  const { agent } = voice;
+  const { signal } = progress.input;
+  const { maxLlmCalls } = progress.input.agent;
+  if (signal.aborted) return withError(newEvent(progress, voice, {}), abortError(signal));
+  if (progress.llmCalls >= maxLlmCalls) {
+    const text = `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`;
+    return withError(newEvent(progress, voice, {}), new AgentError('llm_calls_limit', text));
+  }
+  progress.llmCalls += 1;
+  const ended = new AbortController();
+  try {
+    const request = toRequest(progress, voice, AbortSignal.any([signal, ended.signal]));
+    const stream = agent.model.generate(request);
+    for (;;) {
+      const next = await orAborted(stream.next(), signal);
+      if (next.done) return toAnswerEvent(progress, voice, next.value);
+      if (progress.input.streaming) yield newEvent(progress, voice, { content: next.value, partial: true });
+    }
+  } catch (error) {
+    return withError(newEvent(progress, voice, {}), toAgentError(progress, voice, error));
+  } finally {
+    ended.abort();
+  }
+}
+
+function toRequest(progress: Progress, { agent, branch }: Voice, signal: AbortSignal): ModelRequest {
+  return {
+    modelName: agent.modelName,
+    instruction: agent.instruction,
+    contents: toContents(progress.events, { agentName: agent.name, branch }),
+    tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
+    sampling: agent.sampling,
+    signal,
+  };
+}
+
+function toAnswerEvent(progress: Progress, voice: Voice, answer: ModelAnswer): NewEvent {
+  countTokens(progress, answer.usageMetadata);
+  const content = answer.content ? withCallIds(progress, answer.content) : undefined;
+  const event = newEvent(progress, voice, { ...answer, ...(content ? { content } : {}) });
+  if (isEmpty(content)) return withError(event, emptyAnswer(voice, answer));
+  return { ...event, ...longRunning(voice, event) };
+}
+
+const withCallIds = (progress: Progress, content: Content): Content => ({
+  ...content,
+  parts: partsOf(content).map((part) =>
+    part.functionCall
+      ? { ...part, functionCall: { ...part.functionCall, id: uniqueCallId(progress, part.functionCall.id) } }
+      : part,
+  ),
+});
+
+/** True where nothing is there but blank text and thoughts. */
+const isEmpty = (content: Content | undefined) =>
+  partsOf(content).every(
+    ({ thought, thoughtSignature: _, text, ...rest }) =>
+      thought === true || ((text ?? '').trim() === '' && Object.keys(rest).length === 0),
+  );
+
+function emptyAnswer({ agent }: Voice, { finishReason }: ModelAnswer): AgentError {
+  const reason = finishReason && finishReason !== 'STOP' ? ` It stopped with ${finishReason}.` : '';
+  return new AgentError('empty_answer', `The model \`${agent.modelName}\` gave an empty answer.${reason}`);
+}
+
+function longRunning({ agent }: Voice, event: Event): Pick<Event, 'longRunningToolIds'> {
+  const names = new Set(agent.tools.filter((tool) => tool.longRunning === true).map((tool) => tool.name));
+  const ids = openCallsOf(event).flatMap((call) => (names.has(call.name) ? [call.id] : []));
+  return ids.length > 0 ? { longRunningToolIds: ids } : {};
+}
+
+function toAgentError(progress: Progress, { agent }: Voice, error: unknown): AgentError {
+  if (progress.input.signal.aborted) return abortError(progress.input.signal);
+  if (error instanceof AgentError) return error;
+  progress.cause = error;
+  return new AgentError(
+    'model_failed',
+    `The model \`${agent.modelName}\` (${agent.model.provider}) failed unexpectedly.`,
+  );
+}

@@ -1,0 +1,184 @@
+import type { Content, JsonObject, Part } from '../../sessions/content.ts';
+import type { UsageMetadata } from '../../sessions/event.ts';
+import type { ModelAnswer } from '../model.ts';
+import { ModelFailure } from './model-error.ts';
+import type { ProviderName, StreamPart } from './provider.ts';
+import { toSignature, type ProviderData } from './signature.ts';
+
+type Finish = Extract<StreamPart, { type: 'finish' }>;
+
+/** An answer as far as it has come. */
+interface Draft {
+  provider: ProviderName;
+  parts: Part[];
+  /** Parts whose block is still open, by the block's id. */
+  open: Map<string, Part>;
+  citations: { uri?: string; title?: string }[];
+  modelVersion: string | undefined;
+  grounding: ModelAnswer['groundingMetadata'];
+  finish: Finish | undefined;
+}
+
+/**
+ * Reads a provider's stream: yields new text as it comes and returns the whole answer. `modelName` stands in where the provider
+ * does not say which version answered.
+ * @throws {ModelFailure} or the stream's own error, also where the stream ends without a finish.
+ */
+export async function* readStream(
+  stream: AsyncIterable<StreamPart>,
+  provider: ProviderName,
+  modelName: string,
+): AsyncGenerator<Content, ModelAnswer, void> {
+  const draft: Draft = {
+    provider,
+    parts: [],
+    open: new Map(),
+    citations: [],
+    modelVersion: undefined,
+    grounding: undefined,
+    finish: undefined,
+  };
+  for await (const part of stream) {
+    if (part.type === 'error') throw part.error;
+    const delta = take(draft, part);
+    if (delta) yield { role: 'model', parts: [delta] };
+  }
+  return toAnswer(draft, modelName);
+}
+
+/** Takes one part into the draft; text that is new comes back. */
+function take(draft: Draft, part: StreamPart): Part | undefined {
+  if (part.type === 'text-delta' || part.type === 'reasoning-delta') {
+    const block = blockOf(draft, part.id, part.type === 'reasoning-delta');
+    block.text = (block.text ?? '') + part.delta;
+    sign(draft, block, part.providerMetadata);
+    if (part.delta === '') return undefined;
+    return block.thought === true ? { text: part.delta, thought: true } : { text: part.delta };
+  }
+  if (part.type === 'reasoning-start' || part.type === 'text-start') {
+    sign(draft, blockOf(draft, part.id, part.type === 'reasoning-start'), part.providerMetadata);
+  } else if (part.type === 'reasoning-end' || part.type === 'text-end') {
+    sign(draft, blockOf(draft, part.id, part.type === 'reasoning-end'), part.providerMetadata);
+    draft.open.delete(part.id);
+  } else takeWhole(draft, part);
+  return undefined;
+}
+
+function takeWhole(draft: Draft, part: StreamPart): void {
+  if (part.type === 'tool-call' && part.providerExecuted !== true) {
+    const call: Part = toCall(part);
+    sign(draft, call, part.providerMetadata);
+    draft.parts.push(call);
+  } else if (part.type === 'file' && part.data.type === 'data') {
+    const data = typeof part.data.data === 'string' ? part.data.data : Buffer.from(part.data.data).toString('base64');
+    draft.parts.push({ inlineData: { mimeType: part.mediaType, data } });
+  } else if (part.type === 'source') {
+    const title = part.title ? { title: part.title } : {};
+    draft.citations.push(part.sourceType === 'url' ? { uri: part.url, ...title } : title);
+  } else if (part.type === 'response-metadata') draft.modelVersion = part.modelId ?? draft.modelVersion;
+  else if (part.type === 'raw') takeRaw(draft, part.rawValue);
+  else if (part.type === 'finish') draft.finish = part;
+}
+
+/** Gemini's own chunk says which version answered and where its claims come from; the package leaves parts of that out. */
+function takeRaw(draft: Draft, raw: unknown): void {
+  const chunk = raw as { modelVersion?: string; candidates?: { groundingMetadata?: Draft['grounding'] }[] } | undefined;
+  if (typeof chunk?.modelVersion === 'string') draft.modelVersion = chunk.modelVersion;
+  draft.grounding = chunk?.candidates?.[0]?.groundingMetadata ?? draft.grounding;
+}
+
+function blockOf(draft: Draft, id: string, thought: boolean): Part {
+  const key = `${thought ? 'thought' : 'text'}:${id}`;
+  const open = draft.open.get(key);
+  if (open) return open;
+  const block: Part = thought ? { text: '', thought: true } : { text: '' };
+  draft.open.set(key, block);
+  draft.parts.push(block);
+  return block;
+}
+
+/** Thoughts always say who made them; other parts keep a signature only where the provider gave one. */
+function sign(draft: Draft, part: Part, metadata: Record<string, JsonObject> | undefined): void {
+  const data = metadata as ProviderData | undefined;
+  const isSigned = Object.values(metadata ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);
+  if (part.thought === true ? data !== undefined || !part.thoughtSignature : isSigned) {
+    part.thoughtSignature = toSignature(draft.provider, data);
+  }
+}
+
+function toCall(call: Extract<StreamPart, { type: 'tool-call' }>): Part {
+  const named = { id: call.toolCallId, name: call.toolName };
+  const args = parseArguments(call.input);
+  if (args) return { functionCall: { ...named, args } };
+  return { functionCall: { ...named, args: {} }, partMetadata: { invalidArguments: call.input.slice(0, 2_000) } };
+}
+
+function parseArguments(input: string): JsonObject | undefined {
+  if (input.trim() === '') return {};
+  try {
+    const args: unknown = JSON.parse(input);
+    return typeof args === 'object' && args !== null && !Array.isArray(args) ? (args as JsonObject) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function toAnswer(draft: Draft, modelName: string): ModelAnswer {
+  const { finish, citations, grounding } = draft;
+  if (!finish || finish.finishReason.unified === 'interrupted') throw new ModelFailure('model_stream_cut');
+  if (finish.finishReason.unified === 'error') throw new ModelFailure('model_bad_response');
+  const usageMetadata = toUsage(finish.usage, draft.provider);
+  return {
+    content: { role: 'model', parts: draft.parts.filter((part) => part.text !== '' || part.thoughtSignature) },
+    modelVersion: draft.modelVersion ?? modelName,
+    finishReason: toFinishReason(finish.finishReason, draft.provider),
+    ...(usageMetadata ? { usageMetadata } : {}),
+    ...(grounding ? { groundingMetadata: grounding } : {}),
+    ...(citations.length > 0 ? { citationMetadata: { citations } } : {}),
+  };
+}
+
+/** Gemini's names, which the wire uses; other providers' reasons are translated. */
+function toFinishReason({ unified, raw }: Finish['finishReason'], provider: ProviderName): string {
+  if (provider === 'google' && raw && /^[A-Z_]+$/.test(raw)) return raw;
+  if (unified === 'length') return 'MAX_TOKENS';
+  if (unified === 'content-filter') return 'SAFETY';
+  return unified === 'other' ? 'OTHER' : 'STOP';
+}
+
+const GEMINI_COUNTS = [
+  'promptTokenCount',
+  'candidatesTokenCount',
+  'thoughtsTokenCount',
+  'cachedContentTokenCount',
+  'toolUsePromptTokenCount',
+  'totalTokenCount',
+  'promptTokensDetails',
+  'candidatesTokensDetails',
+  'cacheTokensDetails',
+  'toolUsePromptTokensDetails',
+  'trafficType',
+] as const;
+
+/**
+ * Usage by the wire's rule: prompt tokens include cached ones, answer tokens leave thoughts out. Gemini counts so itself; the
+ * packages count output with thoughts (OpenAI's completion tokens contain them) and input with cache reads and writes.
+ */
+function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata | undefined {
+  if (provider === 'google' && usage.raw) {
+    const { raw } = usage;
+    return Object.fromEntries(GEMINI_COUNTS.flatMap((name) => (raw[name] === undefined ? [] : [[name, raw[name]]])));
+  }
+  const { inputTokens, outputTokens } = usage;
+  if (inputTokens.total === undefined && outputTokens.total === undefined) return undefined;
+  const prompt = inputTokens.total ?? 0;
+  const output = outputTokens.total ?? 0;
+  const thoughts = outputTokens.reasoning ?? 0;
+  return {
+    promptTokenCount: prompt,
+    candidatesTokenCount: Math.max(output - thoughts, 0),
+    totalTokenCount: prompt + output,
+    ...(thoughts > 0 ? { thoughtsTokenCount: thoughts } : {}),
+    ...(inputTokens.cacheRead ? { cachedContentTokenCount: inputTokens.cacheRead } : {}),
+  };
+}

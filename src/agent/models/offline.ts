@@ -1,0 +1,91 @@
+import {
+  functionResponsesOf,
+  partsOf,
+  type Content,
+  type FunctionResponse,
+  type JsonObject,
+} from '../../sessions/content.ts';
+import type { Model, ModelAnswer, ModelRequest, ToolDeclaration } from '../model.ts';
+import { toolCallsFor } from './offline-calls.ts';
+
+/** What stands in `modelVersion` of every event that this model made. */
+export const OFFLINE = 'offline';
+
+/**
+ * The built-in model that needs no key and no network. It is honest about what it is: deterministic rules, no language
+ * understanding. It calls the tools that a prompt asks for, so that a newcomer sees a whole invocation.
+ */
+export function offlineModel(): Model {
+  return { provider: OFFLINE, generate };
+}
+
+async function* generate(request: ModelRequest): AsyncGenerator<Content, ModelAnswer, void> {
+  const content = answer(request);
+  for (const part of partsOf(content)) {
+    for (const word of part.text?.match(/\S+\s*|\s+/g) ?? []) {
+      request.signal.throwIfAborted();
+      yield { role: 'model', parts: [{ text: word }] };
+    }
+  }
+  return { content, modelVersion: OFFLINE, finishReason: 'STOP', usageMetadata: countUsage(request, content) };
+}
+
+function answer(request: ModelRequest): Content {
+  const last = request.contents.at(-1);
+  const responses = functionResponsesOf(last);
+  if (responses.length > 0) return text(responses.map(toSentence).join('\n'));
+  const prompt = partsOf(last)
+    .map((part) => part.text ?? '')
+    .join('\n')
+    .trim();
+  const calls = toolCallsFor(prompt, request.tools);
+  if (calls.length === 0) return text(introduction(prompt, request));
+  return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
+}
+
+const text = (value: string): Content => ({ role: 'model', parts: [{ text: value }] });
+
+/** Says what a tool answered; a lone `result` is shown as it is. */
+function toSentence({ name, response }: FunctionResponse): string {
+  if (typeof response?.['error'] === 'string') return `The tool \`${name}\` failed: ${response['error']}`;
+  const [only, ...others] = Object.entries(response ?? {});
+  const isLone = only !== undefined && others.length === 0 && only[0] === 'result';
+  return `The tool \`${name}\` answered: ${isLone ? toText(only[1]) : JSON.stringify(response ?? {})}`;
+}
+
+const toText = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value));
+
+/** Longest part of a prompt that is repeated, in characters. */
+const MAX_ECHO = 500;
+
+function introduction(prompt: string, { contents, tools }: ModelRequest): string {
+  const turns = contents.filter(
+    (content) => content.role === 'user' && functionResponsesOf(content).length === 0,
+  ).length;
+  const echo = prompt.length > MAX_ECHO ? `${prompt.slice(0, MAX_ECHO)}…` : prompt;
+  return [
+    `I am the offline model: rules, not a language model. You wrote: "${echo}" (turn ${turns} of this session).`,
+    tools.length > 0 ? `I can call ${names(tools)} when a prompt names one of them.` : 'I have no tools here.',
+    'For real answers set MODEL_PROVIDER, MODEL_NAME and MODEL_API_KEY, or MODEL_BASE_URL for a local model.',
+  ].join(' ');
+}
+
+const names = (tools: ToolDeclaration[]) => tools.map((tool) => `\`${tool.name}\``).join(', ');
+
+/** Counted, not measured by a tokenizer: one token for every four characters of each word. */
+function countTokens(value: string): number {
+  const words = value.match(/\S+/g) ?? [];
+  return words.reduce((sum, word) => sum + Math.ceil(word.length / 4), 0);
+}
+
+const countParts = (content: Content) =>
+  partsOf(content).reduce((sum, part) => {
+    const data: JsonObject | null | undefined = part.functionCall?.args ?? part.functionResponse?.response;
+    return sum + countTokens(part.text ?? '') + (data ? countTokens(JSON.stringify(data)) : 0);
+  }, 0);
+
+function countUsage({ instruction, contents }: ModelRequest, content: Content) {
+  const promptTokenCount = contents.reduce((sum, each) => sum + countParts(each), countTokens(instruction));
+  const candidatesTokenCount = countParts(content);
+  return { promptTokenCount, candidatesTokenCount, totalTokenCount: promptTokenCount + candidatesTokenCount };
+}

@@ -1,0 +1,39 @@
+import type { createAnthropic } from '@ai-sdk/anthropic';
+
+/** The providers that are reached over HTTP. */
+export type ProviderName = 'openai' | 'openai-compatible' | 'anthropic' | 'google';
+
+/** A model of an AI SDK provider package, called one step at a time. */
+export type ProviderModel = ReturnType<ReturnType<typeof createAnthropic>>;
+export type CallOptions = Parameters<ProviderModel['doStream']>[0];
+export type StreamPart =
+  Awaited<ReturnType<ProviderModel['doStream']>>['stream'] extends ReadableStream<infer Part> ? Part : never;
+
+/** Where the providers are unless `baseUrl` says otherwise; given explicitly, since the packages read the environment else. */
+const BASE_URLS = {
+  openai: 'https://api.openai.com/v1',
+  anthropic: 'https://api.anthropic.com/v1',
+  google: 'https://generativelanguage.googleapis.com/v1beta',
+};
+
+/** Gives the provider's models by name. The package is loaded here, so that a start with another provider does not pay for it. */
+export async function loadProvider(
+  name: ProviderName,
+  apiKey: string | undefined,
+  baseUrl: string | undefined,
+): Promise<(modelName: string) => ProviderModel> {
+  if (name === 'openai-compatible') {
+    const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible');
+    const key = apiKey ? { apiKey } : {};
+    const provider = createOpenAICompatible({ name: 'compatible', baseURL: baseUrl ?? '', includeUsage: true, ...key });
+    return (modelName) => provider.chatModel(modelName);
+  }
+  const settings = { apiKey: apiKey ?? '', baseURL: baseUrl ?? BASE_URLS[name] };
+  if (name === 'openai') return (await import('@ai-sdk/openai')).createOpenAI(settings);
+  if (name === 'anthropic') return (await import('@ai-sdk/anthropic')).createAnthropic(settings);
+  return (await import('@ai-sdk/google')).createGoogle(settings);
+}
+
+/** Options that a provider needs in every call: nothing is kept at OpenAI, so that reasoning travels encrypted with the history. */
+export const providerOptions = (name: ProviderName): Pick<CallOptions, 'providerOptions'> =>
+  name === 'openai' ? { providerOptions: { openai: { store: false } } } : {};

@@ -1,0 +1,78 @@
+import type { MathJsInstance, MathNode } from 'mathjs';
+import type { Tool } from '../tool.ts';
+
+/** Longest expression in characters. */
+const MAX_EXPRESSION = 1_000;
+/** Most nodes of a parsed expression. Evaluation is linear in them: all numbers are doubles, and ranges, loops and own functions are refused. */
+const MAX_NODES = 500;
+
+// Without `combinations` and `permutations`: mathjs loops over their arguments (1 s for 1e8).
+const FUNCTIONS = new Set(
+  (
+    'abs acos acosh add asin asinh atan atan2 atanh cbrt ceil cos cosh cot csc cube divide exp factorial ' +
+    'fix floor gcd hypot lcm log log10 log1p log2 max mean median min mod multiply nthRoot pow round sec ' +
+    'sign sin sinh sqrt square std subtract sum tan tanh variance'
+  ).split(' '),
+);
+const CONSTANTS = new Set('pi PI e E tau phi true false'.split(' '));
+const NODES = new Set(
+  'ConstantNode OperatorNode ParenthesisNode FunctionNode SymbolNode ConditionalNode RelationalNode'.split(' '),
+);
+
+let loading: Promise<MathJsInstance> | undefined;
+/** mathjs takes about 300 ms to load (its full build 600 ms), so it is loaded at the first call. */
+const loadMath = () => (loading ??= import('mathjs/number').then(({ all, create }) => create(all ?? {}, {})));
+
+/** Works out arithmetic; only numbers, operators and a list of plain functions, so nothing can be defined, imported or looped. */
+export const calculator: Tool = {
+  name: 'calculator',
+  description:
+    'Works out an arithmetic expression exactly, for example "17 * 23", "sqrt(2) ^ 3", "15 % of 80" is written "0.15 * 80".',
+  parameters: {
+    type: 'object',
+    properties: { expression: { type: 'string', minLength: 1, maxLength: MAX_EXPRESSION } },
+    required: ['expression'],
+    additionalProperties: false,
+  },
+  idempotent: true,
+  needsConfirmation: false,
+  run: async (args) => ({ result: evaluate(await loadMath(), String(args['expression'])) }),
+};
+
+function evaluate(math: MathJsInstance, expression: string): number | boolean {
+  if (expression.length > MAX_EXPRESSION)
+    throw new Error(`The expression is longer than ${MAX_EXPRESSION} characters.`);
+  const node = parse(math, expression);
+  let nodes = 0;
+  node.traverse((child, path, parent) => {
+    nodes += 1;
+    if (nodes > MAX_NODES) throw new Error(`The expression has more than ${MAX_NODES} parts.`);
+    checkNode(child, path, parent);
+  });
+  return toPlain(math, node.compile().evaluate(new Map()));
+}
+
+function parse(math: MathJsInstance, expression: string): MathNode {
+  try {
+    return math.parse(expression);
+  } catch (error) {
+    throw new Error(`This is not an arithmetic expression: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+function checkNode(node: MathNode, path: string, parent: MathNode | null): void {
+  if (!NODES.has(node.type)) throw new Error('Only numbers, operators, parentheses and functions are allowed.');
+  const { name, value } = node as { name?: unknown; value?: unknown };
+  if (typeof value === 'string') throw new Error('Text cannot be calculated with.');
+  if (node.type !== 'SymbolNode') return;
+  const isCalled = parent?.type === 'FunctionNode' && path === 'fn';
+  const allowed = isCalled ? FUNCTIONS : CONSTANTS;
+  if (!allowed.has(String(name))) throw new Error(`\`${String(name)}\` is not known here.`);
+}
+
+/** A finite number to 15 digits, so that 0.1 + 0.2 is 0.3; or a boolean. */
+function toPlain(math: MathJsInstance, value: unknown): number | boolean {
+  if (typeof value === 'boolean') return value;
+  if (typeof value !== 'number' || !Number.isFinite(value)) throw new Error('The result is not a finite number.');
+  return Number(math.format(value, { precision: 15 }));
+}

@@ -1,0 +1,283 @@
+import { sql } from 'drizzle-orm';
+import {
+  boolean,
+  check,
+  customType,
+  foreignKey,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  text,
+  timestamp,
+  unique,
+  uuid,
+} from 'drizzle-orm/pg-core';
+
+/**
+ * All tables on one page. Every table of user data begins its keys with (app_name, user_id): erasure of a user, row-level
+ * security and a distribution column need that, and none can be added cheaply later. What a table and a column mean is said
+ * in SQL comments (migrations/*_comments_and_views.sql), where an operator looks.
+ */
+
+/** An identifier: compared by code point, whatever the locale of the database (the specification sorts case ids so). */
+const identifier = customType<{ data: string }>({ dataType: () => 'text collate "C"' });
+const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
+/** Full-text words in the `simple` configuration: no language is assumed. */
+const words = customType<{ data: string }>({ dataType: () => 'tsvector' });
+const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6 });
+const emptyObject = sql`'{}'::jsonb`;
+
+export const sessions = pgTable(
+  'sessions',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    id: identifier('id').notNull(),
+    state: jsonb('state').notNull().default(emptyObject),
+    lastSequence: integer('last_sequence').notNull().default(0),
+    isEval: boolean('is_eval').notNull().default(false),
+    leaseToken: uuid('lease_token'),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ name: 'sessions_pkey', columns: [t.appName, t.userId, t.id] }),
+    index('sessions_list_idx')
+      .on(t.appName, t.userId, t.updateTime.desc().nullsFirst(), t.id.desc().nullsFirst())
+      .where(sql`not is_eval`),
+  ],
+);
+
+export const events = pgTable(
+  'events',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    sessionId: identifier('session_id').notNull(),
+    sequence: integer('sequence').notNull(),
+    id: identifier('id').notNull(),
+    invocationId: identifier('invocation_id').notNull(),
+    author: text('author').notNull(),
+    eventTime: time('event_time').notNull(),
+    payload: jsonb('payload').notNull(),
+  },
+  (t) => [
+    primaryKey({ name: 'events_pkey', columns: [t.appName, t.userId, t.sessionId, t.sequence] }),
+    unique('events_id_key').on(t.appName, t.userId, t.sessionId, t.id),
+    foreignKey({
+      name: 'events_session_fkey',
+      columns: [t.appName, t.userId, t.sessionId],
+      foreignColumns: [sessions.appName, sessions.userId, sessions.id],
+    }).onDelete('cascade'),
+  ],
+);
+
+export const appStates = pgTable('app_states', {
+  appName: identifier('app_name').primaryKey(),
+  state: jsonb('state').notNull(),
+  updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
+});
+
+export const userStates = pgTable(
+  'user_states',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    state: jsonb('state').notNull(),
+    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [primaryKey({ name: 'user_states_pkey', columns: [t.appName, t.userId] })],
+);
+
+export const invocations = pgTable(
+  'invocations',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    sessionId: identifier('session_id').notNull(),
+    id: identifier('id').notNull(),
+    status: text('status').notNull(),
+    leaseToken: uuid('lease_token').notNull(),
+    leaseExpireTime: time('lease_expire_time').notNull(),
+    idempotencyKey: identifier('idempotency_key'),
+    requestHash: text('request_hash'),
+    answer: text('answer'),
+    errorCode: text('error_code'),
+    errorMessage: text('error_message'),
+    llmCalls: integer('llm_calls').notNull().default(0),
+    promptTokens: integer('prompt_tokens').notNull().default(0),
+    outputTokens: integer('output_tokens').notNull().default(0),
+    startTime: time('start_time').notNull().default(sql`clock_timestamp()`),
+    endTime: time('end_time'),
+  },
+  (t) => [
+    primaryKey({ name: 'invocations_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
+    check(
+      'invocations_status_check',
+      sql`status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')`,
+    ),
+    unique('invocations_idempotency_key').on(t.appName, t.userId, t.idempotencyKey),
+    index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
+    foreignKey({
+      name: 'invocations_session_fkey',
+      columns: [t.appName, t.userId, t.sessionId],
+      foreignColumns: [sessions.appName, sessions.userId, sessions.id],
+    }).onDelete('cascade'),
+  ],
+);
+
+export const artifacts = pgTable(
+  'artifacts',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    sessionId: identifier('session_id').notNull(),
+    name: identifier('name').notNull(),
+    nextVersion: integer('next_version').notNull(),
+  },
+  (t) => [primaryKey({ name: 'artifacts_pkey', columns: [t.appName, t.userId, t.sessionId, t.name] })],
+);
+
+export const artifactVersions = pgTable(
+  'artifact_versions',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    sessionId: identifier('session_id').notNull(),
+    artifactName: identifier('artifact_name').notNull(),
+    version: integer('version').notNull(),
+    canonicalUri: text('canonical_uri').notNull(),
+    mimeType: text('mime_type'),
+    customMetadata: jsonb('custom_metadata').notNull().default(emptyObject),
+    part: jsonb('part').notNull(),
+    content: bytes('content'),
+    sizeBytes: integer('size_bytes').notNull(),
+    sha256: bytes('sha256').notNull(),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({
+      name: 'artifact_versions_pkey',
+      columns: [t.appName, t.userId, t.sessionId, t.artifactName, t.version],
+    }),
+    foreignKey({
+      name: 'artifact_versions_artifact_fkey',
+      columns: [t.appName, t.userId, t.sessionId, t.artifactName],
+      foreignColumns: [artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name],
+    }).onDelete('cascade'),
+  ],
+);
+
+export const memories = pgTable(
+  'memories',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    sessionId: identifier('session_id').notNull(),
+    eventId: identifier('event_id').notNull(),
+    author: text('author').notNull(),
+    content: jsonb('content').notNull(),
+    eventTime: time('event_time').notNull(),
+    words: words('words').notNull(),
+  },
+  (t) => [
+    primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
+    index('memories_words_idx').using('gin', t.words),
+  ],
+);
+
+export const evalSets = pgTable(
+  'eval_sets',
+  {
+    appName: identifier('app_name').notNull(),
+    id: identifier('id').notNull(),
+    name: text('name'),
+    description: text('description'),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [primaryKey({ name: 'eval_sets_pkey', columns: [t.appName, t.id] })],
+);
+
+export const evalCases = pgTable(
+  'eval_cases',
+  {
+    appName: identifier('app_name').notNull(),
+    evalSetId: identifier('eval_set_id').notNull(),
+    id: identifier('id').notNull(),
+    sourceUserId: identifier('source_user_id'),
+    sourceSessionId: identifier('source_session_id'),
+    payload: jsonb('payload').notNull(),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ name: 'eval_cases_pkey', columns: [t.appName, t.evalSetId, t.id] }),
+    foreignKey({
+      name: 'eval_cases_set_fkey',
+      columns: [t.appName, t.evalSetId],
+      foreignColumns: [evalSets.appName, evalSets.id],
+    }).onDelete('cascade'),
+  ],
+);
+
+export const evalResults = pgTable(
+  'eval_results',
+  {
+    appName: identifier('app_name').notNull(),
+    id: identifier('id').notNull(),
+    evalSetId: identifier('eval_set_id').notNull(),
+    payload: jsonb('payload').notNull(),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [primaryKey({ name: 'eval_results_pkey', columns: [t.appName, t.id] })],
+);
+
+export const cronjobs = pgTable(
+  'cronjobs',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    id: identifier('id').notNull(),
+    name: text('name').notNull(),
+    prompt: text('prompt').notNull(),
+    schedule: jsonb('schedule').notNull(),
+    timeZone: text('time_zone').notNull(),
+    enabled: boolean('enabled').notNull().default(true),
+    nextRunTime: time('next_run_time'),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ name: 'cronjobs_pkey', columns: [t.appName, t.userId, t.id] }),
+    index('cronjobs_due_idx').on(t.nextRunTime).where(sql`enabled`),
+  ],
+);
+
+export const cronjobRuns = pgTable(
+  'cronjob_runs',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    cronjobId: identifier('cronjob_id').notNull(),
+    id: identifier('id').notNull(),
+    status: text('status').notNull(),
+    sessionId: identifier('session_id'),
+    invocationId: identifier('invocation_id'),
+    attempt: integer('attempt').notNull().default(0),
+    output: text('output'),
+    errorMessage: text('error_message'),
+    scheduledTime: time('scheduled_time').notNull(),
+    startTime: time('start_time'),
+    endTime: time('end_time'),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ name: 'cronjob_runs_pkey', columns: [t.appName, t.userId, t.cronjobId, t.id] }),
+    foreignKey({
+      name: 'cronjob_runs_cronjob_fkey',
+      columns: [t.appName, t.userId, t.cronjobId],
+      foreignColumns: [cronjobs.appName, cronjobs.userId, cronjobs.id],
+    }).onDelete('cascade'),
+  ],
+);

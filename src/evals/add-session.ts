@@ -1,0 +1,23 @@
+import type { Database } from '../db/database.ts';
+import { NotFoundError } from '../errors.ts';
+import type { SessionKey } from '../sessions/session.ts';
+import { findHistory, sessionNotFound } from '../sessions/store.ts';
+import { toEvalInvocations, toInitialState } from './eval-case.ts';
+import { insertEvalCase } from './store.ts';
+
+/**
+ * Turns a session's conversation into a case of an evaluation set; the set is created where it is absent.
+ * @throws {NotFoundError} when the session does not exist. @throws {ConflictError} when the set has a case of this id.
+ */
+export async function addSession(db: Database, key: SessionKey, evalSetId: string, evalId: string): Promise<void> {
+  const history = await findHistory(db, key);
+  if (!history) throw new NotFoundError(sessionNotFound(key.sessionId));
+  const { appName, userId } = key;
+  const state = toInitialState(history.state, history.events);
+  const evalCase = {
+    evalId,
+    conversation: toEvalInvocations(history.events),
+    sessionInput: { appName, userId, state },
+  };
+  await insertEvalCase(db, { appName, evalSetId }, evalCase, key);
+}

@@ -1,0 +1,27 @@
+import type { z } from 'zod';
+import { artifactVersionSchema, saveArtifactSchema } from '../artifacts/artifact-version.ts';
+import { contentSchema, partSchema } from '../sessions/content.ts';
+import { eventActionsSchema, eventSchema, usageMetadataSchema } from '../sessions/event.ts';
+import { groundingMetadataSchema } from '../sessions/grounding.ts';
+import { createSessionSchema, sessionSchema } from '../sessions/session.ts';
+import { apiErrorSchema, httpValidationErrorSchema, validationErrorSchema } from './error-bodies.ts';
+
+/**
+ * The named schemas of the OpenAPI document. A schema that is not here is written out wherever it is used; one that
+ * contains itself must be here.
+ */
+export const COMPONENTS: Record<string, z.ZodType> = {
+  Session: sessionSchema,
+  Event: eventSchema,
+  Content: contentSchema,
+  Part: partSchema,
+  EventActions: eventActionsSchema,
+  UsageMetadata: usageMetadataSchema,
+  GroundingMetadata: groundingMetadataSchema,
+  ArtifactVersion: artifactVersionSchema,
+  CreateSessionRequest: createSessionSchema,
+  SaveArtifactRequest: saveArtifactSchema,
+  ApiError: apiErrorSchema,
+  ValidationError: validationErrorSchema,
+  HTTPValidationError: httpValidationErrorSchema,
+};

@@ -1,0 +1,163 @@
+import type { ErrorRequestHandler, Response } from 'express';
+import {
+  AgentError,
+  AppError,
+  BusyError,
+  ConflictError,
+  InvalidError,
+  LeaseLostError,
+  NotFoundError,
+  TooLargeError,
+  UnauthenticatedError,
+  UnavailableError,
+} from '../errors.ts';
+import type { ValidationDetail } from './error-bodies.ts';
+import { type RefusalReason, RequestRefusedError, ValidationFailedError, valueError } from './request-errors.ts';
+
+/** Where the edge writes what must not go to a client. */
+export interface EdgeLog {
+  error(fields: Record<string, unknown>, message: string): void;
+}
+
+/** What a failure becomes on the wire. */
+interface Failure {
+  status: number;
+  detail: string | ValidationDetail[];
+  headers?: Record<string, string>;
+  /** True when only the log can tell what happened. */
+  isUnexpected?: boolean;
+}
+
+/** Seconds after which asking again makes sense when a part of the service is away. */
+const RETRY_AFTER_SECONDS = 1;
+
+/** The only place that turns a failure into a status. Nothing of SQL, stacks, secrets or prompts leaves it. */
+export function errorHandler(options: { log: EdgeLog; maxBodyBytes: number }): ErrorRequestHandler {
+  return (error: unknown, request, response, _next) => {
+    const failure = failureOf(error, options.maxBodyBytes);
+    if (failure.isUnexpected || response.headersSent) {
+      const route = (response.locals.route as string | undefined) ?? 'unknown';
+      const requestId = response.locals.requestId as string | undefined;
+      options.log.error({ requestId, method: request.method, route, ...loggable(error) }, 'request failed');
+    }
+    if (response.headersSent) response.destroy();
+    else sendFailure(response, failure);
+  };
+}
+
+function sendFailure(response: Response, { status, detail, headers }: Failure): void {
+  for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
+  response.removeHeader('etag');
+  const body = Buffer.from(JSON.stringify({ detail }));
+  response.writeHead(status, { 'content-type': 'application/json', 'content-length': body.length }).end(body);
+}
+
+function failureOf(error: unknown, maxBodyBytes: number): Failure {
+  if (error instanceof ValidationFailedError) return { status: 422, detail: error.details };
+  if (error instanceof RequestRefusedError) {
+    return { status: REFUSAL_STATUS[error.reason], detail: error.message, headers: error.headers };
+  }
+  if (error instanceof AppError) return appFailure(error);
+  return bodyFailure(error, maxBodyBytes) ?? databaseFailure(error) ?? unexpected();
+}
+
+const REFUSAL_STATUS: Record<RefusalReason, number> = {
+  malformed_path: 400,
+  malformed_text: 400,
+  forbidden_origin: 403,
+  unknown_path: 404,
+  method_not_allowed: 405,
+  unsupported_media_type: 415,
+};
+
+const unexpected = (): Failure => ({ status: 500, detail: 'Internal Server Error', isUnexpected: true });
+
+function unavailable(detail: string): Failure {
+  return { status: 503, detail, headers: { 'retry-after': String(RETRY_AFTER_SECONDS) } };
+}
+
+function appFailure(error: AppError): Failure {
+  const detail = error.message;
+  if (error instanceof NotFoundError) return { status: 404, detail };
+  if (error instanceof InvalidError) return { status: 400, detail };
+  if (error instanceof ConflictError || error instanceof LeaseLostError) return { status: 409, detail };
+  if (error instanceof TooLargeError) return { status: 413, detail };
+  if (error instanceof UnauthenticatedError) return { status: 401, detail, headers: { 'www-authenticate': 'Bearer' } };
+  if (error instanceof UnavailableError) return unavailable(detail);
+  if (error instanceof BusyError) {
+    return { status: 429, detail, headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterSeconds))) } };
+  }
+  // An agent's own words may quote a provider; the invocation's row and its last event carry them for those who may read it.
+  if (error instanceof AgentError) return { ...unexpected(), detail: 'The agent could not complete the invocation.' };
+  return unexpected();
+}
+
+/** What body-parser and raw-body refuse: https://github.com/expressjs/body-parser#errors */
+function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined {
+  switch ((error as { type?: unknown } | undefined)?.type) {
+    case 'entity.too.large':
+      return { status: 413, detail: `The body is larger than ${maxBodyBytes} bytes.` };
+    case 'encoding.unsupported':
+      return { status: 415, detail: 'The content encoding is not supported: send the body plain, or as gzip or deflate.' };
+    case 'request.aborted':
+    case 'request.size.invalid':
+      return { status: 400, detail: 'The body ended before its announced length.' };
+    default:
+      return isInflateError(error) ? { status: 400, detail: 'The body cannot be decompressed.' } : undefined;
+  }
+}
+
+const isInflateError = (error: unknown) => /^Z_|^ERR_(?:_ERROR|BROTLI|ZSTD)/.test(String((error as NodeError)?.code));
+
+interface NodeError {
+  code?: unknown;
+  cause?: unknown;
+  constraint?: unknown;
+}
+
+/** SQLSTATE classes and codes after which the same request can work: connection, shutdown, resources, read-only, locks. */
+const PASSING_SQLSTATE = /^(?:08...|57P0[1-5]|53...|25006|40001|40P01|55P03|57014)$/;
+const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
+/** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
+const PASSING_MESSAGES =
+  /^(?:timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error)/;
+/** Text that PostgreSQL cannot store: NUL and broken Unicode. */
+const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
+
+function databaseFailure(error: unknown): Failure | undefined {
+  for (const cause of causes(error)) {
+    const code = String(cause.code ?? '');
+    const message = cause instanceof Error ? cause.message : '';
+    if (PASSING_SQLSTATE.test(code) || PASSING_NETWORK_CODES.has(code) || PASSING_MESSAGES.test(message)) {
+      return { ...unavailable('The database is not available for now.'), isUnexpected: true };
+    }
+    if (UNSTORABLE_SQLSTATE.test(code)) {
+      return { status: 422, detail: [valueError(['body'], 'the text holds a character that cannot be stored', null)] };
+    }
+  }
+  return undefined;
+}
+
+/** The error and what caused it, at most five deep (a cause may lead back to itself). */
+function* causes(error: unknown): Generator<NodeError> {
+  let current = error;
+  for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
+    yield current as NodeError;
+    current = (current as NodeError).cause;
+  }
+}
+
+/** Fields for the log. Messages of drizzle and pg quote statements and values, so of those only codes and names are kept. */
+function loggable(error: unknown): Record<string, unknown> {
+  const chain = [...causes(error)];
+  const withCode = chain.find(({ code }) => code !== undefined);
+  const isDatabase = chain.some((cause) => 'severity' in cause || 'query' in cause);
+  const stack = error instanceof Error ? (error.stack ?? '') : '';
+  return {
+    name: error instanceof Error ? error.name : typeof error,
+    code: withCode?.code,
+    constraint: chain.find(({ constraint }) => constraint !== undefined)?.constraint,
+    ...(isDatabase ? {} : { reason: error instanceof Error ? error.message : undefined }),
+    stack: stack.split('\n').filter((line) => line.startsWith('    at ')).join('\n'),
+  };
+}

@@ -1,0 +1,40 @@
+import type { Operation } from './operation.ts';
+
+/** The path parameter that may hold `/` (and `:`), sent raw by ADK's Web UI and percent-encoded by others. */
+const NAME_WITH_SLASHES = '{artifact_name}';
+
+const segmentPattern = (template: string) =>
+  template.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{\w+\}/g, '[^/]+');
+
+/** A pattern that the raw paths of a template match, with or without a slash at the end. */
+export const pathPattern = (template: string): RegExp => new RegExp(`^${segmentPattern(template)}/?$`);
+
+/** A template as Express writes it: `{user_id}` becomes `:user_id`. */
+export const expressPath = (template: string): string => template.replaceAll(/\{(\w+)\}/g, ':$1');
+
+/** Fixed segments before parameters, segment by segment: `/versions/metadata` is tried before `/versions/{version_id}`. */
+export function byFixedSegmentsFirst(one: Operation, other: Operation): number {
+  const key = ({ path }: Operation) => path.split('/').map((segment) => (segment.startsWith('{') ? '1' : '0')).join('');
+  return key(one).localeCompare(key(other));
+}
+
+/**
+ * A function that percent-encodes the raw slashes of an artifact name in a path, so that the name is one segment for the
+ * router. What the operations' templates say after the name (`/versions/{version_id}/metadata`, …) is cut off the end first.
+ */
+export function artifactNameEncoder(operations: Operation[]): (path: string) => string {
+  const templates = operations.map(({ path }) => path.split(NAME_WITH_SLASHES)).filter(({ length }) => length === 2);
+  const prefixes = new Set(templates.map(([prefix]) => prefix as string));
+  const patterns = [...prefixes].map((prefix) => {
+    const suffixes = templates.filter(([before]) => before === prefix).map(([, suffix]) => suffix as string);
+    const longestFirst = suffixes.toSorted((a, b) => b.length - a.length).map(segmentPattern);
+    return new RegExp(`^(${segmentPattern(prefix)})(.+?)((?:${longestFirst.join('|')})/?)$`);
+  });
+  return (path) => {
+    for (const pattern of patterns) {
+      const match = pattern.exec(path);
+      if (match) return `${match[1]}${(match[2] as string).replaceAll('/', '%2F')}${match[3]}`;
+    }
+    return path;
+  };
+}

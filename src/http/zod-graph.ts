@@ -1,0 +1,64 @@
+import type { z } from 'zod';
+
+type Schema = z.core.$ZodType;
+
+/** The schemas directly inside a schema, by the part they play. */
+interface Children {
+  /** Members of an object, by name. */
+  members: Record<string, Schema>;
+  /** What each element of an array or tuple, or each value of a record, may be. */
+  elements: readonly Schema[];
+  /** Branches of a union or intersection. */
+  branches: readonly Schema[];
+}
+
+type Definition = z.core.$ZodTypeDef & {
+  innerType?: Schema;
+  getter?: () => Schema;
+  in?: Schema;
+  shape?: Record<string, Schema>;
+  element?: Schema;
+  valueType?: Schema;
+  items?: readonly Schema[];
+  options?: readonly Schema[];
+  left?: Schema;
+  right?: Schema;
+};
+
+const definitionOf = (schema: Schema) => schema._zod.def as Definition;
+const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
+
+/** What a wrapper wraps (optional, nullable, default, readonly, lazy, the input side of a pipe); `undefined` for others. */
+function innerOf(schema: Schema): Schema | undefined {
+  const { innerType, getter, in: input } = definitionOf(schema);
+  return innerType ?? getter?.() ?? input;
+}
+
+/** The schema without its wrappers. */
+export function unwrapped(schema: Schema): Schema {
+  const inner = innerOf(schema);
+  return inner ? unwrapped(inner) : schema;
+}
+
+/** The children of an unwrapped schema. */
+export function childrenOf(schema: Schema): Children {
+  const { shape, element, valueType, items, options, left, right } = definitionOf(schema);
+  return {
+    members: shape ?? {},
+    elements: present([element, valueType, ...(items ?? [])]),
+    branches: present([left, right, ...(options ?? [])]),
+  };
+}
+
+/** True when a schema, or one inside it, has a rule of code (`refine`, a transformation) that JSON Schema cannot say. */
+export function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
+  if (seen.has(schema)) return false;
+  seen.add(schema);
+  const { checks, type } = definitionOf(schema);
+  if (type === 'transform' || type === 'custom') return true;
+  if (checks?.some((check) => check._zod.def.check === 'custom')) return true;
+  const inner = innerOf(schema);
+  if (inner) return hasRefinement(inner, seen);
+  const { members, elements, branches } = childrenOf(schema);
+  return [...Object.values(members), ...elements, ...branches].some((child) => hasRefinement(child, seen));
+}

@@ -1,0 +1,28 @@
+import type { DatabasePool } from '../db/database.ts';
+import type { SessionKey } from '../sessions/session.ts';
+import { endingEvents } from './invocation.ts';
+import { findHolder, finishInvocation, type Holder, listInvocationEvents } from './store.ts';
+
+/** What a session's history says of an invocation whose process died. */
+const DEAD = { code: 'interrupted', message: 'The invocation was interrupted: its process stopped before the answer.' };
+
+/**
+ * Ends a session's dead invocation, if it has one: its open function calls are answered, it is marked interrupted, the session is
+ * free. One transaction that holds the session row, so that of several takers one acts and a late writer finds its token gone.
+ * @returns who holds the session now.
+ */
+export function takeOver(database: DatabasePool, key: SessionKey, newId: () => string): Promise<Holder['kind']> {
+  return database.transaction(async (tx) => {
+    const holder = await findHolder(tx, key);
+    if (holder.kind !== 'dead') return holder.kind;
+    const { invocationId, token } = holder;
+    const events = await listInvocationEvents(tx, key, invocationId);
+    const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
+    const ending = endingEvents(invocationId, author, events, DEAD, newId);
+    await finishInvocation(tx, { key, invocationId, token, durationMs: 0 }, ending, {
+      status: 'interrupted',
+      error: DEAD,
+    });
+    return 'free';
+  });
+}

@@ -1,0 +1,162 @@
+import { randomUUID } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { LeaseLostError } from '../../src/errors.ts';
+import { takeSession } from '../../src/invocations/lease.ts';
+import { claimSession, findHolder, finishInvocation, type Lease, renewLease } from '../../src/invocations/store.ts';
+import { takeOver } from '../../src/invocations/take-over.ts';
+import { appendEvents, findHistory } from '../../src/sessions/store.ts';
+import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
+import { sql } from 'drizzle-orm';
+
+const store = testPool(20);
+const newLease = (durationMs = 60_000): Lease => ({
+  key: newKey(),
+  invocationId: `e-${randomUUID()}`,
+  token: randomUUID(),
+  durationMs,
+});
+const claim = (lease: Lease, text = 'hello') =>
+  claimSession(store.pool.db, lease, [textEvent(text, { invocationId: lease.invocationId })], true);
+const invocation = async (lease: Lease) => {
+  const { rows } = await store.pool.db.execute<Record<string, unknown>>(
+    sql`select status, answer, error_code, error_message, llm_calls, end_time is not null as ended from invocations where id = ${lease.invocationId}`,
+  );
+  return rows[0];
+};
+const texts = async (lease: Lease) =>
+  (await findHistory(store.pool.db, lease.key))?.events.map(({ content }) => content?.parts?.[0]?.text);
+
+describe('claim', () => {
+  test('one statement creates the session, stores the event and the invocation; a second claim finds it busy', async () => {
+    const lease = newLease();
+    const statements = await statementsOf(async () => expect(await claim(lease)).toBe(true));
+    expect(statements).toHaveLength(1);
+    expect(await claim({ ...newLease(), key: lease.key }, 'second')).toBe(false);
+    expect(await texts(lease)).toEqual(['hello']);
+    expect(await findHolder(store.pool.db, lease.key)).toEqual({ kind: 'live' });
+  });
+
+  test('of 10 claims of a new session at once one wins', async () => {
+    const first = newLease();
+    const claims = await Promise.all(Array.from({ length: 10 }, () => claim({ ...newLease(), key: first.key })));
+    expect(claims.filter(Boolean)).toHaveLength(1);
+    expect(await texts(first)).toEqual(['hello']);
+  });
+
+  test('without leave to create, an absent session is not claimed', async () => {
+    const lease = newLease();
+    expect(await claimSession(store.pool.db, lease, [textEvent('x')], false)).toBe(false);
+    expect(await findHolder(store.pool.db, lease.key)).toEqual({ kind: 'absent' });
+  });
+});
+
+describe('finish', () => {
+  test('stores events, status and answer in one statement and gives the session free', async () => {
+    const lease = newLease();
+    await claim(lease);
+    const statements = await statementsOf(() =>
+      finishInvocation(store.pool.db, lease, [textEvent('bye')], {
+        status: 'succeeded',
+        answer: '{"a":1}',
+        llmCalls: 2,
+      }),
+    );
+    expect(statements).toHaveLength(1);
+    expect(await invocation(lease)).toEqual({
+      status: 'succeeded',
+      answer: '{"a":1}',
+      error_code: null,
+      error_message: null,
+      llm_calls: 2,
+      ended: true,
+    });
+    expect(await texts(lease)).toEqual(['hello', 'bye']);
+    expect(await claim({ ...newLease(), key: lease.key }, 'next')).toBe(true);
+  });
+
+  test('a writer whose token is gone writes nothing: no event, no status, no renewal', async () => {
+    const dead = newLease(0);
+    await claim(dead);
+    expect(await takeOver(store.pool, dead.key, randomUUID)).toBe('free');
+    const lost = new LeaseLostError(`The invocation no longer holds session ${dead.key.sessionId}.`);
+    await expect(appendEvents(store.pool.db, dead.key, [textEvent('late')], dead.token)).rejects.toEqual(lost);
+    await expect(finishInvocation(store.pool.db, dead, [textEvent('late')], { status: 'succeeded' })).rejects.toEqual(
+      lost,
+    );
+    expect(await renewLease(store.pool.db, dead)).toBe(false);
+    expect(await invocation(dead)).toMatchObject({ status: 'interrupted', error_code: 'interrupted', ended: true });
+    expect(await texts(dead)).not.toContain('late');
+  });
+});
+
+describe('take over', () => {
+  test('ends a dead invocation: its open calls are answered in order, and it says it was interrupted', async () => {
+    const dead = newLease(0);
+    await claim(dead);
+    const calls = ['one', 'two'].map((id) => ({ functionCall: { id, name: `tool_${id}`, args: {} } }));
+    const called = textEvent('', {
+      invocationId: dead.invocationId,
+      author: 'helper',
+      content: { role: 'model', parts: calls },
+    });
+    await appendEvents(store.pool.db, dead.key, [called], dead.token);
+    const answered = textEvent('', {
+      invocationId: dead.invocationId,
+      author: 'helper',
+      content: { role: 'user', parts: [{ functionResponse: { id: 'one', name: 'tool_one', response: { ok: true } } }] },
+    });
+    await appendEvents(store.pool.db, dead.key, [answered], dead.token);
+    await takeOver(store.pool, dead.key, randomUUID);
+    const history = await findHistory(store.pool.db, dead.key);
+    const message = 'The invocation was interrupted: its process stopped before the answer.';
+    expect(history?.events.slice(3)).toEqual([
+      {
+        id: expect.any(String),
+        invocationId: dead.invocationId,
+        author: 'helper',
+        timestamp: expect.any(Number),
+        content: {
+          role: 'user',
+          parts: [
+            {
+              functionResponse: {
+                id: 'two',
+                name: 'tool_two',
+                response: { error: 'The call was interrupted before it answered.' },
+              },
+            },
+          ],
+        },
+      },
+      {
+        id: expect.any(String),
+        invocationId: dead.invocationId,
+        author: 'helper',
+        timestamp: expect.any(Number),
+        interrupted: true,
+        errorCode: 'interrupted',
+        errorMessage: message,
+      },
+    ]);
+  });
+
+  test('leaves a live invocation alone, and of 10 takers of a dead one each finds it free', async () => {
+    const live = newLease();
+    await claim(live);
+    expect(await takeOver(store.pool, live.key, randomUUID)).toBe('live');
+    const dead = newLease(0);
+    await claim(dead);
+    const holders = await Promise.all(Array.from({ length: 10 }, () => takeOver(store.pool, dead.key, randomUUID)));
+    expect(holders).toEqual(Array.from({ length: 10 }, () => 'free'));
+    expect((await findHistory(store.pool.db, dead.key))?.events).toHaveLength(2);
+  });
+
+  test('the next claim of a session takes it over by itself', async () => {
+    const dead = newLease(0);
+    await claim(dead);
+    const next = { ...newLease(), key: dead.key };
+    const events = [textEvent('next', { invocationId: next.invocationId })];
+    await takeSession(store.pool, { lease: next, events, createSession: false, waitMs: 0, newId: randomUUID });
+    expect(await texts(dead)).toEqual(['hello', undefined, 'next']);
+  });
+});

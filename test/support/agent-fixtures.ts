@@ -1,0 +1,87 @@
+import type { PreparedAgent, RunEnd, RunInput } from '../../src/agent/agent.ts';
+import { runAgent } from '../../src/agent/run-agent.ts';
+import type { Tool, ToolServices } from '../../src/agent/tool.ts';
+import type { Event, NewEvent } from '../../src/sessions/event.ts';
+import { scriptedModel } from './scripted-model.ts';
+
+/** A tool that takes any object; `run` decides what it does. */
+export const tool = (name: string, run: Tool['run'], more: Partial<Tool> = {}): Tool => ({
+  name,
+  description: `Does ${name}.`,
+  parameters: { type: 'object' },
+  idempotent: true,
+  needsConfirmation: false,
+  run,
+  ...more,
+});
+
+/** An agent named `assistant` with a scripted model that only says "done". */
+export const agent = (members: Partial<PreparedAgent> = {}): PreparedAgent => ({
+  name: 'assistant',
+  description: 'Helps.',
+  kind: 'llm',
+  instruction: 'Help.',
+  model: scriptedModel([[{ text: 'done' }]]),
+  modelName: 'test-model',
+  tools: [],
+  sampling: {},
+  subAgents: [],
+  maxLlmCalls: 20,
+  close: async () => {},
+  ...members,
+});
+
+/** Artifacts in a map and no memories. */
+export function memoryServices(): ToolServices {
+  const artifacts = new Map<string, NonNullable<Awaited<ReturnType<ToolServices['loadArtifact']>>>[]>();
+  return {
+    async saveArtifact(name, part) {
+      const versions = artifacts.get(name) ?? [];
+      artifacts.set(name, [...versions, part]);
+      return versions.length;
+    },
+    loadArtifact: async (name, version) => artifacts.get(name)?.at(version ?? -1),
+    listArtifacts: async () => [...artifacts.keys()].sort(),
+    searchMemory: async () => [],
+  };
+}
+
+export const userEvent = (text: string, more: Event = {}): Event => ({
+  id: `user-${text}`,
+  invocationId: 'inv-1',
+  author: 'user',
+  content: { role: 'user', parts: [{ text }] },
+  ...more,
+});
+
+/** An input whose ids count up (`id-1`, `id-2` …) and whose user said "go". */
+export function runInput(members: Partial<RunInput> = {}): RunInput {
+  let ids = 0;
+  return {
+    agent: agent(),
+    session: { appName: 'app', userId: 'user', sessionId: 'session' },
+    invocationId: 'inv-1',
+    history: [userEvent('go')],
+    state: {},
+    signal: new AbortController().signal,
+    streaming: false,
+    services: memoryServices(),
+    newId: () => `id-${(ids += 1)}`,
+    ...members,
+  };
+}
+
+/** Runs to the end; `onEvent` stands for the store: it is called before the loop goes on. */
+export async function runToEnd(
+  input: RunInput,
+  onEvent: (event: NewEvent) => void | Promise<void> = () => {},
+): Promise<{ events: NewEvent[]; end: RunEnd }> {
+  const events: NewEvent[] = [];
+  const steps = runAgent(input);
+  for (;;) {
+    const next = await steps.next();
+    if (next.done) return { events, end: next.value };
+    events.push(next.value);
+    await onEvent(next.value);
+  }
+}

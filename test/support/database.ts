@@ -1,0 +1,44 @@
+import { randomBytes } from 'node:crypto';
+import { Client, escapeIdentifier } from 'pg';
+import { afterAll, beforeAll, inject } from 'vitest';
+
+/** A database of one's own. */
+export interface TestDatabase {
+  url: string;
+  drop(): Promise<void>;
+}
+
+/** Clones the migrated template (33–147 ms); the caller drops it, also under open connections. */
+export async function createTestDatabase(): Promise<TestDatabase> {
+  const template = inject('templateDatabase');
+  const name = `${template}_${randomBytes(4).toString('hex')}`;
+  await administer(`create database ${escapeIdentifier(name)} template ${escapeIdentifier(template)}`);
+  const url = new URL(inject('adminUrl'));
+  url.pathname = `/${encodeURIComponent(name)}`;
+  return { url: url.href, drop: () => administer(`drop database if exists ${escapeIdentifier(name)} with (force)`) };
+}
+
+/** One migrated, empty database for the tests of the calling file or `describe`; `url` is there from `beforeAll` on. */
+export function testDatabase(): { readonly url: string } {
+  let database: TestDatabase | undefined;
+  beforeAll(async () => {
+    database = await createTestDatabase();
+  });
+  afterAll(() => database?.drop());
+  return {
+    get url() {
+      if (!database) throw new TypeError('the test database exists from beforeAll on');
+      return database.url;
+    },
+  };
+}
+
+async function administer(statement: string): Promise<void> {
+  const client = new Client({ connectionString: inject('adminUrl') });
+  await client.connect();
+  try {
+    await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}

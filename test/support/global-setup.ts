@@ -1,0 +1,165 @@
+import { randomBytes } from 'node:crypto';
+import { request } from 'node:http';
+import { Client, escapeIdentifier } from 'pg';
+import type { TestProject } from 'vitest/node';
+import { migrateDatabase } from '../../src/db/migrate.ts';
+import { startEphemeral } from './ephemeral-server.ts';
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    /** The URL of a database on the test server that may create others. */
+    adminUrl: string;
+    /** The migrated database that `test/support/database.ts` clones. */
+    templateDatabase: string;
+  }
+}
+
+interface Server {
+  url: string;
+  name: string;
+  stop(): Promise<unknown>;
+}
+
+const TYPE_THIS =
+  'Start one with: docker run --rm -p 5432:5432 -e POSTGRES_PASSWORD=postgres postgres:18\n' +
+  'and type: TEST_DATABASE_URL=postgres://postgres:postgres@127.0.0.1:5432/postgres npm test\n' +
+  'or npm test alone, for a PostgreSQL that the tests start by themselves.';
+/** The class of the advisory lock that a living test process holds; the second key is its own. */
+const LIVE_LOCK = 7_240_002;
+
+/** Vitest's global set-up: finds or starts a PostgreSQL, migrates the template database, and leaves nothing behind. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const startedAt = performance.now();
+  const server = await findServer();
+  try {
+    const readyAt = performance.now();
+    const template = await createTemplate(server);
+    project.provide('adminUrl', server.url);
+    project.provide('templateDatabase', template.name);
+    const [serverMs, templateMs] = [readyAt - startedAt, performance.now() - readyAt].map(Math.round);
+    console.log(`test database: ${server.name}, server ${serverMs} ms, template ${templateMs} ms`);
+    return async () => {
+      await template.drop();
+      await server.stop();
+    };
+  } catch (error) {
+    await server.stop();
+    throw error;
+  }
+}
+
+async function findServer(): Promise<Server> {
+  const url = process.env['TEST_DATABASE_URL'];
+  if (url) return { url, name: 'TEST_DATABASE_URL', stop: async () => undefined };
+  if (await doesDockerAnswer()) {
+    try {
+      return await startContainer();
+    } catch (error) {
+      console.warn(
+        `test database: Docker answers, but postgres:18-alpine did not start (${String(error)}); embedded instead`,
+      );
+    }
+  }
+  try {
+    return { name: 'embedded', ...(await startEphemeral()) };
+  } catch (error) {
+    throw new Error(`The tests need a PostgreSQL and found none.\n${TYPE_THIS}`, { cause: error });
+  }
+}
+
+/** Asked first and with a limit: on an engine that accepts and never answers testcontainers waits past 90 s. */
+function doesDockerAnswer(): Promise<boolean> {
+  const engine = process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock';
+  const address = engine.startsWith('unix://')
+    ? { socketPath: engine.slice('unix://'.length) }
+    : { host: new URL(engine).hostname, port: new URL(engine).port || '2375' };
+  return new Promise((resolve) => {
+    const ping = request({ ...address, path: '/_ping', signal: AbortSignal.timeout(1500) }, (response) => {
+      response.resume();
+      resolve(response.statusCode === 200);
+    });
+    ping.once('error', () => resolve(false));
+    ping.end();
+  });
+}
+
+async function startContainer(): Promise<Server> {
+  const { GenericContainer, Wait } = await import('testcontainers'); // 0.3 s, so only where there is an engine
+  const container = await new GenericContainer('postgres:18-alpine')
+    .withEnvironment({ POSTGRES_PASSWORD: 'test' })
+    .withCommand(['postgres', '-c', 'fsync=off', '-c', 'max_connections=200'])
+    .withExposedPorts(5432)
+    .withWaitStrategy(Wait.forLogMessage(/database system is ready to accept connections/, 2)) // the first is initdb's own server
+    .withStartupTimeout(120_000)
+    .start();
+  const url = `postgres://postgres:test@${container.getHost()}:${container.getMappedPort(5432)}/postgres`;
+  return { url, name: 'testcontainers', stop: () => container.stop() };
+}
+
+/** Creates and migrates the template. Its clones are named `<template>_…`, so that a later process can sweep what a killed one left. */
+async function createTemplate(server: Server): Promise<{ name: string; drop(): Promise<void> }> {
+  const client = await connect(server);
+  const { rows } = await client.query<{ prefix: string }>(`select left(current_database(), 20) || '_test_' as prefix`);
+  const prefix = rows[0]?.prefix ?? '';
+  await sweepAbandoned(client, prefix);
+  const key = randomBytes(4).toString('hex');
+  const name = `${prefix}${key}`;
+  await client.query('select pg_advisory_lock($1, $2)', [LIVE_LOCK, lockKey(key)]); // held as long as this connection
+  await client.query(`create database ${escapeIdentifier(name)}`);
+  const url = new URL(server.url);
+  url.pathname = `/${encodeURIComponent(name)}`;
+  await migrateDatabase(url.href);
+  await client.query(`alter database ${escapeIdentifier(name)} with is_template true allow_connections false`);
+  return {
+    name,
+    async drop() {
+      await dropDatabases(client, name);
+      await client.end();
+    },
+  };
+}
+
+async function connect(server: Server): Promise<Client> {
+  const client = new Client({ connectionString: server.url, connectionTimeoutMillis: 5000 });
+  client.on('error', () => undefined); // the server may be stopped under the tests; queries then fail by themselves
+  await client.connect().catch((error: NodeJS.ErrnoException) => {
+    const { host, pathname } = new URL(server.url);
+    throw new Error(
+      `${server.name} (${host}${pathname}) does not answer: ${error.code ?? error.message}.\n${TYPE_THIS}`,
+      {
+        cause: error,
+      },
+    );
+  });
+  return client;
+}
+
+const lockKey = (hex: string) => Number.parseInt(hex, 16) | 0;
+
+/** Drops the databases of test processes that were killed: their lock is free. */
+async function sweepAbandoned(client: Client, prefix: string): Promise<void> {
+  const { rows } = await client.query<{ name: string; key: string }>(
+    `select datname as name, substr(datname, length($1) + 1) as key from pg_database
+     where starts_with(datname, $1) and substr(datname, length($1) + 1) ~ '^[0-9a-f]{8}$' order by 1`,
+    [prefix],
+  );
+  for (const { name, key } of rows) {
+    const lock = [LIVE_LOCK, lockKey(key)];
+    const result = await client.query<{ dead: boolean }>('select pg_try_advisory_lock($1, $2) as dead', lock);
+    if (!result.rows[0]?.dead) continue;
+    await dropDatabases(client, name);
+    await client.query('select pg_advisory_unlock($1, $2)', lock);
+  }
+}
+
+/** The clones first, the template last: while it is there, a sweep that was cut short is taken up by the next one. */
+async function dropDatabases(client: Client, template: string): Promise<void> {
+  const { rows } = await client.query<{ name: string }>(
+    'select datname as name from pg_database where starts_with(datname, $1) order by length(datname) desc',
+    [template],
+  );
+  for (const { name } of rows) {
+    if (name === template) await client.query(`alter database ${escapeIdentifier(name)} with is_template false`);
+    await client.query(`drop database if exists ${escapeIdentifier(name)} with (force)`);
+  }
+}

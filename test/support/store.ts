@@ -1,0 +1,70 @@
+import { randomUUID } from 'node:crypto';
+import pg from 'pg';
+import { afterAll, beforeAll } from 'vitest';
+import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
+import type { NewEvent } from '../../src/sessions/event.ts';
+import type { SessionKey } from '../../src/sessions/session.ts';
+import { testDatabase } from './database.ts';
+
+/** A pool on a database of the calling file's own; `pool` is there from `beforeAll` on. */
+export function testPool(size = 10): { readonly pool: DatabasePool; readonly url: string } {
+  const database = testDatabase();
+  let opened: DatabasePool | undefined;
+  beforeAll(() => {
+    opened = openPool(database.url, size);
+  });
+  afterAll(() => opened?.close());
+  return {
+    get pool() {
+      if (!opened) throw new TypeError('the pool exists from beforeAll on');
+      return opened;
+    },
+    get url() {
+      return database.url;
+    },
+  };
+}
+
+/** A pool with the time-outs of the product. */
+export const openPool = (url: string, size = 10): DatabasePool =>
+  openDatabase({
+    url,
+    size,
+    statementTimeoutMs: 10_000,
+    lockTimeoutMs: 5_000,
+    connectTimeoutMs: 5_000,
+    onIdleError: () => undefined,
+  });
+
+/** A session key that no other test uses. */
+export const newKey = (): SessionKey => ({
+  appName: `app-${randomUUID()}`,
+  userId: `user-${randomUUID()}`,
+  sessionId: randomUUID(),
+});
+
+/** An event that says `text`. */
+export const textEvent = (text: string, more: Partial<NewEvent> = {}): NewEvent => ({
+  id: randomUUID(),
+  invocationId: 'e-1',
+  author: 'user',
+  content: { role: 'user', parts: [{ text }] },
+  ...more,
+});
+
+/** The SQL texts that this process sends while `work` runs: one per round trip, BEGIN and COMMIT included. */
+export async function statementsOf(work: () => Promise<unknown>): Promise<string[]> {
+  const sent: string[] = [];
+  const original = pg.Client.prototype.query;
+  pg.Client.prototype.query = function counted(this: pg.Client, ...args: unknown[]) {
+    const first = args[0];
+    sent.push(typeof first === 'string' ? first : String((first as { text?: string }).text));
+    return Reflect.apply(original, this, args) as never;
+  } as typeof original;
+  try {
+    await work();
+  } finally {
+    pg.Client.prototype.query = original;
+  }
+  return sent;
+}
