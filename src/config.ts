@@ -60,6 +60,7 @@ export const environmentSchema = z.object({
   ALLOWED_HOSTS: list(
     'Host names beside loopback that mode `local` and the development UI mode answer to, comma-separated.',
   ),
+  ALLOWED_ORIGINS: list('Origins of web pages that may read answers in a browser, comma-separated.'),
   MODEL_PROVIDER: oneOf(['offline', 'openai', 'openai-compatible', 'anthropic', 'google'])
     .optional()
     .describe('Where the model is [`offline`, a built-in model that needs no key].'),

@@ -92,3 +92,15 @@ export async function findArtifact(db: Database, key: ArtifactKey, version?: num
 }
 
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= MAX_VERSION;
+
+/** Names of a session's artifacts and of its user's (with their prefix), sorted by code point. Deleted ones are left out. */
+export async function listArtifactNames(db: Database, { appName, userId, sessionId }: SessionKey): Promise<string[]> {
+  const { rows } = await db.execute<{ name: string }>(sql`
+    select a.name from artifacts a
+    where a.app_name = ${appName} and a.user_id = ${userId} and a.session_id in (${sessionId}, '')
+      and exists (select from artifact_versions v
+                  where v.app_name = a.app_name and v.user_id = a.user_id and v.session_id = a.session_id
+                    and v.artifact_name = a.name)
+    order by a.name`);
+  return rows.map(({ name }) => name);
+}

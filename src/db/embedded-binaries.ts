@@ -66,7 +66,7 @@ export async function prepareHome(dir: string, account: Account | undefined): Pr
   if (await isReachable(dirname(wanted), account)) return createHome(wanted, account);
   await prepareSystemDir();
   const digest = createHash('sha256').update(wanted).digest('hex').slice(0, 12);
-  return createHome(join(SYSTEM_DIR, `${basename(wanted)}-${digest}`), account);
+  return createHome(join(SYSTEM_DIR, `${basename(wanted).replace(/^\./, '')}-${digest}`), account);
 }
 
 /** Root keeps the directory and the account may only pass through it: what root writes there, the account cannot replace by a link. */

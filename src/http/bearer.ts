@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Request, RequestHandler } from 'express';
-import { type JWTVerifyResult, errors, jwtVerify } from 'jose';
-import { UnauthenticatedError } from '../errors.ts';
+import { type JWTVerifyResult, jwtVerify } from 'jose';
+import { UnauthenticatedError, UnavailableError } from '../errors.ts';
 import { type JwksOptions, type KeySource, createKeySource } from './jwks.ts';
 import type { Principal } from './operation.ts';
 
@@ -26,7 +26,19 @@ const REFUSED = 'authentication required';
 const MAX_TOKEN_LENGTH = 8192;
 const CLOCK_TOLERANCE_SECONDS = 30;
 /** Only asymmetric ones: with HS256 the public key would be a shared secret. */
-const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'];
+const ALGORITHMS = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+];
 /** `typ` of access tokens (RFC 9068) and of plain JWTs; a logout token or a DPoP proof is not a credential. */
 const TOKEN_TYPES = new Set([undefined, 'jwt', 'at+jwt', 'application/at+jwt']);
 
@@ -109,9 +121,7 @@ async function verify(
       ...(options.audience === undefined ? {} : { audience: options.audience }),
     });
   } catch (error) {
-    if (error instanceof errors.JOSEError || error instanceof TypeError) {
-      throw new UnauthenticatedError(REFUSED, { cause: error });
-    }
-    throw error;
+    if (error instanceof UnavailableError) throw error;
+    throw new UnauthenticatedError(REFUSED, { cause: error });
   }
 }

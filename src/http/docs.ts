@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
 import express, { type RequestHandler, Router } from 'express';
+import { RequestRefusedError } from './request-errors.ts';
 
 /** swagger-ui styles elements inline and draws its icons from data URLs; it needs nothing from outside this server. */
 const PAGE_POLICY =
@@ -39,6 +40,9 @@ export function docsPage(document: object): RequestHandler {
   });
   router.get('/docs', page('text/html; charset=utf-8', PAGE));
   router.get('/docs/start.js', page('text/javascript; charset=utf-8', START));
+  router.all(['/openapi.json', '/docs'], () => {
+    throw new RequestRefusedError('method_not_allowed', 'Method Not Allowed', { allow: 'GET, HEAD' });
+  });
   for (const name of ASSETS) router.get(`/docs/${name}`, asset(folder, name));
   return router;
 }
@@ -54,6 +58,7 @@ function asset(folder: string, name: string): RequestHandler {
   const files = express.static(folder, { index: false, maxAge: '1h', redirect: false });
   return (request, response, next) => {
     request.url = `/${name}`;
+    response.removeHeader('cache-control');
     files(request, response, next);
   };
 }

@@ -92,7 +92,7 @@ function convert(registry: z.core.$ZodRegistry<{ id: string }>): Record<string, 
     const unnamed = JSON.stringify(schema).includes(`"#/components/schemas/${TEMPORARY}`);
     if (unnamed) throw new Error(`The schema ${name} refers to one without a name: name it in src/http/components.ts.`);
   }
-  return schemas as Record<string, JsonSchema>;
+  return schemas;
 }
 
 /** Takes off what zod adds and no reader needs, and writes "or null" as a type array, as OpenAPI 3.1 can. */

@@ -1,3 +1,5 @@
+import { STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
 import type { ErrorRequestHandler, Response } from 'express';
 import {
   AgentError,
@@ -52,6 +54,21 @@ function sendFailure(response: Response, { status, detail, headers }: Failure): 
   response.writeHead(status, { 'content-type': 'application/json', 'content-length': body.length }).end(body);
 }
 
+/** Statuses for what Node's parser refuses before there is a request. */
+const PARSER_STATUS: Record<string, [number, string]> = {
+  HPE_HEADER_OVERFLOW: [431, 'The request headers are too large.'],
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request took too long to arrive.'],
+};
+
+/** Listener for `clientError` of an HTTP server: Node's own answer to a malformed request has no body. */
+export function answerClientError(error: Error & { code?: string }, socket: Duplex): void {
+  if (!socket.writable) return;
+  const [status, detail] = PARSER_STATUS[error.code ?? ''] ?? [400, 'The request is not valid HTTP.'];
+  const body = JSON.stringify({ detail });
+  const head = [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, 'content-type: application/json', 'connection: close'];
+  socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'));
+}
+
 function failureOf(error: unknown, maxBodyBytes: number): Failure {
   if (error instanceof ValidationFailedError) return { status: 422, detail: error.details };
   if (error instanceof RequestRefusedError) {
@@ -92,22 +109,28 @@ function appFailure(error: AppError): Failure {
   return unexpected();
 }
 
+/** Codes of node:zlib for a body that is not what its content encoding says. */
+const INFLATE_CODES = /^(?:Z_|ERR__|ERR_BROTLI|ERR_ZSTD)/;
+
 /** What body-parser and raw-body refuse: https://github.com/expressjs/body-parser#errors */
 function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined {
   switch ((error as { type?: unknown } | undefined)?.type) {
     case 'entity.too.large':
       return { status: 413, detail: `The body is larger than ${maxBodyBytes} bytes.` };
     case 'encoding.unsupported':
-      return { status: 415, detail: 'The content encoding is not supported: send the body plain, or as gzip or deflate.' };
+      return {
+        status: 415,
+        detail: 'The content encoding is not supported: send the body plain, or as gzip or deflate.',
+      };
     case 'request.aborted':
     case 'request.size.invalid':
       return { status: 400, detail: 'The body ended before its announced length.' };
     default:
-      return isInflateError(error) ? { status: 400, detail: 'The body cannot be decompressed.' } : undefined;
+      return INFLATE_CODES.test(String((error as { code?: string } | undefined)?.code))
+        ? { status: 400, detail: 'The body cannot be decompressed.' }
+        : undefined;
   }
 }
-
-const isInflateError = (error: unknown) => /^Z_|^ERR_(?:_ERROR|BROTLI|ZSTD)/.test(String((error as NodeError)?.code));
 
 interface NodeError {
   code?: unknown;
@@ -126,7 +149,7 @@ const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
 
 function databaseFailure(error: unknown): Failure | undefined {
   for (const cause of causes(error)) {
-    const code = String(cause.code ?? '');
+    const code = typeof cause.code === 'string' ? cause.code : '';
     const message = cause instanceof Error ? cause.message : '';
     if (PASSING_SQLSTATE.test(code) || PASSING_NETWORK_CODES.has(code) || PASSING_MESSAGES.test(message)) {
       return { ...unavailable('The database is not available for now.'), isUnexpected: true };
@@ -142,8 +165,9 @@ function databaseFailure(error: unknown): Failure | undefined {
 function* causes(error: unknown): Generator<NodeError> {
   let current = error;
   for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
-    yield current as NodeError;
-    current = (current as NodeError).cause;
+    const cause: NodeError = current;
+    yield cause;
+    current = cause.cause;
   }
 }
 
@@ -158,6 +182,9 @@ function loggable(error: unknown): Record<string, unknown> {
     code: withCode?.code,
     constraint: chain.find(({ constraint }) => constraint !== undefined)?.constraint,
     ...(isDatabase ? {} : { reason: error instanceof Error ? error.message : undefined }),
-    stack: stack.split('\n').filter((line) => line.startsWith('    at ')).join('\n'),
+    stack: stack
+      .split('\n')
+      .filter((line) => line.startsWith('    at '))
+      .join('\n'),
   };
 }

@@ -78,7 +78,9 @@ function notJson(text: string, place: JsonPlace | undefined): ValidationFailedEr
   const at = place?.at ?? 0;
   const error = place?.error ?? 'Expecting value';
   const loc = ['body', codePointsBefore(text, at)];
-  return new ValidationFailedError([{ type: 'json_invalid', loc, msg: 'JSON decode error', input: {}, ctx: { error } }]);
+  return new ValidationFailedError([
+    { type: 'json_invalid', loc, msg: 'JSON decode error', input: {}, ctx: { error } },
+  ]);
 }
 
 /** Python counts code points, JavaScript UTF-16 units. */

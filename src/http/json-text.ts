@@ -72,7 +72,11 @@ export function walkJson(text: string, stopAt = Number.POSITIVE_INFINITY): JsonP
   const frames: Frame[] = [];
   let expected: Expectation = 'value';
   let at = 0;
-  const place = (where: number, error?: string): JsonPlace => ({ at: where, error, path: frames.map(({ key }) => key) });
+  const place = (where: number, error?: string): JsonPlace => ({
+    at: where,
+    error,
+    path: frames.map(({ key }) => key),
+  });
   for (;;) {
     at = skipSpace(text, at);
     if (at >= stopAt) return place(at);

@@ -1,4 +1,11 @@
-import { type FlattenedJWSInput, type JSONWebKeySet, type JWSHeaderParameters, createLocalJWKSet, errors } from 'jose';
+import {
+  type CryptoKey,
+  type FlattenedJWSInput,
+  type JSONWebKeySet,
+  type JWSHeaderParameters,
+  createLocalJWKSet,
+  errors,
+} from 'jose';
 import { UnavailableError } from '../errors.ts';
 
 /** Where the verification keys of an issuer are. */
@@ -66,6 +73,9 @@ export function createKeySource(options: JwksOptions): KeySource {
     return keys.resolve;
   };
 
+  // Warm from the start; a failure is met again, and reported, by the first request.
+  void refresh();
+
   return {
     async find(header, jws) {
       const resolve = await current(FRESH_MS);
@@ -119,5 +129,6 @@ async function fetchJson(address: string, signal: AbortSignal): Promise<Record<s
 /** Keys come over https, or over http from this machine (tests, a side-car). */
 function requireSecure({ protocol, hostname }: URL): void {
   const isLoopback = hostname === 'localhost' || hostname === '[::1]' || /^127(?:\.\d+){3}$/.test(hostname);
-  if (protocol !== 'https:' && !(protocol === 'http:' && isLoopback)) throw new Error('Keys are fetched over https only.');
+  if (protocol !== 'https:' && !(protocol === 'http:' && isLoopback))
+    throw new Error('Keys are fetched over https only.');
 }

@@ -82,7 +82,7 @@ function shownRequest(operation: Operation, shown: ShownRequest, openapi?: objec
 /** Runs one handler of the validator to its end. */
 function pass(handler: RequestHandler, shown: ProbeRequest): Promise<void> {
   return new Promise((resolve, reject) => {
-    const done = (error?: unknown) => (error === undefined ? resolve() : reject(error as Error));
+    const done = (error?: unknown) => (error === undefined ? resolve() : reject(error));
     void handler(shown as unknown as Request, {} as Response, done);
   });
 }

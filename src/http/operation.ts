@@ -86,5 +86,5 @@ export function operation<Schema extends z.ZodType>(
     handler: (call: Call<z.infer<Schema>>) => Promise<Answer>;
   },
 ): Operation {
-  return definition as unknown as Operation;
+  return definition;
 }

@@ -2,6 +2,7 @@ import { MAX_IDENTIFIER_BYTES, MAX_IDENTIFIER_LENGTH } from '../sessions/session
 import { pathParameters } from './document.ts';
 import type { ValidationDetail } from './error-bodies.ts';
 import type { Operation, QueryParameter } from './operation.ts';
+import { type Words, boundWords, readText } from './pydantic-words.ts';
 import { valueError } from './request-errors.ts';
 
 /**
@@ -9,22 +10,7 @@ import { valueError } from './request-errors.ts';
  * `1e2` for 100, and express-openapi-validator hands on `0` as text (stack notes §5, traps 3 and 4).
  */
 
-/** Words that pydantic reads as a boolean, in lower case; any case is accepted. */
-export const TRUE_WORDS: ReadonlySet<string> = new Set(['true', 't', 'yes', 'y', 'on', '1']);
-export const FALSE_WORDS: ReadonlySet<string> = new Set(['false', 'f', 'no', 'n', 'off', '0']);
-
-const INTEGER_TEXT = /^[+-]?\d+(?:_\d+)*(?:\.0+)?$/;
-const NUMBER_TEXT = /^[+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
-/** Python refuses to read more digits than this at once (CVE-2020-10735). */
-const MAX_INTEGER_DIGITS = 4300;
 const INT32_MAX = 2 ** 31 - 1;
-
-/** True for text that pydantic reads as an integer: `5`, ` 7 `, `+7`, `-1`, `1.0`, `1_000`; not `1.5`, `1e2`, `0x1`, ``. */
-export const isIntegerText = (text: string): boolean => INTEGER_TEXT.test(text.trim());
-
-/** True for text that pydantic reads as a finite number. */
-export const isNumberText = (text: string): boolean =>
-  NUMBER_TEXT.test(text.trim()) && Number.isFinite(Number(text.replaceAll('_', '')));
 
 /** Parameters of one request: what was read, and what is wrong with the rest, in the order of the operation. */
 export interface Parameters {
@@ -46,65 +32,54 @@ export function readParameters(
   for (const name of pathParameters(operation.path)) {
     const text = String(path[name]);
     read.path[name] = text;
-    const integer = operation.integerPath?.includes(name) ?? false;
-    const detail = integer ? integerRefusal(['path', name], text) : identifierRefusal(name, text);
-    if (detail) read.details.push(detail);
-    else if (integer) read.integers[name] = toInt32(text);
+    if (operation.integerPath?.includes(name)) readInteger(name, text, read);
+    else read.details.push(...identifierRefusals(name, text));
   }
   for (const parameter of operation.query ?? []) {
     const sent = query[parameter.name];
-    if (sent === undefined) continue;
-    readQuery(parameter, String(Array.isArray(sent) ? sent.at(-1) : sent), read);
+    // Of a parameter that is repeated, the last one counts, as in FastAPI.
+    if (sent !== undefined) readQuery(parameter, String(Array.isArray(sent) ? sent.at(-1) : sent), read);
   }
   return read;
 }
 
-function toInt32(text: string): number | undefined {
-  const value = toNumber(text);
-  return Math.abs(value) <= INT32_MAX ? value : undefined;
+function refuse(read: Parameters, loc: string[], { type, msg, ctx }: Words, input: string): void {
+  read.details.push({ type, loc, msg, input, ...(ctx ? { ctx } : {}) });
 }
 
-const toNumber = (text: string) => Number(text.replaceAll('_', ''));
-
-function integerRefusal(loc: string[], text: string): ValidationDetail | undefined {
-  const msg = 'Input should be a valid integer, unable to parse string as an integer';
-  if (!isIntegerText(text)) return { type: 'int_parsing', loc, msg, input: text };
-  if (text.length <= MAX_INTEGER_DIGITS) return undefined;
-  const tooLong = 'Unable to parse input string as an integer, exceeded maximum size';
-  return { type: 'int_parsing_size', loc, msg: tooLong, input: text };
+function readInteger(name: string, text: string, read: Parameters): void {
+  const reading = readText('integer', text);
+  if ('refused' in reading) return refuse(read, ['path', name], reading.refused, text);
+  const value = reading.value as number;
+  read.integers[name] = Math.abs(value) <= INT32_MAX ? value : undefined;
 }
 
 /** Identifiers become keys of tables: PostgreSQL cannot store NUL, and an index row has a size limit (see `session.ts`). */
-function identifierRefusal(name: string, text: string): ValidationDetail | undefined {
+function identifierRefusals(name: string, text: string): ValidationDetail[] {
   const loc = ['path', name];
   // oxlint-disable-next-line no-control-regex
-  if (/[\u0000-\u001f\u007f]/.test(text)) return valueError(loc, 'control characters are not allowed', text);
-  if (text.length > MAX_IDENTIFIER_LENGTH && [...text].length > MAX_IDENTIFIER_LENGTH) {
-    const msg = `String should have at most ${MAX_IDENTIFIER_LENGTH} characters`;
-    return { type: 'string_too_long', loc, msg, input: text, ctx: { max_length: MAX_IDENTIFIER_LENGTH } };
+  if (/[\u0000-\u001f\u007f]/.test(text)) return [valueError(loc, 'control characters are not allowed', text)];
+  if (text.length > MAX_IDENTIFIER_LENGTH && codePoints(text) > MAX_IDENTIFIER_LENGTH) {
+    const { type, msg, ctx } = boundWords('string', 'big', MAX_IDENTIFIER_LENGTH, true, text);
+    return [{ type, loc, msg, input: text, ...(ctx ? { ctx } : {}) }];
   }
-  if (Buffer.byteLength(text) <= MAX_IDENTIFIER_BYTES) return undefined;
-  return valueError(loc, `at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`, text);
+  if (Buffer.byteLength(text) <= MAX_IDENTIFIER_BYTES) return [];
+  return [valueError(loc, `at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`, text)];
 }
+
+/** pydantic and JSON Schema count code points, JavaScript UTF-16 units. */
+const codePoints = (text: string) => Array.from(text).length;
 
 function readQuery({ name, schema }: QueryParameter, text: string, read: Parameters): void {
   const loc = ['query', name];
-  const refuse = (detail: ValidationDetail | undefined) => (detail ? read.details.push(detail) > 0 : false);
-  if (schema.type === 'string') {
-    read.query[name] = text;
-  } else if (schema.type === 'integer') {
-    if (!refuse(integerRefusal(loc, text))) read.query[name] = toNumber(text);
-  } else if (schema.type === 'number') {
-    const msg = 'Input should be a valid number, unable to parse string as a number';
-    if (!refuse(isNumberText(text) ? undefined : { type: 'float_parsing', loc, msg, input: text })) {
-      read.query[name] = toNumber(text);
-    }
-  } else {
-    const word = text.toLowerCase();
-    const isWord = TRUE_WORDS.has(word) || FALSE_WORDS.has(word);
-    const msg = 'Input should be a valid boolean, unable to interpret input';
-    if (!refuse(isWord ? undefined : { type: 'bool_parsing', loc, msg, input: text })) {
-      read.query[name] = TRUE_WORDS.has(word);
-    }
-  }
+  const reading = readText(schema.type, text);
+  if ('refused' in reading) return refuse(read, loc, reading.refused, text);
+  const { value } = reading;
+  const { minimum, maximum } = schema;
+  read.query[name] = value;
+  if (typeof value !== 'number') return;
+  if (minimum !== undefined && value < minimum)
+    refuse(read, loc, boundWords('number', 'small', minimum, true, value), text);
+  if (maximum !== undefined && value > maximum)
+    refuse(read, loc, boundWords('number', 'big', maximum, true, value), text);
 }

@@ -14,7 +14,11 @@ export const expressPath = (template: string): string => template.replaceAll(/\{
 
 /** Fixed segments before parameters, segment by segment: `/versions/metadata` is tried before `/versions/{version_id}`. */
 export function byFixedSegmentsFirst(one: Operation, other: Operation): number {
-  const key = ({ path }: Operation) => path.split('/').map((segment) => (segment.startsWith('{') ? '1' : '0')).join('');
+  const key = ({ path }: Operation) =>
+    path
+      .split('/')
+      .map((segment) => (segment.startsWith('{') ? '1' : '0'))
+      .join('');
   return key(one).localeCompare(key(other));
 }
 

@@ -73,7 +73,8 @@ function otherMethods(operations: Operation[]): RequestHandler {
     if (methods.length === 0) return next();
     const all = methods.includes('GET') ? [...methods, 'HEAD', 'OPTIONS'] : [...methods, 'OPTIONS'];
     const allow = [...new Set(all)].join(', ');
-    if (request.method !== 'OPTIONS') throw new RequestRefusedError('method_not_allowed', 'Method Not Allowed', { allow });
+    if (request.method !== 'OPTIONS')
+      throw new RequestRefusedError('method_not_allowed', 'Method Not Allowed', { allow });
     response.writeHead(204, { allow }).end();
   };
 }

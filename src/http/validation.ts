@@ -4,7 +4,7 @@ import type { Operation, OperationBody } from './operation.ts';
 import { readParameters } from './parameters.ts';
 import { ValidationFailedError, valueError } from './request-errors.ts';
 import { type BodySpelling, bodySpelling } from './spelling.ts';
-import { boundWords, zodDetails } from './zod-details.ts';
+import { zodDetails } from './zod-details.ts';
 import { hasRefinement } from './zod-graph.ts';
 
 /** A request whose path, query and body match its operation. */
@@ -40,8 +40,7 @@ export async function createValidator(document: object, operations: Operation[])
       query: { ...read.query },
       body: body?.value,
     });
-    const details = [...read.details, ...complaints.flatMap((complaint) => parameterDetail(complaint, read.query))];
-    if (body) details.push(...bodyDetails(body, complaints));
+    const details = body ? [...read.details, ...bodyDetails(body, complaints)] : read.details;
     const [other] = complaints;
     if (details.length === 0 && other) details.push(asValueError(other));
     if (details.length > 0) throw new ValidationFailedError(details);
@@ -99,14 +98,4 @@ function bodyDetails(body: PreparedBody, complaints: Complaint[]): ValidationDet
 /** For what only the validator refuses, such as a length that it counts in code points and zod in UTF-16 units. */
 function asValueError({ path, message }: Complaint): ValidationDetail {
   return valueError(path.replace('/params/', '/path/').split('/').slice(1), message);
-}
-
-/** Parameters are read and typed before (`parameters.ts`), so only bounds are left for the document to refuse. */
-function parameterDetail(complaint: Complaint, query: Record<string, unknown>): ValidationDetail[] {
-  const [, where, name = ''] = complaint.path.split('/');
-  if (where !== 'query') return [];
-  const input = query[name];
-  const bound = Number(/-?[\d.]+/.exec(complaint.message)?.[0]);
-  const side = complaint.errorCode?.startsWith('minimum') ? 'small' : 'big';
-  return [{ ...boundWords('number', side, bound, true, input), loc: ['query', name], input: String(input) }];
 }

@@ -1,16 +1,16 @@
 import type { z } from 'zod';
 import type { ValidationDetail } from './error-bodies.ts';
+import { type Words, boundWords, choiceWords, typeWords } from './pydantic-words.ts';
 import { valueError } from './request-errors.ts';
-import { FALSE_WORDS, isIntegerText, isNumberText, TRUE_WORDS } from './parameters.ts';
 import type { BodySpelling } from './spelling.ts';
 
 /** A body with more invalid places than this gets the first ones only: 100,000 of them must not cost 100,000 entries. */
 const MAX_DETAILS = 100;
+/** Longer inputs are left out of the answer: pydantic would send a body of 10 MB back once for every missing member. */
+const MAX_ECHO_LENGTH = 4096;
 
 type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
-/** Rule, words and figures; `at` and `input` are found from the issue's path unless given. */
-type Words = Pick<ValidationDetail, 'type' | 'msg' | 'ctx'>;
 
 /**
  * Says in pydantic's words (interface inventory §4.4) why a schema refuses a body.
@@ -58,12 +58,27 @@ function detailOf(issue: Issue, path: Path, spelling: BodySpelling, sent: unknow
   const keys = spelling.asSent(sent, path);
   const loc = ['body', ...keys];
   const input = valueAt(sent, keys);
-  if (issue.code === 'custom') return valueError(loc, issue.message, input);
-  if (input === undefined && issue.code !== 'unrecognized_keys') {
-    return { type: 'missing', loc, msg: 'Field required', input: valueAt(sent, keys.slice(0, -1)) ?? null };
+  if (issue.code === 'custom') return valueError(loc, issue.message, echo(input));
+  if (input === undefined) {
+    return { type: 'missing', loc, msg: 'Field required', input: echo(valueAt(sent, keys.slice(0, -1)) ?? null) };
   }
   const { type, msg, ctx } = wordsFor(issue, input);
-  return { type, loc, msg, input: input ?? null, ...(ctx ? { ctx } : {}) };
+  return { type, loc, msg, input: echo(input), ...(ctx ? { ctx } : {}) };
+}
+
+/** `undefined`, which leaves `input` out, for what is too large to send back (a hundred times, if need be). */
+const echo = (value: unknown) => (remainingEcho(value, MAX_ECHO_LENGTH) < 0 ? undefined : value);
+
+/** What is left of a budget of characters after writing a value; stops at the first value that does not fit. */
+function remainingEcho(value: unknown, budget: number): number {
+  if (typeof value === 'string') return budget - value.length;
+  if (typeof value !== 'object' || value === null) return budget - 8;
+  let left = budget;
+  for (const key in value) {
+    if (left < 0) return left;
+    left = remainingEcho((value as Record<string, unknown>)[key], left - key.length);
+  }
+  return left;
 }
 
 function valueAt(root: unknown, keys: readonly (string | number)[]): unknown {
@@ -92,91 +107,6 @@ function wordsFor(issue: Issue, input: unknown): Words {
     default:
       return { type: 'value_error', msg: `Value error, ${issue.message}`, ctx: { error: {} } };
   }
-}
-
-const TYPE_WORDS: Record<string, Words> = {
-  string: { type: 'string_type', msg: 'Input should be a valid string' },
-  int: { type: 'int_type', msg: 'Input should be a valid integer' },
-  number: { type: 'float_type', msg: 'Input should be a valid number' },
-  boolean: { type: 'bool_type', msg: 'Input should be a valid boolean' },
-  object: {
-    type: 'model_attributes_type',
-    msg: 'Input should be a valid dictionary or object to extract fields from',
-  },
-  record: { type: 'dict_type', msg: 'Input should be a valid dictionary' },
-  array: { type: 'list_type', msg: 'Input should be a valid list' },
-  tuple: { type: 'tuple_type', msg: 'Input should be a valid tuple' },
-  null: { type: 'none_required', msg: 'Input should be None' },
-};
-
-/** Words for a type, or for a text or number that pydantic would have tried to read as that type. */
-export function typeWords(expected: string, input: unknown): Words {
-  if (expected === 'int' && typeof input === 'number') {
-    return {
-      type: 'int_from_float',
-      msg: 'Input should be a valid integer, got a number with a fractional part',
-    };
-  }
-  if (expected === 'int' && typeof input === 'string' && !isIntegerText(input)) {
-    return {
-      type: 'int_parsing',
-      msg: 'Input should be a valid integer, unable to parse string as an integer',
-    };
-  }
-  if (expected === 'number' && typeof input === 'string' && !isNumberText(input)) {
-    return { type: 'float_parsing', msg: 'Input should be a valid number, unable to parse string as a number' };
-  }
-  if (expected === 'boolean' && isNoBooleanWord(input)) {
-    return { type: 'bool_parsing', msg: 'Input should be a valid boolean, unable to interpret input' };
-  }
-  return TYPE_WORDS[expected] ?? { type: 'value_error', msg: `Value error, expected ${expected}`, ctx: { error: {} } };
-}
-
-function isNoBooleanWord(input: unknown): boolean {
-  if (typeof input === 'number') return input !== 0 && input !== 1;
-  if (typeof input !== 'string') return false;
-  const word = input.toLowerCase();
-  return !TRUE_WORDS.has(word) && !FALSE_WORDS.has(word);
-}
-
-function choiceWords(values: readonly unknown[], type: string): Words {
-  const quoted = values.map((value) => (typeof value === 'string' ? `'${value}'` : String(value)));
-  const last = quoted.at(-1) ?? '';
-  const expected = quoted.length > 1 ? `${quoted.slice(0, -1).join(', ')} or ${last}` : last;
-  return { type, msg: `Input should be ${expected}`, ctx: { expected } };
-}
-
-const counted = (count: unknown, word: string) => `${String(count)} ${word}${count === 1 ? '' : 's'}`;
-
-/** Words for a value beyond a bound of length, count or size; `inclusive` bounds belong to what is allowed. */
-export function boundWords(
-  origin: string,
-  side: 'small' | 'big',
-  bound: unknown,
-  inclusive: boolean,
-  input: unknown,
-): Words {
-  const most = side === 'small' ? 'least' : 'most';
-  const length = side === 'small' ? 'min_length' : 'max_length';
-  if (origin === 'string') {
-    const type = side === 'small' ? 'string_too_short' : 'string_too_long';
-    return { type, msg: `String should have at ${most} ${counted(bound, 'character')}`, ctx: { [length]: bound } };
-  }
-  if (origin === 'array') {
-    const actual = Array.isArray(input) ? input.length : 0;
-    return {
-      type: side === 'small' ? 'too_short' : 'too_long',
-      msg: `List should have at ${most} ${counted(bound, 'item')} after validation, not ${actual}`,
-      ctx: { field_type: 'List', [length]: bound, actual_length: actual },
-    };
-  }
-  const than = side === 'small' ? 'greater than' : 'less than';
-  const short = side === 'small' ? ['ge', 'gt'] : ['le', 'lt'];
-  return {
-    type: `${than.replace(' ', '_')}${inclusive ? '_equal' : ''}`,
-    msg: `Input should be ${than}${inclusive ? ' or equal to' : ''} ${String(bound)}`,
-    ctx: { [short[inclusive ? 0 : 1] as string]: bound },
-  };
 }
 
 function formatWords(issue: z.core.$ZodIssueInvalidStringFormat): Words {

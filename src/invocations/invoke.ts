@@ -1,6 +1,5 @@
 import type { AgentOverrides, PreparedAgent, RunEnd } from '../agent/agent.ts';
 import { runAgent } from '../agent/run-agent.ts';
-import type { ToolServices } from '../agent/tool.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { AgentError, LeaseLostError, NotFoundError } from '../errors.ts';
 import type { Log } from '../log.ts';
@@ -11,6 +10,7 @@ import { appendEvents, findHistory } from '../sessions/store.ts';
 import { endingEvents, type InvocationError, type InvocationStatus } from './invocation.ts';
 import { keepLease, type LeaseTimes, takeSession } from './lease.ts';
 import { finishInvocation, type Lease, listInvocationEvents } from './store.ts';
+import { newToolServices } from './tool-services.ts';
 
 /** An application that this process serves. */
 export interface HostedAgent {
@@ -29,12 +29,14 @@ export interface InvocationContext {
   log: Log;
   /** By application name. */
   agents: ReadonlyMap<string, HostedAgent>;
-  /** What the tools of an invocation may reach, bound to its session. */
-  toolServices(key: SessionKey): ToolServices;
   newId(): string;
+  /** Unix time in seconds, for pieces of a stream only; what is stored gets the database's clock. */
+  now(): number;
   leaseTimes: LeaseTimes;
   /** Longest time of one invocation. */
   timeoutMs: number;
+  /** Aborted when the process has to stop: what still runs ends as interrupted. */
+  stopping: AbortSignal;
 }
 
 /** One prompt and how to answer it. */
@@ -80,7 +82,7 @@ export async function invoke(
   const held = keepLease(context.database, lease, context.leaseTimes);
   const limit = timeLimit(context.timeoutMs);
   try {
-    const signal = AbortSignal.any([held.signal, limit.signal]);
+    const signal = AbortSignal.any([held.signal, limit.signal, context.stopping]);
     const ending = await runAndStore({ context, request, agent, lease, signal, listener }).catch((error: unknown) =>
       toFailedEnding(context, agent, lease, error),
     );
@@ -143,13 +145,14 @@ async function runAndStore({ context, request, agent, lease, signal, listener }:
       state: withTemporary(history.state, request.stateDelta),
       signal,
       streaming: request.streaming,
-      services: context.toolServices(key),
+      services: newToolServices(context.database.db, key),
       newId: context.newId,
     });
     for (;;) {
       const step = await run.next();
       if (step.done) return toEnding(step.value);
-      if (step.value.partial === true) listener(JSON.stringify(step.value), step.value);
+      if (step.value.partial === true)
+        listener(JSON.stringify({ ...step.value, timestamp: context.now() }), step.value);
       else
         for (const { text } of await appendEvents(context.database.db, key, [step.value], token))
           listener(text, step.value);

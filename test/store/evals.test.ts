@@ -3,6 +3,7 @@ import { sql } from 'drizzle-orm';
 import { ConflictError, NotFoundError } from '../../src/errors.ts';
 import { addSession } from '../../src/evals/add-session.ts';
 import { listEvalCaseIds } from '../../src/evals/store.ts';
+import type { Part } from '../../src/sessions/content.ts';
 import type { NewEvent } from '../../src/sessions/event.ts';
 import { insertSession } from '../../src/sessions/store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
@@ -14,7 +15,7 @@ const payloadOf = async (appName: string) => {
   );
   return rows[0]?.payload;
 };
-const agents = (parts: object[], invocationId = 'e-1'): NewEvent =>
+const agents = (parts: Part[], invocationId = 'e-1'): NewEvent =>
   textEvent('', { author: 'helper', invocationId, content: { role: 'model', parts } });
 
 describe('add session', () => {

@@ -1,16 +1,16 @@
 import type { Model } from '../model.ts';
 import { offlineModel } from './offline.ts';
+import { providerModel, type ProviderSettings } from './provider-model.ts';
 
-/** Which provider, and how to reach it. */
-export interface ModelSettings {
-  provider: 'offline' | 'openai' | 'openai-compatible' | 'anthropic' | 'google';
-  /** The provider's key; it never appears in an error or a log. */
-  apiKey?: string;
-  /** Base URL of the provider's interface; required for `openai-compatible`. */
-  baseUrl?: string;
-}
+/** Which provider answers, and how it is reached; `offline` needs nothing else. */
+export type ModelSettings = Omit<ProviderSettings, 'provider'> & { provider: ProviderSettings['provider'] | 'offline' };
 
-/** The model of these settings; nothing is contacted before its first call. */
-export function createModel(settings: ModelSettings): Model {
-  return offlineModel();
+/**
+ * The model of these settings; nothing is contacted before its first call.
+ * @throws {TypeError} for `openai-compatible` without a base URL.
+ */
+export function createModel({ provider, ...settings }: ModelSettings): Model {
+  if (provider === 'offline') return offlineModel();
+  if (provider === 'openai-compatible' && !settings.baseUrl) throw new TypeError('openai-compatible needs a baseUrl.');
+  return providerModel({ provider, ...settings });
 }

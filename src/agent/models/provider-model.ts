@@ -1,0 +1,132 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Content } from '../../sessions/content.ts';
+import { abortError } from '../abort.ts';
+import type { Model, ModelAnswer, ModelRequest } from '../model.ts';
+import { readStream } from './from-stream.ts';
+import { ModelFailure, toFailure, toModelError } from './model-error.ts';
+import { loadProvider, providerOptions, type CallOptions, type ProviderModel, type ProviderName, type StreamPart } from './provider.ts';
+import { toPrompt } from './to-prompt.ts';
+
+/** How to reach a provider, and for how long to try. */
+export interface ProviderSettings {
+  provider: ProviderName;
+  apiKey?: string;
+  baseUrl?: string;
+  /** Longest wait for the next bytes of an answer [120,000]. */
+  timeoutMs?: number;
+  /** Retries after 429, 5xx and network failures, before any of the answer has come [3]. */
+  maxRetries?: number;
+  /** First back-off; doubles with each retry [500]. */
+  retryDelayMs?: number;
+}
+
+/** Longest single back-off; a provider that asks for more is told to the caller at once. */
+const MAX_RETRY_DELAY_MS = 20_000;
+
+/** A model behind one of the AI SDK's provider packages, called one step at a time through their provider interface. */
+export function providerModel(settings: ProviderSettings): Model {
+  const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
+  let loading: ReturnType<typeof loadProvider> | undefined;
+
+  async function* generate(request: ModelRequest): AsyncGenerator<Content, ModelAnswer, void> {
+    if (needsKey(settings)) throw toModelError(new ModelFailure('model_unauthorized', { detail: 'no key is set' }), provider, request.modelName);
+    const load = (loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl));
+    const model = (await load)(request.modelName);
+    for (let attempt = 0; ; attempt += 1) {
+      const result = yield* attemptOnce(model, request, settings);
+      if ('answer' in result) return result.answer;
+      if (request.signal.aborted) throw abortError(request.signal);
+      const { failure, hasAnswered } = result;
+      const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
+      const isFinal = hasAnswered || attempt >= maxRetries || waitMs > MAX_RETRY_DELAY_MS;
+      if (failure.retryAfterMs === undefined || isFinal) throw toModelError(failure, provider, request.modelName);
+      await delay(waitMs, undefined, { signal: request.signal });
+    }
+  }
+  return { provider, generate };
+}
+
+/** Only the public addresses are sure to ask for a key. */
+const needsKey = ({ provider, apiKey, baseUrl }: ProviderSettings) =>
+  provider !== 'openai-compatible' && !apiKey && baseUrl === undefined;
+
+type Attempt = { answer: ModelAnswer } | { failure: ModelFailure; hasAnswered: boolean };
+
+/** One request. A failure is returned, so that the caller may try again while nothing was yielded. */
+async function* attemptOnce(
+  model: ProviderModel,
+  request: ModelRequest,
+  { provider, timeoutMs = 120_000 }: ProviderSettings,
+): AsyncGenerator<Content, Attempt, void> {
+  const idle = startIdleTimer(timeoutMs);
+  const ended = new AbortController();
+  const abortSignal = AbortSignal.any([request.signal, idle.signal, ended.signal]);
+  let hasAnswered = false;
+  try {
+    const { stream } = await model.doStream(toOptions(request, provider, abortSignal));
+    const parts = readStream(untilAborted(stream, abortSignal, idle.touch), provider, request.modelName);
+    for (;;) {
+      const next = await parts.next();
+      if (next.done) return { answer: next.value };
+      hasAnswered = true;
+      yield next.value;
+    }
+  } catch (error) {
+    const failure = idle.signal.aborted ? new ModelFailure('model_timeout', { cause: error }) : toFailure(error, hasAnswered);
+    return { failure, hasAnswered };
+  } finally {
+    idle.stop();
+    ended.abort();
+  }
+}
+
+function toOptions(request: ModelRequest, provider: ProviderName, abortSignal: AbortSignal): CallOptions {
+  return {
+    prompt: toPrompt(request, provider),
+    ...(request.tools.length > 0
+      ? {
+          tools: request.tools.map(({ name, description, parameters }) => ({
+            type: 'function' as const,
+            name,
+            description,
+            inputSchema: parameters,
+          })),
+        }
+      : {}),
+    ...request.sampling,
+    ...providerOptions(provider),
+    includeRawChunks: provider === 'google',
+    abortSignal,
+  };
+}
+
+/** The stream's parts; ends with the signal's reason as soon as it is aborted, and lets the connection go in any case. */
+async function* untilAborted(
+  stream: ReadableStream<StreamPart>,
+  signal: AbortSignal,
+  touch: () => void,
+): AsyncGenerator<StreamPart, void, void> {
+  const reader = stream.getReader();
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = () => aborted.reject(signal.reason);
+  aborted.promise.catch(() => {});
+  signal.addEventListener('abort', onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  try {
+    for (;;) {
+      const next = await Promise.race([reader.read(), aborted.promise]);
+      if (next.done) return;
+      touch();
+      yield next.value;
+    }
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+    reader.cancel().catch(() => {});
+  }
+}
+
+function startIdleTimer(timeoutMs: number) {
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(), timeoutMs);
+  return { signal: controller.signal, touch: () => timer.refresh(), stop: () => clearTimeout(timer) };
+}

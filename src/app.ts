@@ -1,0 +1,49 @@
+import type { Express } from 'express';
+import { serviceRoutes } from './apps/routes.ts';
+import { artifactRoutes } from './artifacts/routes.ts';
+import type { Config } from './config.ts';
+import { evalRoutes } from './evals/routes.ts';
+import { harnessRoutes } from './harness/routes.ts';
+import { createEdge } from './http/edge.ts';
+import type { Operation } from './http/operation.ts';
+import type { InvocationContext } from './invocations/invoke.ts';
+import { sessionRoutes } from './sessions/routes.ts';
+
+/** All that the application needs; tests give their own. */
+export interface Context extends InvocationContext {
+  config: Config;
+  /** Version of the runtime. */
+  version: string;
+  /** False from the moment on that the process is told to stop. */
+  isAccepting(): boolean;
+}
+
+/** The route table: every operation that exists in this mode. */
+export function listOperations(context: Context): Operation[] {
+  const { DEV_UI, auth } = context.config;
+  return [
+    ...serviceRoutes(context),
+    ...sessionRoutes(context),
+    ...artifactRoutes(context),
+    // The specification: deployments with shared OAuth do not expose the harness operation.
+    ...(auth.mode === 'jwt' ? [] : harnessRoutes(context)),
+    ...(DEV_UI ? evalRoutes(context) : []),
+  ];
+}
+
+/** The HTTP application. @throws Error when the operations do not make a valid OpenAPI document. */
+export function createApp(context: Context): Promise<Express> {
+  const { config, log } = context;
+  const { auth, DEV_UI, ALLOW_ANONYMOUS, ALLOWED_HOSTS, ALLOWED_ORIGINS, MAX_BODY_BYTES } = config;
+  return createEdge({
+    operations: listOperations(context),
+    auth,
+    origins: {
+      loopbackOnly: DEV_UI || (auth.mode === 'local' && !ALLOW_ANONYMOUS),
+      allowedHosts: ALLOWED_HOSTS,
+      allowedOrigins: ALLOWED_ORIGINS,
+    },
+    log,
+    maxBodyBytes: MAX_BODY_BYTES,
+  });
+}

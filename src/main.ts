@@ -1,0 +1,95 @@
+import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { type Context, listOperations } from './app.ts';
+import { type Config, processEnvironment, readConfig } from './config.ts';
+import { AppError } from './errors.ts';
+import { openApiDocument } from './http/document.ts';
+import { createLog } from './log.ts';
+import { migrate, type Runtime, startRuntime } from './runtime.ts';
+
+const HELP = `Agent runtime: an HTTP service that hosts an agent and keeps its sessions in PostgreSQL.
+
+  node src/main.ts                  start the service
+  node src/main.ts --migrate        apply the migrations to DATABASE_URL and end
+  node src/main.ts --print-openapi  print the OpenAPI document with every operation and end
+  node src/main.ts --help           this text
+
+Settings are environment variables, or lines of a file .env; README.md lists them.
+`;
+
+const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+  version: string;
+};
+/** Exit code of a process that got a second signal while it was stopping: 128 + SIGINT, as shells expect. */
+const INTERRUPTED_EXIT_CODE = 130;
+
+try {
+  await main();
+} catch (error) {
+  console.error(error instanceof AppError ? error.message : error);
+  process.exitCode = 1;
+}
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: { migrate: { type: 'boolean' }, 'print-openapi': { type: 'boolean' }, help: { type: 'boolean' } },
+  });
+  if (values.help) return void process.stdout.write(HELP);
+  if (values['print-openapi']) return printOpenApi();
+  const config = readConfig(processEnvironment());
+  if (values.migrate && config.DATABASE_URL) return migrate(config.DATABASE_URL);
+  const runtime = await startRuntime({ config, log: createLog(config.LOG_LEVEL), version });
+  if (values.migrate) return runtime.close();
+  printStart(config, runtime);
+  stopOnSignals(runtime);
+}
+
+/** Every operation of every mode, as the committed copy has it. */
+function printOpenApi(): void {
+  const config = readConfig({ DEV_UI: 'true' });
+  const operations = listOperations({ config } as Context);
+  process.stdout.write(`${JSON.stringify(openApiDocument(operations, { authMode: 'local' }), null, 2)}\n`);
+}
+
+function printStart(config: Config, { url, database }: Runtime): void {
+  const model = config.MODEL_PROVIDER ?? 'offline';
+  const modes = [`auth ${config.auth.mode}`, ...(config.DEV_UI ? ['development UI'] : [])].join(', ');
+  const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
+  const request = {
+    prompt: 'What is 17 * 23? Use the calculator.',
+    harness_name: 'demo',
+    run_agent_request: { user_id: 'u1', session_id: 's1' },
+  };
+  const lines = [
+    `Agent runtime ${version} listens on ${url} (documents: ${url}/docs)`,
+    `  database  ${database}`,
+    `  model     ${model}${config.MODEL_NAME ? ` ${config.MODEL_NAME}` : ''}`,
+    `  mode      ${modes}`,
+  ];
+  if (config.auth.mode !== 'jwt') {
+    lines.push(
+      'Try it:',
+      `  curl -s ${url}/harness/invoke -H 'content-type: application/json'${authorization} -d '${JSON.stringify(request)}'`,
+    );
+  }
+  console.log(lines.join('\n'));
+}
+
+/** The first SIGTERM or Ctrl-C drains and stops, a second one ends at once. */
+function stopOnSignals(runtime: Runtime): void {
+  let stopping = false;
+  const stop = () => {
+    if (stopping) process.exit(INTERRUPTED_EXIT_CODE);
+    stopping = true;
+    console.log('Stopping; running requests may finish. Once more to end at once.');
+    runtime.close().then(
+      () => process.exit(0),
+      (error: unknown) => {
+        console.error(error);
+        process.exit(1);
+      },
+    );
+  };
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
+}

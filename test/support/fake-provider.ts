@@ -1,0 +1,326 @@
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { ProviderName } from '../../src/agent/models/provider.ts';
+
+/** One answer of a fake provider, in no provider's words; the server says it in the wire of the provider. */
+export interface FakeAnswer {
+  /** An HTTP error instead of a stream. */
+  status?: number;
+  headers?: Record<string, string>;
+  errorBody?: unknown;
+  thoughts?: string[];
+  signature?: string;
+  text?: string[];
+  image?: string;
+  /** `arguments` is JSON text, or what a broken model sends instead. */
+  calls?: { id?: string; name: string; arguments: string; signature?: string }[];
+  finish?: 'stop' | 'length' | 'filter';
+  /** `end`: the stream ends without a finish; `hang`: nothing more comes; `silent`: nothing comes at all. */
+  stop?: 'end' | 'hang' | 'silent';
+  usage?: { prompt: number; cached: number; answer: number; thoughts: number };
+  citations?: { uri: string; title: string }[];
+}
+
+export interface FakeProvider {
+  baseUrl: string;
+  requests: { path: string; headers: IncomingHttpHeaders; body: Record<string, unknown> }[];
+  /** Resolves when the server has taken a request. */
+  requested: Promise<void>;
+  /** Resolves when a client has dropped a connection before its answer was over. */
+  dropped: Promise<void>;
+  /** Breaks every connection. */
+  cut(): void;
+  close(): Promise<void>;
+}
+
+const USAGE = { prompt: 100, cached: 40, answer: 20, thoughts: 7 };
+
+/** A server on loopback that speaks one provider's wire and gives the scripted answers in order, the last one for ever. */
+export async function startFakeProvider(provider: ProviderName, script: FakeAnswer[]): Promise<FakeProvider> {
+  const requests: FakeProvider['requests'] = [];
+  const requested = Promise.withResolvers<void>();
+  const dropped = Promise.withResolvers<void>();
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      const body = JSON.parse(Buffer.concat(chunks).toString()) as Record<string, unknown>;
+      requests.push({ path: request.url ?? '', headers: request.headers, body });
+      requested.resolve();
+      response.on('close', () => {
+        if (!response.writableFinished) dropped.resolve();
+      });
+      give(response, provider, script[Math.min(requests.length, script.length) - 1] ?? {});
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    baseUrl: `http://127.0.0.1:${port}/v1`,
+    requests,
+    requested: requested.promise,
+    dropped: dropped.promise,
+    cut: () => server.closeAllConnections(),
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function give(response: ServerResponse, provider: ProviderName, answer: FakeAnswer): void {
+  if (answer.stop === 'silent') return;
+  if (answer.status !== undefined) {
+    response.writeHead(answer.status, { 'content-type': 'application/json', ...answer.headers });
+    response.end(JSON.stringify(answer.errorBody ?? { error: { message: 'no', type: 'some_error', code: 'some_code' } }));
+    return;
+  }
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  const events = WIRES[provider](answer, answer.stop === undefined);
+  for (const event of events) {
+    const named = provider === 'anthropic' || provider === 'openai' ? `event: ${(event as { type: string }).type}\n` : '';
+    response.write(`${named}data: ${JSON.stringify(event)}\n\n`);
+  }
+  if (answer.stop === 'hang') return;
+  response.end(provider === 'openai-compatible' && answer.stop === undefined ? 'data: [DONE]\n\n' : '');
+}
+
+type Wire = (answer: FakeAnswer, finished: boolean) => unknown[];
+
+const chatCompletions: Wire = (answer, finished) => {
+  const { prompt, cached, answer: tokens, thoughts } = { ...USAGE, ...answer.usage };
+  const chunk = (delta: object, finish: string | null = null) => ({
+    id: 'c1',
+    object: 'chat.completion.chunk',
+    created: 1,
+    model: 'fake-model-2026',
+    choices: [{ index: 0, delta, finish_reason: finish }],
+  });
+  const reasons = { stop: answer.calls ? 'tool_calls' : 'stop', length: 'length', filter: 'content_filter' };
+  return [
+    ...(answer.thoughts ?? []).map((text) => chunk({ reasoning_content: text })),
+    ...(answer.text ?? []).map((text) => chunk({ role: 'assistant', content: text })),
+    ...(answer.calls ?? []).map((call, index) =>
+      chunk({
+        tool_calls: [
+          { index, id: call.id, type: 'function', function: { name: call.name, arguments: call.arguments } },
+        ],
+      }),
+    ),
+    ...(finished ? [chunk({}, reasons[answer.finish ?? 'stop'])] : []),
+    ...(finished
+      ? [
+          {
+            ...chunk({}),
+            choices: [],
+            usage: {
+              prompt_tokens: prompt,
+              completion_tokens: tokens + thoughts,
+              total_tokens: prompt + tokens + thoughts,
+              prompt_tokens_details: { cached_tokens: cached },
+              completion_tokens_details: { reasoning_tokens: thoughts },
+            },
+          },
+        ]
+      : []),
+  ];
+};
+
+const responses: Wire = (answer, finished) => {
+  const { prompt, cached, answer: tokens, thoughts } = { ...USAGE, ...answer.usage };
+  const events: Record<string, unknown>[] = [
+    { type: 'response.created', response: { id: 'r1', created_at: 1, model: 'fake-model-2026' } },
+  ];
+  let index = 0;
+  if (answer.thoughts) {
+    const item = { type: 'reasoning', id: 'rs_1', encrypted_content: answer.signature ?? 'sig', summary: [] };
+    events.push({ type: 'response.output_item.added', output_index: index, item });
+    for (const text of answer.thoughts) {
+      events.push({
+        type: 'response.reasoning_summary_text.delta',
+        item_id: 'rs_1',
+        output_index: index,
+        summary_index: 0,
+        delta: text,
+      });
+    }
+    events.push({ type: 'response.output_item.done', output_index: index, item });
+    index += 1;
+  }
+  if (answer.text) {
+    events.push({
+      type: 'response.output_item.added',
+      output_index: index,
+      item: { type: 'message', id: 'm1', role: 'assistant', status: 'in_progress', content: [] },
+    });
+    for (const text of answer.text) {
+      events.push({
+        type: 'response.output_text.delta',
+        item_id: 'm1',
+        output_index: index,
+        content_index: 0,
+        delta: text,
+        logprobs: [],
+      });
+    }
+    for (const [place, citation] of (answer.citations ?? []).entries()) {
+      events.push({
+        type: 'response.output_text.annotation.added',
+        item_id: 'm1',
+        output_index: index,
+        content_index: 0,
+        annotation_index: place,
+        annotation: { type: 'url_citation', start_index: 0, end_index: 1, url: citation.uri, title: citation.title },
+      });
+    }
+    events.push({
+      type: 'response.output_item.done',
+      output_index: index,
+      item: { type: 'message', id: 'm1', role: 'assistant', status: 'completed', content: [] },
+    });
+    index += 1;
+  }
+  for (const call of answer.calls ?? []) {
+    const item = { type: 'function_call', id: `fc_${index}`, call_id: call.id, name: call.name };
+    events.push({ type: 'response.output_item.added', output_index: index, item: { ...item, arguments: '' } });
+    events.push({
+      type: 'response.function_call_arguments.delta',
+      item_id: item.id,
+      output_index: index,
+      delta: call.arguments,
+    });
+    events.push({
+      type: 'response.output_item.done',
+      output_index: index,
+      item: { ...item, arguments: call.arguments, status: 'completed' },
+    });
+    index += 1;
+  }
+  if (!finished) return events;
+  const reason = { stop: null, length: { reason: 'max_output_tokens' }, filter: { reason: 'content_filter' } };
+  const incomplete = reason[answer.finish ?? 'stop'];
+  events.push({
+    type: incomplete ? 'response.incomplete' : 'response.completed',
+    response: {
+      id: 'r1',
+      created_at: 1,
+      model: 'fake-model-2026',
+      incomplete_details: incomplete,
+      usage: {
+        input_tokens: prompt,
+        input_tokens_details: { cached_tokens: cached },
+        output_tokens: tokens + thoughts,
+        output_tokens_details: { reasoning_tokens: thoughts },
+      },
+    },
+  });
+  return events;
+};
+
+const messages: Wire = (answer, finished) => {
+  const { prompt, cached, answer: tokens, thoughts } = { ...USAGE, ...answer.usage };
+  const usage = {
+    input_tokens: prompt - cached,
+    cache_read_input_tokens: cached,
+    cache_creation_input_tokens: 0,
+    output_tokens: 1,
+  };
+  const events: Record<string, unknown>[] = [
+    {
+      type: 'message_start',
+      message: { id: 'm1', type: 'message', role: 'assistant', model: 'fake-model-2026', content: [], usage },
+    },
+  ];
+  let index = 0;
+  const block = (start: object, deltas: object[]) => {
+    events.push({ type: 'content_block_start', index, content_block: start });
+    for (const delta of deltas) events.push({ type: 'content_block_delta', index, delta });
+    if (finished) events.push({ type: 'content_block_stop', index });
+    index += 1;
+  };
+  if (answer.thoughts) {
+    block({ type: 'thinking', thinking: '' }, [
+      ...answer.thoughts.map((thinking) => ({ type: 'thinking_delta', thinking })),
+      { type: 'signature_delta', signature: answer.signature ?? 'sig' },
+    ]);
+  }
+  if (answer.text) {
+    block(
+      { type: 'text', text: '' },
+      answer.text.map((text) => ({ type: 'text_delta', text })),
+    );
+  }
+  for (const call of answer.calls ?? []) {
+    block({ type: 'tool_use', id: call.id, name: call.name, input: {} }, [
+      { type: 'input_json_delta', partial_json: call.arguments },
+    ]);
+  }
+  if (!finished) return events;
+  const reasons = { stop: answer.calls ? 'tool_use' : 'end_turn', length: 'max_tokens', filter: 'refusal' };
+  events.push({
+    type: 'message_delta',
+    delta: { stop_reason: reasons[answer.finish ?? 'stop'], stop_sequence: null },
+    usage: {
+      ...usage,
+      output_tokens: tokens + thoughts,
+      output_tokens_details: { thinking_tokens: thoughts },
+    },
+  });
+  events.push({ type: 'message_stop' });
+  return events;
+};
+
+const generateContent: Wire = (answer, finished) => {
+  const { prompt, cached, answer: tokens, thoughts } = { ...USAGE, ...answer.usage };
+  const chunk = (parts: object[], more: object = {}) => ({
+    candidates: [{ index: 0, content: { role: 'model', parts }, ...more }],
+    modelVersion: 'fake-model-2026',
+    responseId: 'r1',
+  });
+  const chunks: object[] = [
+    ...(answer.thoughts ?? []).map((text) => chunk([{ text, thought: true, thoughtSignature: answer.signature ?? 'c2ln' }])),
+    ...(answer.text ?? []).map((text) => chunk([{ text }])),
+    ...(answer.image ? [chunk([{ inlineData: { mimeType: 'image/png', data: answer.image } }])] : []),
+    ...(answer.calls ?? []).map((call) =>
+      chunk([
+        {
+          functionCall: { ...(call.id ? { id: call.id } : {}), name: call.name, args: tryParse(call.arguments) },
+          ...(call.signature ? { thoughtSignature: call.signature } : {}),
+        },
+      ]),
+    ),
+  ];
+  if (!finished) return chunks;
+  const reasons = { stop: 'STOP', length: 'MAX_TOKENS', filter: 'SAFETY' };
+  const grounding = answer.citations
+    ? { groundingMetadata: { groundingChunks: answer.citations.map((web) => ({ web })), webSearchQueries: ['q'] } }
+    : {};
+  chunks.push({
+    ...chunk([], { finishReason: reasons[answer.finish ?? 'stop'], ...grounding }),
+    usageMetadata: {
+      promptTokenCount: prompt,
+      cachedContentTokenCount: cached,
+      candidatesTokenCount: tokens,
+      thoughtsTokenCount: thoughts,
+      totalTokenCount: prompt + tokens + thoughts,
+    },
+  });
+  return chunks;
+};
+
+/** Gemini's arguments are JSON already: what cannot be parsed is sent as the text that it is. */
+function tryParse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+const WIRES: Record<ProviderName, Wire> = {
+  'openai-compatible': chatCompletions,
+  openai: responses,
+  anthropic: messages,
+  google: generateContent,
+};
