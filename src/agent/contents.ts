@@ -39,7 +39,7 @@ function withoutRewound(events: Event[]): Event[] {
     const first = events.findIndex((candidate) => candidate.invocationId === target);
     if (first >= 0 && first < index) index = first;
   }
-  return kept.reverse();
+  return kept.toReversed();
 }
 
 interface Compaction {

@@ -114,8 +114,10 @@ const withCallIds = (progress: Progress, content: Content): Content => ({
 /** True where nothing is there but blank text and thoughts. */
 const isEmpty = (content: Content | undefined) =>
   partsOf(content).every(
-    ({ thought, thoughtSignature: _, text, ...rest }) =>
-      thought === true || ((text ?? '').trim() === '' && Object.keys(rest).length === 0),
+    (part) =>
+      part.thought === true ||
+      ((part.text ?? '').trim() === '' &&
+        Object.keys(part).every((name) => name === 'text' || name === 'thoughtSignature')),
   );
 
 function emptyAnswer({ agent }: Voice, { finishReason }: ModelAnswer): AgentError {

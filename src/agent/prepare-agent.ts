@@ -10,8 +10,8 @@ export interface AgentEnvironment {
 }
 
 /** True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification, Invoke Harness). */
-export const hasGeneralOverride = ({ mcpServers: _, ...general }: AgentOverrides): boolean =>
-  Object.values(general).some((value) => value !== undefined);
+export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
+  Object.entries(overrides).some(([name, value]) => name !== 'mcpServers' && value !== undefined);
 
 /** The definition with the overrides of one request: `tools` and `skills` appended, the rest replaced; the definition itself is untouched. */
 export function applyOverrides(definition: AgentDefinition, overrides: AgentOverrides): AgentDefinition {

@@ -80,3 +80,13 @@ export function sqlState(error: unknown): { code: string; constraint: string | u
   }
   return undefined;
 }
+
+/** Awaits a statement; a violation of the named constraint (an expected conflict) becomes the error that `toError` makes. */
+export async function onConflict<T>(statement: Promise<T>, constraint: string, toError: () => Error): Promise<T> {
+  try {
+    return await statement;
+  } catch (error) {
+    if (sqlState(error)?.constraint === constraint) throw toError();
+    throw error;
+  }
+}

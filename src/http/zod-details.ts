@@ -31,9 +31,17 @@ export function zodDetails(
   return details;
 }
 
-/** pydantic words an enumeration and a literal differently; a finished zod issue no longer tells which of them refused. */
-const nameOfRefusingType = (issue: z.core.$ZodRawIssue) =>
-  issue.code === 'invalid_value' ? (issue.inst as z.core.$ZodType | undefined)?._zod.def.type : undefined;
+/**
+ * Leaves in the issue's message which schema refused, because a finished zod issue no longer tells: pydantic words an
+ * enumeration and a literal, an integer and a number differently.
+ */
+function nameOfRefusingType(issue: z.core.$ZodRawIssue): string | undefined {
+  const definition = (issue.inst as z.core.$ZodType | undefined)?._zod.def as
+    | { type?: string; format?: string }
+    | undefined;
+  if (issue.code === 'invalid_value') return definition?.type;
+  return issue.code === 'invalid_type' && definition?.format?.includes('int') ? 'int' : undefined;
+}
 
 /** Issues with their full paths: a union is replaced by the issues of the branch that was most likely meant. */
 function* leaves(issues: readonly Issue[], prefix: Path = []): Generator<{ issue: Issue; path: Path }> {
@@ -93,7 +101,7 @@ function valueAt(root: unknown, keys: readonly (string | number)[]): unknown {
 function wordsFor(issue: Issue, input: unknown): Words {
   switch (issue.code) {
     case 'invalid_type':
-      return typeWords(issue.expected, input);
+      return typeWords(issue.message === 'int' ? 'int' : issue.expected, input);
     case 'invalid_value':
       return choiceWords(issue.values, issue.message === 'enum' ? 'enum' : 'literal_error');
     case 'too_small':

@@ -1,6 +1,6 @@
 import { type SQL, and, eq, sql } from 'drizzle-orm';
 import { type Append, appendCtes, bumpSession, newAppend } from '../db/append-events.ts';
-import type { Database } from '../db/database.ts';
+import { type Database, onConflict } from '../db/database.ts';
 import { fromJsonb, toJsonb } from '../db/json-text.ts';
 import { sessions } from '../db/schema.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../errors.ts';
@@ -11,6 +11,8 @@ import { splitDelta } from './state.ts';
 
 /** The text of the 404 of a session; a foreign session gets the same bytes. */
 export const sessionNotFound = (sessionId: string) => `Session not found: ${sessionId}`;
+
+const eventExists = ({ sessionId }: SessionKey) => new ConflictError(`Event already exists in session ${sessionId}.`);
 
 const isKey = ({ appName, userId, sessionId }: SessionKey, alias: SQL = sql`s`) =>
   sql`${alias}.app_name = ${appName} and ${alias}.user_id = ${userId} and ${alias}.id = ${sessionId}`;
@@ -90,7 +92,7 @@ export async function listSessionsText(
 
 /**
  * Inserts a session with its first state and events, all in one statement.
- * @throws {ConflictError} when the id is taken.
+ * @throws {ConflictError} when the id is taken, or two of the events have one id.
  */
 export async function insertSession(
   db: Database,
@@ -108,7 +110,7 @@ export async function insertSession(
       app: Object.assign(given.app, append.delta.app),
     },
   };
-  const { rows } = await db.execute(sql`
+  const inserted = db.execute(sql`
     with bumped as (
       insert into sessions (app_name, user_id, id, state, last_sequence, is_eval)
       values (${key.appName}, ${key.userId}, ${key.sessionId}, ${toJsonb(first.delta.session)}::jsonb, ${events.length},
@@ -117,6 +119,7 @@ export async function insertSession(
       returning last_sequence, update_time)
     ${appendCtes(first)}
     select from bumped`);
+  const { rows } = await onConflict(inserted, 'events_id_key', () => eventExists(key));
   if (rows.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
 }
 
@@ -137,6 +140,7 @@ export interface StoredEvent {
  * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement.
  * With a `leaseToken` the append is an invocation's: it is refused when the session's lease is another's by now.
  * @throws {NotFoundError} when there is no such session. @throws {LeaseLostError} when the token is no longer the session's.
+ * @throws {ConflictError} when the session has an event of one of the ids.
  */
 export async function appendEvents(
   db: Database,
@@ -146,13 +150,14 @@ export async function appendEvents(
 ): Promise<StoredEvent[]> {
   const append = newAppend(key, events);
   const fence = leaseToken === undefined ? sql`` : sql`and sessions.lease_token = ${leaseToken}`;
-  const { rows } = await db.execute<{ sequence: number; text: string }>(sql`
+  const appended = db.execute<{ sequence: number; text: string }>(sql`
     with bumped as (
       update sessions set ${bumpSession(append)}
       where ${isKey(key, sql`sessions`)} ${fence}
       returning last_sequence, update_time)
     ${appendCtes(append)}
     select sequence, payload::text as text from appended order by sequence`);
+  const { rows } = await onConflict(appended, 'events_id_key', () => eventExists(key));
   if (rows.length === events.length) return rows.map(({ sequence, text }) => ({ sequence, text: fromJsonb(text) }));
   if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
   throw new NotFoundError(sessionNotFound(key.sessionId));

@@ -73,13 +73,16 @@ function give(response: ServerResponse, provider: ProviderName, answer: FakeAnsw
   if (answer.stop === 'silent') return;
   if (answer.status !== undefined) {
     response.writeHead(answer.status, { 'content-type': 'application/json', ...answer.headers });
-    response.end(JSON.stringify(answer.errorBody ?? { error: { message: 'no', type: 'some_error', code: 'some_code' } }));
+    response.end(
+      JSON.stringify(answer.errorBody ?? { error: { message: 'no', type: 'some_error', code: 'some_code' } }),
+    );
     return;
   }
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   const events = WIRES[provider](answer, answer.stop === undefined);
   for (const event of events) {
-    const named = provider === 'anthropic' || provider === 'openai' ? `event: ${(event as { type: string }).type}\n` : '';
+    const named =
+      provider === 'anthropic' || provider === 'openai' ? `event: ${(event as { type: string }).type}\n` : '';
     response.write(`${named}data: ${JSON.stringify(event)}\n\n`);
   }
   if (answer.stop === 'hang') return;
@@ -279,7 +282,9 @@ const generateContent: Wire = (answer, finished) => {
     responseId: 'r1',
   });
   const chunks: object[] = [
-    ...(answer.thoughts ?? []).map((text) => chunk([{ text, thought: true, thoughtSignature: answer.signature ?? 'c2ln' }])),
+    ...(answer.thoughts ?? []).map((text) =>
+      chunk([{ text, thought: true, thoughtSignature: answer.signature ?? 'c2ln' }]),
+    ),
     ...(answer.text ?? []).map((text) => chunk([{ text }])),
     ...(answer.image ? [chunk([{ inlineData: { mimeType: 'image/png', data: answer.image } }])] : []),
     ...(answer.calls ?? []).map((call) =>

@@ -98,7 +98,13 @@ test('rewound invocations are forgotten, also when rewound twice', () => {
   const turn = (id: string) => [user(`ask ${id}`, { invocationId: id }), said(`say ${id}`, { invocationId: id })];
   const rewind = (id: string): Event => ({ author: 'user', actions: { rewindBeforeInvocationId: id } });
   const history = [...turn('1'), ...turn('2'), rewind('2'), ...turn('3'), ...turn('4'), rewind('4'), user('now')];
-  expect(toContents(history, me)).toEqual([asUser('ask 1'), asModel('say 1'), asUser('ask 3'), asModel('say 3'), asUser('now')]);
+  expect(toContents(history, me)).toEqual([
+    asUser('ask 1'),
+    asModel('say 1'),
+    asUser('ask 3'),
+    asModel('say 3'),
+    asUser('now'),
+  ]);
   expect(toContents([user('a'), rewind('unknown'), user('b')], me)).toEqual([asUser('a', 'b')]);
 });
 
@@ -143,7 +149,12 @@ test("another agent's events are told as context, without its thoughts", () => {
 });
 
 test('an agent sees its own branch and those above it', () => {
-  const history = [user('go'), said('up', { branch: 'p' }), said('left', { branch: 'p.left' }), said('twin', { branch: 'p.le' })];
+  const history = [
+    user('go'),
+    said('up', { branch: 'p' }),
+    said('left', { branch: 'p.left' }),
+    said('twin', { branch: 'p.le' }),
+  ];
   expect(toContents(history, { ...me, branch: 'p.left' })[1]).toEqual(asModel('up', 'left'));
 });
 

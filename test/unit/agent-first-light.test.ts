@@ -26,10 +26,24 @@ async function ask(prompt: string) {
 test('the offline model works out a product by the calculator', async () => {
   const { events, end } = await ask('What is 17 * 23? Use the calculator.');
   expect(events).toMatchObject([
-    { author: 'harness_agent', content: { parts: [{ functionCall: { id: 'id-1', name: 'calculator', args: { expression: '17 * 23' } } }] } },
-    { author: 'harness_agent', content: { role: 'user', parts: [{ functionResponse: { id: 'id-1', name: 'calculator', response: { result: 391 } } }] } },
+    {
+      author: 'harness_agent',
+      content: { parts: [{ functionCall: { id: 'id-1', name: 'calculator', args: { expression: '17 * 23' } } }] },
+    },
+    {
+      author: 'harness_agent',
+      content: {
+        role: 'user',
+        parts: [{ functionResponse: { id: 'id-1', name: 'calculator', response: { result: 391 } } }],
+      },
+    },
   ]);
-  expect(end).toMatchObject({ output: 'The tool `calculator` answered: 391', error: undefined, paused: false, llmCalls: 2 });
+  expect(end).toMatchObject({
+    output: 'The tool `calculator` answered: 391',
+    error: undefined,
+    paused: false,
+    llmCalls: 2,
+  });
   expect(end.lastEvent).toMatchObject({ modelVersion: 'offline', finishReason: 'STOP' });
 });
 

@@ -185,11 +185,14 @@ test('an unexpected failure of a model says nothing of its inside, and keeps the
   expect(JSON.stringify(end.lastEvent)).not.toContain('secret-key');
 });
 
-test.each([[[]], [[{ text: ' \n' }]], [[{ text: 'hm', thought: true }]]])('an empty answer %j is an error', async (parts) => {
-  const { end } = await runToEnd(runInput({ agent: agent({ model: scriptedModel([parts]) }) }));
-  expect(end.error).toEqual({ code: 'empty_answer', message: 'The model `test-model` gave an empty answer.' });
-  expect(end).toMatchObject({ output: '', lastEvent: { errorCode: 'empty_answer', usageMetadata: usage } });
-});
+test.each([[[]], [[{ text: ' \n' }]], [[{ text: 'hm', thought: true }]]])(
+  'an empty answer %j is an error',
+  async (parts) => {
+    const { end } = await runToEnd(runInput({ agent: agent({ model: scriptedModel([parts]) }) }));
+    expect(end.error).toEqual({ code: 'empty_answer', message: 'The model `test-model` gave an empty answer.' });
+    expect(end).toMatchObject({ output: '', lastEvent: { errorCode: 'empty_answer', usageMetadata: usage } });
+  },
+);
 
 test('an abort during tools answers every open call, also of a tool that ignores its signal', async () => {
   const controller = new AbortController();

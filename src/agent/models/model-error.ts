@@ -48,14 +48,19 @@ interface CallError {
 export function toFailure(error: unknown, hasAnswered: boolean): ModelFailure {
   if (error instanceof ModelFailure) return error;
   const call = (typeof error === 'object' && error !== null ? error : {}) as CallError;
-  if (call.name === 'AI_APICallError' && call.statusCode !== undefined) return fromStatus(call, call.statusCode);
+  const status = call.name === 'AI_APICallError' ? call.statusCode : undefined;
+  // A good status and a network error is a connection that broke, before or after the first words.
+  const isBroken = status !== undefined && status < 400 && call.isRetryable === true;
+  if (status !== undefined && !isBroken) return fromStatus(call, status);
   const isUnreadable = call.name === 'AI_JSONParseError' || call.name === 'AI_TypeValidationError';
-  if (isUnreadable || call.name === 'AI_EmptyResponseBodyError') return new ModelFailure('model_bad_response', { cause: error });
+  if (isUnreadable || call.name === 'AI_EmptyResponseBodyError')
+    return new ModelFailure('model_bad_response', { cause: error });
   if (call.name === 'AI_UnsupportedFunctionalityError') {
     return new ModelFailure('model_rejected', { detail: 'it does not take this kind of content', cause: error });
   }
   // The OpenAI-compatible package reports a stream without a finish reason so.
-  if (hasAnswered || call.name === 'AI_InvalidResponseDataError') return new ModelFailure('model_stream_cut', { cause: error });
+  if (hasAnswered || call.name === 'AI_InvalidResponseDataError')
+    return new ModelFailure('model_stream_cut', { cause: error });
   return new ModelFailure('model_unavailable', { detail: codeWord(call), retryAfterMs: 0, cause: error });
 }
 
@@ -69,8 +74,6 @@ function fromStatus(call: CallError, status: number): ModelFailure {
   if (status === 429) return new ModelFailure('model_rate_limited', passing);
   if (status >= 500 || status === 408 || status === 409) return new ModelFailure('model_unavailable', passing);
   if (status >= 400) return new ModelFailure('model_rejected', options);
-  // A good status and a network error: the connection broke before the first bytes of the answer.
-  if (call.isRetryable === true) return new ModelFailure('model_unavailable', { ...passing, detail: '' });
   return new ModelFailure('model_bad_response', options);
 }
 
@@ -84,8 +87,14 @@ function retryAfter(headers: Record<string, string> | undefined): number {
 
 /** The provider's code word such as `context_length_exceeded`; only a short identifier, since messages may quote key or prompt. */
 function codeWord(data: unknown): string {
-  const body = data as { error?: { code?: unknown; type?: unknown; status?: unknown }; code?: unknown; type?: unknown } | null;
+  const body = data as {
+    error?: { code?: unknown; type?: unknown; status?: unknown };
+    code?: unknown;
+    type?: unknown;
+  } | null;
   const { code, type, status } = { ...body, ...body?.error } as Record<string, unknown>;
-  const word = [code, status, type].find((one) => typeof one === 'string' && /^[A-Za-z][A-Za-z0-9_.-]{1,63}$/.test(one));
+  const word = [code, status, type].find(
+    (one) => typeof one === 'string' && /^[A-Za-z][A-Za-z0-9_.-]{1,63}$/.test(one),
+  );
   return typeof word === 'string' && !/^sk-|key-/.test(word) ? word : '';
 }

@@ -36,8 +36,9 @@ function argumentsFor(tool: ToolDeclaration, prompt: string): JsonObject {
 function firstObject(text: string): JsonObject | undefined {
   const start = text.indexOf('{');
   // Ends are tried from the left, at most 20 of them: a prompt full of braces must not cost quadratic time.
+  if (start < 0) return undefined;
   let end = start;
-  for (let tries = 0; start >= 0 && tries < 20; tries += 1) {
+  for (let tries = 0; tries < 20; tries += 1) {
     end = text.indexOf('}', end + 1);
     if (end < 0) return undefined;
     try {

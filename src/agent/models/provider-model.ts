@@ -4,7 +4,14 @@ import { abortError } from '../abort.ts';
 import type { Model, ModelAnswer, ModelRequest } from '../model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
-import { loadProvider, providerOptions, type CallOptions, type ProviderModel, type ProviderName, type StreamPart } from './provider.ts';
+import {
+  loadProvider,
+  providerOptions,
+  type CallOptions,
+  type ProviderModel,
+  type ProviderName,
+  type StreamPart,
+} from './provider.ts';
 import { toPrompt } from './to-prompt.ts';
 
 /** How to reach a provider, and for how long to try. */
@@ -29,7 +36,12 @@ export function providerModel(settings: ProviderSettings): Model {
   let loading: ReturnType<typeof loadProvider> | undefined;
 
   async function* generate(request: ModelRequest): AsyncGenerator<Content, ModelAnswer, void> {
-    if (needsKey(settings)) throw toModelError(new ModelFailure('model_unauthorized', { detail: 'no key is set' }), provider, request.modelName);
+    if (needsKey(settings))
+      throw toModelError(
+        new ModelFailure('model_unauthorized', { detail: 'no key is set' }),
+        provider,
+        request.modelName,
+      );
     const load = (loading ??= loadProvider(provider, settings.apiKey, settings.baseUrl));
     const model = (await load)(request.modelName);
     for (let attempt = 0; ; attempt += 1) {
@@ -72,7 +84,9 @@ async function* attemptOnce(
       yield next.value;
     }
   } catch (error) {
-    const failure = idle.signal.aborted ? new ModelFailure('model_timeout', { cause: error }) : toFailure(error, hasAnswered);
+    const failure = idle.signal.aborted
+      ? new ModelFailure('model_timeout', { cause: error })
+      : toFailure(error, hasAnswered);
     return { failure, hasAnswered };
   } finally {
     idle.stop();

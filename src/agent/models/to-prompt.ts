@@ -40,7 +40,9 @@ function toAssistantPart(part: Part, provider: ProviderName): AssistantPart[] {
   // A thought goes back only to the provider that made it: others refuse its signature or take it for an answer.
   if (part.thought === true) return data ? [{ type: 'reasoning', text: part.text ?? '', ...signed }] : [];
   if (part.inlineData ?? part.fileData) {
-    return provider === 'google' ? [{ ...toFile(part), ...signed }] : [{ type: 'text', text: '(a file that you made)' }];
+    return provider === 'google'
+      ? [{ ...toFile(part), ...signed }]
+      : [{ type: 'text', text: '(a file that you made)' }];
   }
   const text = toText(part);
   return text === '' && !('providerOptions' in signed) ? [] : [{ type: 'text', text, ...signed }];
@@ -60,7 +62,7 @@ function toUser(content: Content, provider: ProviderName): Message[] {
   return messages.length > 0 ? messages : [{ role: 'user', content: [{ type: 'text', text: EMPTY }] }];
 }
 
-const mediaOf = (response: FunctionResponse): Part[] => (response.parts ?? []) as Part[];
+const mediaOf = (response: FunctionResponse): Part[] => response.parts ?? [];
 
 function toUserPart(part: Part): UserPart[] {
   if (part.inlineData ?? part.fileData) return [toFile(part)];

@@ -1,0 +1,166 @@
+import { describe, expect, test } from 'vitest';
+import { testApp } from '../support/app.ts';
+
+const app = testApp({ SESSION_WAIT_MS: '50' });
+const invoke = (request: Record<string, unknown>, more: Record<string, unknown> = {}) =>
+  app.post('/harness/invoke', {
+    prompt: 'What is 17 * 23? Use the calculator.',
+    harness_name: 'demo',
+    run_agent_request: { user_id: 'u', session_id: 's', ...request },
+    ...more,
+  });
+const events = async (sessionId: string) => {
+  const { body } = await app.get(`/apps/harness_agent/users/u/sessions/${sessionId}`);
+  return (body as { events: Record<string, unknown>[] }).events;
+};
+const noActions = { stateDelta: {}, artifactDelta: {}, requestedAuthConfigs: {}, requestedToolConfirmations: {} };
+
+describe('one invocation', () => {
+  test('user message, function call, function response, final text: stored in order, with usage and model version', async () => {
+    const { status, text } = await invoke({ session_id: 'calc', max_llm_calls: 5 });
+    expect([status, text]).toEqual([
+      200,
+      '{"harness_name":"demo","overwrite":false,"output":"The tool `calculator` answered: 391","error":null}',
+    ]);
+    const common = {
+      id: expect.any(String),
+      invocationId: expect.stringMatching(/^e-/),
+      timestamp: expect.any(Number),
+      actions: noActions,
+    };
+    const model = {
+      author: 'harness_agent',
+      finishReason: 'STOP',
+      modelVersion: 'offline',
+      usageMetadata: {
+        promptTokenCount: expect.any(Number),
+        candidatesTokenCount: expect.any(Number),
+        totalTokenCount: expect.any(Number),
+      },
+    };
+    const stored = await events('calc');
+    const callId = expect.any(String);
+    expect(stored).toEqual([
+      {
+        ...common,
+        author: 'user',
+        content: { role: 'user', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] },
+      },
+      {
+        ...common,
+        ...model,
+        content: {
+          role: 'model',
+          parts: [{ functionCall: { id: callId, name: 'calculator', args: { expression: '17 * 23' } } }],
+        },
+      },
+      {
+        ...common,
+        author: 'harness_agent',
+        content: {
+          role: 'user',
+          parts: [{ functionResponse: { id: callId, name: 'calculator', response: { result: 391 } } }],
+        },
+      },
+      { ...common, ...model, content: { role: 'model', parts: [{ text: 'The tool `calculator` answered: 391' }] } },
+    ]);
+    expect(new Set(stored.map(({ invocationId }) => invocationId)).size).toBe(1);
+  });
+
+  test('a second one goes on in the same session', async () => {
+    await invoke({ session_id: 'twice' });
+    await invoke({ session_id: 'twice' }, { prompt: 'And now?' });
+    expect((await events('twice')).filter(({ author }) => author === 'user')).toHaveLength(2);
+  });
+});
+
+describe('failures are answered with 200, an empty output and a sentence', () => {
+  test('the limit of model calls', async () => {
+    const { status, body } = await invoke({ session_id: 'limit', max_llm_calls: 1 });
+    const error = 'Max number of llm calls limit of `1` exceeded';
+    expect([status, body]).toEqual([200, { harness_name: 'demo', overwrite: false, output: '', error }]);
+    const stored = await events('limit');
+    expect(stored).toHaveLength(4);
+    expect(stored.at(-1)).toMatchObject({ author: 'harness_agent', errorCode: 'llm_calls_limit', errorMessage: error });
+  });
+
+  test('an unknown tool is named, with what exists', async () => {
+    const { status, body } = await invoke({ session_id: 'unknown' }, { harness: { tools: 'calculator, nope' } });
+    expect([status, body]).toEqual([
+      200,
+      {
+        harness_name: 'demo',
+        overwrite: true,
+        output: '',
+        error: expect.stringMatching(
+          /^Tool `nope` is not a supported built-in tool\. Available: calculator, current_time/,
+        ),
+      },
+    ]);
+    expect(await events('unknown')).toHaveLength(2);
+  });
+});
+
+describe('overrides', () => {
+  test.each([
+    [{}, false],
+    [{ harness: null }, false],
+    [{ harness: {} }, false],
+    [{ harness: { mcp_servers: [] } }, false],
+    [{ harness: { system_prompt: 'Be brief.' } }, true],
+    [{ harness: { tools: ['calculator'] } }, true],
+    [{ harness: { tools: '' } }, true],
+    [{ harness_merge: true, harness_enhance: { enabled: true } }, false],
+  ])('%j sets overwrite to %s', async (more, overwrite) => {
+    const { body } = await invoke({ session_id: 'overrides' }, more);
+    expect(body).toEqual({
+      harness_name: 'demo',
+      overwrite,
+      output: 'The tool `calculator` answered: 391',
+      error: null,
+    });
+  });
+});
+
+describe('refused requests', () => {
+  test('all that is missing is listed, in order', async () => {
+    const missing = (loc: string[], input: unknown) => ({
+      type: 'missing',
+      loc: ['body', ...loc],
+      msg: 'Field required',
+      input,
+    });
+    const empty = await app.post('/harness/invoke', {});
+    expect([empty.status, empty.body]).toEqual([
+      422,
+      { detail: [missing(['prompt'], {}), missing(['harness_name'], {}), missing(['run_agent_request'], {})] },
+    ]);
+    const inner = await app.post('/harness/invoke', {
+      prompt: 'p',
+      harness_name: 'h',
+      run_agent_request: { user_id: 1 },
+    });
+    expect(inner.body).toEqual({
+      detail: [
+        {
+          type: 'string_type',
+          loc: ['body', 'run_agent_request', 'user_id'],
+          msg: 'Input should be a valid string',
+          input: 1,
+        },
+        missing(['run_agent_request', 'session_id'], { user_id: 1 }),
+      ],
+    });
+  });
+
+  test.each([0, -1, 1.5, '2', true])('max_llm_calls %j is 422, never unlimited', async (limit) => {
+    const { status, body } = await invoke({ session_id: 'never', max_llm_calls: limit });
+    expect(status).toBe(422);
+    expect((body as { detail: { loc: unknown }[] }).detail[0]?.loc).toEqual([
+      'body',
+      'run_agent_request',
+      'max_llm_calls',
+    ]);
+    expect((await app.get('/apps/harness_agent/users/u/sessions/never')).status).toBe(404);
+  });
+});

@@ -1,0 +1,107 @@
+import { afterAll, beforeAll } from 'vitest';
+import type { Context } from '../../src/app.ts';
+import { readConfig } from '../../src/config.ts';
+import { createLog } from '../../src/log.ts';
+import { type Runtime, startRuntime } from '../../src/runtime.ts';
+import { createTestDatabase } from './database.ts';
+
+/** An answer as a client sees it. */
+export interface Answer {
+  status: number;
+  headers: Headers;
+  text: string;
+  /** The body as JSON; `undefined` where it is none. */
+  body: unknown;
+}
+
+/** A runtime on a database of its own, spoken to over HTTP. */
+export interface TestApp {
+  url: string;
+  databaseUrl: string;
+  send(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
+  get(path: string, headers?: Record<string, string>): Promise<Answer>;
+  post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
+  close(): Promise<void>;
+}
+
+/** Starts the whole runtime as `npm start` does, with these settings. The caller closes it. */
+export async function startApp(
+  environment: Record<string, string> = {},
+  overrides: Partial<Context> = {},
+): Promise<TestApp> {
+  const database = await createTestDatabase();
+  const runtime = await startOn(database.url, environment, overrides).catch(async (error: unknown) => {
+    await database.drop();
+    throw error;
+  });
+  return {
+    ...client(runtime.url),
+    databaseUrl: database.url,
+    close: async () => {
+      await runtime.close();
+      await database.drop();
+    },
+  };
+}
+
+/** Starts a further replica on a database. */
+export function startOn(
+  databaseUrl: string,
+  environment: Record<string, string> = {},
+  overrides: Partial<Context> = {},
+): Promise<Runtime> {
+  const settings = {
+    DATABASE_URL: databaseUrl,
+    PORT: '0',
+    DEV_UI: 'true',
+    SHUTDOWN_GRACE_MS: '2000',
+    LOG_LEVEL: 'silent',
+  };
+  const config = readConfig({ ...settings, ...environment });
+  return startRuntime({ config, log: createLog(config.LOG_LEVEL), version: 'test', overrides });
+}
+
+/** Speaks HTTP to a runtime. A string body goes out as it is, anything else as JSON. */
+export function client(url: string): Omit<TestApp, 'databaseUrl' | 'close'> {
+  const send: TestApp['send'] = async (method, path, body, headers = {}) => {
+    const sent = body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) };
+    const type = body === undefined ? {} : { 'content-type': 'application/json' };
+    const response = await fetch(`${url}${path}`, {
+      method,
+      headers: { ...type, ...headers },
+      redirect: 'manual',
+      ...sent,
+    });
+    const text = await response.text();
+    return { status: response.status, headers: response.headers, text, body: toJson(text) };
+  };
+  return {
+    url,
+    send,
+    get: (path, headers) => send('GET', path, undefined, headers),
+    post: (path, body, headers) => send('POST', path, body, headers),
+  };
+}
+
+function toJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** One runtime for the tests of the calling file or `describe`; it is there from `beforeAll` on. */
+export function testApp(environment: Record<string, string> = {}, overrides: Partial<Context> = {}): TestApp {
+  let app: TestApp | undefined;
+  beforeAll(async () => {
+    app = await startApp(environment, overrides);
+  });
+  afterAll(() => app?.close());
+  return new Proxy({} as TestApp, {
+    get: (_, name) => {
+      if (!app) throw new TypeError('the application exists from beforeAll on');
+      return app[name as keyof TestApp];
+    },
+  });
+}
