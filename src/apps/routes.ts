@@ -1,7 +1,8 @@
-import { sql } from 'drizzle-orm';
+
 import type { DatabasePool } from '../db/database.ts';
 import { UnavailableError } from '../errors.ts';
 import { operation, type Operation } from '../http/operation.ts';
+import { checkDatabase } from './store.ts';
 
 const area = 'Service and applications';
 const okSchema = { type: 'object' };
@@ -40,7 +41,7 @@ export const serviceRoutes = ({ database, agents, version, isAccepting }: Servic
     errors: { 503: 'Not now.' },
     handler: async () => {
       if (!isAccepting()) throw new UnavailableError('The service is stopping.');
-      await database.db.execute(sql`select from sessions limit 1`);
+      await checkDatabase(database.db);
       return { kind: 'value', value: { status: 'ready' } };
     },
   }),

@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { access, chmod, chown, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type EmbeddedDatabase, startEmbedded } from '../../src/db/embedded.ts';
@@ -18,12 +18,14 @@ let base: string;
 const children = new Set<ChildProcess>();
 
 beforeAll(async () => {
-  base = await mkdtemp(join(tmpdir(), 'embedded test '));
+  const parent = isRoot && !(await canNobodyEnter(tmpdir())) ? '/tmp' : tmpdir();
+  base = await mkdtemp(join(parent, 'embedded test '));
   await chmod(base, 0o755);
 });
 
 afterAll(async () => {
   for (const child of children) child.kill('SIGKILL');
+  for (const dir of await readdir(base)) await killServer(join(base, dir)); // left where a test failed
   await rm(base, { recursive: true, force: true });
 });
 
@@ -177,7 +179,10 @@ test.runIf(isRoot)('root keeps the data of a directory closed to the server in a
 
 test('a normal user', async (context) => {
   context.skip(!isRoot, 'every other test of this file already ran as a normal user');
-  context.skip(!(await isOpenToAll(process.execPath)), 'the project lies below a directory closed to others');
+  context.skip(
+    !(await canNobodyEnter(dirname(process.execPath))),
+    'the project lies below a directory closed to others',
+  );
   const own = join(base, 'nobody');
   await mkdir(own);
   await chown(own, NOBODY.uid, NOBODY.gid);
@@ -213,11 +218,13 @@ async function serverPid(dir: string): Promise<number> {
   return Number.parseInt(await readFile(join(dir, 'data', 'postmaster.pid'), 'utf8'), 10);
 }
 
-/** As an account without any rights sees it. */
-async function isOpenToAll(path: string): Promise<boolean> {
-  await access(path);
-  const probe = spawn(path, ['--version'], { ...NOBODY, cwd: '/', stdio: 'ignore' });
-  return new Promise((resolve) =>
-    probe.once('error', () => resolve(false)).once('exit', (code) => resolve(code === 0)),
-  );
+async function killServer(dir: string): Promise<void> {
+  const pid = await serverPid(dir).catch(() => undefined);
+  if (pid !== undefined) process.kill(pid, 'SIGQUIT');
+}
+
+async function canNobodyEnter(dir: string): Promise<boolean> {
+  const shell = spawn('sh', ['-c', 'cd "$0"', dir], { ...NOBODY, cwd: '/', stdio: 'ignore' });
+  const [code] = await once(shell, 'exit');
+  return code === 0;
 }

@@ -1,0 +1,82 @@
+import { type IncomingHttpHeaders, type Server, createServer, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { type EdgeOptions, createEdge } from '../../src/http/edge.ts';
+import { answerClientError } from '../../src/http/error-handler.ts';
+
+/** One request as bytes on a real socket: `fetch` would clean up paths and headers that a test sends broken on purpose. */
+export interface Sent {
+  method?: string;
+  path: string;
+  headers?: Record<string, string | string[]>;
+  /** A value is sent as JSON with its media type; text and bytes are sent as they are. */
+  body?: unknown;
+}
+
+export interface Received {
+  status: number;
+  headers: IncomingHttpHeaders;
+  text: string;
+}
+
+export interface StartedEdge {
+  port: number;
+  /** Everything that was logged, in order. */
+  logged: { fields: Record<string, unknown>; message: string }[];
+  send(sent: Sent): Promise<Received>;
+  close(): Promise<void>;
+}
+
+/** Starts an edge on a free loopback port; anything goes into `logged`. */
+export async function startEdge(options: Partial<EdgeOptions> & Pick<EdgeOptions, 'operations'>): Promise<StartedEdge> {
+  const logged: StartedEdge['logged'] = [];
+  const app = await createEdge({
+    auth: { mode: 'local' },
+    origins: { loopbackOnly: false },
+    log: { error: (fields, message) => logged.push({ fields, message }) },
+    maxBodyBytes: 1_000_000,
+    ...options,
+  });
+  const server = createServer(app);
+  server.on('clientError', answerClientError);
+  const port = await listen(server);
+  return { port, logged, send: (sent) => send(port, sent), close: () => close(server) };
+}
+
+/** Listens on a free loopback port and returns it. */
+export function listen(server: Server): Promise<number> {
+  return new Promise((resolve) => {
+    server.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port));
+  });
+}
+
+/** Closes a server and every connection it still has. */
+export function close(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    server.closeAllConnections();
+  });
+}
+
+function send(port: number, { method = 'GET', path, headers = {}, body }: Sent): Promise<Received> {
+  const isRaw = body === undefined || typeof body === 'string' || Buffer.isBuffer(body);
+  const bytes = isRaw ? body : JSON.stringify(body);
+  const length = bytes === undefined ? {} : { 'content-length': String(Buffer.byteLength(bytes)) };
+  const type = isRaw ? {} : { 'content-type': 'application/json' };
+  return new Promise((resolve, reject) => {
+    const sending = request({ port, host: '127.0.0.1', method, path, headers: { ...length, ...type, ...headers } });
+    sending.on('error', reject);
+    sending.on('response', (response) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.on('error', reject);
+      response.on('end', () => {
+        resolve({
+          status: response.statusCode ?? 0,
+          headers: response.headers,
+          text: Buffer.concat(chunks).toString(),
+        });
+      });
+    });
+    sending.end(bytes);
+  });
+}
