@@ -15,6 +15,7 @@ CREATE TABLE "artifact_versions" (
 	"custom_metadata" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"part" jsonb NOT NULL,
 	"content" "bytea",
+	"object_key" text,
 	"size_bytes" integer NOT NULL,
 	"sha256" "bytea" NOT NULL,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -106,6 +107,15 @@ CREATE TABLE "events" (
 	CONSTRAINT "events_id_key" UNIQUE("app_name","user_id","session_id","id")
 );
 --> statement-breakpoint
+CREATE TABLE "idempotency_keys" (
+	"scope" text collate "C" NOT NULL,
+	"key" text collate "C" NOT NULL,
+	"request_hash" text NOT NULL,
+	"answer" text NOT NULL,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "idempotency_keys_pkey" PRIMARY KEY("scope","key")
+);
+--> statement-breakpoint
 CREATE TABLE "invocations" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -119,10 +129,13 @@ CREATE TABLE "invocations" (
 	"answer" text,
 	"error_code" text,
 	"error_message" text,
+	"cancel_status" text,
+	"tool_calls" integer DEFAULT 0 NOT NULL,
 	"llm_calls" integer DEFAULT 0 NOT NULL,
 	"prompt_tokens" integer DEFAULT 0 NOT NULL,
 	"output_tokens" integer DEFAULT 0 NOT NULL,
-	"start_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	"start_time" timestamp (6) with time zone,
 	"end_time" timestamp (6) with time zone,
 	CONSTRAINT "invocations_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
 	CONSTRAINT "invocations_idempotency_key" UNIQUE("app_name","user_id","idempotency_key"),
@@ -154,6 +167,22 @@ CREATE TABLE "sessions" (
 	CONSTRAINT "sessions_pkey" PRIMARY KEY("app_name","user_id","id")
 );
 --> statement-breakpoint
+CREATE TABLE "spans" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"session_id" text collate "C" NOT NULL,
+	"trace_id" text collate "C" NOT NULL,
+	"id" text collate "C" NOT NULL,
+	"parent_id" text collate "C",
+	"event_id" text collate "C",
+	"name" text NOT NULL,
+	"start_ns" bigint NOT NULL,
+	"end_ns" bigint NOT NULL,
+	"attributes" jsonb NOT NULL,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "spans_pkey" PRIMARY KEY("app_name","user_id","session_id","trace_id","id")
+);
+--> statement-breakpoint
 CREATE TABLE "user_states" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -168,6 +197,11 @@ ALTER TABLE "eval_cases" ADD CONSTRAINT "eval_cases_set_fkey" FOREIGN KEY ("app_
 ALTER TABLE "events" ADD CONSTRAINT "events_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "invocations" ADD CONSTRAINT "invocations_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 CREATE INDEX "cronjobs_due_idx" ON "cronjobs" USING btree ("next_run_time") WHERE enabled;--> statement-breakpoint
-CREATE INDEX "invocations_lease_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'running';--> statement-breakpoint
+CREATE INDEX "idempotency_keys_age_idx" ON "idempotency_keys" USING btree ("create_time");--> statement-breakpoint
+CREATE INDEX "invocations_lease_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status in ('queued', 'running');--> statement-breakpoint
+CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
 CREATE INDEX "memories_words_idx" ON "memories" USING gin ("words");--> statement-breakpoint
-CREATE INDEX "sessions_list_idx" ON "sessions" USING btree ("app_name","user_id","update_time" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE not is_eval;
+CREATE INDEX "sessions_list_idx" ON "sessions" USING btree ("app_name","user_id","update_time" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE not is_eval;--> statement-breakpoint
+CREATE INDEX "spans_session_idx" ON "spans" USING btree ("app_name","session_id","start_ns");--> statement-breakpoint
+CREATE INDEX "spans_event_idx" ON "spans" USING btree ("app_name","event_id");--> statement-breakpoint
+CREATE INDEX "spans_age_idx" ON "spans" USING btree ("create_time");

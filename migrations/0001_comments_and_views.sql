@@ -47,6 +47,9 @@ comment on column invocations.error_message is 'Why it failed, a sentence.';--> 
 comment on column invocations.llm_calls is 'Model calls made.';--> statement-breakpoint
 comment on column invocations.prompt_tokens is 'Prompt tokens of all model calls.';--> statement-breakpoint
 comment on column invocations.output_tokens is 'Answer and thought tokens of all model calls.';--> statement-breakpoint
+comment on column invocations.cancel_status is 'cancelled or interrupted: what its process is asked to end it as.';--> statement-breakpoint
+comment on column invocations.tool_calls is 'Tool calls made.';--> statement-breakpoint
+comment on column invocations.create_time is 'When it was asked for; queued ones take their turn in this order.';--> statement-breakpoint
 comment on column invocations.start_time is 'When it took the session.';--> statement-breakpoint
 comment on column invocations.end_time is 'When it ended.';--> statement-breakpoint
 
@@ -68,6 +71,7 @@ comment on column artifact_versions.mime_type is 'MIME type of the content.';-->
 comment on column artifact_versions.custom_metadata is 'Free-form members given at the save.';--> statement-breakpoint
 comment on column artifact_versions.part is 'The part as it was sent, without its bytes.';--> statement-breakpoint
 comment on column artifact_versions.content is 'The bytes; null for a reference to a file elsewhere.';--> statement-breakpoint
+comment on column artifact_versions.object_key is 'Key of the content in the object store; null where the content is in this row.';--> statement-breakpoint
 comment on column artifact_versions.size_bytes is 'Length of the content in bytes.';--> statement-breakpoint
 comment on column artifact_versions.sha256 is 'SHA-256 of the content.';--> statement-breakpoint
 comment on column artifact_versions.create_time is 'When the version was saved.';--> statement-breakpoint
@@ -133,6 +137,36 @@ comment on column cronjob_runs.scheduled_time is 'When it was due.';--> statemen
 comment on column cronjob_runs.start_time is 'When it started.';--> statement-breakpoint
 comment on column cronjob_runs.end_time is 'When it ended.';--> statement-breakpoint
 comment on column cronjob_runs.create_time is 'When the run was queued.';--> statement-breakpoint
+
+comment on table idempotency_keys is 'Answers of requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';--> statement-breakpoint
+comment on column idempotency_keys.scope is 'Who may use the key: operation and caller.';--> statement-breakpoint
+comment on column idempotency_keys.key is 'Idempotency-Key of the request.';--> statement-breakpoint
+comment on column idempotency_keys.request_hash is 'SHA-256 of the request, to tell a retry from another request with the same key.';--> statement-breakpoint
+comment on column idempotency_keys.answer is 'The answer as it was sent; a retry gets these bytes.';--> statement-breakpoint
+comment on column idempotency_keys.create_time is 'When the request was answered.';--> statement-breakpoint
+
+comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';--> statement-breakpoint
+comment on column spans.app_name is 'Application.';--> statement-breakpoint
+comment on column spans.user_id is 'Owner of the session.';--> statement-breakpoint
+comment on column spans.session_id is 'Session that the invocation belongs to.';--> statement-breakpoint
+comment on column spans.trace_id is 'Trace; one per invocation.';--> statement-breakpoint
+comment on column spans.id is 'Span identifier.';--> statement-breakpoint
+comment on column spans.parent_id is 'The span around this one.';--> statement-breakpoint
+comment on column spans.event_id is 'Event that the span led to.';--> statement-breakpoint
+comment on column spans.name is 'invocation, invoke_agent, call_llm or execute_tool, with a name.';--> statement-breakpoint
+comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';--> statement-breakpoint
+comment on column spans.end_ns is 'End, Unix time in nanoseconds.';--> statement-breakpoint
+comment on column spans.attributes is 'Attributes as the wire shows them.';--> statement-breakpoint
+comment on column spans.create_time is 'When the span was stored.';--> statement-breakpoint
+
+create function limited_state(state jsonb, max_bytes integer) returns jsonb language plpgsql immutable as $$
+begin
+  if octet_length(state::text) > max_bytes then
+    raise exception 'state is larger than % bytes', max_bytes using errcode = 'AR413';
+  end if;
+  return state;
+end $$;--> statement-breakpoint
+comment on function limited_state is 'The state, or an error when its text is larger than the limit.';--> statement-breakpoint
 
 create schema inspect;--> statement-breakpoint
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';--> statement-breakpoint

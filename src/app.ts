@@ -15,7 +15,7 @@ export interface Context extends InvocationContext {
   /** Version of the runtime. */
   version: string;
   /** False from the moment on that the process is told to stop. */
-  isAccepting(): boolean;
+  isAccepting: () => boolean;
 }
 
 /** The route table: every operation that exists in this mode. */

@@ -66,7 +66,7 @@ export interface PreparedAgent extends AgentNode {
   /** Most model calls of the invocation, those of sub-agents included. */
   maxLlmCalls: number;
   /** Ends the MCP sessions; safe to call twice, never throws. */
-  close(): Promise<void>;
+  close: () => Promise<void>;
 }
 
 /** What one invocation starts from. */

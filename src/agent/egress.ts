@@ -1,5 +1,6 @@
 import { lookup } from 'node:dns/promises';
 import { isIP, type LookupFunction } from 'node:net';
+import { callbackify } from 'node:util';
 import ipaddr from 'ipaddr.js';
 import { Agent, fetch as undiciFetch } from 'undici';
 import { AgentError } from '../errors.ts';
@@ -23,9 +24,9 @@ export interface Egress {
    * As the platform's `fetch`, with `redirect: 'follow'` (at most 3, each checked anew) and `'manual'`.
    * @throws {AgentError} `egress_denied` where the policy says no.
    */
-  fetch(url: string | URL, init?: RequestInit): Promise<Response>;
+  fetch: (url: string | URL, init?: RequestInit) => Promise<Response>;
   /** Ends all connections, also those in use. */
-  close(): Promise<void>;
+  close: () => Promise<void>;
 }
 
 const MAX_REDIRECTS = 3;
@@ -37,7 +38,7 @@ const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
 
 /** A client of its own connections; close it. */
 export function createEgress(policy: EgressPolicy): Egress {
-  const agent = new Agent({ connect: { lookup: checkedLookup(policy), timeout: 10_000 } });
+  const agent = new Agent({ connect: { lookup: checkedLookup(policy), autoSelectFamily: true, timeout: 10_000 } });
   return {
     fetch: (url, init) => fetchChecked(policy, agent, new URL(url), init ?? {}),
     close: () => agent.destroy(),
@@ -65,7 +66,7 @@ async function fetchChecked(policy: EgressPolicy, dispatcher: Agent, start: URL,
 async function send(dispatcher: Agent, url: URL, init: RequestInit): Promise<Response> {
   try {
     const request = { ...init, redirect: 'manual', dispatcher } as Parameters<typeof undiciFetch>[1];
-    return (await undiciFetch(url, request)) as unknown as Response;
+    return await undiciFetch(url, request);
   } catch (error) {
     const cause = error instanceof Error ? error.cause : undefined;
     throw cause instanceof AgentError ? cause : error;
@@ -89,7 +90,8 @@ function capped(response: Response): Response {
   const counter = new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {
       bytes += chunk.byteLength;
-      if (bytes > MAX_RESPONSE_BYTES) controller.error(denied(`The response is larger than ${MAX_RESPONSE_BYTES} bytes`));
+      if (bytes > MAX_RESPONSE_BYTES)
+        controller.error(denied(`The response is larger than ${MAX_RESPONSE_BYTES} bytes`));
       else controller.enqueue(chunk);
     },
   });
@@ -99,14 +101,16 @@ function capped(response: Response): Response {
 
 /** Judges what the address says without resolving it. @throws {AgentError} `egress_denied` */
 export function checkUrl(url: URL, policy: EgressPolicy): void {
-  if (url.username !== '' || url.password !== '') throw denied(`${url.host} may not be called with a name or password in its address`);
+  if (url.username !== '' || url.password !== '')
+    throw denied(`${url.host} may not be called with a name or password in its address`);
   if (isVouchedFor(url, policy)) return;
   const host = bareHost(url);
   if (policy.allowedHosts && !policy.allowedHosts.some((allowed) => matchesHost(host, allowed))) {
     throw denied(`${url.host} is not an allowed host`);
   }
   const isLocal = policy.allowLoopback && isLoopbackName(host);
-  if (url.protocol !== 'https:' && !(url.protocol === 'http:' && isLocal)) throw denied(`${url.host} may be called by https only`);
+  if (url.protocol !== 'https:' && !(url.protocol === 'http:' && isLocal))
+    throw denied(`${url.host} may be called by https only`);
   if (isIP(host) !== 0) checkAddress(host, url.host, policy);
 }
 
@@ -142,28 +146,18 @@ function checkAddress(address: string, host: string, policy: EgressPolicy): void
 
 /**
  * The resolver of every connection: what it returns is what is connected to, so a name cannot point elsewhere between check and
- * connection. All addresses of a name must pass.
+ * connection. All addresses of a name must pass. With `autoSelectFamily` Node always asks for all of them.
  */
 function checkedLookup(policy: EgressPolicy): LookupFunction {
   const resolve = policy.resolve ?? systemResolve;
   const vouched = new Set(
     (policy.allowedHosts ?? []).flatMap((allowed) => (allowed.includes('://') ? [URL.parse(allowed)?.hostname] : [])),
   );
-  return (hostname, options, callback) => {
-    resolve(hostname).then(
-      (addresses) => {
-        try {
-          if (!vouched.has(hostname)) for (const address of addresses) checkAddress(address, hostname, policy);
-          const found = addresses.map((address) => ({ address, family: isIP(address) }));
-          if (options.all === true) callback(null, found);
-          else callback(null, found[0]?.address ?? '', found[0]?.family ?? 0);
-        } catch (error) {
-          callback(error as Error, []);
-        }
-      },
-      (error: Error) => callback(error, []),
-    );
-  };
+  return callbackify(async (hostname: string, _options: object) => {
+    const addresses = await resolve(hostname);
+    if (!vouched.has(hostname)) for (const address of addresses) checkAddress(address, hostname, policy);
+    return addresses.map((address) => ({ address, family: isIP(address) }));
+  });
 }
 
 const systemResolve = async (hostname: string) => (await lookup(hostname, { all: true })).map(({ address }) => address);

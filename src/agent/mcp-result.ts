@@ -12,7 +12,9 @@ export function toToolResult(result: CallToolResult, attachments: Part[]): JsonO
   if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };
   for (const block of result.content) attachments.push(...mediaOf(block));
   if (result.structuredContent) return result.structuredContent;
-  return { result: texts.length > 0 || attachments.length === 0 ? texts.join('\n') : `${attachments.length} attachment(s)` };
+  return {
+    result: texts.length > 0 || attachments.length === 0 ? texts.join('\n') : `${attachments.length} attachment(s)`,
+  };
 }
 
 function textOf(block: Block): string | undefined {
@@ -22,7 +24,8 @@ function textOf(block: Block): string | undefined {
 }
 
 function mediaOf(block: Block): Part[] {
-  if (block.type === 'image' || block.type === 'audio') return [{ inlineData: { mimeType: block.mimeType, data: block.data } }];
+  if (block.type === 'image' || block.type === 'audio')
+    return [{ inlineData: { mimeType: block.mimeType, data: block.data } }];
   if (block.type !== 'resource' || !('blob' in block.resource)) return [];
   const { blob, mimeType } = block.resource;
   return [{ inlineData: { mimeType: mimeType ?? 'application/octet-stream', data: blob } }];

@@ -1,4 +1,3 @@
-import { AgentError } from '../errors.ts';
 import type { McpServer } from './agent.ts';
 import { createEgress, type EgressPolicy } from './egress.ts';
 import { connectMcp, DEFAULT_MCP_TIMEOUTS, type McpConnection, type McpTimeouts } from './mcp.ts';
@@ -16,7 +15,7 @@ export interface McpSettings {
 export interface McpTools {
   tools: Tool[];
   /** Ends all sessions and connections; safe to call twice, never throws. */
-  close(): Promise<void>;
+  close: () => Promise<void>;
 }
 
 /**
@@ -33,7 +32,7 @@ export async function connectMcpServers(
   if (servers.length === 0) return { tools: [], close: async () => {} };
   const egress = createEgress(settings.egress);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
-  const results = await Promise.allSettled(servers.map((server) => connectMcp(checkServer(server), egress, timeouts, signal)));
+  const results = await Promise.allSettled(servers.map((server) => connectMcp(server, egress, timeouts, signal)));
   const connections = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   let closing: Promise<void> | undefined;
   const close = () => (closing ??= closeAll(connections, egress.close));
@@ -43,11 +42,6 @@ export async function connectMcpServers(
     throw failure.reason;
   }
   return { tools: withUniqueNames(connections, new Set(taken)), close };
-}
-
-function checkServer(server: McpServer): McpServer {
-  if (URL.canParse(server.url)) return server;
-  throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has an address that is none.`);
 }
 
 async function closeAll(connections: McpConnection[], closeEgress: () => Promise<void>): Promise<void> {

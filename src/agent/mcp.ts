@@ -32,7 +32,7 @@ export interface McpConnection {
   server: McpServer;
   tools: Tool[];
   /** Ends the session at the server and drops the connections; never throws. */
-  close(): Promise<void>;
+  close: () => Promise<void>;
 }
 
 type Transport = StreamableHTTPClientTransport | SSEClientTransport;
@@ -47,6 +47,8 @@ export async function connectMcp(
   timeouts: McpTimeouts,
   signal: AbortSignal,
 ): Promise<McpConnection> {
+  if (!URL.canParse(server.url))
+    throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
   const { client, transport } = await connect(server, egress, timeouts.connectMs, signal);
   const close = () => closeSession(client, transport);
   try {
@@ -64,7 +66,9 @@ async function connect(server: McpServer, egress: Egress, timeoutMs: number, sig
     const client = new Client({ name: 'agent-runtime', version: '1' });
     const transport = newTransport(server, egress, kind);
     try {
-      await within(timeoutMs, signal, (limit) => orAborted(client.connect(asTransport(transport), { signal: limit }), limit));
+      await within(timeoutMs, signal, (limit) =>
+        orAborted(client.connect(asTransport(transport), { signal: limit }), limit),
+      );
       return { client, transport };
     } catch (error) {
       // Both: a client whose transport never started does not close it.
@@ -157,7 +161,8 @@ function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: n
 }
 
 async function closeSession(client: Client, transport: Transport): Promise<void> {
-  const terminate = transport instanceof StreamableHTTPClientTransport ? transport.terminateSession() : Promise.resolve();
+  const terminate =
+    transport instanceof StreamableHTTPClientTransport ? transport.terminateSession() : Promise.resolve();
   await orAborted(terminate, AbortSignal.timeout(TERMINATE_MS)).catch(() => {});
   await client.close().catch(() => {});
 }
@@ -173,7 +178,8 @@ function toMcpError(server: McpServer, what: string, error: unknown, signal: Abo
   if (signal.aborted) return abortError(signal);
   const denial = findDenial(error);
   const status = statusOf(error);
-  const protocolCode = error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined;
+  const protocolCode =
+    error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined;
   const reason = denial
     ? denial.message
     : error instanceof TimedOut

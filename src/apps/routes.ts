@@ -1,4 +1,3 @@
-
 import type { DatabasePool } from '../db/database.ts';
 import { UnavailableError } from '../errors.ts';
 import { operation, type Operation } from '../http/operation.ts';
@@ -14,7 +13,7 @@ interface ServiceContext {
   agents: ReadonlyMap<string, unknown>;
   version: string;
   /** False from the moment on that the process is told to stop. */
-  isAccepting(): boolean;
+  isAccepting: () => boolean;
 }
 
 /** Service and applications: is it alive, is it ready, what does it serve. */

@@ -1,5 +1,5 @@
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
-import pg from 'pg';
+import { DatabaseError, Pool } from 'pg';
 
 /** A pool or a transaction: the first argument of every store function. */
 export type Database = NodePgDatabase;
@@ -24,12 +24,12 @@ export interface PoolOptions {
   /** Longest wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
   /** An idle connection broke; the pool has dropped it and goes on. */
-  onIdleError(error: Error): void;
+  onIdleError: (error: Error) => void;
 }
 
 /** Opens a pool; nothing connects before the first query. */
 export function openDatabase(options: PoolOptions): DatabasePool {
-  const pool = new pg.Pool({
+  const pool = new Pool({
     connectionString: options.url,
     max: options.size,
     statement_timeout: options.statementTimeoutMs,
@@ -51,7 +51,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
  * One transaction on one connection. Not drizzle's own `transaction`: in 0.45.4 it loses the connection for good when BEGIN
  * fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241). A connection whose state is unsure is closed.
  */
-async function transaction<T>(pool: pg.Pool, work: (tx: Database) => Promise<T>): Promise<T> {
+async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): Promise<T> {
   const client = await pool.connect();
   let unsure = true;
   try {
@@ -76,7 +76,7 @@ async function transaction<T>(pool: pg.Pool, work: (tx: Database) => Promise<T>)
 /** SQLSTATE and constraint of a failed statement, wherever drizzle put the driver's error; `undefined` for any other error. */
 export function sqlState(error: unknown): { code: string; constraint: string | undefined } | undefined {
   for (let at = error; at instanceof Error; at = at.cause) {
-    if (at instanceof pg.DatabaseError && at.code) return { code: at.code, constraint: at.constraint };
+    if (at instanceof DatabaseError && at.code) return { code: at.code, constraint: at.constraint };
   }
   return undefined;
 }

@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { drizzle } from 'drizzle-orm/node-postgres';
 import { migrate } from 'drizzle-orm/node-postgres/migrator';
-import pg from 'pg';
+import { Client } from 'pg';
 
 /** One key for this service; any number does, as long as every version uses the same. */
 const MIGRATION_LOCK = 7_240_001;
@@ -13,7 +13,7 @@ const MIGRATIONS = fileURLToPath(new URL('../../migrations', import.meta.url));
  * because such a lock belongs to its connection; closing it gives the lock back.
  */
 export async function migrateDatabase(url: string): Promise<void> {
-  const client = new pg.Client({ connectionString: url, application_name: 'agent-runtime migrate' });
+  const client = new Client({ connectionString: url, application_name: 'agent-runtime migrate' });
   await client.connect();
   try {
     await client.query("set lock_timeout = '60s'");

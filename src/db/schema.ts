@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm';
 import {
+  bigint,
   boolean,
   check,
   customType,
@@ -106,10 +107,13 @@ export const invocations = pgTable(
     answer: text('answer'),
     errorCode: text('error_code'),
     errorMessage: text('error_message'),
+    cancelStatus: text('cancel_status'),
+    toolCalls: integer('tool_calls').notNull().default(0),
     llmCalls: integer('llm_calls').notNull().default(0),
     promptTokens: integer('prompt_tokens').notNull().default(0),
     outputTokens: integer('output_tokens').notNull().default(0),
-    startTime: time('start_time').notNull().default(sql`clock_timestamp()`),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+    startTime: time('start_time'),
     endTime: time('end_time'),
   },
   (t) => [
@@ -119,7 +123,8 @@ export const invocations = pgTable(
       sql`status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')`,
     ),
     unique('invocations_idempotency_key').on(t.appName, t.userId, t.idempotencyKey),
-    index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
+    index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status in ('queued', 'running')`),
+    index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
     foreignKey({
       name: 'invocations_session_fkey',
       columns: [t.appName, t.userId, t.sessionId],
@@ -153,6 +158,7 @@ export const artifactVersions = pgTable(
     customMetadata: jsonb('custom_metadata').notNull().default(emptyObject),
     part: jsonb('part').notNull(),
     content: bytes('content'),
+    objectKey: text('object_key'),
     sizeBytes: integer('size_bytes').notNull(),
     sha256: bytes('sha256').notNull(),
     createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
@@ -279,5 +285,44 @@ export const cronjobRuns = pgTable(
       columns: [t.appName, t.userId, t.cronjobId],
       foreignColumns: [cronjobs.appName, cronjobs.userId, cronjobs.id],
     }).onDelete('cascade'),
+  ],
+);
+
+export const idempotencyKeys = pgTable(
+  'idempotency_keys',
+  {
+    scope: identifier('scope').notNull(),
+    key: identifier('key').notNull(),
+    requestHash: text('request_hash').notNull(),
+    answer: text('answer').notNull(),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ name: 'idempotency_keys_pkey', columns: [t.scope, t.key] }),
+    index('idempotency_keys_age_idx').on(t.createTime),
+  ],
+);
+
+export const spans = pgTable(
+  'spans',
+  {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
+    sessionId: identifier('session_id').notNull(),
+    traceId: identifier('trace_id').notNull(),
+    id: identifier('id').notNull(),
+    parentId: identifier('parent_id'),
+    eventId: identifier('event_id'),
+    name: text('name').notNull(),
+    startNs: bigint('start_ns', { mode: 'bigint' }).notNull(),
+    endNs: bigint('end_ns', { mode: 'bigint' }).notNull(),
+    attributes: jsonb('attributes').notNull(),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ name: 'spans_pkey', columns: [t.appName, t.userId, t.sessionId, t.traceId, t.id] }),
+    index('spans_session_idx').on(t.appName, t.sessionId, t.startNs),
+    index('spans_event_idx').on(t.appName, t.eventId),
+    index('spans_age_idx').on(t.createTime),
   ],
 );

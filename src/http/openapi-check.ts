@@ -37,16 +37,22 @@ export async function openApiCheck(document: object, operations: Operation[]): P
     // allErrors is quadratic in the number of errors: 20 s for a body of 200 KB.
     validateRequests: { allErrors: false, coerceTypes: false, allowUnknownQueryParameters: true },
   }) as RequestHandler[];
-  const [match, validate] = ['metadataMiddleware', 'requestMiddleware'].map((name) => {
+  // The first of them reports a document that could not be loaded.
+  const [load, match, validate] = ['pathParamsMiddleware', 'metadataMiddleware', 'requestMiddleware'].map((name) => {
     const handler = handlers.find((candidate) => candidate.name === name);
     if (!handler) throw new Error(`express-openapi-validator has no ${name} any more: its version is pinned for this.`);
     return handler;
-  }) as [RequestHandler, RequestHandler];
+  }) as [RequestHandler, RequestHandler, RequestHandler];
   const matched = new Map<Operation, object>();
   for (const operation of operations) {
     const probe = shownRequest(operation, NOTHING);
+    await pass(load, probe);
     await pass(match, probe);
-    if (!probe.openapi) throw new Error(`The document does not hold ${operation.method} ${operation.path}.`);
+    if (probe.openapi?.openApiRoute !== operation.path) {
+      throw new Error(
+        `${operation.method} ${operation.path} is hidden by ${probe.openapi?.openApiRoute} in the document.`,
+      );
+    }
     matched.set(operation, probe.openapi);
     await complaintsOf(validate, shownRequest(operation, { ...NOTHING, body: operation.body && {} }, probe.openapi));
   }
@@ -61,8 +67,8 @@ interface ProbeRequest extends ShownRequest {
   originalUrl: string;
   baseUrl: string;
   headers: Record<string, string>;
-  app: { enabled: () => boolean };
-  openapi?: object | undefined;
+  app: { enabled: () => boolean; param: () => void };
+  openapi?: { openApiRoute?: string } | undefined;
 }
 
 function shownRequest(operation: Operation, shown: ShownRequest, openapi?: object): ProbeRequest {
@@ -74,7 +80,7 @@ function shownRequest(operation: Operation, shown: ShownRequest, openapi?: objec
     originalUrl: path,
     baseUrl: '',
     headers: shown.body === undefined ? {} : { 'content-type': 'application/json' },
-    app: { enabled: () => false },
+    app: { enabled: () => false, param: () => {} },
     openapi: openapi && { ...openapi, pathParams: shown.params },
   };
 }

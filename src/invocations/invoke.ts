@@ -29,9 +29,9 @@ export interface InvocationContext {
   log: Log;
   /** By application name. */
   agents: ReadonlyMap<string, HostedAgent>;
-  newId(): string;
+  newId: () => string;
   /** Unix time in seconds, for pieces of a stream only; what is stored gets the database's clock. */
-  now(): number;
+  now: () => number;
   leaseTimes: LeaseTimes;
   /** Longest time of one invocation. */
   timeoutMs: number;
@@ -52,7 +52,7 @@ export interface InvocationRequest {
   /** True: partial events reach the listener too. */
   streaming: boolean;
   /** The answer to keep with the invocation, made from its end. */
-  toAnswer(end: InvocationEnd): string;
+  toAnswer: (end: InvocationEnd) => string;
 }
 
 /** How an invocation ended. */

@@ -45,9 +45,9 @@ export async function claimSession(
   const { rows } = await db.execute(sql`
     with bumped as (${claim} returning sessions.last_sequence, sessions.update_time),
     begun as (
-      insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+      insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, start_time)
       select ${key.appName}, ${key.userId}, ${key.sessionId}, ${lease.invocationId}, 'running', ${token}::uuid,
-             ${expiry(lease.durationMs)}
+             ${expiry(lease.durationMs)}, clock_timestamp()
       from bumped)
     ${appendCtes(append)}
     select from bumped`);

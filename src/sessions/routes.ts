@@ -12,7 +12,7 @@ const area = 'Sessions';
 /** What the session operations need. */
 interface SessionContext {
   database: DatabasePool;
-  newId(): string;
+  newId: () => string;
 }
 
 const absent = ({ session_id = '' }: Record<string, string>) => sessionNotFound(session_id);

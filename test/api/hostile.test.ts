@@ -1,4 +1,4 @@
-import pg from 'pg';
+import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import { testApp } from '../support/app.ts';
 
@@ -155,7 +155,7 @@ test.each(cases)('$name: $method is $status', async ({ method, path, body, heade
 });
 
 async function storedRows(): Promise<number> {
-  const database = new pg.Client({ connectionString: app.databaseUrl });
+  const database = new Client({ connectionString: app.databaseUrl });
   await database.connect();
   const tables = [
     'sessions',

@@ -29,8 +29,8 @@ export interface FakeProvider {
   /** Resolves when a client has dropped a connection before its answer was over. */
   dropped: Promise<void>;
   /** Breaks every connection. */
-  cut(): void;
-  close(): Promise<void>;
+  cut: () => void;
+  close: () => Promise<void>;
 }
 
 const USAGE = { prompt: 100, cached: 40, answer: 20, thoughts: 7 };

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import pg from 'pg';
+import { Client } from 'pg';
 import { afterAll, beforeAll } from 'vitest';
 import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
 import type { NewEvent } from '../../src/sessions/event.ts';
@@ -55,16 +55,17 @@ export const textEvent = (text: string, more: Partial<NewEvent> = {}): NewEvent 
 /** The SQL texts that this process sends while `work` runs: one per round trip, BEGIN and COMMIT included. */
 export async function statementsOf(work: () => Promise<unknown>): Promise<string[]> {
   const sent: string[] = [];
-  const original = pg.Client.prototype.query;
-  pg.Client.prototype.query = function counted(this: pg.Client, ...args: unknown[]) {
+  // oxlint-disable-next-line typescript/unbound-method -- put back as it was, and called with its own `this`
+  const original = Client.prototype.query;
+  Client.prototype.query = function counted(this: Client, ...args: unknown[]) {
     const first = args[0];
     sent.push(typeof first === 'string' ? first : String((first as { text?: string }).text));
     return Reflect.apply(original, this, args) as never;
-  } as typeof original;
+  };
   try {
     await work();
   } finally {
-    pg.Client.prototype.query = original;
+    Client.prototype.query = original;
   }
   return sent;
 }

@@ -1,0 +1,124 @@
+import { randomUUID } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Server } from '@modelcontextprotocol/sdk/server/index.js';
+import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
+import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
+import { CallToolRequestSchema, ListToolsRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
+
+export interface FakeMcpTool {
+  name: string;
+  description?: string;
+  inputSchema?: Record<string, unknown>;
+  call?: (args: Record<string, unknown>) => CallToolResult | Promise<CallToolResult>;
+}
+
+export interface FakeMcp {
+  url: string;
+  /** Requests by HTTP method, and by JSON-RPC method where there is one. */
+  counts: Record<string, number>;
+  headers: IncomingMessage['headers'][];
+  openSessions: () => number;
+  openSockets: () => Promise<number>;
+  /** Breaks all connections and stops. */
+  kill: () => void;
+  close: () => Promise<void>;
+}
+
+export interface FakeMcpOptions {
+  /** Tools per page [all]. */
+  pageSize?: number;
+  /** Answers instead of the server: true means it did. */
+  intercept?: (request: IncomingMessage, response: ServerResponse, body: string) => boolean;
+  sse?: boolean;
+}
+
+function newServer(tools: FakeMcpTool[], pageSize: number): Server {
+  const server = new Server({ name: 'fake', version: '1' }, { capabilities: { tools: {} } });
+  server.setRequestHandler(ListToolsRequestSchema, ({ params }) => {
+    const start = Number(params?.cursor ?? 0);
+    const page = tools.slice(start, start + pageSize).map(({ name, description, inputSchema }) => ({
+      name,
+      ...(description === undefined ? {} : { description }),
+      inputSchema: { type: 'object' as const, ...inputSchema },
+    }));
+    const next = start + pageSize;
+    return { tools: page, ...(next < tools.length ? { nextCursor: `${next}` } : {}) };
+  });
+  server.setRequestHandler(CallToolRequestSchema, async ({ params }) => {
+    const tool = tools.find(({ name }) => name === params.name);
+    if (!tool) throw new Error('no such tool');
+    return tool.call ? tool.call(params.arguments ?? {}) : { content: [{ type: 'text', text: 'ok' }] };
+  });
+  return server;
+}
+
+/** A real MCP server of the official SDK on loopback; one transport per session. */
+export async function startMcpServer(tools: FakeMcpTool[], options: FakeMcpOptions = {}): Promise<FakeMcp> {
+  const sessions = new Map<string, { handleRequest: StreamableHTTPServerTransport['handleRequest'] }>();
+  const sse = new Map<string, SSEServerTransport>();
+  const counts: Record<string, number> = {};
+  const headers: IncomingMessage['headers'][] = [];
+  const count = (what: string | undefined) => {
+    if (what) counts[what] = (counts[what] ?? 0) + 1;
+  };
+  const create = async () => {
+    const transport = new StreamableHTTPServerTransport({
+      sessionIdGenerator: () => randomUUID(),
+      onsessioninitialized: (id) => void sessions.set(id, transport),
+      onsessionclosed: (id) => void sessions.delete(id),
+    });
+    await newServer(tools, options.pageSize ?? 1_000).connect(transport);
+    return transport;
+  };
+  const openSse = async (response: ServerResponse) => {
+    const transport = new SSEServerTransport('/messages', response);
+    sse.set(transport.sessionId, transport);
+    response.on('close', () => sse.delete(transport.sessionId));
+    await newServer(tools, options.pageSize ?? 1_000).connect(transport);
+  };
+  const handle = async (request: IncomingMessage, response: ServerResponse) => {
+    const body = await readBody(request);
+    const message = body === '' ? undefined : (JSON.parse(body) as { method?: string });
+    count(request.method);
+    count(message?.method);
+    headers.push(request.headers);
+    if (options.intercept?.(request, response, body)) return;
+    if (options.sse) {
+      const url = new URL(request.url ?? '', 'http://x');
+      if (request.method === 'GET') return openSse(response);
+      const transport = sse.get(url.searchParams.get('sessionId') ?? '');
+      if (transport) return transport.handlePostMessage(request, response, message);
+      response.writeHead(405).end();
+      return;
+    }
+    const id = request.headers['mcp-session-id'];
+    const transport = typeof id === 'string' ? sessions.get(id) : await create();
+    if (transport) await transport.handleRequest(request, response, message);
+    else response.writeHead(404).end();
+  };
+  const http: HttpServer = createServer((request, response) => {
+    handle(request, response).catch(() => response.destroy());
+  });
+  await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
+  const kill = () => {
+    http.close();
+    http.closeAllConnections();
+  };
+  return {
+    url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp`,
+    counts,
+    headers,
+    openSessions: () => sessions.size + sse.size,
+    openSockets: () =>
+      new Promise((resolve, reject) => http.getConnections((error, open) => (error ? reject(error) : resolve(open)))),
+    kill,
+    close: async () => kill(),
+  };
+}
+
+async function readBody(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of request) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString();
+}
