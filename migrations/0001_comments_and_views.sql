@@ -159,14 +159,16 @@ comment on column spans.end_ns is 'End, Unix time in nanoseconds.';--> statement
 comment on column spans.attributes is 'Attributes as the wire shows them.';--> statement-breakpoint
 comment on column spans.create_time is 'When the span was stored.';--> statement-breakpoint
 
-create function limited_state(state jsonb, max_bytes integer) returns jsonb language plpgsql immutable as $$
+create function limited_state(state jsonb) returns jsonb language plpgsql stable as $$
+declare
+  max_bytes integer := coalesce(nullif(current_setting('agent_runtime.max_state_bytes', true), ''), '1048576');
 begin
   if octet_length(state::text) > max_bytes then
     raise exception 'state is larger than % bytes', max_bytes using errcode = 'AR413';
   end if;
   return state;
 end $$;--> statement-breakpoint
-comment on function limited_state is 'The state, or an error when its text is larger than the limit.';--> statement-breakpoint
+comment on function limited_state is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection.';--> statement-breakpoint
 
 create schema inspect;--> statement-breakpoint
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';--> statement-breakpoint

@@ -2,11 +2,13 @@ import type { Express } from 'express';
 import { serviceRoutes } from './apps/routes.ts';
 import { artifactRoutes } from './artifacts/routes.ts';
 import type { Config } from './config.ts';
+import { devUiPages } from './devui/routes.ts';
 import { evalRoutes } from './evals/routes.ts';
 import { harnessRoutes } from './harness/routes.ts';
 import { createEdge } from './http/edge.ts';
 import type { Operation } from './http/operation.ts';
 import type { InvocationContext } from './invocations/invoke.ts';
+import { executionRoutes } from './invocations/routes.ts';
 import { sessionRoutes } from './sessions/routes.ts';
 
 /** All that the application needs; tests give their own. */
@@ -25,6 +27,7 @@ export function listOperations(context: Context): Operation[] {
     ...serviceRoutes(context),
     ...sessionRoutes(context),
     ...artifactRoutes(context),
+    ...executionRoutes(context),
     // The specification: deployments with shared OAuth do not expose the harness operation.
     ...(auth.mode === 'jwt' ? [] : harnessRoutes(context)),
     ...(DEV_UI ? evalRoutes(context) : []),
@@ -45,5 +48,6 @@ export function createApp(context: Context): Promise<Express> {
     },
     log,
     maxBodyBytes: MAX_BODY_BYTES,
+    pages: DEV_UI ? devUiPages() : [],
   });
 }

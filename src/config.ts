@@ -82,6 +82,26 @@ export const environmentSchema = z.object({
   ),
   SESSION_WAIT_MS: whole(30_000, [0, 600_000], 'Longest wait for a session that runs another invocation.'),
   SESSION_LEASE_MS: whole(15_000, [300, 600_000], 'How long a killed process keeps its sessions.'),
+  DOUBLE_TEXTING: oneOf(['enqueue', 'reject', 'interrupt'])
+    .default('enqueue')
+    .describe('What a second message for a busy session does: wait its turn, fail with 409, or interrupt the first.'),
+  SESSION_QUEUE_DEPTH: whole(8, [0, 1000], 'Most requests that wait for one session; more are refused with 429.'),
+  ON_DISCONNECT: oneOf(['continue', 'cancel'])
+    .default('continue')
+    .describe('What an invocation does when the client that waits for it leaves.'),
+  MAX_INVOCATIONS: whole(
+    200,
+    [1, 100_000],
+    'Most invocations that this process holds at once, waiting ones included; more are refused with 503.',
+  ),
+  MAX_TOOL_CALLS: whole(500, [1, 1_000_000], 'Most tool calls of one invocation.'),
+  MAX_EVENT_BYTES: whole(1_048_576, [1_024, 104_857_600], 'Largest event of an invocation.'),
+  MAX_STATE_BYTES: whole(1_048_576, [1_024, 104_857_600], 'Largest state of a session, a user or an application.'),
+  SWEEP_INTERVAL_MS: whole(
+    5_000,
+    [50, 3_600_000],
+    'Time between two sweeps: dead invocations are ended, old idempotency keys forgotten.',
+  ),
   INVOCATION_TIMEOUT_MS: whole(600_000, [100, 86_400_000], 'Longest time of one invocation.'),
   MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Largest request body.'),
   SHUTDOWN_GRACE_MS: whole(30_000, [0, 600_000], 'How long running requests may take to end after SIGTERM.'),

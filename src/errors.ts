@@ -18,15 +18,28 @@ export class ConflictError extends AppError {
   readonly code = 'conflict';
 }
 
-/** The session runs another invocation and the wait for it was longer than allowed. */
+/** The session runs another invocation: the wait for it was in vain, too many wait already, or the request would not wait. */
 export class BusyError extends AppError {
   readonly code = 'busy';
   /** Seconds after which a retry makes sense. */
   readonly retryAfterSeconds: number;
-  constructor(message: string, retryAfterSeconds: number) {
+  /** `rejected`: the request asked not to wait (409); otherwise the runtime has no room for it now (429). */
+  readonly reason: 'full' | 'rejected';
+  constructor(message: string, retryAfterSeconds: number, reason: 'full' | 'rejected' = 'full') {
     super(message);
     this.retryAfterSeconds = retryAfterSeconds;
+    this.reason = reason;
   }
+}
+
+/** The invocation was asked for before, with the same idempotency key: its row says how it stands. */
+export class RepeatedInvocationError extends AppError {
+  readonly code = 'repeated_invocation';
+}
+
+/** The idempotency key was used for another request. */
+export class KeyReusedError extends AppError {
+  readonly code = 'key_reused';
 }
 
 /** The database or another part is away for now. */
@@ -61,4 +74,38 @@ export class AgentError extends AppError {
     super(message, options);
     this.code = code;
   }
+}
+
+/** SQLSTATE classes and codes after which the same request can work: connection, shutdown, resources, read-only, locks. */
+const PASSING_SQLSTATE = /^(?:08...|57P0[1-5]|53...|25006|40001|40P01|55P03|57014)$/;
+const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
+/** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
+const PASSING_MESSAGES =
+  /^(?:timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error)/;
+
+/** An error as Node, pg and drizzle shape it. */
+export interface CausedError {
+  code?: unknown;
+  cause?: unknown;
+  constraint?: unknown;
+}
+
+/** The error and what caused it, at most five deep (a cause may lead back to itself). */
+export function* causes(error: unknown): Generator<CausedError> {
+  let current = error;
+  for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
+    const cause: CausedError = current;
+    yield cause;
+    current = cause.cause;
+  }
+}
+
+/** True for a failure of the database that passes: the same work can succeed later, and whether this attempt did is not known. */
+export function isPassingFailure(error: unknown): boolean {
+  for (const cause of causes(error)) {
+    const code = typeof cause.code === 'string' ? cause.code : '';
+    const message = cause instanceof Error ? cause.message : '';
+    if (PASSING_SQLSTATE.test(code) || PASSING_NETWORK_CODES.has(code) || PASSING_MESSAGES.test(message)) return true;
+  }
+  return false;
 }

@@ -8,7 +8,11 @@ import type { Config } from './config.ts';
 import { type DatabasePool, openDatabase } from './db/database.ts';
 import { startEmbedded } from './db/embedded.ts';
 import { migrateDatabase } from './db/migrate.ts';
+import { openNotifications } from './db/notifications.ts';
 import { AgentError, ConfigError } from './errors.ts';
+import { answerClientError } from './http/error-handler.ts';
+import { type Admission, createAdmission } from './invocations/admission.ts';
+import { sweepRegularly } from './invocations/sweep.ts';
 import type { Log } from './log.ts';
 
 /** A runtime that listens. */
@@ -31,6 +35,8 @@ export interface RuntimeOptions {
 
 /** Share of the grace period that running invocations have to end in by themselves; the rest is for storing their interruption. */
 const GRACE_SHARE = 0.9;
+/** Time between two looks for idle connections of a stopping server. */
+const IDLE_LOOK_MS = 20;
 
 /**
  * Starts everything: the embedded PostgreSQL if none is given, migrations, the agents, the server.
@@ -38,9 +44,15 @@ const GRACE_SHARE = 0.9;
  */
 export async function startRuntime({ config, log, version, overrides = {} }: RuntimeOptions): Promise<Runtime> {
   const source = await findDatabase(config);
-  const stopping = new AbortController();
-  let accepting = true;
+  const [draining, stopping] = [new AbortController(), new AbortController()];
   const database = openPool(config, source.url, log);
+  const notifications = openNotifications(source.url, (error) => log.warn({ err: error }, 'notifications broke'));
+  const admission = createAdmission(config.MAX_INVOCATIONS);
+  const closeDatabase = async () => {
+    await notifications.close();
+    await database.close();
+    await source.stop();
+  };
   try {
     await migrate(source.url);
     const context: Context = {
@@ -48,6 +60,8 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
       log,
       version,
       database,
+      notifications,
+      admission,
       agents: await hostAgents(config),
       newId: randomUUID,
       now: () => Date.now() / 1000,
@@ -56,25 +70,33 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
         renewalMs: config.SESSION_LEASE_MS / 3,
         waitMs: config.SESSION_WAIT_MS,
       },
-      timeoutMs: config.INVOCATION_TIMEOUT_MS,
+      limits: {
+        timeoutMs: config.INVOCATION_TIMEOUT_MS,
+        toolCalls: config.MAX_TOOL_CALLS,
+        eventBytes: config.MAX_EVENT_BYTES,
+        queueDepth: config.SESSION_QUEUE_DEPTH,
+      },
+      doubleTexting: config.DOUBLE_TEXTING,
+      cancelOnDisconnect: config.ON_DISCONNECT === 'cancel',
+      draining: draining.signal,
       stopping: stopping.signal,
-      isAccepting: () => accepting,
+      isAccepting: () => !draining.signal.aborted,
       ...overrides,
     };
     const server = await listen(createServer(await createApp(context)), config);
-    let closed: Promise<void> | undefined;
+    const sweeping = sweepRegularly(context, config.SWEEP_INTERVAL_MS, draining.signal);
     const close = async () => {
-      accepting = false;
-      await closeServer(server, config.SHUTDOWN_GRACE_MS, () =>
-        stopping.abort(new AgentError('interrupted', 'The invocation was interrupted: the service is stopping.')),
-      );
-      await database.close();
-      await source.stop();
+      draining.abort();
+      const tellToStop = () =>
+        stopping.abort(new AgentError('interrupted', 'The invocation was interrupted: the service is stopping.'));
+      await closeServer(server, admission, config.SHUTDOWN_GRACE_MS, tellToStop);
+      await sweeping;
+      await closeDatabase();
     };
+    let closed: Promise<void> | undefined;
     return { url: urlOf(server), database: source.shown, close: () => (closed ??= close()) };
   } catch (error) {
-    await database.close();
-    await source.stop();
+    await closeDatabase();
     throw error;
   }
 }
@@ -104,6 +126,7 @@ const openPool = (config: Config, url: string, log: Log): DatabasePool =>
     size: config.DATABASE_POOL_SIZE,
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
     lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
+    maxStateBytes: config.MAX_STATE_BYTES,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });
@@ -122,6 +145,7 @@ function listen(server: Server, { HOST, PORT }: Config): Promise<Server> {
   server.headersTimeout = 10_000;
   server.requestTimeout = 60_000;
   server.keepAliveTimeout = 65_000;
+  server.on('clientError', answerClientError);
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => reject(new ConfigError(whyNotListening(error, HOST, PORT))));
     server.listen(PORT, HOST, () => resolve(server));
@@ -139,10 +163,20 @@ function urlOf(server: Server): string {
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }
 
-/** Ends a server: running requests may finish, are told to stop when most of the grace period is over, and are cut at its end. */
-async function closeServer(server: Server, graceMs: number, tellToStop: () => void): Promise<void> {
-  const ended = new Promise<void>((resolve) => server.close(() => resolve()));
-  server.closeIdleConnections();
+/**
+ * Ends a server: running requests and invocations may finish, are told to stop when most of the grace period is over, and their
+ * connections are cut at its end.
+ */
+async function closeServer(
+  server: Server,
+  admission: Admission,
+  graceMs: number,
+  tellToStop: () => void,
+): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+  // A kept-alive connection becomes idle when its last answer has gone out, which may be later.
+  const idle = setInterval(() => server.closeIdleConnections(), IDLE_LOOK_MS);
+  const ended = Promise.all([closed, admission.whenIdle()]);
   const over = new AbortController();
   const wait = (ms: number) => sleep(ms, undefined, { signal: over.signal }).catch(() => undefined);
   await Promise.race([ended, wait(graceMs * GRACE_SHARE)]);
@@ -150,5 +184,6 @@ async function closeServer(server: Server, graceMs: number, tellToStop: () => vo
   await Promise.race([ended, wait(graceMs * (1 - GRACE_SHARE))]);
   over.abort();
   server.closeAllConnections();
-  await ended;
+  await closed;
+  clearInterval(idle);
 }

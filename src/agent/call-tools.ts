@@ -1,5 +1,6 @@
 import type { JsonObject, Part } from '../sessions/content.ts';
 import type { Event, EventActions, NewEvent } from '../sessions/event.ts';
+import type { AgentNode } from './agent.ts';
 import { abortError, orAborted } from './abort.ts';
 import { emptyActions, newEvent, type Progress, type Voice } from './progress.ts';
 import { argumentsError } from './tool-arguments.ts';
@@ -65,8 +66,8 @@ function askForConfirmation(call: OpenCall): Answer {
   };
 }
 
-async function runTool(progress: Progress, tool: Tool, call: OpenCall): Promise<Answer> {
-  const { session, invocationId, services, signal } = progress.input;
+async function runTool(progress: Progress, { signal }: Voice, tool: Tool, call: OpenCall): Promise<Answer> {
+  const { session, invocationId, services } = progress.input;
   const actions = emptyActions();
   const attachments: Part[] = [];
   const context = {
@@ -78,6 +79,7 @@ async function runTool(progress: Progress, tool: Tool, call: OpenCall): Promise<
     attachments,
     services,
     signal,
+    askAgent: (agent: AgentNode, request: string) => progress.askAgent(agent, request, signal),
   };
   try {
     const value = await orAborted((async () => tool.run(call.args, context))(), signal);
@@ -106,11 +108,11 @@ async function answerCall(progress: Progress, voice: Voice, call: OpenCall, deci
   const decision = decisions.get(call.id);
   if (decision === false) return failed('This tool call is rejected.');
   if (tool.needsConfirmation && decision === undefined) return askForConfirmation(call);
-  return runTool(progress, tool, call);
+  return runTool(progress, voice, tool, call);
 }
 
-/** Later calls win over earlier ones; maps are merged key by key, in objects without a prototype. */
-function mergeActions(all: EventActions[]): EventActions {
+/** The actions of several as those of one event: later ones ; maps are merged key by key, in objects without a prototype. */
+export function mergeActions(all: EventActions[]): EventActions {
   const merged: Record<string, unknown> = emptyActions();
   for (const actions of all) {
     for (const [name, value] of Object.entries(actions)) {
@@ -144,7 +146,7 @@ export async function callTools(
   decisions: Decisions = new Map(),
 ): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
   const answers = await Promise.all(calls.map((call) => answerCall(progress, voice, call, decisions)));
-  const { signal } = progress.input;
+  const { signal } = voice;
   const parts = calls.flatMap((call, index) => {
     const answer = answers[index] as Answer;
     return toResponsePart(call, signal.aborted && !answer.response ? failed('interrupted') : answer);

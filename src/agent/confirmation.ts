@@ -62,37 +62,44 @@ function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefin
 }
 
 /**
- * The calls that the last user event decides on: only those that an agent asked about, and none that was run after being
- * asked about.
+ * The calls that the last user event decides on, by the event that asked (parallel agents ask one each): only those that an
+ * agent asked about, and none that was run after being asked about.
  */
-export function findDecided(history: Event[]): Decided | undefined {
+export function findDecided(history: Event[]): Decided[] {
   const last = history.at(-1);
-  if (last?.author !== 'user') return undefined;
+  if (last?.author !== 'user') return [];
   const responses = functionResponsesOf(last.content).filter((response) => response.name === CONFIRMATION_CALL);
   const answers = new Map(responses.map((response) => [response.id ?? '', isConfirmed(response)]));
-  if (answers.size === 0) return undefined;
-  const index = history.findLastIndex((event) => requestsIn(event).some((call) => answers.has(call.id ?? '')));
-  const request = history[index];
-  if (!request) return undefined;
+  if (answers.size === 0) return [];
+  return history.flatMap((event, index) => toDecided(history, event, index, answers));
+}
+
+function toDecided(history: Event[], event: Event, index: number, answers: Map<string, boolean>): Decided[] {
+  const asked = requestsIn(event).filter((call) => answers.has(call.id ?? ''));
+  if (asked.length === 0) return [];
   const done = answeredSince(history, responsesTo(history, index));
   const decisions = new Map<string, boolean>();
   const calls: OpenCall[] = [];
-  for (const asked of requestsIn(request)) {
-    const decision = answers.get(asked.id ?? '');
-    const call = toOriginalCall(asked.args);
-    if (decision === undefined || !call || done.has(call.id)) continue;
+  for (const { id, args } of asked) {
+    const call = toOriginalCall(args);
+    if (!call || done.has(call.id)) continue;
     calls.push(call);
-    decisions.set(call.id, decision);
+    decisions.set(call.id, answers.get(id ?? '') === true);
   }
-  if (calls.length === 0) return undefined;
-  return { agentName: request.author ?? '', branch: request.branch ?? undefined, calls, decisions };
+  return calls.length > 0
+    ? [{ agentName: event.author ?? '', branch: event.branch ?? undefined, calls, decisions }]
+    : [];
 }
 
 const requestsIn = (event: Event) =>
   event.author === 'user' ? [] : functionCallsOf(event.content).filter((call) => call.name === CONFIRMATION_CALL);
 
-/** Index of the event with the provisional responses: it follows the request at `index` in the same step. */
+/** Index of the event with the provisional responses to the calls that the event at `index` asks about; parallel agents may stand between. */
 function responsesTo(history: Event[], index: number): number {
-  const next = history[index + 1];
-  return functionResponsesOf(next?.content).length > 0 && next?.author !== 'user' ? index + 1 : index;
+  const request = history[index];
+  const asked = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));
+  const isAnswer = (event: Event) =>
+    event.author === request?.author && functionResponsesOf(event.content).some(({ id }) => id && asked.has(id));
+  const place = history.findIndex((event, each) => each > index && isAnswer(event));
+  return place < 0 ? index : place;
 }

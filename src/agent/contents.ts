@@ -17,13 +17,16 @@ export interface Reader {
  * summary, every function call is followed by exactly one response (the latest; `interrupted` where there is none), contents
  * of one role are joined, and a user content stands first and last.
  */
-export function toContents(history: Event[], reader: Reader): Content[] {
+export const toContents = (history: Event[], reader: Reader): Content[] => framed(arrange(history, reader));
+
+/** As {@link toContents}, without the guarantee about the first and the last content. */
+export function arrange(history: Event[], reader: Reader): Content[] {
   const events = withoutCompacted(withoutRewound(history))
     .filter((event) => event.partial !== true && isInBranch(event, reader.branch))
     .map((event) => withVisibleParts(event))
     .filter((event) => partsOf(event.content).length > 0)
     .map((event) => (isForeign(event, reader) ? toContext(event) : event));
-  return framed(joinRoles(pairCalls(events)));
+  return joinRoles(pairCalls(events));
 }
 
 /** Drops the invocations that a rewind took back, and the rewind events themselves (ADK `rewindBeforeInvocationId`). */

@@ -100,7 +100,7 @@ function capped(response: Response): Response {
 }
 
 /** Judges what the address says without resolving it. @throws {AgentError} `egress_denied` */
-export function checkUrl(url: URL, policy: EgressPolicy): void {
+function checkUrl(url: URL, policy: EgressPolicy): void {
   if (url.username !== '' || url.password !== '')
     throw denied(`${url.host} may not be called with a name or password in its address`);
   if (isVouchedFor(url, policy)) return;

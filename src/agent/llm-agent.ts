@@ -1,15 +1,13 @@
 import { AgentError } from '../errors.ts';
-import { partsOf, type Content } from '../sessions/content.ts';
+import { answerTextOf, partsOf, type Content, type JsonObject } from '../sessions/content.ts';
 import type { Event, NewEvent } from '../sessions/event.ts';
 import { abortError, orAborted } from './abort.ts';
 import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
 import { toConfirmationRequest, type Decided } from './confirmation.ts';
 import { toContents } from './contents.ts';
+import { renderInstruction } from './instruction.ts';
 import type { ModelAnswer, ModelRequest } from './model.ts';
-import { countTokens, newEvent, note, uniqueCallId, type Progress, type Voice } from './progress.ts';
-
-/** Yields events that others follow and returns the last one; a last event with `errorCode` ends the whole invocation. */
-export type Steps = AsyncGenerator<NewEvent, NewEvent | undefined, void>;
+import { countTokens, newEvent, note, uniqueCallId, type Progress, type Steps, type Voice } from './progress.ts';
 
 /**
  * One agent's turn: model → tool calls → model, until an answer without calls, a pause, a transfer or an error. `decided` are
@@ -19,38 +17,37 @@ export async function* runLlmAgent(progress: Progress, voice: Voice, decided?: D
   if (decided) {
     const { event } = await callTools(progress, voice, decided.calls, decided.decisions);
     if (event) {
-      if (endsTurn(note(progress, event))) return event;
+      if (endsTurn(note(progress, event))) return { event, paused: false };
       yield event;
     }
   }
   for (;;) {
-    const answer = note(progress, yield* askModel(progress, voice));
+    const answer = yield* askModel(progress, voice);
     const calls = openCallsOf(answer);
-    if (answer.errorCode || calls.length === 0) return answer;
-    yield answer;
-    const { event, stillOpen } = yield* answerCalls(progress, voice, calls);
-    if (stillOpen) progress.paused = true;
-    if (!event || stillOpen || endsTurn(event)) return event;
+    if (answer.errorCode || calls.length === 0) return { event: keepOutput(progress, voice, answer), paused: false };
+    yield note(progress, answer);
+    const { event, paused } = yield* answerCalls(progress, voice, calls);
+    if (!event || paused || endsTurn(event)) return { event, paused: paused && !event?.errorCode };
     yield event;
   }
 }
 
+/** Notes an agent's last answer; its text goes to the agent's key of the state, where it has one. */
+function keepOutput(progress: Progress, { agent }: Voice, answer: NewEvent): NewEvent {
+  const text = answerTextOf(answer.content);
+  if (agent.outputKey === undefined || answer.errorCode) return note(progress, answer);
+  const stateDelta = Object.assign(Object.create(null) as JsonObject, { [agent.outputKey]: text });
+  return note(progress, { ...answer, actions: { ...answer.actions, stateDelta } });
+}
+
 /** Runs the tools of one step; the confirmation request, if any, comes before the responses, as in ADK. */
-async function* answerCalls(
-  progress: Progress,
-  voice: Voice,
-  calls: OpenCall[],
-): AsyncGenerator<NewEvent, Awaited<ReturnType<typeof callTools>>, void> {
-  const answered = await callTools(progress, voice, calls);
-  const { event } = answered;
+async function* answerCalls(progress: Progress, voice: Voice, calls: OpenCall[]): Steps {
+  const { event, stillOpen } = await callTools(progress, voice, calls);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
   const request = toConfirmationRequest(progress, voice, calls, requested);
-  if (request) {
-    progress.paused = true;
-    yield note(progress, request);
-  }
+  if (request) yield note(progress, request);
   if (event) note(progress, event);
-  return answered;
+  return { event, paused: stillOpen || request !== undefined };
 }
 
 const endsTurn = ({ errorCode, actions }: NewEvent) =>
@@ -58,18 +55,17 @@ const endsTurn = ({ errorCode, actions }: NewEvent) =>
 
 /** One model call: partial events on the way where they are wanted, then the complete event, or an event with an error. */
 async function* askModel(progress: Progress, voice: Voice): AsyncGenerator<NewEvent, NewEvent, void> {
-  const { agent } = voice;
-  const { signal } = progress.input;
+  const { agent, signal } = voice;
   const { maxLlmCalls } = progress.input.agent;
   if (signal.aborted) return withError(newEvent(progress, voice, {}), abortError(signal));
-  if (progress.llmCalls >= maxLlmCalls) {
+  if (progress.used.llmCalls >= maxLlmCalls) {
     const text = `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`;
     return withError(newEvent(progress, voice, {}), new AgentError('llm_calls_limit', text));
   }
-  progress.llmCalls += 1;
+  progress.used.llmCalls += 1;
   const ended = new AbortController();
   try {
-    const request = toRequest(progress, voice, AbortSignal.any([signal, ended.signal]));
+    const request = await toRequest(progress, voice, AbortSignal.any([signal, ended.signal]));
     const stream = agent.model.generate(request);
     for (;;) {
       const next = await orAborted(stream.next(), signal);
@@ -83,10 +79,12 @@ async function* askModel(progress: Progress, voice: Voice): AsyncGenerator<NewEv
   }
 }
 
-function toRequest(progress: Progress, { agent, branch }: Voice, signal: AbortSignal): ModelRequest {
+async function toRequest(progress: Progress, { agent, branch }: Voice, signal: AbortSignal): Promise<ModelRequest> {
+  const { services } = progress.input;
+  const instruction = await orAborted(renderInstruction(agent.instruction, progress.state, services), signal);
   return {
     modelName: agent.modelName,
-    instruction: agent.instruction,
+    instruction: instruction + agent.fixedInstruction,
     contents: toContents(progress.events, { agentName: agent.name, branch }),
     tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
     sampling: agent.sampling,
@@ -131,8 +129,8 @@ function longRunning({ agent }: Voice, event: Event): Pick<Event, 'longRunningTo
   return ids.length > 0 ? { longRunningToolIds: ids } : {};
 }
 
-function toAgentError(progress: Progress, { agent }: Voice, error: unknown): AgentError {
-  if (progress.input.signal.aborted) return abortError(progress.input.signal);
+function toAgentError(progress: Progress, { agent, signal }: Voice, error: unknown): AgentError {
+  if (signal.aborted) return abortError(signal);
   if (error instanceof AgentError) return error;
   progress.cause = error;
   return new AgentError(

@@ -1,12 +1,26 @@
-import type { AgentDefinition, AgentOverrides, PreparedAgent } from './agent.ts';
+import type {
+  AgentDefinition,
+  AgentNode,
+  AgentOverrides,
+  McpServer,
+  PreparedAgent,
+  SubAgentDefinition,
+} from './agent.ts';
+import { agentTool } from './agent-tool.ts';
+import { connectMcpServers, type McpSettings } from './mcp-tools.ts';
 import type { Model } from './model.ts';
+import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
 import type { Tool } from './tool.ts';
 import { findTools } from './tools/registry.ts';
 
-/** What the service lends to every agent. */
+/** What the process lends to every agent. */
 export interface AgentEnvironment {
   model: Model;
   builtInTools: ReadonlyMap<string, Tool>;
+  /** Directory of the skills; without one an agent has none. */
+  skillsDir?: string;
+  /** How MCP servers are reached [public addresses by https]. */
+  mcp?: McpSettings;
 }
 
 /** True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification, Invoke Harness). */
@@ -14,7 +28,7 @@ export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
   Object.entries(overrides).some(([name, value]) => name !== 'mcpServers' && value !== undefined);
 
 /** The definition with the overrides of one request: `tools` and `skills` appended, the rest replaced; the definition itself is untouched. */
-export function applyOverrides(definition: AgentDefinition, overrides: AgentOverrides): AgentDefinition {
+function applyOverrides(definition: AgentDefinition, overrides: AgentOverrides): AgentDefinition {
   return {
     ...definition,
     instruction: overrides.instruction ?? definition.instruction,
@@ -28,8 +42,8 @@ export function applyOverrides(definition: AgentDefinition, overrides: AgentOver
 }
 
 /**
- * Makes an agent ready for one invocation. Call `close()` on the result in any case.
- * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
+ * Makes an agent and those below it ready for one invocation. Call `close()` on the result in any case.
+ * @throws {AgentError} for an unknown tool or skill, an MCP server that does not answer, or an abort; nothing stays open then.
  */
 export async function prepareAgent(
   definition: AgentDefinition,
@@ -37,22 +51,83 @@ export async function prepareAgent(
   environment: AgentEnvironment,
   signal: AbortSignal,
 ): Promise<PreparedAgent> {
-  signal.throwIfAborted();
-  const { name, description, instruction, modelName, tools, sampling, maxLlmCalls } = applyOverrides(
-    definition,
-    overrides,
+  const wanted = applyOverrides(definition, overrides);
+  // The request's list replaces the full one, that of sub-agents too.
+  const below = overrides.mcpServers === undefined ? wanted : { ...wanted, subAgents: withoutMcp(wanted.subAgents) };
+  const drafts: Draft[] = [];
+  const root = await draftNode(below, below, environment, drafts);
+  const close = await connectAll(drafts, environment.mcp ?? PUBLIC_ONLY, signal);
+  const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
+  return { ...root, maxLlmCalls: wanted.maxLlmCalls, ...compaction, close };
+}
+
+const PUBLIC_ONLY: McpSettings = { egress: { allowLoopback: false } };
+
+const withoutMcp = (agents: SubAgentDefinition[] = []): SubAgentDefinition[] =>
+  agents.map((agent) => ({ ...agent, mcpServers: [], subAgents: withoutMcp(agent.subAgents) }));
+
+/** A node whose MCP servers are not connected yet. */
+interface Draft {
+  node: AgentNode;
+  servers: McpServer[];
+  confirmTools: string[];
+}
+
+/** What a sub-agent has from the agent above where it says nothing. */
+type Inherited = Pick<AgentDefinition, 'modelName' | 'sampling'>;
+
+async function draftNode(
+  definition: SubAgentDefinition,
+  { modelName, sampling }: Inherited,
+  environment: AgentEnvironment,
+  drafts: Draft[],
+): Promise<AgentNode> {
+  const { name, description, kind = 'llm', instruction, outputKey, maxIterations } = definition;
+  const own = { modelName: definition.modelName ?? modelName, sampling: definition.sampling ?? sampling };
+  const tools = findTools(environment.builtInTools, definition.tools);
+  const skills = await loadSkills(environment.skillsDir, definition.skills);
+  const children = await Promise.all(
+    (definition.subAgents ?? []).map(async (child) => ({
+      isTool: child.asTool === true && kind === 'llm',
+      node: await draftNode(child, own, environment, drafts),
+    })),
   );
-  return {
+  const node: AgentNode = {
     name,
     description,
-    kind: 'llm',
+    kind,
     instruction,
+    fixedInstruction: skillsInstruction(skills),
     model: environment.model,
-    modelName,
-    tools: findTools(environment.builtInTools, tools),
-    sampling,
-    subAgents: [],
-    maxLlmCalls,
-    close: async () => {},
+    ...own,
+    tools: [
+      ...tools,
+      ...skillTools(skills),
+      ...children.flatMap((child) => (child.isTool ? [agentTool(child.node)] : [])),
+    ],
+    subAgents: children.flatMap((child) => (child.isTool ? [] : [child.node])),
+    ...(outputKey === undefined ? {} : { outputKey }),
+    ...(maxIterations === undefined ? {} : { maxIterations }),
   };
+  drafts.push({ node, servers: definition.mcpServers, confirmTools: definition.confirmTools ?? [] });
+  return node;
+}
+
+/** Connects the servers of all agents at once and gives the nodes their tools. */
+async function connectAll(drafts: Draft[], settings: McpSettings, signal: AbortSignal): Promise<() => Promise<void>> {
+  const connecting = drafts.map(async ({ node, servers, confirmTools }) => {
+    const taken = node.tools.map((tool) => tool.name);
+    const mcp = await connectMcpServers(servers, settings, taken, signal);
+    node.tools = [...node.tools, ...mcp.tools].map((tool) =>
+      confirmTools.includes(tool.name) ? { ...tool, needsConfirmation: true } : tool,
+    );
+    return mcp.close;
+  });
+  const results = await Promise.allSettled(connecting);
+  const closers = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  const close = async () => void (await Promise.all(closers.map((each) => each())));
+  const failure = results.find((result) => result.status === 'rejected');
+  if (!failure) return close;
+  await close();
+  throw failure.reason;
 }

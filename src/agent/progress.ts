@@ -13,32 +13,51 @@ export interface Progress {
   /** Ids of every function call seen, so that a provider that counts from zero in each answer cannot reuse one. */
   callIds: Set<string>;
   output: string;
-  paused: boolean;
-  llmCalls: number;
-  promptTokens: number;
-  outputTokens: number;
+  /** Shared by all agents of the tree, those that are tools included. */
+  used: { llmCalls: number; promptTokens: number; outputTokens: number };
   /** What an unexpected failure was, for the log. */
   cause: unknown;
+  /** Asks an agent as a tool: its answer, and what it changed. Its events are seen by nobody else. */
+  askAgent: AskAgent;
 }
 
-/** Where an agent speaks: its node and the branch that keeps parallel agents apart. */
+export type AskAgent = (agent: AgentNode, request: string, signal: AbortSignal) => Promise<AgentReply>;
+
+/** What an agent that is a tool answered. */
+export interface AgentReply {
+  text: string;
+  actions: EventActions[];
+}
+
+/** Where an agent speaks: its node, and what keeps parallel agents apart. */
 export interface Voice {
+  /** The tree that the agent can hand over in. */
+  root: AgentNode;
   agent: AgentNode;
   branch: string | undefined;
+  /** That of the invocation, or of one of its parallel branches. */
+  signal: AbortSignal;
 }
 
+/** How an agent's turn ended: its last event, not yielded yet, and whether it waits for a person. */
+export interface Outcome {
+  event: NewEvent | undefined;
+  paused: boolean;
+}
+
+/** Yields events that others follow and returns how the turn ended; a last event with `errorCode` ends the whole invocation. */
+export type Steps = AsyncGenerator<NewEvent, Outcome, void>;
+
 /** The start of an invocation: nothing done, all of the history known. */
-export function startProgress(input: RunInput): Progress {
+export function startProgress(input: RunInput, askAgent: AskAgent): Progress {
   return {
     input,
+    askAgent,
     events: [...input.history],
     state: Object.assign(Object.create(null) as JsonObject, input.state),
     callIds: new Set(input.history.flatMap((event) => functionCallsOf(event.content).map((call) => call.id ?? ''))),
     output: '',
-    paused: false,
-    llmCalls: 0,
-    promptTokens: 0,
-    outputTokens: 0,
+    used: { llmCalls: 0, promptTokens: 0, outputTokens: 0 },
     cause: undefined,
   };
 }
@@ -77,9 +96,9 @@ export function note(progress: Progress, event: NewEvent): NewEvent {
 }
 
 /** Adds what a model call used. */
-export function countTokens(progress: Progress, usage: ModelAnswer['usageMetadata']): void {
-  progress.promptTokens += usage?.promptTokenCount ?? 0;
-  progress.outputTokens += (usage?.candidatesTokenCount ?? 0) + (usage?.thoughtsTokenCount ?? 0);
+export function countTokens({ used }: Progress, usage: ModelAnswer['usageMetadata']): void {
+  used.promptTokens += usage?.promptTokenCount ?? 0;
+  used.outputTokens += (usage?.candidatesTokenCount ?? 0) + (usage?.thoughtsTokenCount ?? 0);
 }
 
 /** The call's id where it is new, else a fresh one. */

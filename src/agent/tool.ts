@@ -1,7 +1,9 @@
 import type { Content, JsonObject, Part } from '../sessions/content.ts';
 import type { EventActions } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
+import type { AgentNode } from './agent.ts';
 import type { ToolDeclaration } from './model.ts';
+import type { AgentReply } from './progress.ts';
 
 /** What the runtime lends to tools: everything is bound to the session's own user. */
 export interface ToolServices {
@@ -16,7 +18,7 @@ export interface ToolServices {
 }
 
 /** What one tool call sees and may change. */
-export interface ToolContext {
+interface ToolContext {
   session: SessionKey;
   invocationId: string;
   functionCallId: string;
@@ -28,6 +30,8 @@ export interface ToolContext {
   attachments: Part[];
   services: ToolServices;
   signal: AbortSignal;
+  /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
+  askAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 
 /** A tool that the model can call. */

@@ -4,6 +4,7 @@ import { prepareAgent } from '../agent/prepare-agent.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { Config } from '../config.ts';
 import type { HostedAgent } from '../invocations/invoke.ts';
+import { describeAgent } from './describe-agent.ts';
 
 /** The tools of an agent for which none are named. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
@@ -31,6 +32,7 @@ export async function hostAgents(config: Config): Promise<Map<string, HostedAgen
   const hosted: HostedAgent = {
     name: definition.name,
     prepare: (overrides, signal) => prepareAgent(definition, overrides, environment, signal),
+    describe: () => describeAgent(definition, environment.builtInTools),
   };
   return new Map([[definition.name, hosted]]);
 }

@@ -31,7 +31,7 @@ function withoutTemporaryDelta(event: NewEvent): NewEvent {
 /** What an update of the session row sets: the one place that hands out sequences and moves the clock of a session forward. */
 export function bumpSession({ events, delta }: Append): SQL {
   return sql`
-    state = ${touches(delta.session) ? sql`sessions.state || ${toJsonb(delta.session)}::jsonb` : sql`sessions.state`},
+    state = ${touches(delta.session) ? sql`limited_state(sessions.state || ${toJsonb(delta.session)}::jsonb)` : sql`sessions.state`},
     last_sequence = sessions.last_sequence + ${events.length}::int,
     update_time = greatest(sessions.update_time + interval '1 microsecond', clock_timestamp())`;
 }
@@ -45,16 +45,16 @@ export function appendCtes({ key, events, delta }: Append): SQL {
   const user = touches(delta.user)
     ? sql`, user_merged as (
         insert into user_states as s (app_name, user_id, state)
-        select ${key.appName}, ${key.userId}, ${toJsonb(delta.user)}::jsonb from bumped
-        on conflict (app_name, user_id) do update set state = s.state || excluded.state, update_time = clock_timestamp()
+        select ${key.appName}, ${key.userId}, limited_state(${toJsonb(delta.user)}::jsonb) from bumped
+        on conflict (app_name, user_id) do update set state = limited_state(s.state || excluded.state), update_time = clock_timestamp()
         returning 1)`
     : sql``;
   const after = touches(delta.user) ? sql`where (select count(*) from user_merged) >= 0` : sql``;
   const app = touches(delta.app)
     ? sql`, app_merged as (
         insert into app_states as s (app_name, state)
-        select ${key.appName}, ${toJsonb(delta.app)}::jsonb from bumped ${after}
-        on conflict (app_name) do update set state = s.state || excluded.state, update_time = clock_timestamp()
+        select ${key.appName}, limited_state(${toJsonb(delta.app)}::jsonb) from bumped ${after}
+        on conflict (app_name) do update set state = limited_state(s.state || excluded.state), update_time = clock_timestamp()
         returning 1)`
     : sql``;
   return sql`${user}${app}, appended as (

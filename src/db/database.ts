@@ -1,13 +1,16 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
-import { DatabaseError, Pool } from 'pg';
+import { DatabaseError, Pool, type PoolConfig } from 'pg';
 
 /** A pool or a transaction: the first argument of every store function. */
 export type Database = NodePgDatabase;
 
-/** The pool with what closes it. */
+/** The connections of this process to its database. */
 export interface DatabasePool {
   db: Database;
-  /** Runs `work` in one transaction and commits; any throw rolls back. */
+  /** A slice of the connections for plain reads: they answer while invocations use up all others. */
+  reads: Database;
+  /** Runs `work` in one transaction and commits; any throw rolls back. Repeated after a deadlock: `work` must bear that. */
   transaction<T>(work: (tx: Database) => Promise<T>): Promise<T>;
   close(): Promise<void>;
 }
@@ -15,36 +18,72 @@ export interface DatabasePool {
 /** How the pool behaves. */
 export interface PoolOptions {
   url: string;
-  /** Most connections of this process. */
+  /** Most connections of this process; a quarter of them (one at least) are for reads. */
   size: number;
   /** Longest one statement may take. */
   statementTimeoutMs: number;
   /** Longest wait for a row lock. */
   lockTimeoutMs: number;
+  /** Largest state of a session, user or app, bytes of its JSON; the SQL function `limited_state` refuses a larger one. */
+  maxStateBytes: number;
   /** Longest wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
   /** An idle connection broke; the pool has dropped it and goes on. */
   onIdleError: (error: Error) => void;
 }
 
-/** Opens a pool; nothing connects before the first query. */
+const READ_SHARE = 0.25;
+/** Serialization failure, deadlock, lock not available: nothing was done, and the same work can succeed at once. */
+const REPEATABLE = new Set(['40001', '40P01', '55P03']);
+const MOST_REPEATS = 3;
+const LONGEST_PAUSE_MS = 200;
+
+/** Opens the pools; nothing connects before the first query. */
 export function openDatabase(options: PoolOptions): DatabasePool {
-  const pool = new Pool({
+  const forReads = Math.max(1, Math.floor(options.size * READ_SHARE));
+  const main = openPool(options, Math.max(1, options.size - forReads));
+  const reads = openPool(options, forReads);
+  return {
+    db: drizzle({ client: main }),
+    reads: drizzle({ client: reads }),
+    transaction: (work) => repeated(() => transaction(main, work)),
+    close: async () => void (await Promise.all([main.end(), reads.end()])),
+  };
+}
+
+function openPool(options: PoolOptions, max: number): Pool {
+  const pool = new RepeatingPool({
     connectionString: options.url,
-    max: options.size,
+    max,
     statement_timeout: options.statementTimeoutMs,
     lock_timeout: options.lockTimeoutMs,
     idle_in_transaction_session_timeout: 10_000,
     connectionTimeoutMillis: options.connectTimeoutMs,
     application_name: 'agent-runtime',
-  });
+    options: `-c agent_runtime.max_state_bytes=${options.maxStateBytes}`,
+  } satisfies PoolConfig);
   // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
   pool.on('error', options.onIdleError);
-  return {
-    db: drizzle({ client: pool }),
-    transaction: (work) => transaction(pool, work),
-    close: () => pool.end(),
-  };
+  return pool;
+}
+
+/** A pool that repeats a single statement after a deadlock or the like: it was a transaction of its own, so nothing of it is left. */
+class RepeatingPool extends Pool {
+  // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
+  override query = ((...args: unknown[]) =>
+    repeated(() => Reflect.apply(Pool.prototype.query, this, args) as Promise<unknown>)) as Pool['query'];
+}
+
+/** Does `work` again, three times at the most, with a random pause, when it failed for a reason that leaves nothing behind. */
+async function repeated<T>(work: () => Promise<T>): Promise<T> {
+  for (let repeats = 0; ; repeats++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (repeats >= MOST_REPEATS || !REPEATABLE.has(sqlState(error)?.code ?? '')) throw error;
+      await sleep(Math.random() * LONGEST_PAUSE_MS);
+    }
+  }
 }
 
 /**
@@ -74,7 +113,7 @@ async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): P
 }
 
 /** SQLSTATE and constraint of a failed statement, wherever drizzle put the driver's error; `undefined` for any other error. */
-export function sqlState(error: unknown): { code: string; constraint: string | undefined } | undefined {
+function sqlState(error: unknown): { code: string; constraint: string | undefined } | undefined {
   for (let at = error; at instanceof Error; at = at.cause) {
     if (at instanceof DatabaseError && at.code) return { code: at.code, constraint: at.constraint };
   }

@@ -1,6 +1,8 @@
 import { hasGeneralOverride } from '../agent/prepare-agent.ts';
+import { BUSY_ERRORS, disconnectSignal, INVOCATION_HEADERS, readInvocationHeaders } from '../http/invocation-call.ts';
 import { operation, type Operation } from '../http/operation.ts';
-import { type InvocationContext, type InvocationEnd, invoke } from '../invocations/invoke.ts';
+import { type InvocationContext, type InvocationEnd, invoke, newInvocationId } from '../invocations/invoke.ts';
+import { answerOnce } from '../invocations/repeat.ts';
 import { harnessInvokeSchema, harnessResultSchema } from './invoke-request.ts';
 import { toAgentOverrides } from './overrides.ts';
 
@@ -17,11 +19,13 @@ export const harnessRoutes = (context: InvocationContext): Operation[] => [
     summary: 'Invoke the harness',
     description:
       'Runs one invocation and waits for its end. Failures of the agent are answered with status 200 and a non-null `error`.',
+    headers: INVOCATION_HEADERS,
     body: { schema: harnessInvokeSchema, required: true },
     success: { schema: harnessResultSchema, description: 'What the agent answered, or why it could not.' },
-    errors: { 429: 'The session runs another invocation and the wait for it was too long.' },
-    handler: async ({ body }) => {
+    errors: BUSY_ERRORS,
+    handler: async ({ body, request, response }) => {
       const { user_id, session_id, max_llm_calls } = body.run_agent_request;
+      const key = { appName: HARNESS_APP, userId: user_id, sessionId: session_id };
       const overrides = toAgentOverrides(body.harness);
       const toAnswer = ({ output, error }: InvocationEnd) =>
         JSON.stringify({
@@ -30,15 +34,20 @@ export const harnessRoutes = (context: InvocationContext): Operation[] => [
           output,
           error: error?.message ?? null,
         });
-      const end = await invoke(context, {
-        key: { appName: HARNESS_APP, userId: user_id, sessionId: session_id },
+      const headers = readInvocationHeaders(request, [key, body]);
+      const run = {
+        key,
+        invocationId: newInvocationId(context),
         content: { role: 'user', parts: [{ text: body.prompt }] },
         overrides: max_llm_calls == null ? overrides : { ...overrides, maxLlmCalls: max_llm_calls },
         createSession: true,
         streaming: false,
+        signal: disconnectSignal(context, response),
         toAnswer,
-      });
-      return { kind: 'json', text: toAnswer(end) };
+        ...headers,
+      };
+      const answer = async () => toAnswer(await invoke(context, run));
+      return { kind: 'json', text: await answerOnce(context, key, headers.idempotency, answer, toAnswer) };
     },
   }),
 ];

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { artifactVersionSchema, saveArtifactSchema } from '../artifacts/artifact-version.ts';
+import { invocationSchema } from '../invocations/invocation.ts';
 import { contentSchema, partSchema } from '../sessions/content.ts';
 import { eventActionsSchema, eventSchema, usageMetadataSchema } from '../sessions/event.ts';
 import { groundingMetadataSchema } from '../sessions/grounding.ts';
@@ -19,6 +20,7 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   UsageMetadata: usageMetadataSchema,
   GroundingMetadata: groundingMetadataSchema,
   ArtifactVersion: artifactVersionSchema,
+  Invocation: invocationSchema,
   CreateSessionRequest: createSessionSchema,
   SaveArtifactRequest: saveArtifactSchema,
   ApiError: apiErrorSchema,

@@ -11,7 +11,7 @@ export type AuthMode = 'local' | 'key' | 'jwt';
  * The version label joins the three parts that the specification's "Versioning" names: the deployment tool's version, and
  * as SemVer build metadata those of the SDK and of the agent framework.
  */
-export const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
+const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 
 const TEMPORARY = 'operation-schema-';
 const refTo = (name: string) => ({ $ref: `#/components/schemas/${name}` });
@@ -139,7 +139,8 @@ function parameters(operation: Operation): object[] {
       : { type: 'string', minLength: 1, maxLength: 256 },
   }));
   const inQuery = (operation.query ?? []).map((parameter) => ({ ...parameter, in: 'query', required: false }));
-  return [...inPath, ...inQuery];
+  const inHeader = (operation.headers ?? []).map((header) => ({ ...header, in: 'header', required: false }));
+  return [...inPath, ...inQuery, ...inHeader];
 }
 
 function responses(operation: Operation, schemaOf: (schema: object) => object): object {

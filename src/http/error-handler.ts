@@ -6,7 +6,10 @@ import {
   AppError,
   BusyError,
   ConflictError,
+  causes,
   InvalidError,
+  isPassingFailure,
+  KeyReusedError,
   LeaseLostError,
   NotFoundError,
   TooLargeError,
@@ -101,8 +104,11 @@ function appFailure(error: AppError): Failure {
   if (error instanceof TooLargeError) return { status: 413, detail };
   if (error instanceof UnauthenticatedError) return { status: 401, detail, headers: { 'www-authenticate': 'Bearer' } };
   if (error instanceof UnavailableError) return unavailable(detail);
+  if (error instanceof KeyReusedError)
+    return { status: 422, detail: [valueError(['header', 'idempotency-key'], detail, null)] };
   if (error instanceof BusyError) {
-    return { status: 429, detail, headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterSeconds))) } };
+    const headers = { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterSeconds))) };
+    return { status: error.reason === 'rejected' ? 409 : 429, detail, headers };
   }
   // An agent's own words may quote a provider; the invocation's row and its last event carry them for those who may read it.
   if (error instanceof AgentError) return { ...unexpected(), detail: 'The agent could not complete the invocation.' };
@@ -132,43 +138,20 @@ function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined 
   }
 }
 
-interface NodeError {
-  code?: unknown;
-  cause?: unknown;
-  constraint?: unknown;
-}
-
-/** SQLSTATE classes and codes after which the same request can work: connection, shutdown, resources, read-only, locks. */
-const PASSING_SQLSTATE = /^(?:08...|57P0[1-5]|53...|25006|40001|40P01|55P03|57014)$/;
-const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
-/** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
-const PASSING_MESSAGES =
-  /^(?:timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error)/;
+/** Raised by the SQL function `limited_state` (migrations). */
+const TOO_LARGE_STATE = 'AR413';
 /** Text that PostgreSQL cannot store: NUL and broken Unicode. */
 const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
 
 function databaseFailure(error: unknown): Failure | undefined {
-  for (const cause of causes(error)) {
-    const code = typeof cause.code === 'string' ? cause.code : '';
-    const message = cause instanceof Error ? cause.message : '';
-    if (PASSING_SQLSTATE.test(code) || PASSING_NETWORK_CODES.has(code) || PASSING_MESSAGES.test(message)) {
-      return { ...unavailable('The database is not available for now.'), isUnexpected: true };
-    }
-    if (UNSTORABLE_SQLSTATE.test(code)) {
+  if (isPassingFailure(error)) return { ...unavailable('The database is not available for now.'), isUnexpected: true };
+  for (const { code } of causes(error)) {
+    if (code === TOO_LARGE_STATE) return { status: 413, detail: 'The state would be larger than MAX_STATE_BYTES.' };
+    if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code)) {
       return { status: 422, detail: [valueError(['body'], 'the text holds a character that cannot be stored', null)] };
     }
   }
   return undefined;
-}
-
-/** The error and what caused it, at most five deep (a cause may lead back to itself). */
-function* causes(error: unknown): Generator<NodeError> {
-  let current = error;
-  for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
-    const cause: NodeError = current;
-    yield cause;
-    current = cause.cause;
-  }
 }
 
 /** Fields for the log. Messages of drizzle and pg quote statements and values, so of those only codes and names are kept. */

@@ -10,7 +10,7 @@ export interface Complaint {
 }
 
 /** What the validator is shown of a request. */
-export interface ShownRequest {
+interface ShownRequest {
   params: Record<string, unknown>;
   query: Record<string, unknown>;
   body: unknown;
@@ -68,7 +68,7 @@ interface ProbeRequest extends ShownRequest {
   baseUrl: string;
   headers: Record<string, string>;
   app: { enabled: () => boolean; param: () => void };
-  openapi?: { openApiRoute?: string } | undefined;
+  openapi?: { openApiRoute?: string; pathParams?: object } | undefined;
 }
 
 function shownRequest(operation: Operation, shown: ShownRequest, openapi?: object): ProbeRequest {

@@ -48,6 +48,13 @@ export interface QueryParameter {
   description: string;
 }
 
+/** A header that an operation reads; always optional. */
+export interface HeaderParameter {
+  name: string;
+  schema: { type: 'string'; maxLength?: number; enum?: readonly string[] };
+  description: string;
+}
+
 /** The JSON body of an operation. `aliases` are further top-level spellings: what a client sends → the schema's name. */
 export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
@@ -69,6 +76,7 @@ export interface Operation {
   /** Path parameters that are integers; all others are identifiers (strings). */
   integerPath?: string[];
   query?: QueryParameter[];
+  headers?: HeaderParameter[];
   body?: OperationBody;
   /** What 200 carries; `undefined` means the JSON value `null`. `mediaType` is `application/json` unless given. */
   success?: { schema: z.ZodType | { type: string; items?: object }; description: string; mediaType?: string };

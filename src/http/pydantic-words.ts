@@ -2,7 +2,9 @@ import type { ValidationDetail } from './error-bodies.ts';
 
 /**
  * The rules' names and words of pydantic (interface inventory §4.4), and how pydantic reads text: clients of FastAPI
- * services match on them. Compared with FastAPI 0.165 and pydantic 2.14 on 131 requests; where we differ, the tests say so.
+ * services match on them. Compared with FastAPI 0.165 and pydantic 2.14 on 131
+ * requests. We differ on purpose: a body's text and booleans are never read as numbers, nor its text and numbers as booleans;
+ * `null` counts as no body; a trailing comma is worded as by Python 3.13; media types other than JSON are 415.
  */
 
 /** A rule's name, its words and its figures. */

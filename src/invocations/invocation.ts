@@ -1,9 +1,38 @@
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
 import type { FunctionCall } from '../sessions/content.ts';
 import { functionCallsOf, functionResponsesOf } from '../sessions/content.ts';
 import type { Event, NewEvent } from '../sessions/event.ts';
+import type { SessionKey } from '../sessions/session.ts';
 
-/** How an invocation stands. `paused` waits for a person; the last four are final. */
-export type InvocationStatus = 'queued' | 'running' | 'paused' | 'succeeded' | 'failed' | 'interrupted' | 'cancelled';
+const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
+
+/** How an invocation stands. `queued` waits for its session, `paused` for a person; all after `running` have ended. */
+export type InvocationStatus = (typeof STATUSES)[number];
+
+/** What a second message for a session does while an invocation runs there. */
+export const DOUBLE_TEXTING = ['enqueue', 'reject', 'interrupt'] as const;
+export type DoubleTexting = (typeof DOUBLE_TEXTING)[number];
+
+export const invocationSchema = z
+  .looseObject({
+    id: z.string(),
+    appName: z.string(),
+    userId: z.string(),
+    sessionId: z.string(),
+    status: z
+      .enum(STATUSES)
+      .describe('`queued` waits for its session, `paused` for a person; the others have begun or ended.'),
+    createTime: z.number().describe('When it was asked for, Unix seconds.'),
+    startTime: z.number().optional().describe('When it took its session.'),
+    endTime: z.number().optional(),
+    llmCalls: z.int(),
+    toolCalls: z.int(),
+    promptTokens: z.int(),
+    outputTokens: z.int(),
+    error: z.looseObject({ code: z.string(), message: z.string() }).optional().describe('Why it did not succeed.'),
+  })
+  .describe('One prompt up to its final answer.');
 
 /** Why an invocation did not succeed: a stable code and a sentence for people. */
 export interface InvocationError {
@@ -15,7 +44,7 @@ export interface InvocationError {
 const INTERRUPTED_RESPONSE = { error: 'The call was interrupted before it answered.' };
 
 /** The function calls of these events that no function response answers, in order. */
-export function openFunctionCalls(events: Event[]): FunctionCall[] {
+function openFunctionCalls(events: Event[]): FunctionCall[] {
   const answered = new Set(events.flatMap(({ content }) => functionResponsesOf(content).map(({ id }) => id)));
   return events.flatMap(({ content }) => functionCallsOf(content)).filter(({ id }) => !answered.has(id));
 }
@@ -37,7 +66,33 @@ export function endingEvents(
   }));
   const answers: NewEvent[] =
     open.length === 0 ? [] : [{ id: newId(), invocationId, author, content: { role: 'user', parts } }];
-  const interrupted = error.code === 'interrupted' || error.code === 'cancelled';
   const end: NewEvent = { id: newId(), invocationId, author, errorCode: error.code, errorMessage: error.message };
-  return [...answers, interrupted ? { ...end, interrupted } : end];
+  return [...answers, isStopped(error.code) ? { ...end, interrupted: true } : end];
+}
+
+/** True for the codes of an invocation that somebody or something stopped: they are statuses too. */
+export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
+  code === 'interrupted' || code === 'cancelled';
+
+/** The topic that is published when a session has new events: short, whatever the names. */
+export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
+  return createHash('sha256')
+    .update(JSON.stringify([appName, userId, sessionId]))
+    .digest('base64url')
+    .slice(0, 22);
+}
+
+/** The topic that is published when an invocation is asked to stop. */
+export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
+
+/** The `Idempotency-Key` of a request and the SHA-256 of what it asks for. */
+export interface KeyedRequest {
+  idempotencyKey: string;
+  hash: string;
+}
+
+/** A request with its key; `undefined` without one. `asked` is all that makes two requests the same. */
+export function toKeyedRequest(idempotencyKey: string | undefined, asked: unknown): KeyedRequest | undefined {
+  if (idempotencyKey === undefined) return undefined;
+  return { idempotencyKey, hash: createHash('sha256').update(JSON.stringify(asked)).digest('hex') };
 }

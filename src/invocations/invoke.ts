@@ -1,15 +1,26 @@
 import type { AgentOverrides, PreparedAgent, RunEnd } from '../agent/agent.ts';
 import { runAgent } from '../agent/run-agent.ts';
+import type { AgentDescription } from '../apps/agent-description.ts';
 import type { DatabasePool } from '../db/database.ts';
-import { AgentError, LeaseLostError, NotFoundError } from '../errors.ts';
+import type { Notifications } from '../db/notifications.ts';
+import { AgentError, isPassingFailure, LeaseLostError, NotFoundError } from '../errors.ts';
 import type { Log } from '../log.ts';
-import type { Content, JsonObject } from '../sessions/content.ts';
+import { type Content, functionCallsOf, type JsonObject } from '../sessions/content.ts';
 import type { Event, NewEvent } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
-import { appendEvents, findHistory } from '../sessions/store.ts';
-import { endingEvents, type InvocationError, type InvocationStatus } from './invocation.ts';
+import { findHistory, type StoredEvent } from '../sessions/store.ts';
+import type { Admission } from './admission.ts';
+import {
+  type DoubleTexting,
+  endingEvents,
+  type InvocationError,
+  isStopped,
+  type KeyedRequest,
+  sessionTopic,
+} from './invocation.ts';
 import { keepLease, type LeaseTimes, takeSession } from './lease.ts';
-import { finishInvocation, type Lease, listInvocationEvents } from './store.ts';
+import { appendOnce, finishOnce, persist } from './persist.ts';
+import { type Lease, listInvocationEvents } from './store.ts';
 import { newToolServices } from './tool-services.ts';
 
 /** An application that this process serves. */
@@ -21,11 +32,27 @@ export interface HostedAgent {
    * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
    */
   prepare(overrides: AgentOverrides, signal: AbortSignal): Promise<PreparedAgent>;
+  /** What people see of it. */
+  describe(): AgentDescription;
+}
+
+/** What always holds for an invocation. */
+export interface InvocationLimits {
+  /** Longest time, the wait for the session left out. */
+  timeoutMs: number;
+  /** Most tool calls. */
+  toolCalls: number;
+  /** Largest event, bytes of its JSON. */
+  eventBytes: number;
+  /** Most requests that wait for one session. */
+  queueDepth: number;
 }
 
 /** What invocations need of the process. */
 export interface InvocationContext {
   database: DatabasePool;
+  notifications: Notifications;
+  admission: Admission;
   log: Log;
   /** By application name. */
   agents: ReadonlyMap<string, HostedAgent>;
@@ -33,42 +60,67 @@ export interface InvocationContext {
   /** Unix time in seconds, for pieces of a stream only; what is stored gets the database's clock. */
   now: () => number;
   leaseTimes: LeaseTimes;
-  /** Longest time of one invocation. */
-  timeoutMs: number;
+  limits: InvocationLimits;
+  /** What a second message for a busy session does, where the request does not say. */
+  doubleTexting: DoubleTexting;
+  /** True: an invocation ends as cancelled when the client that waits for it goes away. */
+  cancelOnDisconnect: boolean;
+  /** Aborted when the process begins to stop: open streams end, so that clients go on elsewhere. */
+  draining: AbortSignal;
   /** Aborted when the process has to stop: what still runs ends as interrupted. */
   stopping: AbortSignal;
 }
 
+/** A fresh id of an invocation, as ADK spells them. */
+export const newInvocationId = ({ newId }: Pick<InvocationContext, 'newId'>): string => `e-${newId()}`;
+
 /** One prompt and how to answer it. */
 export interface InvocationRequest {
   key: SessionKey;
+  /** Fresh, or that of an ended invocation which goes on. */
+  invocationId: string;
   /** What the user says; `undefined` only to resume. */
   content: Content | undefined;
   /** Merged into the state with the user's event. */
   stateDelta?: JsonObject | undefined;
+  customMetadata?: JsonObject | undefined;
   overrides: AgentOverrides;
   /** Create the session where it is absent. */
   createSession: boolean;
   /** True: partial events reach the listener too. */
   streaming: boolean;
-  /** The answer to keep with the invocation, made from its end. */
-  toAnswer: (end: InvocationEnd) => string;
+  doubleTexting?: DoubleTexting | undefined;
+  /** The `Idempotency-Key` of the request and the hash of what it asks for. */
+  idempotency?: KeyedRequest | undefined;
+  /** The answer to keep with the invocation, made from its end; without it a retry's answer is made from its events. */
+  toAnswer?: (end: InvocationEnd) => string;
+  /** Aborted when nobody wants the invocation any more. */
+  signal?: AbortSignal | undefined;
+  /** Called when the invocation has its row: it waits in the queue, or it has begun. */
+  onKnown?: () => void;
 }
 
 /** How an invocation ended. */
 export interface InvocationEnd {
-  invocationId: string;
   output: string;
   error: InvocationError | undefined;
 }
 
-/** Hears each event as JSON text: stored ones after they were stored, partial ones as they come. */
-export type EventListener = (text: string, event: Event) => void;
+/** An event on its way to a client: JSON text; `sequence` where it is stored, none for a piece of a stream. */
+export interface EventFrame {
+  text: string;
+  event: Event;
+  sequence: number | undefined;
+}
+
+/** Hears each event of the agent: stored ones after they were stored, partial ones as they come. */
+export type EventListener = (frame: EventFrame) => void;
 
 /**
  * Runs one invocation from its prompt to its answer. The session is held by a lease meanwhile; no connection, lock or transaction
  * is held across a model or tool call. Every failure of the agent is stored as an event and returned as `error`.
  * @throws {NotFoundError} for an absent application or session. @throws {BusyError} when the session stays busy.
+ * @throws {RepeatedInvocationError} when its idempotency key was used before. @throws {UnavailableError} when there is no room.
  * @throws {LeaseLostError} when another process took the session over.
  */
 export async function invoke(
@@ -78,32 +130,43 @@ export async function invoke(
 ): Promise<InvocationEnd> {
   const agent = context.agents.get(request.key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${request.key.appName}`);
-  const lease = await begin(context, request);
-  const held = keepLease(context.database, lease, context.leaseTimes);
-  const limit = timeLimit(context.timeoutMs);
+  return await context.admission.admit(() => invokeAdmitted(context, request, agent, listener));
+}
+
+async function invokeAdmitted(
+  context: InvocationContext,
+  request: InvocationRequest,
+  agent: HostedAgent,
+  listener: EventListener,
+): Promise<InvocationEnd> {
+  const outside = AbortSignal.any([context.stopping, ...(request.signal ? [request.signal] : [])]);
+  const lease = await begin(context, request, outside);
+  context.notifications.publish(sessionTopic(lease.key));
+  const held = keepLease(context, lease, context.leaseTimes);
+  const limit = timeLimit(context.limits.timeoutMs);
   try {
-    const signal = AbortSignal.any([held.signal, limit.signal, context.stopping]);
-    const ending = await runAndStore({ context, request, agent, lease, signal, listener }).catch((error: unknown) =>
-      toFailedEnding(context, agent, lease, error),
-    );
-    return await finish(context, request, lease, ending, listener);
+    const signal = AbortSignal.any([held.signal, limit.signal, outside]);
+    const running: Running = { context, request, agent, lease, signal, listener, toolCalls: 0 };
+    const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
+    return await finish(running, ending);
   } finally {
     limit.stop();
     held.stop();
+    context.notifications.publish(sessionTopic(lease.key));
   }
 }
 
-/** Claims the session and stores the user's event with the claim. */
-async function begin(context: InvocationContext, request: InvocationRequest): Promise<Lease> {
+/** Takes the session and stores the user's event with the claim. */
+async function begin(context: InvocationContext, request: InvocationRequest, signal: AbortSignal): Promise<Lease> {
   const { newId, leaseTimes } = context;
-  const invocationId = `e-${newId()}`;
-  const lease: Lease = { key: request.key, invocationId, token: newId(), durationMs: leaseTimes.durationMs };
-  const { content, stateDelta } = request;
+  const { key, invocationId, content, stateDelta, customMetadata, idempotency } = request;
+  const lease: Lease = { key, invocationId, token: newId(), durationMs: leaseTimes.durationMs, request: idempotency };
   const event: NewEvent = {
     id: newId(),
     invocationId,
     author: 'user',
-    ...(content ? { content: { role: 'user', ...content } } : {}),
+    ...(content ? { content: { ...content, role: content.role ?? 'user' } } : {}),
+    ...(customMetadata ? { customMetadata } : {}),
     actions: {
       stateDelta: stateDelta ?? {},
       artifactDelta: {},
@@ -111,15 +174,23 @@ async function begin(context: InvocationContext, request: InvocationRequest): Pr
       requestedToolConfirmations: {},
     },
   };
-  await takeSession(context.database, {
+  const claim = {
     lease,
-    events: [event],
+    events: content || stateDelta ? [event] : [],
     createSession: request.createSession,
-    waitMs: leaseTimes.waitMs,
-    newId,
-  });
+    doubleTexting: request.doubleTexting ?? context.doubleTexting,
+    times: leaseTimes,
+    queueDepth: context.limits.queueDepth,
+    signal,
+    onQueued: request.onKnown,
+  };
+  await persist(() => takeSession(context, claim), BEGIN_PATIENCE_MS);
+  request.onKnown?.();
   return lease;
 }
+
+/** How long the start of an invocation outlasts an absence of the database: nothing is lost yet, so the caller hears soon. */
+const BEGIN_PATIENCE_MS = 1_000;
 
 interface Running {
   context: InvocationContext;
@@ -128,38 +199,73 @@ interface Running {
   lease: Lease;
   signal: AbortSignal;
   listener: EventListener;
+  toolCalls: number;
 }
 
 /** Runs the loop and stores each event before the loop goes on, so that a function call is stored before its tools run. */
-async function runAndStore({ context, request, agent, lease, signal, listener }: Running): Promise<Ending> {
-  const { key, invocationId, token } = lease;
+async function runAndStore(running: Running): Promise<Ending> {
+  const { context, request, agent, lease, signal } = running;
+  const { key, invocationId } = lease;
+  const { db } = context.database;
   const prepared = await agent.prepare(request.overrides, signal);
   try {
-    const history = await findHistory(context.database.db, key);
+    const history = await persist(() => findHistory(db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
-    const run = runAgent({
+    const limit = new AbortController();
+    const steps = runAgent({
       agent: prepared,
       session: key,
       invocationId,
       history: history.events,
       state: withTemporary(history.state, request.stateDelta),
-      signal,
+      signal: AbortSignal.any([signal, limit.signal]),
       streaming: request.streaming,
-      services: newToolServices(context.database.db, key),
+      services: newToolServices(db, key),
       newId: context.newId,
     });
-    for (;;) {
-      const step = await run.next();
-      if (step.done) return toEnding(step.value);
-      if (step.value.partial === true)
-        listener(JSON.stringify({ ...step.value, timestamp: context.now() }), step.value);
-      else
-        for (const { text } of await appendEvents(context.database.db, key, [step.value], token))
-          listener(text, step.value);
+    try {
+      for (;;) {
+        const step = await steps.next();
+        if (step.done) return toEnding(step.value, context.limits.eventBytes);
+        await take(running, step.value);
+        // The loop answers the calls that are open and ends.
+        if (running.toolCalls > context.limits.toolCalls) limit.abort(tooManyToolCalls(context.limits.toolCalls));
+      }
+    } finally {
+      await steps.return(undefined as never);
     }
   } finally {
     await prepared.close();
   }
+}
+
+const tooManyToolCalls = (limit: number) =>
+  new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
+
+/** Stores a complete event and tells it; a piece of a stream is only told. */
+async function take(running: Running, event: NewEvent): Promise<void> {
+  const { context, lease, listener } = running;
+  if (event.partial === true) {
+    const text = JSON.stringify({ ...event, timestamp: context.now() });
+    return listener({ text, event, sequence: undefined });
+  }
+  running.toolCalls += functionCallsOf(event.content).length;
+  checkSize(event, context.limits.eventBytes);
+  tell(await appendOnce(context.database.db, lease, event), [event], listener);
+  context.notifications.publish(sessionTopic(lease.key));
+}
+
+function tell(stored: StoredEvent[], events: NewEvent[], listener: EventListener): void {
+  for (const [position, { sequence, text }] of stored.entries()) {
+    const event = events[position];
+    if (event) listener({ text, event, sequence });
+  }
+}
+
+function checkSize(event: NewEvent, most: number): void {
+  const size = Buffer.byteLength(JSON.stringify(event));
+  if (size > most)
+    throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${most} bytes.`);
 }
 
 /** The state with the `temp:` keys of the request, which this invocation sees and nobody stores. */
@@ -171,19 +277,20 @@ function withTemporary(state: JsonObject, delta: JsonObject | undefined): JsonOb
 /** What is left to store of an invocation: how it ended, and the events that say so. */
 type Ending = Omit<RunEnd, 'lastEvent'> & { events: NewEvent[] };
 
-const toEnding = ({ lastEvent, ...end }: RunEnd): Ending => ({ ...end, events: lastEvent ? [lastEvent] : [] });
+function toEnding({ lastEvent, ...end }: RunEnd, mostBytes: number): Ending {
+  if (lastEvent) checkSize(lastEvent, mostBytes);
+  return { ...end, events: lastEvent ? [lastEvent] : [] };
+}
 
 /** The ending of an invocation that threw: what the agent could not do is its answer; a lost lease leaves nothing to write. */
-async function toFailedEnding(
-  context: InvocationContext,
-  agent: HostedAgent,
-  lease: Lease,
-  error: unknown,
-): Promise<Ending> {
-  if (error instanceof LeaseLostError) throw error;
-  const known = error instanceof AgentError;
-  if (!known) context.log.error({ err: error, invocationId: lease.invocationId }, 'invocation failed');
-  const { code, message } = known ? error : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
+async function toFailedEnding({ context, agent, lease, signal }: Running, error: unknown): Promise<Ending> {
+  const reason: unknown = signal.aborted ? signal.reason : error;
+  if (reason instanceof LeaseLostError || isPassingFailure(reason)) throw reason;
+  const known = reason instanceof AgentError;
+  if (!known) context.log.error({ err: reason, invocationId: lease.invocationId }, 'invocation failed');
+  const { code, message } = known
+    ? reason
+    : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
   const stored = await listInvocationEvents(context.database.db, lease.key, lease.invocationId);
   const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId);
   return { events, output: '', error: { code, message }, paused: false, llmCalls: 0, promptTokens: 0, outputTokens: 0 };
@@ -191,29 +298,26 @@ async function toFailedEnding(
 
 /** Stores the last events, the status and the answer together; only then is the end told. */
 async function finish(
-  context: InvocationContext,
-  request: InvocationRequest,
-  lease: Lease,
+  { context, request, lease, listener, signal, toolCalls }: Running,
   ending: Ending,
-  listener: EventListener,
 ): Promise<InvocationEnd> {
-  const { events, output, error, llmCalls, promptTokens, outputTokens } = ending;
-  const end: InvocationEnd = { invocationId: lease.invocationId, output, error };
-  const texts = await finishInvocation(context.database.db, lease, events, {
-    status: toStatus(ending),
-    error,
-    answer: request.toAnswer(end),
+  if (signal.reason instanceof LeaseLostError) throw signal.reason;
+  const { events, output, error, paused, llmCalls, promptTokens, outputTokens } = ending;
+  if (error?.cause !== undefined) {
+    context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
+  }
+  const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message } };
+  const stored = await finishOnce(context.database.db, lease, events, {
+    status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
+    error: end.error,
+    answer: request.toAnswer?.(end),
     llmCalls,
+    toolCalls,
     promptTokens,
     outputTokens,
   });
-  for (const [position, event] of events.entries()) listener(texts[position] ?? '', event);
+  tell(stored, events, listener);
   return end;
-}
-
-function toStatus({ error, paused }: Ending): InvocationStatus {
-  if (error) return error.code === 'interrupted' || error.code === 'cancelled' ? error.code : 'failed';
-  return paused ? 'paused' : 'succeeded';
 }
 
 /** A signal that aborts when the invocation has taken too long. */

@@ -1,11 +1,11 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { appendCtes, bumpSession, newAppend } from '../db/append-events.ts';
-import type { Database } from '../db/database.ts';
-import { fromJsonb, toJsonb, toText } from '../db/json-text.ts';
-import { LeaseLostError } from '../errors.ts';
+import { type Database, onConflict } from '../db/database.ts';
+import { fromJsonb, fromText, toJsonb, toText } from '../db/json-text.ts';
+import { LeaseLostError, RepeatedInvocationError } from '../errors.ts';
 import type { Event, NewEvent } from '../sessions/event.ts';
 import { EVAL_SESSION_ID_PREFIX, type SessionKey } from '../sessions/session.ts';
-import type { InvocationError, InvocationStatus } from './invocation.ts';
+import type { InvocationError, InvocationStatus, KeyedRequest } from './invocation.ts';
 
 /** A running invocation and its right to write: the token stands in the session row too, where every write asks for it. */
 export interface Lease {
@@ -14,15 +14,42 @@ export interface Lease {
   token: string;
   /** How long the lease lasts without a renewal. */
   durationMs: number;
+  /** The `Idempotency-Key` of the request and the hash of what it asked for. */
+  request?: KeyedRequest | undefined;
 }
 
 const isSession = ({ appName, userId, sessionId }: SessionKey, id: SQL) =>
   sql`app_name = ${appName} and user_id = ${userId} and ${id} = ${sessionId}`;
+const isInvocation = ({ key, invocationId }: Pick<Lease, 'key' | 'invocationId'>) =>
+  sql`${isSession(key, sql`session_id`)} and id = ${invocationId}`;
 const expiry = (durationMs: number) => sql`clock_timestamp() + ${durationMs} * interval '1 millisecond'`;
 
+/** True while a request that came before waits for the session: first come, first served. Dead waiters do not count. */
+const hasEarlierWaiter = (key: SessionKey, before: SQL = sql``) => sql`exists (
+  select from invocations q where ${isSession(key, sql`q.session_id`)} and q.status = 'queued'
+    and q.lease_expire_time > clock_timestamp() ${before})`;
+
+/** The invocation row of a claim. A resumed invocation keeps its id and its row. */
+const begin = (lease: Lease) => sql`
+  insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key,
+                           request_hash, start_time)
+  select ${lease.key.appName}, ${lease.key.userId}, ${lease.key.sessionId}, ${lease.invocationId}, 'running',
+         ${lease.token}::uuid, ${expiry(lease.durationMs)}, ${lease.request?.idempotencyKey ?? null},
+         ${lease.request?.hash ?? null}, clock_timestamp()
+  from bumped
+  on conflict (app_name, user_id, session_id, id) do update set
+    status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
+    idempotency_key = coalesce(excluded.idempotency_key, invocations.idempotency_key),
+    request_hash = coalesce(excluded.request_hash, invocations.request_hash),
+    start_time = coalesce(invocations.start_time, excluded.start_time), end_time = null, answer = null,
+    error_code = null, error_message = null, cancel_status = null`;
+
+const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
+
 /**
- * Claims a session that runs nothing: lease, invocation row and the first events in one statement (one round trip).
+ * Claims a session that runs nothing and has no earlier waiter: lease, invocation row and the first events in one statement.
  * @returns false when the session is busy, or absent and `createSession` is false; nothing was written then.
+ * @throws {RepeatedInvocationError} when the idempotency key is another invocation's.
  */
 export async function claimSession(
   db: Database,
@@ -32,36 +59,77 @@ export async function claimSession(
 ): Promise<boolean> {
   const { key, token } = lease;
   const append = newAppend(key, events);
+  const isFree = sql`sessions.lease_token is null and not ${hasEarlierWaiter(key)}`;
   const claim = createSession
     ? sql`
       insert into sessions (app_name, user_id, id, state, last_sequence, lease_token, is_eval)
-      values (${key.appName}, ${key.userId}, ${key.sessionId}, ${toJsonb(append.delta.session)}::jsonb, ${events.length},
+      values (${key.appName}, ${key.userId}, ${key.sessionId}, limited_state(${toJsonb(append.delta.session)}::jsonb), ${events.length},
               ${token}, ${key.sessionId.startsWith(EVAL_SESSION_ID_PREFIX)})
       on conflict (app_name, user_id, id) do update set ${bumpSession(append)}, lease_token = excluded.lease_token
-      where sessions.lease_token is null`
+      where ${isFree}`
     : sql`
       update sessions set ${bumpSession(append)}, lease_token = ${token}
-      where ${isSession(key, sql`id`)} and lease_token is null`;
-  const { rows } = await db.execute(sql`
+      where ${isSession(key, sql`id`)} and ${isFree}`;
+  const statement = db.execute(sql`
     with bumped as (${claim} returning sessions.last_sequence, sessions.update_time),
-    begun as (
-      insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, start_time)
-      select ${key.appName}, ${key.userId}, ${key.sessionId}, ${lease.invocationId}, 'running', ${token}::uuid,
-             ${expiry(lease.durationMs)}, clock_timestamp()
-      from bumped)
+    begun as (${begin(lease)})
+    ${appendCtes(append)}
+    select from bumped`);
+  const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
+  return rows.length === 1;
+}
+
+/**
+ * Puts an invocation at the end of its session's queue.
+ * @returns false when `depth` others wait already. @throws {RepeatedInvocationError} as {@link claimSession} does.
+ */
+export async function enqueueInvocation(db: Database, lease: Lease, depth: number): Promise<boolean> {
+  const { key } = lease;
+  const statement = db.execute(sql`
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash)
+    select ${key.appName}, ${key.userId}, ${key.sessionId}, ${lease.invocationId}, 'queued', ${lease.token}::uuid,
+           ${expiry(lease.durationMs)}, ${lease.request?.idempotencyKey ?? null}, ${lease.request?.hash ?? null}
+    where (select count(*) from invocations q where ${isSession(key, sql`q.session_id`)} and q.status = 'queued'
+             and q.lease_expire_time > clock_timestamp()) < ${depth}
+      and exists (select from sessions where ${isSession(key, sql`id`)})
+    returning id`);
+  const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
+  return rows.length === 1;
+}
+
+/** Claims the session for a queued invocation whose turn it is; as {@link claimSession} otherwise. */
+export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> {
+  const { key } = lease;
+  const append = newAppend(key, events);
+  const mine = sql`select create_time, id from invocations where ${isInvocation(lease)} and status = 'queued'`;
+  const { rows } = await db.execute(sql`
+    with bumped as (
+      update sessions set ${bumpSession(append)}, lease_token = ${lease.token}
+      where ${isSession(key, sql`id`)} and lease_token is null and exists (${mine})
+        and not ${hasEarlierWaiter(key, sql`and (q.create_time, q.id) < (${mine})`)}
+      returning last_sequence, update_time),
+    begun as (${begin(lease)})
     ${appendCtes(append)}
     select from bumped`);
   return rows.length === 1;
 }
 
-/** Prolongs a lease. @returns false when it is lost; its holder must stop. */
-export async function renewLease(db: Database, lease: Lease): Promise<boolean> {
-  const { rows } = await db.execute(sql`
+/** Takes a waiting invocation out of the queue; its idempotency key is free again. */
+export async function leaveQueue(db: Database, lease: Lease): Promise<void> {
+  await db.execute(sql`delete from invocations where ${isInvocation(lease)} and status = 'queued'`);
+}
+
+/** What a renewal found: `lost` where the lease is another's, else what the invocation is asked to end as, if anything. */
+export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
+
+/** Prolongs the lease of a running invocation, or the place of a queued one. */
+export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
+  const { rows } = await db.execute<{ cancel_status: 'interrupted' | 'cancelled' | null }>(sql`
     update invocations set lease_expire_time = ${expiry(lease.durationMs)}
-    where ${isSession(lease.key, sql`session_id`)} and id = ${lease.invocationId}
-      and lease_token = ${lease.token} and status = 'running'
-    returning id`);
-  return rows.length === 1;
+    where ${isInvocation(lease)} and lease_token = ${lease.token} and status in ('queued', 'running')
+    returning cancel_status`);
+  const row = rows[0];
+  return row ? (row.cancel_status ?? 'held') : 'lost';
 }
 
 /** How an invocation ended, as its row keeps it. */
@@ -71,22 +139,23 @@ export interface InvocationOutcome {
   /** The answer as it is sent. */
   answer?: string | undefined;
   llmCalls?: number;
+  toolCalls?: number;
   promptTokens?: number;
   outputTokens?: number;
 }
 
 /**
  * Ends an invocation: last events, status and answer, and the session given free, in one statement: success may be told after it.
- * @returns the events' JSON text. @throws {LeaseLostError} when the lease is another's by now; nothing was written then.
+ * @returns the events with their sequences. @throws {LeaseLostError} when the lease is another's; nothing was written then.
  */
 export async function finishInvocation(
   db: Database,
   lease: Lease,
   events: NewEvent[],
   outcome: InvocationOutcome,
-): Promise<string[]> {
+): Promise<{ sequence: number; text: string }[]> {
   const append = newAppend(lease.key, events);
-  const { rows } = await db.execute<{ texts: string[] }>(sql`
+  const { rows } = await db.execute<{ last: number; texts: string[] }>(sql`
     with bumped as (
       update sessions set ${bumpSession(append)}, lease_token = null
       where ${isSession(lease.key, sql`id`)} and lease_token = ${lease.token}
@@ -96,19 +165,21 @@ export async function finishInvocation(
         status = ${outcome.status}, end_time = clock_timestamp(), answer = ${outcome.answer ?? null},
         error_code = ${outcome.error?.code ?? null},
         error_message = ${outcome.error ? toText(outcome.error.message) : null},
-        llm_calls = llm_calls + ${outcome.llmCalls ?? 0}, prompt_tokens = prompt_tokens + ${outcome.promptTokens ?? 0},
+        llm_calls = llm_calls + ${outcome.llmCalls ?? 0}, tool_calls = tool_calls + ${outcome.toolCalls ?? 0},
+        prompt_tokens = prompt_tokens + ${outcome.promptTokens ?? 0},
         output_tokens = output_tokens + ${outcome.outputTokens ?? 0}
       from bumped
-      where ${isSession(lease.key, sql`session_id`)} and id = ${lease.invocationId} and lease_token = ${lease.token})
+      where ${isInvocation(lease)} and lease_token = ${lease.token})
     ${appendCtes(append)}
-    select array(select payload::text from appended order by sequence) as texts from bumped`);
+    select last_sequence as last, array(select payload::text from appended order by sequence) as texts from bumped`);
   const row = rows[0];
   if (!row) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
-  return row.texts.map(fromJsonb);
+  const first = row.last - row.texts.length + 1;
+  return row.texts.map((text, position) => ({ sequence: first + position, text: fromJsonb(text) }));
 }
 
 /** Who holds a session: nobody (`free`), a live invocation, one whose lease is over, or there is no such session. */
-export type Holder = { kind: 'absent' | 'free' | 'live' } | { kind: 'dead'; invocationId: string; token: string };
+export type Holder = { kind: 'absent' | 'free' } | { kind: 'live' | 'dead'; invocationId: string; token: string };
 
 /** Finds the holder of a session and, inside a transaction, locks the session row until its end. */
 export async function findHolder(db: Database, key: SessionKey): Promise<Holder> {
@@ -117,13 +188,12 @@ export async function findHolder(db: Database, key: SessionKey): Promise<Holder>
     from sessions s
     left join invocations i on i.app_name = s.app_name and i.user_id = s.user_id and i.session_id = s.id
       and i.lease_token = s.lease_token and i.status = 'running'
-    where ${sql`s.app_name = ${key.appName} and s.user_id = ${key.userId} and s.id = ${key.sessionId}`}
+    where s.app_name = ${key.appName} and s.user_id = ${key.userId} and s.id = ${key.sessionId}
     for update of s`);
   const row = rows[0];
   if (!row) return { kind: 'absent' };
   if (row.token === null) return { kind: 'free' };
-  if (row.live === true) return { kind: 'live' };
-  return { kind: 'dead', invocationId: row.id ?? '', token: row.token };
+  return { kind: row.live === true ? 'live' : 'dead', invocationId: row.id ?? '', token: row.token };
 }
 
 /** The events of one invocation, in order. */
@@ -132,4 +202,174 @@ export async function listInvocationEvents(db: Database, key: SessionKey, invoca
     select payload::text as text from events
     where ${isSession(key, sql`session_id`)} and invocation_id = ${invocationId} order by sequence`);
   return rows.map(({ text }) => JSON.parse(fromJsonb(text)) as Event);
+}
+
+/** At most `limit` events after a sequence, in order; `undefined` where there is no such session. */
+export async function listEventsAfter(
+  db: Database,
+  key: SessionKey,
+  afterSequence: number,
+  limit: number,
+): Promise<{ sequence: number; text: string; invocationId: string }[] | undefined> {
+  const { rows } = await db.execute<{ sequence: number | null; text: string; invocation_id: string }>(sql`
+    select e.sequence, e.payload::text as text, e.invocation_id
+    from sessions s
+    left join lateral (
+      select * from events where app_name = s.app_name and user_id = s.user_id and session_id = s.id
+        and sequence > ${afterSequence} order by sequence limit ${limit}) e on true
+    where s.app_name = ${key.appName} and s.user_id = ${key.userId} and s.id = ${key.sessionId}
+    order by e.sequence`);
+  if (rows.length === 0) return undefined;
+  return rows.flatMap(({ sequence, text, invocation_id }) =>
+    sequence === null ? [] : [{ sequence, text: fromJsonb(text), invocationId: invocation_id }],
+  );
+}
+
+/** The sequence of the first event of an invocation; 0 where it has none. */
+export async function findFirstSequence(db: Database, key: SessionKey, invocationId: string): Promise<number> {
+  const { rows } = await db.execute<{ first: number }>(sql`
+    select coalesce(min(sequence), 0)::int as first from events
+    where ${isSession(key, sql`session_id`)} and invocation_id = ${invocationId}`);
+  return rows[0]?.first ?? 0;
+}
+
+/** The JSON texts of what the agent said in an invocation, in order: all its events but the user's. */
+export async function listAnswerTexts(db: Database, key: SessionKey, invocationId: string): Promise<string[]> {
+  const { rows } = await db.execute<{ text: string }>(sql`
+    select payload::text as text from events
+    where ${isSession(key, sql`session_id`)} and invocation_id = ${invocationId} and author <> 'user' order by sequence`);
+  return rows.map(({ text }) => fromJsonb(text));
+}
+
+/** Events of a session by their ids, in order: how a writer that got no answer learns what it wrote. */
+export async function findEventsById(
+  db: Database,
+  key: SessionKey,
+  ids: string[],
+): Promise<{ sequence: number; text: string }[]> {
+  const { rows } = await db.execute<{ sequence: number; text: string }>(sql`
+    select sequence, payload::text as text from events
+    where ${isSession(key, sql`session_id`)} and id = any(${sql.param(ids)}::text[]) order by sequence`);
+  return rows.map(({ sequence, text }) => ({ sequence, text: fromJsonb(text) }));
+}
+
+/** True when this very run of an invocation has ended: its token is still in the row, its status is an end. */
+export async function hasFinished(db: Database, lease: Lease): Promise<boolean> {
+  const { rows } = await db.execute(sql`
+    select from invocations where ${isInvocation(lease)} and lease_token = ${lease.token}
+      and status not in ('queued', 'running')`);
+  return rows.length === 1;
+}
+
+/** The JSON text of an invocation as the wire shows it. */
+const invocationText = sql`
+  '{"id":' || to_json(i.id) || ',"appName":' || to_json(i.app_name) || ',"userId":' || to_json(i.user_id) ||
+  ',"sessionId":' || to_json(i.session_id) || ',"status":' || to_json(i.status) ||
+  ',"createTime":' || extract(epoch from i.create_time) ||
+  coalesce(',"startTime":' || extract(epoch from i.start_time), '') ||
+  coalesce(',"endTime":' || extract(epoch from i.end_time), '') ||
+  ',"llmCalls":' || i.llm_calls || ',"toolCalls":' || i.tool_calls ||
+  ',"promptTokens":' || i.prompt_tokens || ',"outputTokens":' || i.output_tokens ||
+  coalesce(',"error":{"code":' || to_json(i.error_code) || ',"message":' || to_json(i.error_message) || '}', '') || '}'`;
+
+/** One invocation as JSON text; `undefined` where there is none. */
+export async function findInvocationText(db: Database, key: SessionKey, id: string): Promise<string | undefined> {
+  const { rows } = await db.execute<{ text: string }>(
+    sql`select ${invocationText} as text from invocations i where ${isSession(key, sql`i.session_id`)} and i.id = ${id}`,
+  );
+  return rows[0] && fromJsonb(rows[0].text);
+}
+
+/** The invocations of a session as the JSON text of an array, newest first, then by id; at most `limit`. */
+export async function listInvocationsText(db: Database, key: SessionKey, limit: number): Promise<string> {
+  const { rows } = await db.execute<{ text: string }>(sql`
+    select ${invocationText} as text from invocations i where ${isSession(key, sql`i.session_id`)}
+    order by i.create_time desc, i.id desc limit ${limit}`);
+  return `[${rows.map(({ text }) => fromJsonb(text)).join(',')}]`;
+}
+
+/** An invocation found by its idempotency key. */
+export interface KeyedInvocation {
+  key: SessionKey;
+  invocationId: string;
+  status: InvocationStatus;
+  hash: string;
+  answer: string | undefined;
+  error: InvocationError | undefined;
+  /** False where the process that ran it is gone. */
+  live: boolean;
+}
+
+/** The invocation that a user's idempotency key belongs to. */
+export async function findByIdempotencyKey(
+  db: Database,
+  { appName, userId }: SessionKey,
+  idempotencyKey: string,
+): Promise<KeyedInvocation | undefined> {
+  const { rows } = await db.execute<
+    Record<'session_id' | 'id' | 'status' | 'request_hash', string> & {
+      answer: string | null;
+      error_code: string | null;
+      error_message: string | null;
+      live: boolean;
+    }
+  >(sql`
+    select session_id, id, status, request_hash, answer, error_code, error_message,
+           lease_expire_time > clock_timestamp() as live
+    from invocations where app_name = ${appName} and user_id = ${userId} and idempotency_key = ${idempotencyKey}`);
+  const row = rows[0];
+  if (!row) return undefined;
+  return {
+    key: { appName, userId, sessionId: row.session_id },
+    invocationId: row.id,
+    status: row.status as InvocationStatus,
+    hash: row.request_hash,
+    answer: row.answer ?? undefined,
+    error: row.error_code === null ? undefined : { code: row.error_code, message: fromText(row.error_message ?? '') },
+    live: row.live,
+  };
+}
+
+/**
+ * Asks an invocation to end as `cancelled` or `interrupted`. A queued one ends at once, a running one when its process sees it,
+ * a paused one (nobody runs it) at once.
+ * @returns its status after the request; `undefined` where there is no such invocation.
+ */
+export async function requestStop(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+  status: 'cancelled' | 'interrupted',
+): Promise<InvocationStatus | undefined> {
+  const { rows } = await db.execute<{ status: InvocationStatus }>(sql`
+    update invocations set
+      cancel_status = case when status in ('queued', 'running') then ${status} else cancel_status end,
+      end_time = case when status in ('queued', 'paused') then clock_timestamp() else end_time end,
+      status = case when status in ('queued', 'paused') then ${status} else status end
+    where ${isInvocation({ key, invocationId })}
+    returning status`);
+  return rows[0]?.status;
+}
+
+/** Sessions whose running invocation is dead, and how many queued invocations nobody waits for any more were ended. */
+export async function sweepInvocations(db: Database, limit: number): Promise<SessionKey[]> {
+  await db.execute(sql`
+    update invocations set status = 'interrupted', end_time = clock_timestamp()
+    where status = 'queued' and lease_expire_time < clock_timestamp()`);
+  const { rows } = await db.execute<Record<'app_name' | 'user_id' | 'session_id', string>>(sql`
+    select app_name, user_id, session_id from invocations
+    where status = 'running' and lease_expire_time < clock_timestamp() order by lease_expire_time limit ${limit}`);
+  return rows.map(({ app_name, user_id, session_id }) => ({
+    appName: app_name,
+    userId: user_id,
+    sessionId: session_id,
+  }));
+}
+
+/** Forgets idempotency keys that are older than `hours`, those of invocations and of other requests. */
+export async function forgetIdempotencyKeys(db: Database, hours: number): Promise<void> {
+  const age = sql`clock_timestamp() - ${hours} * interval '1 hour'`;
+  await db.execute(sql`delete from idempotency_keys where create_time < ${age}`);
+  await db.execute(sql`
+    update invocations set idempotency_key = null where idempotency_key is not null and create_time < ${age}`);
 }

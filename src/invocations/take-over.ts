@@ -11,18 +11,16 @@ const DEAD = { code: 'interrupted', message: 'The invocation was interrupted: it
  * free. One transaction that holds the session row, so that of several takers one acts and a late writer finds its token gone.
  * @returns who holds the session now.
  */
-export function takeOver(database: DatabasePool, key: SessionKey, newId: () => string): Promise<Holder['kind']> {
+export function takeOver(database: DatabasePool, key: SessionKey, newId: () => string): Promise<Holder> {
   return database.transaction(async (tx) => {
     const holder = await findHolder(tx, key);
-    if (holder.kind !== 'dead') return holder.kind;
+    if (holder.kind !== 'dead') return holder;
     const { invocationId, token } = holder;
     const events = await listInvocationEvents(tx, key, invocationId);
     const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
     const ending = endingEvents(invocationId, author, events, DEAD, newId);
-    await finishInvocation(tx, { key, invocationId, token, durationMs: 0 }, ending, {
-      status: 'interrupted',
-      error: DEAD,
-    });
-    return 'free';
+    const lease = { key, invocationId, token, durationMs: 0 };
+    await finishInvocation(tx, lease, ending, { status: 'interrupted', error: DEAD });
+    return { kind: 'free' };
   });
 }

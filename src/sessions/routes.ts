@@ -1,13 +1,52 @@
+import { pipeline } from 'node:stream/promises';
 import type { DatabasePool } from '../db/database.ts';
-import { NotFoundError } from '../errors.ts';
-import { operation, type Operation } from '../http/operation.ts';
-import type { Event, NewEvent } from './event.ts';
-import { createSessionSchema, type SessionKey, sessionSchema } from './session.ts';
-import { deleteSession, findSessionText, insertSession, listSessionsText, sessionNotFound } from './store.ts';
+import { InvalidError, NotFoundError } from '../errors.ts';
+import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation.ts';
+import { ValidationFailedError, valueError } from '../http/request-errors.ts';
+import type { JsonObject } from './content.ts';
+import { type Event, eventSchema } from './event.ts';
+import { forgetSession } from './forget-session.ts';
+import { fromCursor, type ListPlace, toCursor } from './list-place.ts';
+import type { LongText } from './long-text.ts';
+import { toNewEvents, toStateEvent } from './new-event.ts';
+import {
+  createSessionSchema,
+  legacyStateSchema,
+  type SessionKey,
+  sessionSchema,
+  toLegacyState,
+  updateSessionSchema,
+} from './session.ts';
+import {
+  appendEvents,
+  deleteSession,
+  type EventRange,
+  findSession,
+  insertSession,
+  listEvents,
+  listSessions,
+  sessionNotFound,
+} from './store.ts';
 
 const LIST = '/apps/{app_name}/users/{user_id}/sessions';
 const ONE = `${LIST}/{session_id}`;
+const EVENTS = `${ONE}/events`;
 const area = 'Sessions';
+
+/** The answer's header that says where the next page begins; absent on the last one. */
+const NEXT = 'x-next-cursor';
+/** Most elements of a page. */
+const MOST = 1_000;
+/** Events of a page where the client does not say how many. */
+const DEFAULT_EVENTS = 100;
+const INT32_MAX = 2_147_483_647;
+
+const count = (name: string, description: string, minimum: number, maximum: number): QueryParameter => ({
+  name,
+  schema: { type: 'integer', minimum, maximum },
+  description,
+});
+const afterSequence = (description: string) => count('afterSequence', description, 0, INT32_MAX);
 
 /** What the session operations need. */
 interface SessionContext {
@@ -24,22 +63,45 @@ const toKey = (path: Record<string, string>): SessionKey => ({
   sessionId: path['session_id'] ?? '',
 });
 
-/** Sessions: list, get, create, delete. */
-export const sessionRoutes = ({ database, newId }: SessionContext): Operation[] => [
+/** Sessions and their events: list, get, create, change, delete; append, list. */
+export const sessionRoutes = (context: SessionContext): Operation[] => [
+  ...readRoutes(context),
+  ...writeRoutes(context),
+  ...eventRoutes(context),
+];
+
+const readRoutes = ({ database }: SessionContext): Operation[] => [
   operation({
     method: 'get',
     path: LIST,
     operationId: 'listSessions',
     area,
     summary: 'List sessions',
-    description: 'Newest first, then by id. Sessions made by evaluation runs are left out; `events` is always `[]`.',
+    description: `Newest first, then by id. Sessions made by evaluation runs are left out; \`events\` is always \`[]\`. All of them, or with \`limit\` a page: the header \`${NEXT}\` is the \`cursor\` of the next one.`,
+    query: [
+      count('limit', 'Most sessions of a page [all].', 1, MOST),
+      { name: 'cursor', schema: { type: 'string' }, description: `The header \`${NEXT}\` of the page before.` },
+      {
+        name: 'updatedAfter',
+        schema: { type: 'number' },
+        description: 'Only sessions updated after this Unix time in seconds.',
+      },
+    ],
     success: {
       schema: { type: 'array', items: { $ref: '#/components/schemas/Session' } },
       description: 'The sessions.',
     },
-    handler: async ({ path }) => {
-      const { appName, userId } = toKey(path);
-      return { kind: 'json', text: await listSessionsText(database.db, appName, userId) };
+    handler: async (call) => {
+      const { appName, userId } = toKey(call.path);
+      const { limit, cursor, updatedAfter } = call.query as {
+        limit?: number;
+        cursor?: string;
+        updatedAfter?: number;
+      };
+      const page = { limit, updatedAfter, after: cursor === undefined ? undefined : toPlace(cursor) };
+      const { next, ...text } = await listSessions(database.reads, appName, userId, page);
+      if (next) call.response.setHeader(NEXT, toCursor(next));
+      return sendText(call, text);
     },
   }),
   operation({
@@ -48,55 +110,166 @@ export const sessionRoutes = ({ database, newId }: SessionContext): Operation[] 
     operationId: 'getSession',
     area,
     summary: 'Get a session',
-    description: 'With its state and all events, in order.',
+    description: 'With its state and all events, in order. This is also how a session is exported.',
+    query: [
+      count('numRecentEvents', 'Only the newest so many events, still oldest first.', 0, INT32_MAX),
+      afterSequence('Only events after this place; the first event has place 1.'),
+    ],
     success: { schema: sessionSchema, description: 'The session.' },
     errors: { 404: 'No such session.' },
     absent,
-    handler: async ({ path }) => {
-      const text = await findSessionText(database.db, toKey(path));
-      if (text === undefined) throw new NotFoundError(absent(path));
-      return { kind: 'json', text };
-    },
+    handler: (call) => answerSession(call, database.reads, toKey(call.path), call.query),
   }),
+];
+
+const writeRoutes = ({ database, newId }: SessionContext): Operation[] => {
+  const create = async (call: Call<unknown>, key: SessionKey, state: JsonObject, events: Event[]) => {
+    await insertSession(database.db, key, state, toNewEvents(events, newId));
+    return answerSession(call, database.db, key);
+  };
+  return [
+    operation({
+      method: 'post',
+      path: LIST,
+      operationId: 'createSession',
+      area,
+      summary: 'Create a session',
+      description:
+        'The body may be absent. `id` is another spelling of `sessionId`. The JSON of a session is a body too: that is how it is imported.',
+      body: { schema: createSessionSchema, required: false, aliases: { id: 'sessionId' } },
+      success: { schema: sessionSchema, description: 'The new session.' },
+      errors: { 409: 'The id is taken.' },
+      handler: (call) => {
+        const sessionId = call.body.sessionId?.trim() || newId();
+        return create(call, { ...toKey(call.path), sessionId }, call.body.state ?? {}, call.body.events ?? []);
+      },
+    }),
+    operation({
+      method: 'post',
+      path: ONE,
+      operationId: 'createSessionWithId',
+      area: 'Compatibility endpoints',
+      summary: 'Create a session with an id',
+      description: 'As ADK 1.x and its JavaScript client do: the body is the state, or `{"state": …}`.',
+      body: { schema: legacyStateSchema, required: false },
+      success: { schema: sessionSchema, description: 'The new session.' },
+      errors: { 409: 'The id is taken.' },
+      absent,
+      handler: (call) => create(call, toKey(call.path), toLegacyState(call.body), []),
+    }),
+    operation({
+      method: 'patch',
+      path: ONE,
+      operationId: 'updateSession',
+      area,
+      summary: "Change a session's state",
+      description: 'Appends an event that carries the change.',
+      body: { schema: updateSessionSchema, required: true },
+      success: { schema: sessionSchema, description: 'The session with the change, and all events.' },
+      errors: { 404: 'No such session.' },
+      absent,
+      handler: async (call) => {
+        const key = toKey(call.path);
+        await appendEvents(database.db, key, [toStateEvent(call.body.stateDelta, newId)]);
+        return answerSession(call, database.db, key);
+      },
+    }),
+    operation({
+      method: 'delete',
+      path: ONE,
+      operationId: 'deleteSession',
+      area,
+      summary: 'Delete a session',
+      description: 'With its events. Deleting what is not there succeeds too. Artifacts and shared state stay.',
+      query: [
+        {
+          name: 'forgetMemories',
+          schema: { type: 'boolean' },
+          description: "True: the user's memory forgets what was said in it [false].",
+        },
+      ],
+      absent,
+      handler: async ({ path, query }) => {
+        if (query['forgetMemories'] === true) await forgetSession(database, toKey(path));
+        else await deleteSession(database.db, toKey(path));
+        return { kind: 'value', value: null };
+      },
+    }),
+  ];
+};
+
+const eventRoutes = ({ database, newId }: SessionContext): Operation[] => [
   operation({
     method: 'post',
-    path: LIST,
-    operationId: 'createSession',
+    path: EVENTS,
+    operationId: 'appendEvent',
     area,
-    summary: 'Create a session',
-    description: 'The body may be absent. `id` is another spelling of `sessionId`.',
-    body: { schema: createSessionSchema, required: false, aliases: { id: 'sessionId' } },
-    success: { schema: sessionSchema, description: 'The new session.' },
-    errors: { 409: 'The id is taken.' },
+    summary: 'Append an event',
+    description: 'Its state delta is merged into the state. `id`, `author` and `timestamp` are filled in where absent.',
+    body: { schema: eventSchema, required: true },
+    success: { schema: eventSchema, description: 'The event as it is stored.' },
+    errors: {
+      400: 'A piece of a stream is never stored.',
+      404: 'No such session.',
+      409: 'The session has an event of this id.',
+    },
+    absent,
     handler: async ({ path, body }) => {
-      const sessionId = body.sessionId?.trim() || newId();
-      const key = { ...toKey(path), sessionId };
-      await insertSession(database.db, key, body.state ?? {}, toNewEvents(body.events ?? [], newId));
-      return { kind: 'json', text: (await findSessionText(database.db, key)) ?? 'null' };
+      const [event] = toNewEvents([body], newId);
+      if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
+      const [stored] = await appendEvents(database.db, toKey(path), [event]);
+      return { kind: 'json', text: stored?.text ?? 'null' };
     },
   }),
   operation({
-    method: 'delete',
-    path: ONE,
-    operationId: 'deleteSession',
+    method: 'get',
+    path: EVENTS,
+    operationId: 'listEvents',
     area,
-    summary: 'Delete a session',
-    description: 'With its events. Deleting what is not there succeeds too. Artifacts and shared state stay.',
+    summary: "List a session's events",
+    description: `A page, oldest first; large events make it shorter than \`limit\`. The header \`${NEXT}\` is the \`afterSequence\` of the next one.`,
+    query: [
+      afterSequence('Only events after this place; the first event has place 1 [0].'),
+      count('limit', `Most events of the page [${DEFAULT_EVENTS}].`, 1, MOST),
+    ],
+    success: { schema: { type: 'array', items: { $ref: '#/components/schemas/Event' } }, description: 'The events.' },
+    errors: { 404: 'No such session.' },
     absent,
-    handler: async ({ path }) => {
-      await deleteSession(database.db, toKey(path));
-      return { kind: 'value', value: null };
+    handler: async ({ path, query, response }) => {
+      const { afterSequence: after = 0, limit = DEFAULT_EVENTS } = query as { afterSequence?: number; limit?: number };
+      const page = await listEvents(database.reads, toKey(path), after, limit);
+      if (!page) throw new NotFoundError(absent(path));
+      if (page.next !== undefined) response.setHeader(NEXT, page.next);
+      return { kind: 'json', text: page.text };
     },
   }),
 ];
 
-/** Events of a client made ready for the store: what names them is filled in; pieces of a stream are never stored. */
-const toNewEvents = (events: Event[], newId: () => string): NewEvent[] =>
-  events
-    .filter((event) => event.partial !== true)
-    .map((event) => ({
-      ...event,
-      id: event.id || newId(),
-      invocationId: event.invocationId ?? '',
-      author: event.author || 'user',
-    }));
+async function answerSession(
+  call: Call<unknown>,
+  db: DatabasePool['db'],
+  key: SessionKey,
+  range: EventRange = {},
+): Promise<Answer> {
+  const text = await findSession(db, key, range);
+  if (!text) throw new NotFoundError(sessionNotFound(key.sessionId));
+  return sendText(call, text);
+}
+
+/** Sends a text piece by piece, as fast as the client reads. Nobody hears of it when the client leaves in between. */
+async function sendText({ response }: Call<unknown>, { first, rest }: LongText): Promise<Answer> {
+  if (!rest) return { kind: 'json', text: first };
+  response.setHeader('content-type', 'application/json');
+  response.write(first);
+  await pipeline(rest, response).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+  });
+  return { kind: 'sent' };
+}
+
+function toPlace(cursor: string): ListPlace {
+  const place = fromCursor(cursor);
+  if (place) return place;
+  const refusal = valueError(['query', 'cursor'], `it must be the header ${NEXT} of the page before`, cursor);
+  throw new ValidationFailedError([refusal]);
+}

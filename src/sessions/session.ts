@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { jsonObject } from './content.ts';
+import { type JsonObject, jsonObject } from './content.ts';
 import { eventSchema } from './event.ts';
 
 /** Longest identifier in characters; with {@link MAX_IDENTIFIER_BYTES} it keeps every index row under PostgreSQL's 2,704 bytes. */
@@ -36,9 +36,33 @@ export const createSessionSchema = z
   })
   .describe('A new session.');
 
+export const updateSessionSchema = z
+  .looseObject({
+    stateDelta: jsonObject.describe('Keys to merge into the state; `app:` and `user:` keys go to their scope.'),
+  })
+  .describe('A change of state.');
+
+/** ADK 1.x: the whole body is the state; its JavaScript client sends `{"state": {…}}`. */
+export const legacyStateSchema = z.record(z.string(), z.unknown()).describe('The initial state, or `{"state": …}`.');
+
+/** The state in a legacy body: its only member `state` if that is an object or null, else the body itself. */
+export function toLegacyState(body: JsonObject): JsonObject {
+  const [name, ...others] = Object.keys(body);
+  const { state } = body;
+  if (name !== 'state' || others.length > 0 || typeof state !== 'object' || Array.isArray(state)) return body;
+  return (state ?? {}) as JsonObject;
+}
+
 /** What names one session. */
 export interface SessionKey {
   appName: string;
   userId: string;
   sessionId: string;
 }
+
+/** The session that the parameters of a path name. */
+export const sessionKeyOf = (path: Record<string, string>): SessionKey => ({
+  appName: path['app_name'] ?? '',
+  userId: path['user_id'] ?? '',
+  sessionId: path['session_id'] ?? '',
+});

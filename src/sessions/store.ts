@@ -3,9 +3,12 @@ import { type Append, appendCtes, bumpSession, newAppend } from '../db/append-ev
 import { type Database, onConflict } from '../db/database.ts';
 import { fromJsonb, toJsonb } from '../db/json-text.ts';
 import { sessions } from '../db/schema.ts';
+import { eventPage, mergedState, sessionTexts, statesOf, withStates } from '../db/session-text.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../errors.ts';
 import type { JsonObject } from './content.ts';
 import type { Event, NewEvent } from './event.ts';
+import type { ListPlace } from './list-place.ts';
+import type { LongText } from './long-text.ts';
 import { EVAL_SESSION_ID_PREFIX, type SessionKey } from './session.ts';
 import { splitDelta } from './state.ts';
 
@@ -17,17 +20,6 @@ const eventExists = ({ sessionId }: SessionKey) => new ConflictError(`Event alre
 const isKey = ({ appName, userId, sessionId }: SessionKey, alias: SQL = sql`s`) =>
   sql`${alias}.app_name = ${appName} and ${alias}.user_id = ${userId} and ${alias}.id = ${sessionId}`;
 
-/** Session row `s` with the two shared states joined, merged as the wire shows it. Keys are stored with their prefix. */
-const withStates = sql`sessions s
-  left join app_states a on a.app_name = s.app_name
-  left join user_states u on u.app_name = s.app_name and u.user_id = s.user_id`;
-const mergedState = sql`(s.state || coalesce(a.state, '{}') || coalesce(u.state, '{}'))`;
-
-/** The JSON text of a session around the text of its events. */
-const sessionText = (events: SQL) => sql`
-  '{"id":' || to_json(s.id) || ',"appName":' || to_json(s.app_name) || ',"userId":' || to_json(s.user_id) ||
-  ',"state":' || ${mergedState} || ',"events":[' || ${events} || '],"lastUpdateTime":' || extract(epoch from s.update_time) || '}'`;
-
 /** What part of a session's events is wanted; by default all. */
 export interface EventRange {
   /** Only events after this sequence. */
@@ -36,58 +28,151 @@ export interface EventRange {
   numRecentEvents?: number | undefined;
 }
 
-function eventsText({ afterSequence, numRecentEvents }: EventRange): SQL {
-  const newest =
-    numRecentEvents === undefined ? sql`` : sql`order by e.sequence desc limit ${Math.max(numRecentEvents, 0)}`;
-  return sql`(
-    select coalesce(string_agg(wanted.payload::text, ',' order by wanted.sequence), '')
-    from (select e.payload, e.sequence from events e
-          where e.app_name = s.app_name and e.user_id = s.user_id and e.session_id = s.id
-            and e.sequence > ${afterSequence ?? 0} ${newest}) wanted)`;
-}
-
-/** One session with its events as JSON text that PostgreSQL assembled, in one statement; `undefined` where there is none. */
-export async function findSessionText(
+/**
+ * One session with its events as JSON text that PostgreSQL assembled, `undefined` where there is none. One statement unless the
+ * events are many. All is of the moment of the first one: events never change and their sequence has no gaps, so that later
+ * statements go on up to the last sequence of then, without a transaction that would stay open for a slow reader.
+ */
+export async function findSession(
   db: Database,
   key: SessionKey,
-  range: EventRange = {},
-): Promise<string | undefined> {
-  const { rows } = await db.execute<{ text: string }>(
-    sql`select ${sessionText(eventsText(range))} as text from ${withStates} where ${isKey(key)}`,
-  );
-  return rows[0] && fromJsonb(rows[0].text);
+  { afterSequence = 0, numRecentEvents }: EventRange = {},
+): Promise<LongText | undefined> {
+  const recent = numRecentEvents === undefined ? sql`0` : sql`s.last_sequence - ${numRecentEvents}::int`;
+  const [head, tail] = sessionTexts;
+  const { rows } = await db.execute<SessionRow>(sql`
+    select ${head} as head, coalesce(page.text, '') as events, ${tail} as tail, page.last, s.last_sequence as final,
+           s.create_time::text as created
+    from ${withStates} cross join ${eventPage(sql`greatest(${afterSequence}, ${recent})`, sql`s.last_sequence`)}
+    where ${isKey(key)}`);
+  const row = rows[0];
+  if (!row) return undefined;
+  const first = fromJsonb(row.head + row.events);
+  if (row.last === null || row.last === row.final) return { first: first + row.tail };
+  return { first, rest: readFurtherEvents(db, key, { ...row, last: row.last }) };
+}
+
+interface SessionRow extends Record<string, unknown> {
+  head: string;
+  events: string;
+  tail: string;
+  /** Sequence of the last event in `events`. */
+  last: number | null;
+  final: number;
+  created: string;
+}
+
+async function* readFurtherEvents(
+  db: Database,
+  key: SessionKey,
+  { last, final, created, tail }: SessionRow & { last: number },
+): AsyncGenerator<string> {
+  for (let after = last; after < final; ) {
+    const { rows } = await db.execute<{ text: string; last: number }>(sql`
+      select page.text, page.last from sessions s cross join ${eventPage(after, final)}
+      where ${isKey(key)} and s.create_time = ${created}::timestamptz and page.last is not null`);
+    const page = rows[0];
+    if (!page) throw new ConflictError(`Session ${key.sessionId} was deleted while it was read.`);
+    yield `,${fromJsonb(page.text)}`;
+    after = page.last;
+  }
+  yield tail;
+}
+
+/** Some of a session's events as the JSON text of an array. */
+export interface EventPage {
+  text: string;
+  /** Sequence after which the next page begins; `undefined` where this is the last. */
+  next: number | undefined;
+}
+
+/**
+ * The events after a sequence, oldest first: at most `limit`, less where they are large; `undefined` where there is no session.
+ * One statement.
+ */
+export async function listEvents(
+  db: Database,
+  key: SessionKey,
+  afterSequence: number,
+  limit: number,
+): Promise<EventPage | undefined> {
+  const { rows } = await db.execute<{ text: string | null; last: number | null; final: number }>(sql`
+    select page.text, page.last, s.last_sequence as final
+    from sessions s cross join ${eventPage(afterSequence, sql`s.last_sequence`, limit)} where ${isKey(key)}`);
+  const row = rows[0];
+  if (!row) return undefined;
+  const next = row.last === null || row.last === row.final ? undefined : row.last;
+  return { text: `[${fromJsonb(row.text ?? '')}]`, next };
 }
 
 /** Which part of a user's list of sessions is wanted; by default all of it. */
 export interface SessionPage {
   limit?: number | undefined;
   /** Sessions that come after this one in the order of the list. */
-  after?: { updateTime: string; id: string } | undefined;
+  after?: ListPlace | undefined;
   /** Only sessions updated after this Unix time in seconds. */
   updatedAfter?: number | undefined;
 }
 
+/** Sessions that one statement reads where all are wanted. */
+const MOST_SESSIONS = 500;
+
 /**
  * The sessions of one user as the JSON text of an array, newest first, then by id; those of evaluation runs are left out and
- * `events` is always `[]`. One statement on `sessions_list_idx`; it never touches the table of events.
+ * `events` is always `[]`. It never touches the table of events. One statement on `sessions_list_idx` unless all of very many
+ * sessions are wanted; then the list is that of the first one's moment, and each session as it is when its turn comes.
+ * `next` is the place of the last one of a page where more follow.
  */
-export async function listSessionsText(
+export async function listSessions(
   db: Database,
   appName: string,
   userId: string,
-  page: SessionPage = {},
-): Promise<string> {
-  const { after, updatedAfter, limit } = page;
+  { after, updatedAfter, limit }: SessionPage = {},
+): Promise<LongText & { next?: ListPlace }> {
   const position = after ? sql`and (s.update_time, s.id) < (${after.updateTime}::timestamptz, ${after.id})` : sql``;
-  const since = updatedAfter === undefined ? sql`` : sql`and s.update_time > to_timestamp(${updatedAfter}::float8)`;
-  const { rows } = await db.execute<{ text: string }>(sql`
-    select coalesce(string_agg(${sessionText(sql`''`)}, ',' order by s.update_time desc, s.id desc), '') as text
-    from (select * from sessions s
-          where s.app_name = ${appName} and s.user_id = ${userId} and not s.is_eval ${position} ${since}
-          order by s.update_time desc, s.id desc ${limit === undefined ? sql`` : sql`limit ${limit}`}) s
-    left join app_states a on a.app_name = s.app_name
-    left join user_states u on u.app_name = s.app_name and u.user_id = s.user_id`);
-  return `[${fromJsonb(rows[0]?.text ?? '')}]`;
+  const since = updatedAfter === undefined ? sql`` : sql`and s.update_time > to_timestamp(${clampedSeconds(updatedAfter)}::float8)`;
+  const wanted = sql`
+    from sessions s where s.app_name = ${appName} and s.user_id = ${userId} and not s.is_eval ${position} ${since}
+    order by s.update_time desc, s.id desc`;
+  const size = limit ?? MOST_SESSIONS;
+  const [head, tail] = sessionTexts;
+  const { rows } = await db.execute<{ text: string; further: string[]; last: ListPlace | null }>(sql`
+    select (select coalesce(string_agg(${head} || ${tail}, ',' order by s.update_time desc, s.id desc), '')
+            from (select s.* ${wanted} limit ${size}) ${statesOf}) as text,
+           array(select s.id ${wanted} offset ${size} ${limit === undefined ? sql`` : sql`limit 1`})::text[] as further,
+           (select json_build_object('id', s.id, 'updateTime', to_char(s.update_time at time zone 'utc', ${PLACE_TIME}))
+            ${wanted} offset ${size - 1} limit 1) as last`);
+  const { text = '', further = [], last } = rows[0] ?? {};
+  const first = `[${fromJsonb(text)}`;
+  if (limit !== undefined) return { first: `${first}]`, ...(last && further.length > 0 ? { next: last } : {}) };
+  return further.length === 0
+    ? { first: `${first}]` }
+    : { first, rest: readFurtherSessions(db, appName, userId, further) };
+}
+
+/** What lies outside timestamptz becomes its first or last year. */
+const clampedSeconds = (seconds: number) => Math.min(Math.max(seconds, -2e11), 9e12);
+
+/** ISO 8601 in UTC with microseconds. */
+const PLACE_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
+
+async function* readFurtherSessions(
+  db: Database,
+  appName: string,
+  userId: string,
+  ids: string[],
+): AsyncGenerator<string> {
+  const [head, tail] = sessionTexts;
+  for (let from = 0; from < ids.length; from += MOST_SESSIONS) {
+    const { rows } = await db.execute<{ text: string | null }>(sql`
+      select string_agg(${head} || ${tail}, ',' order by wanted.place) as text
+      from unnest(${sql.param(ids.slice(from, from + MOST_SESSIONS))}::text[]) with ordinality as wanted(id, place),
+           ${withStates}
+      where s.app_name = ${appName} and s.user_id = ${userId} and s.id = wanted.id`);
+    const text = rows[0]?.text;
+    if (text) yield `,${fromJsonb(text)}`;
+  }
+  yield ']';
 }
 
 /**
@@ -106,8 +191,9 @@ export async function insertSession(
     ...append,
     delta: {
       session: Object.assign(given.session, append.delta.session),
-      user: Object.assign(given.user, append.delta.user),
-      app: Object.assign(given.app, append.delta.app),
+      // The state of an import is newer than the events that once made it: what other sessions share must not go back.
+      user: Object.assign(append.delta.user, given.user),
+      app: Object.assign(append.delta.app, given.app),
     },
   };
   const inserted = db.execute(sql`
@@ -169,7 +255,11 @@ export async function findHistory(
   key: SessionKey,
 ): Promise<{ events: Event[]; state: JsonObject } | undefined> {
   const { rows } = await db.execute<{ events: string; state: string }>(
-    sql`select '[' || ${eventsText({})} || ']' as events, ${mergedState}::text as state from ${withStates} where ${isKey(key)}`,
+    sql`
+      select (select '[' || coalesce(string_agg(e.payload::text, ',' order by e.sequence), '') || ']' from events e
+              where e.app_name = s.app_name and e.user_id = s.user_id and e.session_id = s.id) as events,
+             ${mergedState}::text as state
+      from ${withStates} where ${isKey(key)}`,
   );
   const row = rows[0];
   if (!row) return undefined;

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import { openNotifications } from '../../src/db/notifications.ts';
 import { LeaseLostError } from '../../src/errors.ts';
 import { takeSession } from '../../src/invocations/lease.ts';
 import { claimSession, findHolder, finishInvocation, type Lease, renewLease } from '../../src/invocations/store.ts';
@@ -33,7 +34,11 @@ describe('claim', () => {
     expect(statements).toHaveLength(1);
     expect(await claim({ ...newLease(), key: lease.key }, 'second')).toBe(false);
     expect(await texts(lease)).toEqual(['hello']);
-    expect(await findHolder(store.pool.db, lease.key)).toEqual({ kind: 'live' });
+    expect(await findHolder(store.pool.db, lease.key)).toEqual({
+      kind: 'live',
+      invocationId: lease.invocationId,
+      token: lease.token,
+    });
   });
 
   test('of 10 claims of a new session at once one wins', async () => {
@@ -77,13 +82,13 @@ describe('finish', () => {
   test('a writer whose token is gone writes nothing: no event, no status, no renewal', async () => {
     const dead = newLease(0);
     await claim(dead);
-    expect(await takeOver(store.pool, dead.key, randomUUID)).toBe('free');
+    expect(await takeOver(store.pool, dead.key, randomUUID)).toEqual({ kind: 'free' });
     const lost = new LeaseLostError(`The invocation no longer holds session ${dead.key.sessionId}.`);
     await expect(appendEvents(store.pool.db, dead.key, [textEvent('late')], dead.token)).rejects.toEqual(lost);
     await expect(finishInvocation(store.pool.db, dead, [textEvent('late')], { status: 'succeeded' })).rejects.toEqual(
       lost,
     );
-    expect(await renewLease(store.pool.db, dead)).toBe(false);
+    expect(await renewLease(store.pool.db, dead)).toBe('lost');
     expect(await invocation(dead)).toMatchObject({ status: 'interrupted', error_code: 'interrupted', ended: true });
     expect(await texts(dead)).not.toContain('late');
   });
@@ -143,11 +148,11 @@ describe('take over', () => {
   test('leaves a live invocation alone, and of 10 takers of a dead one each finds it free', async () => {
     const live = newLease();
     await claim(live);
-    expect(await takeOver(store.pool, live.key, randomUUID)).toBe('live');
+    expect(await takeOver(store.pool, live.key, randomUUID)).toMatchObject({ kind: 'live', token: live.token });
     const dead = newLease(0);
     await claim(dead);
     const holders = await Promise.all(Array.from({ length: 10 }, () => takeOver(store.pool, dead.key, randomUUID)));
-    expect(holders).toEqual(Array.from({ length: 10 }, () => 'free'));
+    expect(holders).toEqual(Array.from({ length: 10 }, () => ({ kind: 'free' })));
     expect((await findHistory(store.pool.db, dead.key))?.events).toHaveLength(2);
   });
 
@@ -156,7 +161,20 @@ describe('take over', () => {
     await claim(dead);
     const next = { ...newLease(), key: dead.key };
     const events = [textEvent('next', { invocationId: next.invocationId })];
-    await takeSession(store.pool, { lease: next, events, createSession: false, waitMs: 0, newId: randomUUID });
+    const notifications = openNotifications(store.url, () => undefined);
+    await takeSession(
+      { database: store.pool, notifications, newId: randomUUID },
+      {
+        lease: next,
+        events,
+        createSession: false,
+        doubleTexting: 'enqueue',
+        times: { durationMs: 60_000, renewalMs: 20_000, waitMs: 0 },
+        queueDepth: 8,
+        signal: new AbortController().signal,
+      },
+    );
+    await notifications.close();
     expect(await texts(dead)).toEqual(['hello', undefined, 'next']);
   });
 });

@@ -1,16 +1,22 @@
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import {
   appendEvents,
   deleteSession,
+  type EventRange,
   findHistory,
-  findSessionText,
+  findSession,
   insertSession,
-  listSessionsText,
+  listEvents,
+  listSessions,
+  type SessionPage,
 } from '../../src/sessions/store.ts';
 import type { JsonObject } from '../../src/sessions/content.ts';
+import type { NewEvent } from '../../src/sessions/event.ts';
+import type { ListPlace } from '../../src/sessions/list-place.ts';
+import type { LongText } from '../../src/sessions/long-text.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../src/errors.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
@@ -31,8 +37,16 @@ interface Wire {
   lastUpdateTime: number;
 }
 
-const read = async (key: ReturnType<typeof newKey>) =>
-  JSON.parse((await findSessionText(store.pool.db, key)) ?? 'null') as Wire;
+const valueOf = async <Value>(text: LongText | undefined) => {
+  if (!text) return undefined;
+  let whole = text.first;
+  for await (const piece of text.rest ?? []) whole += piece;
+  return JSON.parse(whole) as Value;
+};
+const read = async (key: ReturnType<typeof newKey>, range?: EventRange) =>
+  (await valueOf<Wire>(await findSession(store.pool.db, key, range))) as Wire;
+const list = async (appName: string, userId: string, page?: SessionPage) =>
+  (await valueOf<Wire[]>(await listSessions(store.pool.db, appName, userId, page))) ?? [];
 const stateEvent = (stateDelta: JsonObject) => textEvent('', { actions: { stateDelta } });
 
 describe('append', () => {
@@ -126,7 +140,7 @@ describe('create and delete', () => {
     await insertSession(store.pool.db, key, { 'user:kept': 1 }, [textEvent('x')]);
     await deleteSession(store.pool.db, key);
     await deleteSession(store.pool.db, key);
-    expect(await findSessionText(store.pool.db, key)).toBeUndefined();
+    expect(await findSession(store.pool.db, key)).toBeUndefined();
     const { rows } = await store.pool.db.execute(sql`select from events where session_id = ${key.sessionId}`);
     expect(rows.length).toBe(0);
     await insertSession(store.pool.db, key, {}, []);
@@ -142,8 +156,8 @@ describe('list', () => {
     }
     await insertSession(store.pool.db, { appName, userId: `${userId}x`, sessionId: 'foreign' }, {}, []);
     await appendEvents(store.pool.db, { appName, userId, sessionId: 'a' }, [textEvent('later')]);
-    const list = JSON.parse(await listSessionsText(store.pool.db, appName, userId)) as Wire[];
-    expect(list.map(({ id, events, state }) => [id, events, state['in']])).toEqual([
+    const listed = await list(appName, userId);
+    expect(listed.map(({ id, events, state }) => [id, events, state['in']])).toEqual([
       ['a', [], 'a'],
       ['c', [], 'c'],
       ['b', [], 'b'],
@@ -154,16 +168,143 @@ describe('list', () => {
     const { appName, userId } = newKey();
     for (const sessionId of ['a', 'b', 'c', 'd', 'e'])
       await insertSession(store.pool.db, { appName, userId, sessionId }, {}, []);
-    const first = JSON.parse(await listSessionsText(store.pool.db, appName, userId, { limit: 2 })) as Wire[];
+    const first = await list(appName, userId, { limit: 2 });
     const { rows } = await store.pool.db.execute<{ at: string }>(
       sql`select update_time::text as at from sessions where user_id = ${userId} and id = 'd'`,
     );
     const after = { updateTime: rows[0]?.at ?? '', id: 'd' };
-    const second = JSON.parse(await listSessionsText(store.pool.db, appName, userId, { limit: 2, after })) as Wire[];
+    const second = await list(appName, userId, { limit: 2, after });
     expect([first, second].map((page) => page.map(({ id }) => id))).toEqual([
       ['e', 'd'],
       ['c', 'b'],
     ]);
+  });
+});
+
+describe('long sessions and lists', () => {
+  const many = (count: number, more: Partial<NewEvent> = {}) =>
+    Array.from({ length: count }, (_, n) => textEvent(`event ${n + 1}`, { timestamp: n + 1, ...more }));
+  const places = (events: Wire['events'] = []) => events.map(({ timestamp }) => timestamp);
+  const from = (first: number, last: number) => Array.from({ length: last - first + 1 }, (_, n) => first + n);
+
+  test('a long session is read in pieces that are one value, also a part of it', async () => {
+    const key = newKey();
+    const events = many(2_500);
+    await insertSession(store.pool.db, key, { a: 1 }, events);
+    const statements = await statementsOf(async () => {
+      const session = await read(key);
+      expect([session.id, session.state, session.events]).toEqual([key.sessionId, { a: 1 }, events]);
+    });
+    expect(statements).toHaveLength(3);
+    const ranges: [EventRange, number[]][] = [
+      [{ numRecentEvents: 0 }, []],
+      [{ numRecentEvents: 2 }, [2_499, 2_500]],
+      [{ numRecentEvents: 9_999 }, from(1, 2_500)],
+      [{ afterSequence: 2_498 }, [2_499, 2_500]],
+      [{ afterSequence: 2_500 }, []],
+      [{ afterSequence: 1_000, numRecentEvents: 2_000 }, from(1_001, 2_500)],
+      [{ afterSequence: 100, numRecentEvents: 1_200 }, from(1_301, 2_500)],
+    ];
+    for (const [range, expected] of ranges) expect(places((await read(key, range)).events)).toEqual(expected);
+  });
+
+  test('large events make pieces of about a mebibyte', async () => {
+    const key = newKey();
+    const events = Array.from({ length: 20 }, () => textEvent(randomBytes(150_000).toString('base64')));
+    await insertSession(store.pool.db, key, {}, events.slice(0, 10));
+    await appendEvents(store.pool.db, key, events.slice(10));
+    const text = await findSession(store.pool.db, key);
+    const lengths = [text?.first.length ?? 0];
+    for await (const piece of text?.rest ?? []) lengths.push(piece.length);
+    expect(Math.max(...lengths)).toBeLessThan(1_500_000);
+    expect((await read(key)).events.map(({ id }) => id)).toEqual(events.map(({ id }) => id));
+    const page = await listEvents(store.pool.db, key, 0, 20);
+    expect(page?.text.length).toBeLessThan(1_500_000);
+    expect(JSON.parse(page?.text ?? '')).toHaveLength(page?.next ?? 0);
+  });
+
+  test('what is appended while a session is read is not part of it; what is deleted ends the reading', async () => {
+    const key = newKey();
+    await insertSession(store.pool.db, key, {}, many(1_500));
+    const text = await findSession(store.pool.db, key);
+    await appendEvents(store.pool.db, key, [stateEvent({ late: 1 })]);
+    const session = await valueOf<Wire>(text);
+    expect([session?.events.length, session?.state]).toEqual([1_500, {}]);
+
+    for (const recreate of [false, true]) {
+      const broken = await findSession(store.pool.db, key);
+      await deleteSession(store.pool.db, key);
+      if (recreate) await insertSession(store.pool.db, key, {}, many(1_600));
+      await expect(valueOf(broken)).rejects.toEqual(
+        new ConflictError(`Session ${key.sessionId} was deleted while it was read.`),
+      );
+      if (!recreate) await insertSession(store.pool.db, key, {}, many(1_600));
+    }
+  });
+
+  test('pages of events follow one another; after the last one there is none', async () => {
+    const key = newKey();
+    await insertSession(store.pool.db, key, {}, many(5));
+    const page = async (after: number) => {
+      const { text = 'null', next } = (await listEvents(store.pool.db, key, after, 2)) ?? {};
+      return [places(JSON.parse(text) as Wire['events']), next];
+    };
+    expect([await page(0), await page(2), await page(4), await page(5), await page(99)]).toEqual([
+      [[1, 2], 2],
+      [[3, 4], 4],
+      [[5], undefined],
+      [[], undefined],
+      [[], undefined],
+    ]);
+    expect(await listEvents(store.pool.db, { ...key, sessionId: 'absent' }, 0, 2)).toBeUndefined();
+  });
+
+  test('a long list is that of its first moment: what moves meanwhile is in it once, what is deleted is not', async () => {
+    const { appName, userId } = newKey();
+    const ids = Array.from({ length: 1_200 }, (_, n) => `s${String(n).padStart(4, '0')}`);
+    await store.pool.db.execute(sql`
+      insert into sessions (app_name, user_id, id, state, update_time)
+      select ${appName}, ${userId}, id, jsonb_build_object('n', id), now() - interval '1 day' + place * interval '1 second'
+      from unnest(${sql.param(ids)}::text[]) with ordinality as given(id, place)`);
+    const newestFirst = ids.toReversed();
+    expect((await list(appName, userId)).map(({ id }) => id)).toEqual(newestFirst);
+
+    const text = await listSessions(store.pool.db, appName, userId);
+    await appendEvents(store.pool.db, { appName, userId, sessionId: 's0010' }, [stateEvent({ moved: true })]);
+    await deleteSession(store.pool.db, { appName, userId, sessionId: 's0020' });
+    await insertSession(store.pool.db, { appName, userId, sessionId: 'new' }, {}, []);
+    const listed = (await valueOf<Wire[]>(text)) ?? [];
+    expect(listed.map(({ id }) => id)).toEqual(newestFirst.filter((id) => id !== 's0020'));
+    expect(listed.find(({ id }) => id === 's0010')?.state).toEqual({ n: 's0010', moved: true });
+  });
+
+  test('pages of a list follow one another by their places, of what was updated after a time', async () => {
+    const { appName, userId } = newKey();
+    const sessions = ['a', 'b', 'c', 'd', 'e'];
+    for (const sessionId of sessions) await insertSession(store.pool.db, { appName, userId, sessionId }, {}, []);
+    const whole = await list(appName, userId);
+    const seen: string[][] = [];
+    for (let after: ListPlace | undefined; ; ) {
+      const { next, ...text } = await listSessions(store.pool.db, appName, userId, { limit: 2, after });
+      seen.push(((await valueOf<Wire[]>(text)) ?? []).map(({ id }) => id));
+      if (!next) break;
+      after = next;
+    }
+    expect(seen).toEqual([['e', 'd'], ['c', 'b'], ['a']]);
+    const updatedAfter = whole.find(({ id }) => id === 'c')?.lastUpdateTime;
+    expect((await list(appName, userId, { updatedAfter })).map(({ id }) => id)).toEqual(['e', 'd']);
+    for (const extreme of [-1e300, 1e300]) {
+      expect(await list(appName, userId, { updatedAfter: extreme })).toHaveLength(extreme < 0 ? 5 : 0);
+    }
+  });
+});
+
+describe('import', () => {
+  test('the state wins over the events for what other sessions share, the events for what is the own', async () => {
+    const key = newKey();
+    const old = stateEvent({ own: 'event', 'user:x': 'event', 'app:x': 'event', 'user:y': 'event' });
+    await insertSession(store.pool.db, key, { own: 'state', 'user:x': 'state', 'app:x': 'state' }, [old]);
+    expect((await read(key)).state).toEqual({ own: 'event', 'user:x': 'state', 'app:x': 'state', 'user:y': 'event' });
   });
 });
 
@@ -172,14 +313,14 @@ describe('statement budget', () => {
     const key = newKey();
     await insertSession(store.pool.db, key, {}, []);
     const { db } = store.pool;
-    expect(await statementsOf(() => findSessionText(db, key))).toHaveLength(1);
+    expect(await statementsOf(() => findSession(db, key))).toHaveLength(1);
     expect(
       await statementsOf(() => appendEvents(db, key, [stateEvent({ a: 1, 'user:a': 1, 'app:a': 1 })])),
     ).toHaveLength(1);
     expect(await statementsOf(() => findHistory(db, key))).toHaveLength(1);
-    const list = await statementsOf(() => listSessionsText(db, key.appName, key.userId));
-    expect(list).toHaveLength(1);
-    expect(list[0]).not.toContain('from events');
+    const listing = await statementsOf(() => listSessions(db, key.appName, key.userId));
+    expect(listing).toHaveLength(1);
+    expect(listing[0]).not.toContain('from events');
   });
 });
 
@@ -231,7 +372,7 @@ describe('fidelity', () => {
   test('__proto__ is a key like any other', async () => {
     const key = newKey();
     await insertSession(store.pool.db, key, JSON.parse('{"__proto__":{"polluted":true},"a":1}') as JsonObject, []);
-    expect(await findSessionText(store.pool.db, key)).toContain('"__proto__": {"polluted": true}');
+    expect((await findSession(store.pool.db, key))?.first).toContain('"__proto__": {"polluted": true}');
     expect(({} as { polluted?: unknown }).polluted).toBeUndefined();
   });
 });

@@ -21,6 +21,7 @@ export const agent = (members: Partial<PreparedAgent> = {}): PreparedAgent => ({
   description: 'Helps.',
   kind: 'llm',
   instruction: 'Help.',
+  fixedInstruction: '',
   model: scriptedModel([[{ text: 'done' }]]),
   modelName: 'test-model',
   tools: [],

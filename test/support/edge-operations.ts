@@ -21,7 +21,7 @@ const echo = async (call: Call<unknown>): Promise<Answer> => ({
 const inner = z.looseObject({ mimeType: z.string().nullish(), tags: z.array(z.string()).nullish() });
 
 /** A body with every kind of rule that a schema of ours uses. */
-export const sampleSchema = z.looseObject({
+const sampleSchema = z.looseObject({
   innerPart: inner.nullish(),
   parts: z.array(inner).nullish(),
   stateDelta: z.record(z.string(), z.unknown()).nullish(),

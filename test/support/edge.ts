@@ -1,5 +1,5 @@
 import { type IncomingHttpHeaders, type Server, createServer, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { type EdgeOptions, createEdge } from '../../src/http/edge.ts';
 import { answerClientError } from '../../src/http/error-handler.ts';
 
@@ -7,12 +7,12 @@ import { answerClientError } from '../../src/http/error-handler.ts';
 export interface Sent {
   method?: string;
   path: string;
-  headers?: Record<string, string | string[]>;
+  headers?: Record<string, string>;
   /** A value is sent as JSON with its media type; text and bytes are sent as they are. */
   body?: unknown;
 }
 
-export interface Received {
+interface Received {
   status: number;
   headers: IncomingHttpHeaders;
   text: string;
@@ -23,6 +23,8 @@ export interface StartedEdge {
   /** Everything that was logged, in order. */
   logged: { fields: Record<string, unknown>; message: string }[];
   send(sent: Sent): Promise<Received>;
+  /** Sends these bytes and gives back all that comes until the server closes the connection. */
+  sendRaw(text: string): Promise<string>;
   close(): Promise<void>;
 }
 
@@ -39,7 +41,13 @@ export async function startEdge(options: Partial<EdgeOptions> & Pick<EdgeOptions
   const server = createServer(app);
   server.on('clientError', answerClientError);
   const port = await listen(server);
-  return { port, logged, send: (sent) => send(port, sent), close: () => close(server) };
+  return {
+    port,
+    logged,
+    send: (sent) => send(port, sent),
+    sendRaw: (text) => sendRaw(port, text),
+    close: () => close(server),
+  };
 }
 
 /** Listens on a free loopback port and returns it. */
@@ -54,6 +62,15 @@ export function close(server: Server): Promise<void> {
   return new Promise((resolve) => {
     server.close(() => resolve());
     server.closeAllConnections();
+  });
+}
+
+function sendRaw(port: number, text: string): Promise<string> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(text));
+    let answer = '';
+    socket.on('data', (chunk) => (answer += chunk.toString()));
+    socket.on('close', () => resolve(answer));
   });
 }
 

@@ -33,6 +33,7 @@ export const openPool = (url: string, size = 10): DatabasePool =>
     statementTimeoutMs: 10_000,
     lockTimeoutMs: 5_000,
     connectTimeoutMs: 5_000,
+    maxStateBytes: 1_048_576,
     onIdleError: () => undefined,
   });
 

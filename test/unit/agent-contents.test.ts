@@ -167,7 +167,7 @@ test('a user content stands first and last, also in an empty history', () => {
   expect(toContents([], me)).toEqual([asUser('Follow your instruction.')]);
 });
 
-test('10,000 events with calls are arranged in linear time', () => {
+test('a history of 9,000 events with calls is arranged', () => {
   const steps = Array.from({ length: 3_000 }, (_, index) => [
     event('me', [call('a', `${index}`)]),
     event('me', [response('a', `${index}`)]),

@@ -289,6 +289,16 @@ describe.each(PROVIDERS)('%s', (provider) => {
     },
   );
 
+  test('an abort ends the wait for a retry', async () => {
+    const { server, model } = await start(provider, [{ status: 503 }], { retryDelayMs: 15_000 });
+    const controller = new AbortController();
+    const pending = collect(model.generate(toRequest({ signal: controller.signal })));
+    await server.requested;
+    controller.abort(new AgentError('cancelled', 'Cancelled.'));
+    await expect(pending).rejects.toMatchObject({ code: 'cancelled' });
+    expect(server.requests).toHaveLength(1);
+  });
+
   test('an answer that is no stream', async () => {
     const { code } = await failure(provider, [{ status: 200, errorBody: { hello: 'there' } }]);
     expect(['model_bad_response', 'model_stream_cut']).toContain(code);

@@ -1,6 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { AgentError } from '../../src/errors.ts';
+import { runAgent } from '../../src/agent/run-agent.ts';
 import type { Model } from '../../src/agent/model.ts';
 import { functionResponsesOf, type Content } from '../../src/sessions/content.ts';
 import type { Event } from '../../src/sessions/event.ts';
@@ -243,6 +244,21 @@ test('an abort before the start makes no model call', async () => {
   const { end } = await runToEnd(runInput({ agent: agent({ model }), signal: AbortSignal.abort() }));
   expect(end.error).toEqual({ code: 'interrupted', message: 'The invocation was interrupted.' });
   expect(model.requests).toEqual([]);
+});
+
+test('a consumer that stops early ends the model call', async () => {
+  let seen: AbortSignal | undefined;
+  const model = scriptedModel([
+    (request) => {
+      seen = request.signal;
+      return [{ text: 'Hel' }, { text: 'lo' }];
+    },
+  ]);
+  const steps = runAgent(runInput({ agent: agent({ model }), streaming: true }));
+  await steps.next();
+  expect(seen?.aborted).toBe(false);
+  await steps.return(undefined as never);
+  expect(seen?.aborted).toBe(true);
 });
 
 test('partial events come only when streaming, and never count as output', async () => {

@@ -9,7 +9,7 @@ import type { Model, ModelAnswer, ModelRequest, ToolDeclaration } from '../model
 import { toolCallsFor } from './offline-calls.ts';
 
 /** What stands in `modelVersion` of every event that this model made. */
-export const OFFLINE = 'offline';
+const OFFLINE = 'offline';
 
 /**
  * The built-in model that needs no key and no network. It is honest about what it is: deterministic rules, no language

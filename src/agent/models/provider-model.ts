@@ -52,7 +52,9 @@ export function providerModel(settings: ProviderSettings): Model {
       const waitMs = Math.max(failure.retryAfterMs ?? 0, retryDelayMs * 2 ** attempt);
       const isFinal = hasAnswered || attempt >= maxRetries || waitMs > MAX_RETRY_DELAY_MS;
       if (failure.retryAfterMs === undefined || isFinal) throw toModelError(failure, provider, request.modelName);
-      await delay(waitMs, undefined, { signal: request.signal });
+      await delay(waitMs, undefined, { signal: request.signal }).catch(() => {
+        throw abortError(request.signal);
+      });
     }
   }
   return { provider, generate };

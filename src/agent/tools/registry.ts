@@ -1,11 +1,39 @@
 import { AgentError } from '../../errors.ts';
+import type { EgressPolicy } from '../egress.ts';
 import type { Tool } from '../tool.ts';
+import { listArtifacts, loadArtifacts, saveArtifact } from './artifacts.ts';
+import { getUserChoice, requestInput } from './ask-user.ts';
 import { calculator } from './calculator.ts';
 import { currentTime } from './current-time.ts';
+import { exitLoop } from './exit-loop.ts';
+import { loadMemory } from './load-memory.ts';
+import { readState, writeState } from './state.ts';
+import { webFetch } from './web-fetch.ts';
 
-/** The built-in tools by name; `now` is the clock they tell the time by. */
-export function builtInTools(now?: () => Date): Map<string, Tool> {
-  const tools = [currentTime(now), calculator];
+/** What built-in tools need of the process. */
+export interface ToolSettings {
+  /** The clock [the system's]. */
+  now?: () => Date;
+  /** What `web_fetch` may reach [public addresses by https]. */
+  egress?: EgressPolicy;
+}
+
+/** The built-in tools by name. */
+export function builtInTools({ now, egress = { allowLoopback: false } }: ToolSettings = {}): Map<string, Tool> {
+  const tools = [
+    currentTime(now),
+    calculator,
+    webFetch(egress),
+    loadMemory,
+    saveArtifact,
+    loadArtifacts,
+    listArtifacts,
+    getUserChoice,
+    requestInput,
+    readState,
+    writeState,
+    exitLoop,
+  ];
   return new Map(tools.map((tool) => [tool.name, tool]));
 }
 

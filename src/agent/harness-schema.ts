@@ -1,0 +1,89 @@
+import { z } from 'zod';
+
+/** What a `harness.yaml` may contain. Every object is strict: a misspelled member is an error and not a silent default. */
+
+const names = z.array(z.string().min(1)).describe('Names.');
+const agentName = z
+  .string()
+  .regex(/^[A-Za-z_][A-Za-z0-9_-]{0,63}$/, 'a name of letters, digits, _ and -')
+  .refine((name) => name !== 'user', 'a name other than `user`');
+const count = z.int('a whole number').min(1, 'a whole number from 1');
+
+const sampling = z
+  .strictObject({
+    temperature: z.number().min(0).max(2).optional(),
+    top_p: z.number().min(0).max(1).optional(),
+    max_tokens: count.optional(),
+    presence_penalty: z.number().min(-2).max(2).optional(),
+    frequency_penalty: z.number().min(-2).max(2).optional(),
+  })
+  .describe("Sampling parameters; the provider's default where left out.");
+
+const mcpServer = z.strictObject({
+  name: z.string().min(1),
+  url: z.url('a URL'),
+  transport: z.enum(['streamable-http', 'sse'], 'streamable-http or sse').optional(),
+  headers: z
+    .record(z.string(), z.string())
+    .optional()
+    .describe('Sent to this server and nowhere else; `${NAME}` is a variable of the environment.'),
+});
+
+const agent = {
+  description: z.string().optional(),
+  system_prompt: z.string().optional(),
+  tools: names.optional(),
+  skills: names.optional(),
+  mcp_servers: z.array(mcpServer).optional(),
+  confirm_tools: names.optional().describe('Tools whose calls a person has to confirm.'),
+  sampling: sampling.optional(),
+  output_key: z.string().min(1).optional().describe('State key that receives the answer.'),
+  max_iterations: count.optional().describe('Most rounds of a `loop`.'),
+  type: z.enum(['llm', 'sequential', 'parallel', 'loop'], 'llm, sequential, parallel or loop').optional(),
+};
+
+const members = z.strictObject(agent);
+
+/** A sub-agent as it is written. */
+export interface HarnessSubAgent extends z.output<typeof members> {
+  name: string;
+  model?: string | undefined;
+  as_tool?: boolean | undefined;
+  sub_agents?: HarnessSubAgent[] | undefined;
+}
+
+const subAgent: z.ZodType<HarnessSubAgent> = z.strictObject({
+  ...agent,
+  name: agentName,
+  model: z.string().min(1).optional(),
+  as_tool: z.boolean().optional().describe('Called like a tool instead of handed over to.'),
+  sub_agents: z.lazy(() => z.array(subAgent)).optional(),
+});
+
+/** A `harness.yaml` as it is written. */
+export const harnessSchema = z.strictObject({
+  ...agent,
+  model: z
+    .strictObject({
+      provider: z
+        .enum(
+          ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'],
+          'offline, openai, openai-compatible, anthropic or google',
+        )
+        .optional(),
+      name: z.string().min(1).optional(),
+      base_url: z.url('a URL').optional(),
+    })
+    .optional(),
+  limits: z
+    .strictObject({
+      max_llm_calls: count.optional(),
+      compact_above_tokens: count.optional().describe('Older events are summarised above so many prompt tokens.'),
+    })
+    .optional(),
+  sub_agents: z.array(subAgent).optional(),
+});
+
+export type HarnessFile = z.output<typeof harnessSchema>;
+/** A list of MCP servers as `harness.yaml` and `MCP_SERVERS` write it. */
+export const mcpServersSchema = z.array(mcpServer);

@@ -1,0 +1,182 @@
+import { lstat, open, readdir, realpath } from 'node:fs/promises';
+import { join, sep } from 'node:path';
+import { parse } from 'yaml';
+import { z } from 'zod';
+import { AgentError } from '../errors.ts';
+import type { Tool } from './tool.ts';
+
+/** Names of skills, of their directories and of what stands in their front matter (reliability B7). */
+const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
+/** Largest resource and largest body in bytes. */
+const MAX_FILE_BYTES = 100 * 1024;
+/** Most resources that are listed, and how deep they are looked for. */
+const MAX_RESOURCES = 200;
+const MAX_DEPTH = 4;
+
+const frontMatterSchema = z.looseObject({
+  name: z.string().regex(NAME),
+  description: z.string().min(1).max(1_024),
+});
+
+/** A skill in the open Agent Skills format: a directory with a `SKILL.md`. */
+export interface Skill {
+  name: string;
+  description: string;
+  body: string;
+  /** Its directory, links resolved. */
+  directory: string;
+}
+
+/**
+ * Loads skills of a directory by name. Nothing of a skill is ever executed.
+ * @throws {AgentError} `unknown_skill` for the first that cannot be loaded, with the reason.
+ */
+export async function loadSkills(skillsDir: string | undefined, names: string[]): Promise<Skill[]> {
+  return Promise.all([...new Set(names)].map((name) => loadSkill(skillsDir, name)));
+}
+
+async function loadSkill(skillsDir: string | undefined, name: string): Promise<Skill> {
+  try {
+    if (!NAME.test(name)) throw new SkillProblem('its name is not valid');
+    if (skillsDir === undefined) throw new SkillProblem('no skills directory is configured');
+    const root = await realpath(skillsDir).catch(() => undefined);
+    if (root === undefined) throw new SkillProblem('the skills directory does not exist');
+    const directory = join(root, name);
+    const text = (await readInside(directory, 'SKILL.md')).toString();
+    const { description, body, ...front } = parseSkill(text);
+    if (front.name !== name) throw new SkillProblem(`its SKILL.md names it \`${front.name}\``);
+    return { name, description, body, directory };
+  } catch (error) {
+    const reason = error instanceof SkillProblem ? error.message : 'it cannot be read';
+    throw new AgentError('unknown_skill', `Skill \`${name}\` failed to load: ${reason}`, { cause: error });
+  }
+}
+
+class SkillProblem extends Error {}
+
+function parseSkill(text: string): { name: string; description: string; body: string } {
+  const [, front, body] =
+    /^---\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)([\s\S]*)$/.exec(text.replace(/^\uFEFF/, '')) ?? [];
+  if (front === undefined || body === undefined) throw new SkillProblem('its SKILL.md has no front matter');
+  const parsed = frontMatterSchema.safeParse(parseYaml(front));
+  if (!parsed.success)
+    throw new SkillProblem(`its SKILL.md needs a valid ${String(parsed.error.issues[0]?.path[0] ?? 'front matter')}`);
+  return { name: parsed.data.name, description: parsed.data.description, body: body.trim() };
+}
+
+function parseYaml(text: string): unknown {
+  try {
+    return parse(text, { maxAliasCount: 0 });
+  } catch {
+    throw new SkillProblem('the front matter of its SKILL.md is not valid YAML');
+  }
+}
+
+/** Reads a regular file below a skill's directory; every step of the path must be a plain directory, so no link leads out. */
+async function readInside(directory: string, path: string): Promise<Buffer> {
+  const steps = path.split('/');
+  if (
+    path.includes('\\') ||
+    path.includes('\0') ||
+    steps.some((step) => step === '' || step === '.' || step === '..')
+  ) {
+    throw new SkillProblem('the path is not allowed');
+  }
+  let place = directory;
+  await checkStep(place, steps.length > 0);
+  for (const [index, step] of steps.entries()) {
+    place = join(place, step);
+    await checkStep(place, index < steps.length - 1);
+  }
+  // A second look: whatever changed meanwhile, what is opened lies inside.
+  if (!(await realpath(place)).startsWith(directory + sep)) throw new SkillProblem('the path is not allowed');
+  const file = await open(place, 'r');
+  try {
+    const { size } = await file.stat();
+    if (size > MAX_FILE_BYTES) throw new SkillProblem(`${path} is larger than ${MAX_FILE_BYTES} bytes`);
+    return await file.readFile();
+  } finally {
+    await file.close();
+  }
+}
+
+async function checkStep(place: string, wantsDirectory: boolean): Promise<void> {
+  const stats = await lstat(place).catch(() => undefined);
+  if (!stats) throw new SkillProblem('there is no such file');
+  if (stats.isSymbolicLink()) throw new SkillProblem('links are not followed');
+  if (wantsDirectory ? !stats.isDirectory() : !stats.isFile()) throw new SkillProblem('there is no such file');
+}
+
+/** Paths of a skill's resources, sorted; links and hidden files are left out. */
+async function listResources(directory: string, below = '', depth = 1): Promise<string[]> {
+  const entries = await readdir(join(directory, below), { withFileTypes: true });
+  const found = await Promise.all(
+    entries
+      .filter((entry) => !entry.name.startsWith('.'))
+      .map(async (entry) => {
+        const path = below === '' ? entry.name : `${below}/${entry.name}`;
+        if (entry.isFile()) return path === 'SKILL.md' ? [] : [path];
+        return entry.isDirectory() && depth < MAX_DEPTH ? listResources(directory, path, depth + 1) : [];
+      }),
+  );
+  return found.flat().sort().slice(0, MAX_RESOURCES);
+}
+
+/** What the instruction says of skills: names and descriptions only; bodies come on demand. */
+export function skillsInstruction(skills: Skill[]): string {
+  if (skills.length === 0) return '';
+  const list = skills.map(({ name, description }) => `- ${name}: ${description.replaceAll(/\s+/g, ' ')}`).join('\n');
+  return `\n\nYou have these skills. Before you use one, load its instructions with \`load_skill\`.\n${list}`;
+}
+
+const skillName = (skills: Skill[]) => ({ type: 'string', enum: skills.map(({ name }) => name) });
+
+/** The tools that give a model its skills; none where there are no skills. */
+export function skillTools(skills: Skill[]): Tool[] {
+  if (skills.length === 0) return [];
+  const find = (name: unknown) => skills.find((skill) => skill.name === name) as Skill;
+  const readOnly = { idempotent: true, needsConfirmation: false };
+  return [
+    {
+      name: 'load_skill',
+      description: 'Loads the instructions of a skill and the names of its resources.',
+      parameters: {
+        type: 'object',
+        properties: { name: skillName(skills) },
+        required: ['name'],
+        additionalProperties: false,
+      },
+      ...readOnly,
+      async run(args) {
+        const { name, body, directory } = find(args['name']);
+        return { name, instructions: body, resources: await listResources(directory) };
+      },
+    },
+    {
+      name: 'load_skill_resource',
+      description: 'Loads one resource of a skill: text as it is, other files as base64.',
+      parameters: {
+        type: 'object',
+        properties: {
+          name: skillName(skills),
+          path: { type: 'string', minLength: 1, maxLength: 500, description: 'As `load_skill` lists it.' },
+        },
+        required: ['name', 'path'],
+        additionalProperties: false,
+      },
+      ...readOnly,
+      async run(args) {
+        const path = String(args['path']);
+        return toResource(path, await readInside(find(args['name']).directory, path));
+      },
+    },
+  ];
+}
+
+function toResource(path: string, bytes: Buffer) {
+  try {
+    return { path, text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };
+  } catch {
+    return { path, base64: bytes.toString('base64') };
+  }
+}

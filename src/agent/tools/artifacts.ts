@@ -1,0 +1,98 @@
+import type { JsonObject, Part } from '../../sessions/content.ts';
+import type { Tool } from '../tool.ts';
+
+/** Longest text of one artifact that goes to the model, in characters. */
+const MAX_TEXT = 100_000;
+/** Most base64 characters of media that one call loads: the event must stay under 1 MiB (reliability B11). */
+const MAX_MEDIA = 600_000;
+
+const name = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 256,
+  description: 'Name such as report.md; `user:` in front shares it over all sessions of the user.',
+};
+
+/** Saves a text, or bytes in base64, as a new version of an artifact. */
+export const saveArtifact: Tool = {
+  name: 'save_artifact',
+  description:
+    'Saves a file for the user as a new version and gives its number. Give `text`, or `data` with `mimeType`.',
+  parameters: {
+    type: 'object',
+    properties: {
+      name,
+      text: { type: 'string', maxLength: 1_000_000 },
+      data: { type: 'string', maxLength: 1_000_000, description: 'The bytes, base64.' },
+      mimeType: { type: 'string', maxLength: 128 },
+    },
+    required: ['name'],
+    oneOf: [{ required: ['text'] }, { required: ['data', 'mimeType'] }],
+    additionalProperties: false,
+  },
+  idempotent: false,
+  needsConfirmation: false,
+  async run(args, { services, actions }) {
+    const file = String(args['name']);
+    const version = await services.saveArtifact(file, toPart(args));
+    actions.artifactDelta = { ...actions.artifactDelta, [file]: version };
+    return { name: file, version };
+  },
+};
+
+function toPart({ text = '', data, mimeType }: { text?: string; data?: string; mimeType?: string }): Part {
+  if (data !== undefined) return { inlineData: { data, mimeType } };
+  if (mimeType === undefined) return { text };
+  return { inlineData: { data: Buffer.from(text).toString('base64'), mimeType } };
+}
+
+/** Loads the latest version of artifacts: texts into the response, media as attachments. */
+export const loadArtifacts: Tool = {
+  name: 'load_artifacts',
+  description: 'Loads saved files so that you can read or see them. `list_artifacts` gives the names.',
+  parameters: {
+    type: 'object',
+    properties: { names: { type: 'array', items: name, minItems: 1, maxItems: 10 } },
+    required: ['names'],
+    additionalProperties: false,
+  },
+  idempotent: true,
+  needsConfirmation: false,
+  async run(args, { services, attachments }) {
+    const names = args['names'] as string[];
+    const parts = await Promise.all(names.map((each) => services.loadArtifact(each)));
+    let media = 0;
+    return {
+      artifacts: parts.map((part, index) => {
+        const size = part?.inlineData?.data?.length ?? 0;
+        if (!isText(part)) media += size;
+        return { name: names[index], ...describe(part, media > MAX_MEDIA, attachments) };
+      }),
+    };
+  },
+};
+
+const isText = (part: Part | undefined) =>
+  typeof part?.text === 'string' || /^(?:text\/|application\/json)/.test(part?.inlineData?.mimeType ?? '');
+
+function describe(part: Part | undefined, isTooMuch: boolean, attachments: Part[]): JsonObject {
+  if (!part) return { error: 'There is no such artifact.' };
+  if (isText(part)) {
+    const text = part.text ?? Buffer.from(part.inlineData?.data ?? '', 'base64').toString();
+    const note = text.length > MAX_TEXT ? { note: `The first ${MAX_TEXT} of ${text.length} characters.` } : {};
+    return { text: text.slice(0, MAX_TEXT), ...note };
+  }
+  if (isTooMuch) return { error: 'Too large to be loaded here.' };
+  attachments.push(part);
+  return { attached: true, mimeType: part.inlineData?.mimeType ?? part.fileData?.mimeType ?? '' };
+}
+
+/** Lists the names of the session's and the user's artifacts. */
+export const listArtifacts: Tool = {
+  name: 'list_artifacts',
+  description: 'Lists the names of the saved files.',
+  parameters: { type: 'object', properties: {}, additionalProperties: false },
+  idempotent: true,
+  needsConfirmation: false,
+  run: async (_args, { services }) => ({ names: await services.listArtifacts() }),
+};

@@ -1,0 +1,67 @@
+import { createEgress, type EgressPolicy } from '../egress.ts';
+import type { Tool } from '../tool.ts';
+import { htmlToText } from './html-text.ts';
+
+/** Longest text that goes to the model, in characters. */
+const MAX_TEXT = 50_000;
+const TIMEOUT_MS = 20_000;
+const READABLE = /^(?:text\/|application\/(?:[\w.+-]*\+)?(?:json|xml|xhtml\+xml|javascript)\b)/i;
+
+/** Reads a web page as text, under the egress policy; at most 4 MiB, 20 s and 50,000 characters. */
+export const webFetch = (policy: EgressPolicy): Tool => ({
+  name: 'web_fetch',
+  description:
+    'Fetches a web page and gives its readable text. Use it for an address that the user names or that you know.',
+  parameters: {
+    type: 'object',
+    properties: { url: { type: 'string', maxLength: 2_000, description: 'Absolute address, https://…' } },
+    required: ['url'],
+    additionalProperties: false,
+  },
+  idempotent: true,
+  needsConfirmation: false,
+  async run(args, { signal }) {
+    const url = URL.parse(String(args['url']));
+    if (!url) throw new Error('This is not an absolute address.');
+    const egress = createEgress(policy);
+    try {
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
+      const response = await egress.fetch(url, {
+        signal: limit,
+        headers: { accept: 'text/html, text/plain, */*;q=0.1' },
+      });
+      return await toPage(url, response);
+    } catch (error) {
+      if (error instanceof Error && error.name === 'TimeoutError')
+        throw new Error(`${url.host} took too long.`, { cause: error });
+      if (error instanceof TypeError) throw new Error(`${url.host} could not be reached.`, { cause: error });
+      throw error;
+    } finally {
+      await egress.close();
+    }
+  },
+});
+
+async function toPage(url: URL, response: Response) {
+  const type = response.headers.get('content-type') ?? 'text/plain';
+  if (!response.ok) throw new Error(`${url.host} answered HTTP ${response.status}.`);
+  if (!READABLE.test(type)) throw new Error(`${url.host} answered with ${type.split(';')[0]}, which is not text.`);
+  const body = decode(await response.arrayBuffer(), type);
+  const isHtml = /html/i.test(type);
+  const { title, text } = isHtml ? htmlToText(body) : { title: '', text: body };
+  return {
+    url: url.href,
+    ...(title === '' ? {} : { title }),
+    text: text.slice(0, MAX_TEXT),
+    ...(text.length > MAX_TEXT ? { note: `The first ${MAX_TEXT} of ${text.length} characters.` } : {}),
+  };
+}
+
+function decode(bytes: ArrayBuffer, type: string): string {
+  const charset = /charset="?([\w-]+)/i.exec(type)?.[1] ?? 'utf-8';
+  try {
+    return new TextDecoder(charset).decode(bytes);
+  } catch {
+    return new TextDecoder().decode(bytes);
+  }
+}

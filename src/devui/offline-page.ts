@@ -1,0 +1,45 @@
+/** `@font-face` rules; all of those in the prebuilt page load from another origin. */
+const FONT_FACE = /@font-face\s*\{[^}]*\}/g;
+const PRECONNECT = /\s*<link rel="preconnect"[^>]*>/g;
+/** Angular loads its style sheet through an inline event handler, which the page's policy forbids. */
+const DEFERRED_STYLES = / media="print" onload="this\.media='all'"/g;
+
+/** The text fonts that the UI asks for, and what machines have of their kind. */
+const TEXT_FONTS: [family: string, local: string[]][] = [
+  ['Google Sans', ['Google Sans', 'Roboto', 'Segoe UI', 'Helvetica Neue', 'Arial', 'Liberation Sans', 'DejaVu Sans']],
+  ['Google Sans Mono', ['Google Sans Mono', 'Menlo', 'Consolas', 'Liberation Mono', 'DejaVu Sans Mono']],
+];
+/** The UI writes icons as words (`more_vert`) in one of these fonts, whose ligatures draw them. */
+const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
+
+/** What the page is made to work with. */
+export interface PagePlaces {
+  /** Path where the UI's files are, with a slash at both ends. */
+  home: string;
+  /** Path of the icons' font; without one the icons' names are shown. */
+  iconFont: string | undefined;
+}
+
+/**
+ * The UI's prebuilt page made to work on a machine without a network: fonts of this machine and of this server instead of ones
+ * from elsewhere, no inline handlers, and a base that makes its relative addresses right.
+ */
+export function toOfflinePage(html: string, { home, iconFont }: PagePlaces): string {
+  return html
+    .replaceAll(FONT_FACE, '')
+    .replaceAll(PRECONNECT, '')
+    .replaceAll(DEFERRED_STYLES, '')
+    .replace(/<base href="[^"]*">/, `<base href="${home}">`)
+    .replace('</head>', `<style>${fontFaces(iconFont)}</style></head>`);
+}
+
+function fontFaces(iconFont: string | undefined): string {
+  const texts = TEXT_FONTS.map(([family, local]) =>
+    fontFace(family, local.map((name) => `local('${name}')`).join(',')),
+  );
+  const icons = iconFont === undefined ? [] : ICON_FONTS.map((family) => fontFace(family, `url(${iconFont})`));
+  return [...texts, ...icons].join('');
+}
+
+const fontFace = (family: string, source: string) =>
+  `@font-face{font-family:'${family}';font-display:block;src:${source}}`;

@@ -1,0 +1,90 @@
+import { readFileSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import express, { type RequestHandler, Router } from 'express';
+import { RequestRefusedError } from '../http/request-errors.ts';
+import { CODE_THEMES } from './code-theme.ts';
+import { toOfflinePage } from './offline-page.ts';
+
+/** Where the UI lives; the page's base is absolute, so that every one of its addresses finds its files. */
+const HOME = '/dev-ui/';
+const ICON_FONT = `${HOME}fonts/icons.woff2`;
+
+/**
+ * What the UI needs and nothing else: files and answers of this origin, a WebAssembly module that draws graphs, styles that
+ * Angular writes into the page, media that a conversation carries as data. Nothing a conversation shows can call out.
+ */
+const PAGE_POLICY =
+  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; font-src 'self' data:; " +
+  "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; worker-src 'self' blob:; " +
+  "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
+
+/** `backendUrl` empty: the API is where the page came from; without `telemetry` newer versions of the UI ask on each load. */
+const RUNTIME_CONFIG = { backendUrl: '', telemetry: false };
+/** ADK's own: the logo to show instead of the built-in one. */
+const UI_CONFIG = { logo_text: null, logo_image_url: null };
+
+/** File names with a hash of their content, as Angular's builder writes them: what they hold never changes. */
+const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
+
+/** The development UI: the prebuilt ADK Web UI under `/dev-ui/`, to which `/` leads. The pages ask for no credential. */
+export function devUiPages(): RequestHandler[] {
+  const folder = findBrowserFolder();
+  const iconFont = findIconFont();
+  const page = toOfflinePage(readFileSync(join(folder, 'index.html'), 'utf8'), {
+    home: HOME,
+    iconFont: iconFont && ICON_FONT,
+  });
+  const router = Router({ caseSensitive: true, strict: true });
+  router.get(['/', '/dev-ui'], redirectHome);
+  router.get([HOME, `${HOME}index.html`], sendText('text/html; charset=utf-8', page, PAGE_POLICY));
+  router.get(`${HOME}config`, sendText('application/json', JSON.stringify(UI_CONFIG)));
+  router.get(`${HOME}assets/config/runtime-config.json`, sendText('application/json', JSON.stringify(RUNTIME_CONFIG)));
+  for (const [name, styles] of Object.entries(CODE_THEMES)) router.get(HOME + name, sendText('text/css', styles));
+  if (iconFont) router.get(ICON_FONT, (_request, response) => response.sendFile(iconFont, { headers: { 'cache-control': 'no-cache' } }));
+  router.all(['/', '/dev-ui', `${HOME}{*path}`], onlyRead);
+  router.use(HOME, express.static(folder, { index: false, redirect: false, setHeaders }));
+  return [router];
+}
+
+/** The package exports its server only (its package.json is not among the exports); the browser's files lie beside it. */
+function findBrowserFolder(): string {
+  const server = createRequire(import.meta.url).resolve('@google/adk-devtools');
+  return join(dirname(server), '..', 'browser');
+}
+
+/** The font with the UI's icons, which its package does not have; `undefined` where it is not installed. */
+function findIconFont(): string | undefined {
+  try {
+    return createRequire(import.meta.url).resolve(
+      '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2',
+    );
+  } catch {
+    return undefined;
+  }
+}
+
+/** The query stays: a link to a session is `/dev-ui?app=…&session=…`. */
+const redirectHome: RequestHandler = (request, response) => {
+  const [, query] = request.url.split(/(?=\?)/);
+  response.writeHead(307, { location: HOME + (query ?? '') }).end();
+};
+
+function sendText(type: string, text: string, policy?: string): RequestHandler {
+  const body = Buffer.from(text);
+  return (_request, response) => {
+    if (policy !== undefined) response.setHeader('content-security-policy', policy);
+    response.writeHead(200, { 'content-type': type, 'content-length': body.length }).end(body);
+  };
+}
+
+const onlyRead: RequestHandler = ({ method }, _response, next) => {
+  if (method === 'GET' || method === 'HEAD') return next();
+  throw new RequestRefusedError('method_not_allowed', 'Method Not Allowed', { allow: 'GET, HEAD' });
+};
+
+/** Files whose name changes with their content are kept for a year, the others are compared each time. */
+function setHeaders(response: ServerResponse, path: string): void {
+  response.setHeader('cache-control', HASHED_NAME.test(path) ? 'public, max-age=31536000, immutable' : 'no-cache');
+}

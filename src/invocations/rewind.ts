@@ -1,0 +1,82 @@
+import { NotFoundError } from '../errors.ts';
+import { USER_ARTIFACT_PREFIX } from '../artifacts/artifact-content.ts';
+import type { JsonObject } from '../sessions/content.ts';
+import type { Event, NewEvent } from '../sessions/event.ts';
+import type { SessionKey } from '../sessions/session.ts';
+import { findHistory } from '../sessions/store.ts';
+import type { ToolServices } from '../agent/tool.ts';
+import type { InvocationContext } from './invoke.ts';
+import { takeSession } from './lease.ts';
+import { finishOnce } from './persist.ts';
+import type { Lease } from './store.ts';
+import { newToolServices } from './tool-services.ts';
+
+/**
+ * Takes a session back to before an invocation: one event says so, restores the session's own state keys and saves the artifacts
+ * as they were as new versions. Events stay; models no longer see what was rewound. `user:` and `app:` scopes are not touched.
+ * @throws {NotFoundError} when the session or the invocation does not exist. @throws {BusyError} when the session stays busy.
+ */
+export async function rewind(context: InvocationContext, key: SessionKey, invocationId: string): Promise<string> {
+  const { database, newId, leaseTimes, limits, stopping } = context;
+  const lease: Lease = { key, invocationId: `p-${newId()}`, token: newId(), durationMs: leaseTimes.durationMs };
+  const claim = { lease, events: [], createSession: false, doubleTexting: context.doubleTexting };
+  await takeSession(context, { ...claim, times: leaseTimes, queueDepth: limits.queueDepth, signal: stopping });
+  try {
+    const event = await rewindEvent(context, lease, invocationId);
+    const [stored] = await finishOnce(database.db, lease, [event], { status: 'succeeded' });
+    return stored?.text ?? 'null';
+  } catch (error) {
+    await finishOnce(database.db, lease, [], { status: 'failed' });
+    throw error;
+  }
+}
+
+async function rewindEvent(
+  { database, newId }: InvocationContext,
+  lease: Lease,
+  invocationId: string,
+): Promise<NewEvent> {
+  const { key } = lease;
+  const history = (await findHistory(database.db, key))?.events ?? [];
+  const from = history.findIndex((event) => event.invocationId === invocationId);
+  if (from < 0) throw new NotFoundError(`Invocation not found: ${invocationId}`);
+  const actions = {
+    stateDelta: stateBefore(history, from),
+    artifactDelta: await restoreArtifacts(newToolServices(database.db, key), history, from),
+    requestedAuthConfigs: {},
+    requestedToolConfirmations: {},
+    rewindBeforeInvocationId: invocationId,
+  };
+  return { id: newId(), invocationId: lease.invocationId, author: 'user', actions };
+}
+
+/** What the keys that were changed from `from` on held before: by the events, like ADK; `null` for a key that none had set. */
+function stateBefore(history: Event[], from: number): JsonObject {
+  const deltas = history.map((event) => Object.entries(event.actions?.stateDelta ?? {}));
+  const before = new Map(deltas.slice(0, from).flat());
+  const changed = deltas
+    .slice(from)
+    .flat()
+    .filter(([name]) => !/^(app|user|temp):/.test(name));
+  return Object.fromEntries(changed.map(([name]) => [name, before.get(name) ?? null]));
+}
+
+/** Saves the artifacts that were changed from `from` on as they were before; one that did not exist becomes empty (ADK's rule). */
+async function restoreArtifacts(services: ToolServices, history: Event[], from: number): Promise<JsonObject> {
+  const saved = history.map((event) => Object.entries(event.actions?.artifactDelta ?? {}));
+  const before = new Map(saved.slice(0, from).flat());
+  const changed = new Set(
+    saved
+      .slice(from)
+      .flat()
+      .map(([name]) => name),
+  );
+  const restored: JsonObject = {};
+  for (const name of changed) {
+    if (name.startsWith(USER_ARTIFACT_PREFIX)) continue;
+    const part = before.has(name) ? await services.loadArtifact(name, Number(before.get(name))) : undefined;
+    const empty = { inlineData: { data: '', mimeType: 'application/octet-stream' } };
+    restored[name] = await services.saveArtifact(name, part ?? empty);
+  }
+  return restored;
+}

@@ -1,0 +1,39 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { DatabasePool } from '../db/database.ts';
+import type { Notifications } from '../db/notifications.ts';
+import { isPassingFailure } from '../errors.ts';
+import type { Log } from '../log.ts';
+import { sessionTopic } from './invocation.ts';
+import { forgetIdempotencyKeys, sweepInvocations } from './store.ts';
+import { takeOver } from './take-over.ts';
+
+/** Sessions that one sweep takes over at most. */
+const BATCH = 100;
+const IDEMPOTENCY_HOURS = 24;
+
+/** What sweeping needs of the process. */
+interface SweepContext {
+  database: DatabasePool;
+  notifications: Notifications;
+  log: Log;
+  newId: () => string;
+}
+
+/** Ends the invocations whose process died, everywhere, and forgets idempotency keys of yesterday. Several replicas may sweep at once. */
+export async function sweep({ database, notifications, newId }: SweepContext): Promise<void> {
+  for (const key of await sweepInvocations(database.db, BATCH)) {
+    await takeOver(database, key, newId);
+    notifications.publish(sessionTopic(key));
+  }
+  await forgetIdempotencyKeys(database.db, IDEMPOTENCY_HOURS);
+}
+
+/** Sweeps now and then until `signal` aborts; a database that is away is tried again the next time. */
+export async function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await sweep(context).catch((error: unknown) => {
+      if (!isPassingFailure(error)) context.log.error({ err: error }, 'the sweep failed');
+    });
+    await sleep(intervalMs, undefined, { signal }).catch(() => undefined);
+  }
+}

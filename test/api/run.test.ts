@@ -1,0 +1,148 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Event } from '../../src/sessions/event.ts';
+import { hostScript } from '../support/agents.ts';
+import { startApp, type TestApp } from '../support/app.ts';
+import { callPart } from '../support/scripted-model.ts';
+
+const user = '/apps/harness_agent/users/u/sessions';
+const message = (text: string) => ({ role: 'user', parts: [{ text }] });
+const texts = (events: Event[]) => events.map(({ content }) => content?.parts?.map(({ text }) => text).join(''));
+
+describe('with the script: a tool call, then an answer', () => {
+  let app: TestApp;
+  beforeAll(async () => {
+    const callThenAnswer = [callPart('calculator', { expression: '1+1' }, 'c1')];
+    const script = Array.from({ length: 20 }, () => [callThenAnswer, [{ text: 'it is ' }, { text: 'two' }]]).flat();
+    app = await startApp({}, { agents: hostScript(script) });
+  });
+  afterAll(() => app.close());
+
+  const create = (sessionId: string) => app.post(user, { sessionId });
+  const stored = async (sessionId: string) =>
+    ((await app.get(`${user}/${sessionId}`)).body as { events: Event[] }).events;
+  const frames = (text: string) =>
+    text
+      .split('\n\n')
+      .filter(Boolean)
+      .map((frame) => JSON.parse(frame.replace(/^data: /, '')) as Event);
+
+  test('/run answers the events of the agent, as they are stored', async () => {
+    await create('run');
+    const { status, body } = await app.post('/run', {
+      appName: 'harness_agent',
+      userId: 'u',
+      sessionId: 'run',
+      newMessage: message('hi'),
+    });
+    expect(status).toBe(200);
+    const events = await stored('run');
+    expect(body).toEqual(events.slice(1));
+    expect(texts(events)).toEqual(['hi', '', '', 'it is two']);
+  });
+
+  test('snake_case members, state delta and null members are the same', async () => {
+    await create('snake');
+    const { status } = await app.post('/run', {
+      app_name: 'harness_agent',
+      user_id: 'u',
+      session_id: 'snake',
+      new_message: { parts: [{ text: 'hi', inline_data: null }] },
+      state_delta: { color: 'blue', 'temp:x': 1 },
+      function_call_event_id: null,
+      streaming: null,
+    });
+    expect(status).toBe(200);
+    const session = (await app.get(`${user}/snake`)).body as { state: unknown; events: Event[] };
+    expect(session.state).toEqual({ color: 'blue' });
+    expect(session.events[0]?.content?.role).toBe('user');
+  });
+
+  test('/run_sse sends one frame per event, ends, and has no id lines', async () => {
+    await create('sse');
+    const { status, headers, text } = await app.post('/run_sse', {
+      appName: 'harness_agent',
+      userId: 'u',
+      sessionId: 'sse',
+      newMessage: message('hi'),
+      stateDelta: null,
+    });
+    expect([status, headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
+    expect(text).not.toMatch(/^id:/m);
+    expect(frames(text)).toEqual((await stored('sse')).slice(1));
+  });
+
+  test('streaming sends pieces marked partial, then the whole; only the whole is stored', async () => {
+    await create('pieces');
+    const { text } = await app.post('/run_sse', {
+      appName: 'harness_agent',
+      userId: 'u',
+      sessionId: 'pieces',
+      newMessage: message('hi'),
+      streaming: true,
+    });
+    const all = frames(text);
+    const partial = all.filter((event) => event.partial === true);
+    expect(texts(partial)).toEqual(['it is ', 'two']);
+    expect(partial.every(({ timestamp }) => typeof timestamp === 'number')).toBe(true);
+    expect(all.filter((event) => event.partial !== true)).toEqual((await stored('pieces')).slice(1));
+  });
+
+  test('eventIds=true gives stored events their sequence', async () => {
+    await create('ids');
+    const body = {
+      appName: 'harness_agent',
+      userId: 'u',
+      sessionId: 'ids',
+      newMessage: message('hi'),
+      streaming: true,
+    };
+    const { text } = await app.post('/run_sse?eventIds=true', body);
+    expect([...text.matchAll(/^id: (\d+)$/gm)].map(([, id]) => Number(id))).toEqual([2, 3, 4]);
+  });
+
+  test.each(['/run', '/run_sse'])(
+    '%s: an absent session or application is 404 before anything else, no message is 400',
+    async (path) => {
+      await create('there');
+      const ask = (more: object) =>
+        app.post(path, {
+          appName: 'harness_agent',
+          userId: 'u',
+          sessionId: 'there',
+          newMessage: message('x'),
+          ...more,
+        });
+      const absent = await ask({ sessionId: 'nope' });
+      expect([absent.status, absent.body]).toEqual([404, { detail: 'Session not found: nope' }]);
+      const unknown = await ask({ appName: 'other' });
+      expect([unknown.status, unknown.body]).toEqual([404, { detail: 'App not found: other' }]);
+      const empty = await ask({ newMessage: null });
+      const detail = 'newMessage is missing: only a request with the invocationId to go on with needs none.';
+      expect([empty.status, empty.body]).toEqual([400, { detail }]);
+      const gone = await ask({ newMessage: null, invocationId: 'e-1' });
+      expect([gone.status, gone.body]).toEqual([404, { detail: 'Invocation not found: e-1' }]);
+      expect(await stored('there')).toEqual([]);
+    },
+  );
+});
+
+test('a failing model is an event with the error on both operations, and the status stays 200', async () => {
+  const app = await startApp({}, { agents: hostScript([new Error('secret detail')]) });
+  await app.post(user, { sessionId: 's' });
+  const request = { appName: 'harness_agent', userId: 'u', sessionId: 's', newMessage: message('x') };
+  const run = await app.post('/run', request);
+  expect([run.status, run.body]).toEqual([
+    200,
+    [
+      expect.objectContaining({
+        author: 'harness_agent',
+        errorCode: expect.any(String),
+        errorMessage: expect.any(String),
+      }),
+    ],
+  ]);
+  const sse = await app.post('/run_sse', request);
+  expect(sse.status).toBe(200);
+  expect(`${run.text}${sse.text}`).not.toContain('secret detail');
+  await app.close();
+});
