@@ -2,6 +2,7 @@ import type { Express } from 'express';
 import { serviceRoutes } from './apps/routes.ts';
 import { artifactRoutes } from './artifacts/routes.ts';
 import type { Config } from './config.ts';
+import { debugRoutes } from './debug/routes.ts';
 import { devUiPages } from './devui/routes.ts';
 import { evalRoutes } from './evals/routes.ts';
 import { harnessRoutes } from './harness/routes.ts';
@@ -30,7 +31,7 @@ export function listOperations(context: Context): Operation[] {
     ...executionRoutes(context),
     // The specification: deployments with shared OAuth do not expose the harness operation.
     ...(auth.mode === 'jwt' ? [] : harnessRoutes(context)),
-    ...(DEV_UI ? evalRoutes(context) : []),
+    ...(DEV_UI ? [...evalRoutes(context), ...debugRoutes(context)] : []),
   ];
 }
 

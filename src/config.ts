@@ -29,6 +29,8 @@ const whole = (fallback: number, [least, most]: [number, number], meaning: strin
     .refine((value) => value >= least && value <= most, `a whole number from ${least} to ${most}`)
     .default(fallback)
     .describe(meaning);
+const optionalWhole = (range: [number, number], meaning: string) =>
+  whole(0, range, meaning).unwrap().optional().describe(meaning);
 const oneOf = <const Values extends readonly [string, ...string[]]>(values: Values) =>
   z.enum(values, values.join(', '));
 const url = (meaning: string) => z.url('a URL').optional().describe(meaning);
@@ -56,7 +58,12 @@ export const environmentSchema = z.object({
   JWT_AUDIENCE: text('Audience that a token must name.'),
   JWT_JWKS_URL: url("Where the issuer's keys are; by default from its discovery document."),
   JWT_USER_CLAIM: z.string().min(1).default('sub').describe("Claim that holds the token's user."),
-  DEV_UI: flag(false, 'Development UI mode: the development operations under `/dev/`.'),
+  DEV_UI: flag(false, 'Development UI mode: the ADK Web UI at `/dev-ui/` and the development operations under `/dev/`.'),
+  TRACE_RETENTION_HOURS: whole(
+    72,
+    [1, 8_760],
+    'How long the development UI mode keeps traces of invocations, with their prompts and answers.',
+  ),
   ALLOWED_HOSTS: list(
     'Host names beside loopback that mode `local` and the development UI mode answer to, comma-separated.',
   ),
@@ -64,10 +71,11 @@ export const environmentSchema = z.object({
   MODEL_PROVIDER: oneOf(['offline', 'openai', 'openai-compatible', 'anthropic', 'google'])
     .optional()
     .describe('Where the model is [`offline`, a built-in model that needs no key].'),
-  MODEL_NAME: text('Model to call; the provider has a default for most.'),
+  MODEL_NAME: text('Model to call; needed for every provider but `offline`.'),
   MODEL_API_KEY: text("The provider's key; never a runtime credential."),
   MODEL_BASE_URL: url('Base URL of the provider, for `openai-compatible` and for proxies.'),
   MODEL_TIMEOUT_MS: whole(120_000, [100, 3_600_000], 'Longest silence of the provider.'),
+  MODEL_MAX_RETRIES: whole(3, [0, 20], 'Retries of a model call after 429, 5xx and network failures.'),
   SYSTEM_PROMPT: text("The agent's instruction."),
   TOOLS: list('Built-in tools of the agent, comma-separated [`current_time,calculator`].'),
   SKILLS: list('Skills of the agent, comma-separated; names of directories in `SKILLS_DIR`.'),
@@ -76,7 +84,18 @@ export const environmentSchema = z.object({
   MCP_ALLOWED_HOSTS: list(
     'Host names that MCP servers may have, comma-separated; by default every public one, in mode `local` loopback too.',
   ),
-  MAX_LLM_CALLS: whole(500, [1, 1_000_000], 'Most model calls of one invocation.'),
+  MCP_CONNECT_TIMEOUT_MS: whole(3_000, [10, 600_000], 'Longest time to connect to an MCP server.'),
+  MCP_LIST_TIMEOUT_MS: whole(10_000, [10, 600_000], 'Longest time to list the tools of an MCP server.'),
+  MCP_CALL_TIMEOUT_MS: whole(60_000, [10, 3_600_000], 'Longest time of one call of an MCP tool.'),
+  MCP_ON_FAILURE: oneOf(['fail', 'skip'])
+    .default('fail')
+    .describe('What an MCP server that cannot be reached does: end the invocation, or leave its tools out.'),
+  MAX_LLM_CALLS: optionalWhole([1, 1_000_000], 'Most model calls of one invocation [500].'),
+  AGENTS_DIR: z
+    .string()
+    .min(1)
+    .default('agents')
+    .describe('Directory of further agent applications, one `<name>/agent.ts` each.'),
   HARNESS_FILE: text(
     'YAML file that describes the agent [`harness.yaml`, where it exists]; a variable of the environment wins over its member.',
   ),
@@ -119,7 +138,11 @@ export type AuthSettings =
   | { mode: 'jwt'; issuer: string; audience: string | undefined; jwksUrl: string | undefined; userClaim: string };
 
 /** The settings of a process, checked and with defaults. */
-export type Config = Environment & { auth: AuthSettings };
+export type Config = Environment & {
+  auth: AuthSettings;
+  /** The whole environment: `${NAME}` in headers of MCP servers is filled from it. */
+  variables: Readonly<Record<string, string | undefined>>;
+};
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
 /** Variables whose value is never shown. */
@@ -136,7 +159,7 @@ export function readConfig(environment: Record<string, string | undefined>): Con
   const parsed = environmentSchema.safeParse(given);
   if (!parsed.success)
     throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, given)).join('\n'));
-  const config = { ...parsed.data, auth: toAuth(parsed.data) };
+  const config = { ...parsed.data, auth: toAuth(parsed.data), variables: given };
   checkListening(config);
   return config;
 }

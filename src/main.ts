@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { type Context, listOperations } from './app.ts';
+import { toDefinitionText } from './agent/definition-text.ts';
+import { hostAgents, readHarnessAgent } from './apps/host-agents.ts';
 import { type Config, processEnvironment, readConfig } from './config.ts';
 import { AppError } from './errors.ts';
 import { openApiDocument } from './http/document.ts';
@@ -11,6 +13,7 @@ const HELP = `Agent runtime: an HTTP service that hosts an agent and keeps its s
 
   node src/main.ts                  start the service
   node src/main.ts --migrate        apply the migrations to DATABASE_URL and end
+  node src/main.ts --check          print the effective configuration of the agent and end
   node src/main.ts --print-openapi  print the OpenAPI document with every operation and end
   node src/main.ts --help           this text
 
@@ -32,16 +35,30 @@ try {
 
 async function main(): Promise<void> {
   const { values } = parseArgs({
-    options: { migrate: { type: 'boolean' }, 'print-openapi': { type: 'boolean' }, help: { type: 'boolean' } },
+    options: {
+      migrate: { type: 'boolean' },
+      check: { type: 'boolean' },
+      'print-openapi': { type: 'boolean' },
+      help: { type: 'boolean' },
+    },
   });
   if (values.help) return void process.stdout.write(HELP);
   if (values['print-openapi']) return printOpenApi();
   const config = readConfig(processEnvironment());
+  if (values.check) return checkHarness(config);
   if (values.migrate && config.DATABASE_URL) return migrate(config.DATABASE_URL);
   const runtime = await startRuntime({ config, log: createLog(config.LOG_LEVEL), version });
   if (values.migrate) return runtime.close();
   printStart(config, runtime);
   stopOnSignals(runtime);
+}
+
+/** Says whether the agent can be served as configured, and how. */
+async function checkHarness(config: Config): Promise<void> {
+  const agents = await hostAgents(config);
+  const { definition, model } = readHarnessAgent(config);
+  console.log(`# Applications: ${[...agents.keys()].join(', ')}. Model: ${model.provider} ${model.name}.`);
+  process.stdout.write(toDefinitionText(definition));
 }
 
 /** Every operation of every mode, as the committed copy has it. */
@@ -52,7 +69,7 @@ function printOpenApi(): void {
 }
 
 function printStart(config: Config, { url, database }: Runtime): void {
-  const model = config.MODEL_PROVIDER ?? 'offline';
+  const { model } = readHarnessAgent(config);
   const modes = [`auth ${config.auth.mode}`, ...(config.DEV_UI ? ['development UI'] : [])].join(', ');
   const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
   const request = {
@@ -63,7 +80,7 @@ function printStart(config: Config, { url, database }: Runtime): void {
   const lines = [
     `Agent runtime ${version} listens on ${url} (documents: ${url}/docs)`,
     `  database  ${database}`,
-    `  model     ${model}${config.MODEL_NAME ? ` ${config.MODEL_NAME}` : ''}`,
+    `  model     ${model.provider === model.name ? model.name : `${model.provider} ${model.name}`}`,
     `  mode      ${modes}`,
   ];
   if (config.auth.mode !== 'jwt') {

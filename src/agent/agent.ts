@@ -1,7 +1,7 @@
 import type { Event, NewEvent } from '../sessions/event.ts';
 import type { JsonObject } from '../sessions/content.ts';
 import type { SessionKey } from '../sessions/session.ts';
-import type { Model, Sampling } from './model.ts';
+import type { Model, ModelRequest, Sampling } from './model.ts';
 import type { Tool, ToolServices } from './tool.ts';
 
 /** A remote MCP server; `name` appears in errors and logs, `headers` are sent to it and nowhere else. */
@@ -117,6 +117,20 @@ export interface RunInput {
   services: ToolServices;
   /** A fresh event or call id. */
   newId(): string;
+  observer?: RunObserver | undefined;
+}
+
+/** Hears the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
+export interface RunObserver {
+  /** A model call begins; what is returned is called at its end, without an event where it was cut off. */
+  modelCall(agentName: string, request: ModelRequest): (event: NewEvent | undefined) => void;
+  /** A tool call begins; what is returned is called at its end, without a response where the call stays open. */
+  toolCall(
+    agentName: string,
+    call: { id: string; name: string; args: JsonObject },
+  ): (response: JsonObject | undefined) => void;
+  /** A complete event was made. */
+  event(event: NewEvent): void;
 }
 
 /** How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status; a pause may have none. */

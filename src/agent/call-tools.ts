@@ -111,6 +111,13 @@ async function answerCall(progress: Progress, voice: Voice, call: OpenCall, deci
   return runTool(progress, voice, tool, call);
 }
 
+async function answerHeard(progress: Progress, voice: Voice, call: OpenCall, decisions: Decisions): Promise<Answer> {
+  const heard = progress.input.observer?.toolCall(voice.agent.name, call);
+  const answer = await answerCall(progress, voice, call, decisions);
+  heard?.(answer.response);
+  return answer;
+}
+
 /** The actions of several as those of one event: later ones ; maps are merged key by key, in objects without a prototype. */
 export function mergeActions(all: EventActions[]): EventActions {
   const merged: Record<string, unknown> = emptyActions();
@@ -145,7 +152,7 @@ export async function callTools(
   calls: OpenCall[],
   decisions: Decisions = new Map(),
 ): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
-  const answers = await Promise.all(calls.map((call) => answerCall(progress, voice, call, decisions)));
+  const answers = await Promise.all(calls.map((call) => answerHeard(progress, voice, call, decisions)));
   const { signal } = voice;
   const parts = calls.flatMap((call, index) => {
     const answer = answers[index] as Answer;

@@ -2,6 +2,7 @@ import { AgentError } from '../errors.ts';
 import { answerTextOf, partsOf, type Content, type JsonObject } from '../sessions/content.ts';
 import type { Event, NewEvent } from '../sessions/event.ts';
 import { abortError, orAborted } from './abort.ts';
+import type { RunObserver } from './agent.ts';
 import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
 import { toConfirmationRequest, type Decided } from './confirmation.ts';
 import { toContents } from './contents.ts';
@@ -64,18 +65,22 @@ async function* askModel(progress: Progress, voice: Voice): AsyncGenerator<NewEv
   }
   progress.used.llmCalls += 1;
   const ended = new AbortController();
+  let heard: ReturnType<RunObserver['modelCall']> | undefined;
+  let answer: NewEvent | undefined;
   try {
     const request = await toRequest(progress, voice, AbortSignal.any([signal, ended.signal]));
+    heard = progress.input.observer?.modelCall(agent.name, request);
     const stream = agent.model.generate(request);
     for (;;) {
       const next = await orAborted(stream.next(), signal);
-      if (next.done) return toAnswerEvent(progress, voice, next.value);
+      if (next.done) return (answer = toAnswerEvent(progress, voice, next.value));
       if (progress.input.streaming) yield newEvent(progress, voice, { content: next.value, partial: true });
     }
   } catch (error) {
-    return withError(newEvent(progress, voice, {}), toAgentError(progress, voice, error));
+    return (answer = withError(newEvent(progress, voice, {}), toAgentError(progress, voice, error)));
   } finally {
     ended.abort();
+    heard?.(answer);
   }
 }
 

@@ -89,6 +89,7 @@ export function newEvent(
 /** Takes a complete event into the progress: later steps see its content and its state delta. */
 export function note(progress: Progress, event: NewEvent): NewEvent {
   progress.events.push(event);
+  progress.input.observer?.event(event);
   for (const [key, value] of Object.entries(event.actions?.stateDelta ?? {})) progress.state[key] = value;
   const text = answerTextOf(event.content);
   if (text !== '') progress.output = text;

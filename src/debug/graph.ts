@@ -3,7 +3,7 @@ import { functionCallsOf, functionResponsesOf } from '../sessions/content.ts';
 import type { Event } from '../sessions/event.ts';
 
 /** An agent of the structure that the Web UI shows; names in snake_case as ADK has them. */
-export interface StructureNode {
+interface StructureNode {
   name: string;
   type: 'agent' | 'tool';
   description?: string;
@@ -33,73 +33,76 @@ export function findAgentAt(root: AgentDescription, path: string): AgentDescript
 }
 
 /** A way through the graph, from one node to another; without `to` the node alone. */
-export interface Step {
+interface Step {
   from: string;
   to?: string;
 }
 
 /** What an event did in the graph: called tools, got their answers, handed over, or only spoke. */
 export function toSteps({ author, content, actions }: Event): Step[] {
-  const from = author ?? '';
-  const calls = functionCallsOf(content).map(({ name }) => ({ from, to: name ?? '' }));
-  const answers = functionResponsesOf(content).map(({ name }) => ({ from: name ?? '', to: from }));
-  const transfers = actions?.transferToAgent ? [{ from, to: actions.transferToAgent }] : [];
-  const steps = [...calls, ...answers, ...transfers];
-  return steps.length > 0 ? steps : [{ from }];
+  const answers = functionResponsesOf(content).map(({ name }) => name ?? '');
+  if (!author || author === 'user') return answers.map((from) => ({ from }));
+  const calls = functionCallsOf(content).map(({ name }) => name ?? '');
+  const transfers = actions?.transferToAgent ? [actions.transferToAgent] : [];
+  const steps = [
+    ...[...calls, ...transfers].map((to) => ({ from: author, to })),
+    ...answers.map((from) => ({ from, to: author })),
+  ];
+  return steps.length > 0 ? steps : [{ from: author }];
 }
 
-/** Colours of a graph: those of the UI's light and dark theme. */
+/** Colours of a graph on the UI's light and dark pages. */
 const PALETTES = {
-  light: { background: '#ffffff', text: '#1f1f1f', fill: '#f3f6fb', line: '#9aa5b5', active: '#1e8e3e', onActive: '#ffffff' },
-  dark: { background: '#1e1e1e', text: '#e8eaed', fill: '#2d333b', line: '#8a94a3', active: '#2e7d4f', onActive: '#ffffff' },
+  light: { page: '#ffffff', text: '#1f1f1f', fill: '#f3f6fb', line: '#9aa5b5', active: '#1e8e3e', onActive: '#ffffff' },
+  dark: { page: '#1e1e1e', text: '#e8eaed', fill: '#2d333b', line: '#8a94a3', active: '#2e7d4f', onActive: '#ffffff' },
 };
 const ICONS = { llm: '✦', sequential: '→', parallel: '⇉', loop: '↻' };
 
 /**
  * The agent, those below it and their tools as a graph in Graphviz' DOT language; the UI draws it. The steps of an event are
- * highlighted, with nodes of their own for tools that the description does not know (those of MCP servers and skills).
+ * highlighted, with nodes of their own for tools that the description does not know (those of MCP servers and of skills).
  */
 export function toDot(agent: AgentDescription, { dark = false, steps = [] }: { dark?: boolean; steps?: Step[] }): string {
-  const palette = PALETTES[dark ? 'dark' : 'light'];
-  const agents = listAgents(agent);
-  const known = new Set(agents.map(({ name }) => name));
-  const touched = steps.flatMap(({ from, to }) => (to === undefined ? [from] : [from, to]));
-  const foreign = steps.flatMap(({ from, to }) => (known.has(from) ? to : known.has(to ?? '') ? from : undefined));
-  const tools = new Set([...agents.flatMap((each) => each.tools.map(({ name }) => name)), ...foreign]);
-  const color = (name: string): Record<string, string> =>
-    touched.includes(name) ? { fillcolor: palette.active, color: palette.active, fontcolor: palette.onActive } : {};
-  const { background: bgcolor, text: fontcolor, fill: fillcolor, line } = palette;
-  const base = { color: line, fontcolor, fontname: 'Helvetica' };
+  const colors = PALETTES[dark ? 'dark' : 'light'];
+  const agents = new Map(listAgents(agent).map((each) => [each.name, each]));
+  const touched = new Set(steps.flatMap(({ from, to }) => (to === undefined ? [from] : [from, to])));
+  const known = [...agents.values()].flatMap((each) => each.tools.map(({ name }) => name));
+  const tools = [...new Set([...known, ...touched])].filter((name) => !agents.has(name));
+  const highlight = (name: string): Style =>
+    touched.has(name) ? { fillcolor: colors.active, color: colors.active, fontcolor: colors.onActive } : {};
+  const base = { color: colors.line, fontcolor: colors.text, fontname: 'Helvetica' };
+  const box = { ...base, shape: 'box', style: 'rounded,filled', fillcolor: colors.fill, fontsize: '12', margin: '0.2,0.1' };
   return [
     `digraph ${quoted(agent.name)} {`,
-    `graph ${attributes({ bgcolor, pad: '0.4', nodesep: '0.4', ranksep: '0.7' })}`,
-    `node ${attributes({ ...base, shape: 'box', style: 'rounded,filled', fillcolor, fontsize: '12', margin: '0.25,0.15' })}`,
-    `edge ${attributes({ ...base, fontsize: '10', arrowsize: '0.7' })}`,
-    ...agents.map(({ name, kind }) => node(name, { label: `${ICONS[kind]} ${name}`, tooltip: kind, ...color(name) })),
-    ...[...tools]
-      .filter((name) => name !== undefined && !known.has(name))
-      .map((name = '') => node(name, { label: name, tooltip: 'tool', style: 'rounded,filled,dashed', ...color(name) })),
-    ...edgesOf(agents, steps, palette.active),
+    `graph ${toAttributes({ bgcolor: colors.page, pad: '0.4', nodesep: '0.4', ranksep: '0.7' })}`,
+    `node ${toAttributes(box)}`,
+    `edge ${toAttributes({ ...base, arrowsize: '0.7' })}`,
+    ...[...agents.values()].map(({ name, kind }) =>
+      toNode(name, { label: `${ICONS[kind]} ${name}`, tooltip: kind, ...highlight(name) }),
+    ),
+    ...tools.map((name) =>
+      toNode(name, { label: name, tooltip: 'tool', style: 'rounded,filled,dashed', ...highlight(name) }),
+    ),
+    ...toEdges([...agents.values()], steps, { color: colors.active, penwidth: '2' }),
     '}',
   ].join('\n');
 }
 
-function edgesOf(agents: AgentDescription[], steps: Step[], active: string): string[] {
-  const edges = new Map<string, string>();
-  const draw = (from: string, to: string, style: Record<string, string>) =>
-    edges.set(`${quoted(from)} -> ${quoted(to)}`, attributes(style));
+type Style = Record<string, string>;
+
+function toEdges(agents: AgentDescription[], steps: Step[], highlight: Style): string[] {
+  const edges = new Map<string, Style>();
   for (const agent of agents) {
-    for (const [from, to] of flowOf(agent)) draw(from, to, {});
-    for (const { name } of agent.tools) draw(agent.name, name, { style: 'dashed' });
+    for (const [from, to] of flowOf(agent)) edges.set(toEdge(from, to), {});
+    for (const { name } of agent.tools) edges.set(toEdge(agent.name, name), { style: 'dashed' });
   }
   for (const { from, to } of steps) {
     if (to === undefined) continue;
     // A tool's answer goes back along the edge of its call.
-    const isBack = edges.has(`${quoted(to)} -> ${quoted(from)}`);
-    if (isBack) draw(to, from, { color: active, penwidth: '2', dir: 'back' });
-    else draw(from, to, { color: active, penwidth: '2' });
+    if (edges.has(toEdge(to, from))) edges.set(toEdge(to, from), { ...highlight, dir: 'back' });
+    else edges.set(toEdge(from, to), highlight);
   }
-  return [...edges].map(([edge, style]) => `${edge} ${style}`);
+  return [...edges].map(([edge, style]) => `${edge} ${toAttributes(style)}`);
 }
 
 /** How agents follow each other below one: in a row, in a ring, or from it to each. */
@@ -111,13 +114,13 @@ function flowOf({ name, kind, subAgents }: AgentDescription): [from: string, to:
   return kind === 'loop' && first !== undefined && last !== undefined ? [...row, [last, first]] : row;
 }
 
-const node = (name: string, style: Record<string, string>) => `${quoted(name)} ${attributes(style)}`;
-
-const attributes = (values: Record<string, string>) =>
-  `[${Object.entries(values)
+const toNode = (name: string, style: Style) => `${quoted(name)} ${toAttributes(style)}`;
+const toEdge = (from: string, to: string) => `${quoted(from)} -> ${quoted(to)}`;
+const toAttributes = (style: Style) =>
+  `[${Object.entries(style)
     .map(([name, value]) => `${name}=${quoted(value)}`)
     .join(', ')}]`;
 
 /** A string of DOT: in quotes, where a backslash would begin an escape. */
 const quoted = (text: string) =>
-  `"${text.replaceAll('\\', '\\\\').replaceAll('"', String.raw`\"`).replaceAll(/[\n\r\0]/g, ' ')}"`;
+  `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll(/\p{Cc}/gu, ' ')}"`;

@@ -1,7 +1,7 @@
 import { type HrTime, ROOT_CONTEXT, type Span, SpanStatusCode, trace, type Tracer } from '@opentelemetry/api';
 import type { ModelRequest } from '../agent/model.ts';
 import type { RunObserver } from '../agent/agent.ts';
-import { type FunctionCall, functionResponsesOf, type JsonObject } from '../sessions/content.ts';
+import { functionResponsesOf, type JsonObject } from '../sessions/content.ts';
 import type { Event } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
 import {
@@ -15,6 +15,7 @@ import {
   toolCallAttributes,
   toolResponseAttributes,
   toolSpanName,
+  type TracedCall,
 } from './span.ts';
 
 /** The invocation that a trace is about. */
@@ -60,13 +61,13 @@ export class InvocationTrace implements RunObserver {
     };
   }
 
-  toolCall(agentName: string, call: FunctionCall): (response: JsonObject | undefined) => void {
-    const parent = this.#askedBy.get(call.id ?? '') ?? this.#agent(agentName);
+  toolCall(agentName: string, call: TracedCall): (response: JsonObject | undefined) => void {
+    const parent = this.#askedBy.get(call.id) ?? this.#agent(agentName);
     const span = this.#start(toolSpanName(call), parent, toolCallAttributes(call));
     return (response = {}) => {
       span.setAttributes(toolResponseAttributes(response));
       if (typeof response['error'] === 'string') fail(span, 'tool_error');
-      this.#answeredCalls.set(call.id ?? '', { span, endTime: this.#now() });
+      this.#answeredCalls.set(call.id, { span, endTime: this.#now() });
       this.#agent(agentName);
     };
   }

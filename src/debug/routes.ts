@@ -144,7 +144,6 @@ function graphRoutes({ database, agents }: DebugContext): Operation[] {
       summary: 'Draw what an event did',
       description: "The application's graph with the event's steps highlighted; `{}` where there is no such event.",
       success: { schema: graphSchema, description: 'The graph in the DOT language as `dotSrc`.' },
-      absent: () => 'Event not found',
       handler: async ({ path }) => {
         const { app_name: appName = '', user_id: userId = '', session_id: sessionId = '', event_id = '' } = path;
         const agent = agents.get(appName)?.describe();

@@ -1,4 +1,4 @@
-import { functionCallsOf, type FunctionCall, type JsonObject } from '../sessions/content.ts';
+import { functionCallsOf, type JsonObject } from '../sessions/content.ts';
 import type { Event } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
 
@@ -89,15 +89,22 @@ export function modelAnswerAttributes(event: Event): Attributes {
   };
 }
 
+/** A tool call as the trace keeps it. */
+export interface TracedCall {
+  id: string;
+  name: string;
+  args: JsonObject;
+}
+
 /** Name of the span of a tool call. */
-export const toolSpanName = (call: FunctionCall): string => `execute_tool ${shortName(call.name ?? '')}`;
+export const toolSpanName = ({ name }: TracedCall): string => `execute_tool ${shortName(name)}`;
 
 /** Of a span `execute_tool <name>`. */
-export const toolCallAttributes = ({ id, name, args }: FunctionCall): Attributes => ({
+export const toolCallAttributes = ({ id, name, args }: TracedCall): Attributes => ({
   [ATTRIBUTE.operation]: 'execute_tool',
-  'gen_ai.tool.name': shortName(name ?? ''),
-  'gen_ai.tool.call.id': shortName(id ?? ''),
-  [ATTRIBUTE.toolArgs]: boundedJson(args ?? {}),
+  'gen_ai.tool.name': shortName(name),
+  'gen_ai.tool.call.id': shortName(id),
+  [ATTRIBUTE.toolArgs]: boundedJson(args),
 });
 
 /** What a span `execute_tool <name>` learns from the tool's answer. */

@@ -1,5 +1,5 @@
 import { AlwaysOnSampler, BasicTracerProvider, type ReadableSpan, type SpanProcessor } from '@opentelemetry/sdk-trace-base';
-import { type Database, sqlState } from '../db/database.ts';
+import type { Database } from '../db/database.ts';
 import type { Log } from '../log.ts';
 import { InvocationTrace, type TracedInvocation } from './record-invocation.ts';
 import { ATTRIBUTE, type Span } from './span.ts';
@@ -66,7 +66,7 @@ function storingProcessor(db: Database, log: Log, { lingerMs = 200, maxWaiting =
       waiting = waiting.slice(MAX_BATCH);
       await insertSpans(db, batch).catch((error: unknown) => {
         // The driver's message holds the parameters, which are prompts.
-        log.warn({ code: sqlState(error)?.code, spans: batch.length }, 'spans of a trace could not be stored');
+        log.warn({ code: (error as { cause?: { code?: unknown } }).cause?.code, spans: batch.length }, 'spans of a trace could not be stored');
       });
       if (dropped > 0) log.warn({ spans: dropped }, 'spans of traces were dropped: more ended than could be stored');
       dropped = 0;

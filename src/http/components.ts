@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { spanSchema } from '../debug/span.ts';
 import { artifactVersionSchema, saveArtifactSchema } from '../artifacts/artifact-version.ts';
 import { invocationSchema } from '../invocations/invocation.ts';
 import { contentSchema, partSchema } from '../sessions/content.ts';
@@ -21,6 +22,7 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   GroundingMetadata: groundingMetadataSchema,
   ArtifactVersion: artifactVersionSchema,
   Invocation: invocationSchema,
+  Span: spanSchema,
   CreateSessionRequest: createSessionSchema,
   SaveArtifactRequest: saveArtifactSchema,
   ApiError: apiErrorSchema,

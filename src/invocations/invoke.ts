@@ -3,6 +3,8 @@ import { runAgent } from '../agent/run-agent.ts';
 import type { AgentDescription } from '../apps/agent-description.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
+import type { InvocationTrace } from '../debug/record-invocation.ts';
+import type { Tracing } from '../debug/tracing.ts';
 import { AgentError, isPassingFailure, LeaseLostError, NotFoundError } from '../errors.ts';
 import type { Log } from '../log.ts';
 import { type Content, functionCallsOf, type JsonObject } from '../sessions/content.ts';
@@ -54,6 +56,8 @@ export interface InvocationContext {
   notifications: Notifications;
   admission: Admission;
   log: Log;
+  /** Keeps what the agent does, prompts included: in development UI mode only. */
+  tracing?: Tracing | undefined;
   /** By application name. */
   agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;
@@ -146,8 +150,10 @@ async function invokeAdmitted(
   const limit = timeLimit(context.limits.timeoutMs);
   try {
     const signal = AbortSignal.any([held.signal, limit.signal, outside]);
-    const running: Running = { context, request, agent, lease, signal, listener, toolCalls: 0 };
+    const trace = context.tracing?.startInvocation(lease);
+    const running: Running = { context, request, agent, lease, signal, listener, toolCalls: 0, trace };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
+    trace?.end(ending.error);
     return await finish(running, ending);
   } finally {
     limit.stop();
@@ -200,6 +206,7 @@ interface Running {
   signal: AbortSignal;
   listener: EventListener;
   toolCalls: number;
+  trace: InvocationTrace | undefined;
 }
 
 /** Runs the loop and stores each event before the loop goes on, so that a function call is stored before its tools run. */
@@ -222,6 +229,7 @@ async function runAndStore(running: Running): Promise<Ending> {
       streaming: request.streaming,
       services: newToolServices(db, key),
       newId: context.newId,
+      observer: running.trace,
     });
     try {
       for (;;) {

@@ -115,7 +115,7 @@ export interface SessionPage {
 }
 
 /** Sessions that one statement reads where all are wanted. */
-const MOST_SESSIONS = 500;
+const MOST_SESSIONS = 200;
 
 /**
  * The sessions of one user as the JSON text of an array, newest first, then by id; those of evaluation runs are left out and
@@ -130,7 +130,8 @@ export async function listSessions(
   { after, updatedAfter, limit }: SessionPage = {},
 ): Promise<LongText & { next?: ListPlace }> {
   const position = after ? sql`and (s.update_time, s.id) < (${after.updateTime}::timestamptz, ${after.id})` : sql``;
-  const since = updatedAfter === undefined ? sql`` : sql`and s.update_time > to_timestamp(${clampedSeconds(updatedAfter)}::float8)`;
+  const since =
+    updatedAfter === undefined ? sql`` : sql`and s.update_time > to_timestamp(${clampedSeconds(updatedAfter)}::float8)`;
   const wanted = sql`
     from sessions s where s.app_name = ${appName} and s.user_id = ${userId} and not s.is_eval ${position} ${since}
     order by s.update_time desc, s.id desc`;
@@ -199,7 +200,7 @@ export async function insertSession(
   const inserted = db.execute(sql`
     with bumped as (
       insert into sessions (app_name, user_id, id, state, last_sequence, is_eval)
-      values (${key.appName}, ${key.userId}, ${key.sessionId}, ${toJsonb(first.delta.session)}::jsonb, ${events.length},
+      values (${key.appName}, ${key.userId}, ${key.sessionId}, limited_state(${toJsonb(first.delta.session)}::jsonb), ${events.length},
               ${key.sessionId.startsWith(EVAL_SESSION_ID_PREFIX)})
       on conflict do nothing
       returning last_sequence, update_time)
