@@ -8,6 +8,7 @@ import { evalRoutes } from './evals/routes.ts';
 import { harnessRoutes } from './harness/routes.ts';
 import { createEdge } from './http/edge.ts';
 import type { Operation } from './http/operation.ts';
+import { idempotentRoutes } from './idempotency/routes.ts';
 import type { InvocationContext } from './invocations/invoke.ts';
 import { executionRoutes } from './invocations/routes.ts';
 import { sessionRoutes } from './sessions/routes.ts';
@@ -26,12 +27,12 @@ export function listOperations(context: Context): Operation[] {
   const { DEV_UI, auth } = context.config;
   return [
     ...serviceRoutes(context),
-    ...sessionRoutes(context),
-    ...artifactRoutes(context),
+    ...idempotentRoutes(context, sessionRoutes),
+    ...idempotentRoutes(context, artifactRoutes),
     ...executionRoutes(context),
     // The specification: deployments with shared OAuth do not expose the harness operation.
     ...(auth.mode === 'jwt' ? [] : harnessRoutes(context)),
-    ...(DEV_UI ? [...evalRoutes(context), ...debugRoutes(context)] : []),
+    ...(DEV_UI ? [...idempotentRoutes(context, evalRoutes), ...debugRoutes(context)] : []),
   ];
 }
 

@@ -48,7 +48,10 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
   const database = openPool(config, source.url, log);
   const notifications = openNotifications(source.url, (error) => log.warn({ err: error }, 'notifications broke'));
   const admission = createAdmission(config.MAX_INVOCATIONS);
+  // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
+  const tracing = config.DEV_UI ? (await import('./debug/tracing.ts')).createTracing(database.db, log) : undefined;
   const closeDatabase = async () => {
+    await tracing?.close();
     await notifications.close();
     await database.close();
     await source.stop();
@@ -62,6 +65,7 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
       database,
       notifications,
       admission,
+      tracing,
       agents: await hostAgents(config),
       newId: randomUUID,
       now: () => Date.now() / 1000,

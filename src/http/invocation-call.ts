@@ -6,13 +6,16 @@ import { ValidationFailedError, valueError } from './request-errors.ts';
 
 const MOST_KEY_CHARACTERS = 255;
 
+/** The header of every operation that changes something. */
+export const IDEMPOTENCY_HEADER: HeaderParameter = {
+  name: 'idempotency-key',
+  schema: { type: 'string', maxLength: MOST_KEY_CHARACTERS },
+  description: 'The same key and request give the same answer and are done once, for 24 hours.',
+};
+
 /** The headers of every operation that runs an agent. */
 export const INVOCATION_HEADERS: HeaderParameter[] = [
-  {
-    name: 'idempotency-key',
-    schema: { type: 'string', maxLength: MOST_KEY_CHARACTERS },
-    description: 'The same key and request give the same answer and one invocation, for 24 hours.',
-  },
+  IDEMPOTENCY_HEADER,
   {
     name: 'x-double-texting',
     schema: { type: 'string', enum: DOUBLE_TEXTING },
@@ -33,10 +36,14 @@ export function readInvocationHeaders(
   asked: unknown,
 ): { idempotency: KeyedRequest | undefined; doubleTexting: DoubleTexting | undefined } {
   return {
-    idempotency: toKeyedRequest(readKey(request), asked),
+    idempotency: readKeyedRequest(request, asked),
     doubleTexting: readPolicy(request.get('x-double-texting')),
   };
 }
+
+/** The `Idempotency-Key` of a request with the hash of what it asks for; `undefined` without one. */
+export const readKeyedRequest = (request: Request, asked: unknown): KeyedRequest | undefined =>
+  toKeyedRequest(readKey(request), asked);
 
 /** @throws {ValidationFailedError} for a key that is empty or over 255 characters. */
 function readKey(request: Request): string | undefined {

@@ -5,10 +5,11 @@ import type { Event, NewEvent } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
 import { findHistory } from '../sessions/store.ts';
 import type { ToolServices } from '../agent/tool.ts';
+import type { KeyedRequest } from './invocation.ts';
 import type { InvocationContext } from './invoke.ts';
 import { takeSession } from './lease.ts';
 import { finishOnce } from './persist.ts';
-import type { Lease } from './store.ts';
+import { forgetKey, type Lease } from './store.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**
@@ -16,9 +17,20 @@ import { newToolServices } from './tool-services.ts';
  * as they were as new versions. Events stay; models no longer see what was rewound. `user:` and `app:` scopes are not touched.
  * @throws {NotFoundError} when the session or the invocation does not exist. @throws {BusyError} when the session stays busy.
  */
-export async function rewind(context: InvocationContext, key: SessionKey, invocationId: string): Promise<string> {
+export async function rewind(
+  context: InvocationContext,
+  key: SessionKey,
+  invocationId: string,
+  request: KeyedRequest | undefined,
+): Promise<string> {
   const { database, newId, leaseTimes, limits, stopping } = context;
-  const lease: Lease = { key, invocationId: `p-${newId()}`, token: newId(), durationMs: leaseTimes.durationMs };
+  const lease: Lease = {
+    key,
+    invocationId: `p-${newId()}`,
+    token: newId(),
+    durationMs: leaseTimes.durationMs,
+    request,
+  };
   const claim = { lease, events: [], createSession: false, doubleTexting: context.doubleTexting };
   await takeSession(context, { ...claim, times: leaseTimes, queueDepth: limits.queueDepth, signal: stopping });
   try {
@@ -27,6 +39,8 @@ export async function rewind(context: InvocationContext, key: SessionKey, invoca
     return stored?.text ?? 'null';
   } catch (error) {
     await finishOnce(database.db, lease, [], { status: 'failed' });
+    // Nothing was done, so the key is free for another try.
+    if (request) await forgetKey(database.db, lease);
     throw error;
   }
 }

@@ -2,7 +2,14 @@ import type { Request, Response } from 'express';
 import { AppError, InvalidError, NotFoundError, RepeatedInvocationError } from '../errors.ts';
 import { toAgentOverrides } from '../harness/overrides.ts';
 import { mayActFor } from '../http/bearer.ts';
-import { BUSY_ERRORS, disconnectSignal, INVOCATION_HEADERS, readInvocationHeaders } from '../http/invocation-call.ts';
+import {
+  BUSY_ERRORS,
+  disconnectSignal,
+  IDEMPOTENCY_HEADER,
+  INVOCATION_HEADERS,
+  readInvocationHeaders,
+  readKeyedRequest,
+} from '../http/invocation-call.ts';
 import { operation, type Operation, type Principal } from '../http/operation.ts';
 import { type EventStream, openEventStream } from '../http/server-sent-events.ts';
 import type { Event } from '../sessions/event.ts';
@@ -15,7 +22,14 @@ import { type EventFrame, type InvocationContext, type InvocationRequest, invoke
 import { answerOnce, findRepeated, isUnderWay } from './repeat.ts';
 import { rewind } from './rewind.ts';
 import { rewindSchema, runRequestSchema, type StartInvocation, startInvocationSchema } from './run-request.ts';
-import { findFirstSequence, findInvocationText, listAnswerTexts, listEventsAfter, listInvocationsText, requestStop } from './store.ts';
+import {
+  findFirstSequence,
+  findInvocationText,
+  listEventTexts,
+  listEventsAfter,
+  listInvocationsText,
+  requestStop,
+} from './store.ts';
 
 const SESSION = '/apps/{app_name}/users/{user_id}/sessions/{session_id}';
 const ONE = `${SESSION}/invocations/{invocation_id}`;
@@ -49,7 +63,7 @@ export const executionRoutes = (context: InvocationContext): Operation[] => [
           return toArray(texts);
         },
         async (_end, { key, invocationId }) =>
-          toArray(await listAnswerTexts(context.database.reads, key, invocationId)),
+          toArray(await listEventTexts(context.database.reads, key, invocationId, 'agent')),
       );
       return { kind: 'json', text };
     },
@@ -191,9 +205,17 @@ export const executionRoutes = (context: InvocationContext): Operation[] => [
     success: { schema: eventSchema, description: 'The event that says so.' },
     errors: { 404: 'No such session or invocation.', ...BUSY_ERRORS },
     absent: absentSession,
-    handler: async ({ path, body }) => {
+    handler: async ({ path, body, request }) => {
       const key = sessionKeyOf(path);
-      const text = await rewind(context, key, body.rewindBeforeInvocationId);
+      const keyed = readKeyedRequest(request, [key, body]);
+      const text = await answerOnce(
+        context,
+        key,
+        keyed,
+        () => rewind(context, key, body.rewindBeforeInvocationId, keyed),
+        async (_end, found) =>
+          (await listEventTexts(context.database.db, key, found.invocationId, 'user'))[0] ?? 'null',
+      );
       context.notifications.publish(sessionTopic(key));
       return { kind: 'json', text };
     },

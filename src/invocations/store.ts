@@ -233,11 +233,17 @@ export async function findFirstSequence(db: Database, key: SessionKey, invocatio
   return rows[0]?.first ?? 0;
 }
 
-/** The JSON texts of what the agent said in an invocation, in order: all its events but the user's. */
-export async function listAnswerTexts(db: Database, key: SessionKey, invocationId: string): Promise<string[]> {
+/** The JSON texts of an invocation's events, in order; `bySpeaker` picks those of the user or those of the agent. */
+export async function listEventTexts(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+  bySpeaker: 'user' | 'agent',
+): Promise<string[]> {
   const { rows } = await db.execute<{ text: string }>(sql`
     select payload::text as text from events
-    where ${isSession(key, sql`session_id`)} and invocation_id = ${invocationId} and author <> 'user' order by sequence`);
+    where ${isSession(key, sql`session_id`)} and invocation_id = ${invocationId}
+      and (author = 'user') = ${bySpeaker === 'user'} order by sequence`);
   return rows.map(({ text }) => fromJsonb(text));
 }
 
@@ -364,6 +370,11 @@ export async function sweepInvocations(db: Database, limit: number): Promise<Ses
     userId: user_id,
     sessionId: session_id,
   }));
+}
+
+/** Frees the idempotency key of an invocation that did nothing. */
+export async function forgetKey(db: Database, lease: Lease): Promise<void> {
+  await db.execute(sql`update invocations set idempotency_key = null where ${isInvocation(lease)}`);
 }
 
 /** Forgets idempotency keys that are older than `hours`, those of invocations and of other requests. */

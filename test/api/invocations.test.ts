@@ -417,12 +417,13 @@ describe('stopping', () => {
     app = await startApp({ SHUTDOWN_GRACE_MS: '60000' }, { agents: gate.agents });
     const answer = invoke('s', 'one');
     await gate.entered(1);
-    const stream = fetch(`${app.url}${user}/s/events/stream`).then((response) => response.text());
-    await until('s', 'running', 1);
+    const response = await fetch(`${app.url}${user}/s/events/stream`);
+    const stream = response.body?.getReader();
+    expect(new TextDecoder().decode((await stream?.read())?.value)).toContain('"one"');
     const closing = app.close();
+    expect((await stream?.read())?.done).toBe(true);
     gate.open();
     expect(output(await answer)).toBe('answer 1');
-    expect(await stream).toContain('"one"');
     await closing;
   });
 

@@ -1,0 +1,29 @@
+import type { DatabasePool } from '../db/database.ts';
+import { KeyReusedError } from '../errors.ts';
+import { type IdempotencyKey, keepAnswer, reserveKey } from './store.ts';
+
+/**
+ * Does what a request asks for once per key: the work, its key and its answer are one transaction, so that a retry finds all of
+ * it or nothing. The work gets the transaction in place of the pool. A request that fails leaves the key free.
+ * @throws {KeyReusedError} when the key came with another request before.
+ */
+export function doOnce(
+  database: DatabasePool,
+  key: IdempotencyKey,
+  work: (inside: DatabasePool) => Promise<string>,
+): Promise<string> {
+  return database.transaction(async (tx) => {
+    const kept = await reserveKey(tx, key);
+    if (kept && kept.hash !== key.hash) throw new KeyReusedError('the Idempotency-Key was used for another request');
+    if (kept) return kept.answer;
+    const inside = {
+      ...database,
+      db: tx,
+      reads: tx,
+      transaction: <T>(more: (db: typeof tx) => Promise<T>) => more(tx),
+    };
+    const answer = await work(inside);
+    await keepAnswer(tx, key, answer);
+    return answer;
+  });
+}
