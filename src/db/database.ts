@@ -92,6 +92,8 @@ async function repeated<T>(work: () => Promise<T>): Promise<T> {
  */
 async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): Promise<T> {
   const client = await pool.connect();
+  // A connection that breaks while it is out of the pool emits an error beside the failed query; unheard it ends the process.
+  client.on('error', ignore);
   let unsure = true;
   try {
     await client.query('begin');
@@ -108,9 +110,12 @@ async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): P
       throw error;
     }
   } finally {
+    client.off('error', ignore);
     client.release(unsure);
   }
 }
+
+const ignore = () => undefined;
 
 /** SQLSTATE and constraint of a failed statement, wherever drizzle put the driver's error; `undefined` for any other error. */
 function sqlState(error: unknown): { code: string; constraint: string | undefined } | undefined {

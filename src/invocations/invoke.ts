@@ -1,6 +1,7 @@
 import type { AgentOverrides, PreparedAgent, RunEnd } from '../agent/agent.ts';
 import { runAgent } from '../agent/run-agent.ts';
 import type { AgentDescription } from '../apps/agent-description.ts';
+import type { ContentStore } from '../artifacts/content-store.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import type { InvocationTrace } from '../debug/record-invocation.ts';
@@ -53,6 +54,8 @@ export interface InvocationLimits {
 /** What invocations need of the process. */
 export interface InvocationContext {
   database: DatabasePool;
+  /** Where the bytes of artifacts are. */
+  contentStore: ContentStore;
   notifications: Notifications;
   admission: Admission;
   log: Log;
@@ -81,8 +84,9 @@ export const newInvocationId = ({ newId }: Pick<InvocationContext, 'newId'>): st
 /** One prompt and how to answer it. */
 export interface InvocationRequest {
   key: SessionKey;
-  /** Fresh, or that of an ended invocation which goes on. */
+  /** Fresh, or that of an ended invocation which goes on (`resumes`). */
   invocationId: string;
+  resumes?: boolean;
   /** What the user says; `undefined` only to resume. */
   content: Content | undefined;
   /** Merged into the state with the user's event. */
@@ -185,6 +189,7 @@ async function begin(context: InvocationContext, request: InvocationRequest, sig
     events: content || stateDelta ? [event] : [],
     createSession: request.createSession,
     doubleTexting: request.doubleTexting ?? context.doubleTexting,
+    resumes: request.resumes === true,
     times: leaseTimes,
     queueDepth: context.limits.queueDepth,
     signal,
@@ -227,7 +232,7 @@ async function runAndStore(running: Running): Promise<Ending> {
       state: withTemporary(history.state, request.stateDelta),
       signal: AbortSignal.any([signal, limit.signal]),
       streaming: request.streaming,
-      services: newToolServices(db, key),
+      services: newToolServices(context, key),
       newId: context.newId,
       observer: running.trace,
     });

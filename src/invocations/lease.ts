@@ -47,6 +47,8 @@ export interface ClaimRequest {
   /** Create the session where it is absent. */
   createSession: boolean;
   doubleTexting: DoubleTexting;
+  /** True for an ended invocation that goes on: it never waits, since its row says how it ended. */
+  resumes: boolean;
   times: LeaseTimes;
   /** Most requests that wait for one session. */
   queueDepth: number;
@@ -89,10 +91,11 @@ const isMine = (holder: Holder, { token }: Lease) => holder.kind === 'live' && h
 async function waitForTurn(context: LeaseContext, request: ClaimRequest, runningId: string | undefined): Promise<void> {
   const { lease, doubleTexting, queueDepth } = request;
   const { db } = context.database;
-  if (lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey))) {
+  const known = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
+  if (known && known.invocationId !== lease.invocationId) {
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
-  if (doubleTexting === 'reject')
+  if (doubleTexting === 'reject' || request.resumes)
     throw new BusyError(`Session ${lease.key.sessionId} runs another invocation.`, 1, 'rejected');
   if (!(await enqueueInvocation(db, lease, queueDepth))) {
     throw new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
@@ -105,7 +108,8 @@ async function waitForTurn(context: LeaseContext, request: ClaimRequest, running
   try {
     await takeTurn(context, request);
   } catch (error) {
-    await leaveQueue(db, lease);
+    // Where the database is away the place is given up all the same: its lease runs out.
+    await leaveQueue(db, lease).catch(() => undefined);
     throw error;
   }
 }

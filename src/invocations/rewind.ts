@@ -31,7 +31,7 @@ export async function rewind(
     durationMs: leaseTimes.durationMs,
     request,
   };
-  const claim = { lease, events: [], createSession: false, doubleTexting: context.doubleTexting };
+  const claim = { lease, events: [], createSession: false, doubleTexting: context.doubleTexting, resumes: false };
   await takeSession(context, { ...claim, times: leaseTimes, queueDepth: limits.queueDepth, signal: stopping });
   try {
     const event = await rewindEvent(context, lease, invocationId);
@@ -46,7 +46,7 @@ export async function rewind(
 }
 
 async function rewindEvent(
-  { database, newId }: InvocationContext,
+  { database, contentStore, newId }: InvocationContext,
   lease: Lease,
   invocationId: string,
 ): Promise<NewEvent> {
@@ -56,7 +56,7 @@ async function rewindEvent(
   if (from < 0) throw new NotFoundError(`Invocation not found: ${invocationId}`);
   const actions = {
     stateDelta: stateBefore(history, from),
-    artifactDelta: await restoreArtifacts(newToolServices(database.db, key), history, from),
+    artifactDelta: await restoreArtifacts(newToolServices({ database, contentStore }, key), history, from),
     requestedAuthConfigs: {},
     requestedToolConfirmations: {},
     rewindBeforeInvocationId: invocationId,

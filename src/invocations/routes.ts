@@ -254,6 +254,7 @@ async function toInvocation(
   return {
     key,
     invocationId: invocationId ?? newInvocationId(context),
+    resumes: invocationId != null,
     content: newMessage ?? undefined,
     stateDelta: stateDelta ?? undefined,
     customMetadata: customMetadata ?? undefined,

@@ -24,10 +24,17 @@ const isInvocation = ({ key, invocationId }: Pick<Lease, 'key' | 'invocationId'>
   sql`${isSession(key, sql`session_id`)} and id = ${invocationId}`;
 const expiry = (durationMs: number) => sql`clock_timestamp() + ${durationMs} * interval '1 millisecond'`;
 
-/** True while a request that came before waits for the session: first come, first served. Dead waiters do not count. */
-const hasEarlierWaiter = (key: SessionKey, before: SQL = sql``) => sql`exists (
+/** True while another request that came before waits for the session: first come, first served. Dead waiters do not count. */
+const hasEarlierWaiter = ({ key, invocationId }: Lease, before: SQL = sql``) => sql`exists (
   select from invocations q where ${isSession(key, sql`q.session_id`)} and q.status = 'queued'
-    and q.lease_expire_time > clock_timestamp() ${before})`;
+    and q.id <> ${invocationId} and q.lease_expire_time > clock_timestamp() ${before})`;
+
+/** True when the idempotency key of the request has an invocation, which a claim must not begin again. */
+const isRepeated = ({ key, request }: Lease) =>
+  request
+    ? sql`exists (select from invocations k where k.app_name = ${key.appName} and k.user_id = ${key.userId}
+        and k.idempotency_key = ${request.idempotencyKey} and k.status <> 'queued')`
+    : sql`false`;
 
 /** The invocation row of a claim. A resumed invocation keeps its id and its row. */
 const begin = (lease: Lease) => sql`
@@ -42,7 +49,8 @@ const begin = (lease: Lease) => sql`
     idempotency_key = coalesce(excluded.idempotency_key, invocations.idempotency_key),
     request_hash = coalesce(excluded.request_hash, invocations.request_hash),
     start_time = coalesce(invocations.start_time, excluded.start_time), end_time = null, answer = null,
-    error_code = null, error_message = null, cancel_status = null`;
+    error_code = null, error_message = null, cancel_status = null
+  where invocations.status <> 'running'`;
 
 const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
 
@@ -59,7 +67,7 @@ export async function claimSession(
 ): Promise<boolean> {
   const { key, token } = lease;
   const append = newAppend(key, events);
-  const isFree = sql`sessions.lease_token is null and not ${hasEarlierWaiter(key)}`;
+  const isFree = sql`sessions.lease_token is null and not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)}`;
   const claim = createSession
     ? sql`
       insert into sessions (app_name, user_id, id, state, last_sequence, lease_token, is_eval)
@@ -90,8 +98,11 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
     select ${key.appName}, ${key.userId}, ${key.sessionId}, ${lease.invocationId}, 'queued', ${lease.token}::uuid,
            ${expiry(lease.durationMs)}, ${lease.request?.idempotencyKey ?? null}, ${lease.request?.hash ?? null}
     where (select count(*) from invocations q where ${isSession(key, sql`q.session_id`)} and q.status = 'queued'
-             and q.lease_expire_time > clock_timestamp()) < ${depth}
+             and q.id <> ${lease.invocationId} and q.lease_expire_time > clock_timestamp()) < ${depth}
       and exists (select from sessions where ${isSession(key, sql`id`)})
+    -- The answer to an earlier try was lost: its place is kept.
+    on conflict (app_name, user_id, session_id, id) do update set lease_expire_time = excluded.lease_expire_time
+    where invocations.status = 'queued' and invocations.lease_token = excluded.lease_token
     returning id`);
   const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
   return rows.length === 1;
@@ -101,12 +112,15 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
 export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> {
   const { key } = lease;
   const append = newAppend(key, events);
-  const mine = sql`select create_time, id from invocations where ${isInvocation(lease)} and status = 'queued'`;
   const { rows } = await db.execute(sql`
-    with bumped as (
+    -- Locked, so that a cancellation is either before the claim or after it.
+    with mine as materialized (
+      select create_time, id from invocations
+      where ${isInvocation(lease)} and status = 'queued' and lease_token = ${lease.token} for update),
+    bumped as (
       update sessions set ${bumpSession(append)}, lease_token = ${lease.token}
-      where ${isSession(key, sql`id`)} and lease_token is null and exists (${mine})
-        and not ${hasEarlierWaiter(key, sql`and (q.create_time, q.id) < (${mine})`)}
+      where ${isSession(key, sql`id`)} and lease_token is null and exists (select from mine)
+        and not ${hasEarlierWaiter(lease, sql`and (q.create_time, q.id) < (select create_time, id from mine)`)}
       returning last_sequence, update_time),
     begun as (${begin(lease)})
     ${appendCtes(append)}
@@ -142,6 +156,8 @@ export interface InvocationOutcome {
   toolCalls?: number;
   promptTokens?: number;
   outputTokens?: number;
+  /** True: whoever ran it is taken for dead, and must not take this end for its own should it wake up. */
+  revokesToken?: boolean;
 }
 
 /**
@@ -162,6 +178,7 @@ export async function finishInvocation(
       returning last_sequence, update_time),
     ended as (
       update invocations set
+        lease_token = ${outcome.revokesToken === true ? sql`gen_random_uuid()` : sql`lease_token`},
         status = ${outcome.status}, end_time = clock_timestamp(), answer = ${outcome.answer ?? null},
         error_code = ${outcome.error?.code ?? null},
         error_message = ${outcome.error ? toText(outcome.error.message) : null},
@@ -178,22 +195,41 @@ export async function finishInvocation(
   return row.texts.map((text, position) => ({ sequence: first + position, text: fromJsonb(text) }));
 }
 
-/** Who holds a session: nobody (`free`), a live invocation, one whose lease is over, or there is no such session. */
-export type Holder = { kind: 'absent' | 'free' } | { kind: 'live' | 'dead'; invocationId: string; token: string };
+/**
+ * Who holds a session: nobody (`free`), a live invocation, a dead one whose lease is over (without an id where the session has a
+ * token that no running invocation has), or there is no such session.
+ */
+export type Holder =
+  | { kind: 'absent' | 'free' }
+  | { kind: 'live'; invocationId: string; token: string }
+  | { kind: 'dead'; invocationId: string | undefined; token: string };
 
-/** Finds the holder of a session and, inside a transaction, locks the session row until its end. */
-export async function findHolder(db: Database, key: SessionKey): Promise<Holder> {
-  const { rows } = await db.execute<{ token: string | null; id: string | null; live: boolean | null }>(sql`
-    select s.lease_token as token, i.id, i.lease_expire_time > clock_timestamp() as live
-    from sessions s
-    left join invocations i on i.app_name = s.app_name and i.user_id = s.user_id and i.session_id = s.id
-      and i.lease_token = s.lease_token and i.status = 'running'
-    where s.app_name = ${key.appName} and s.user_id = ${key.userId} and s.id = ${key.sessionId}
-    for update of s`);
-  const row = rows[0];
+/**
+ * Finds the holder of a session in a transaction and locks the session row until its end. Two statements: a join would show the
+ * invocation of an older snapshot when the lock had to be waited for (EvalPlanQual renews the locked row only).
+ */
+export async function findHolder(tx: Database, key: SessionKey): Promise<Holder> {
+  const session = await tx.execute<{ token: string | null }>(
+    sql`select lease_token as token from sessions where ${isSession(key, sql`id`)} for update`,
+  );
+  const row = session.rows[0];
   if (!row) return { kind: 'absent' };
-  if (row.token === null) return { kind: 'free' };
-  return { kind: row.live === true ? 'live' : 'dead', invocationId: row.id ?? '', token: row.token };
+  const { token } = row;
+  if (token === null) return { kind: 'free' };
+  const running = await tx.execute<{ id: string; live: boolean }>(sql`
+    select id, lease_expire_time > clock_timestamp() as live from invocations
+    where ${isSession(key, sql`session_id`)} and lease_token = ${token} and status = 'running'`);
+  const holder = running.rows[0];
+  return holder?.live === true
+    ? { kind: 'live', invocationId: holder.id, token }
+    : { kind: 'dead', invocationId: holder?.id, token };
+}
+
+/** Gives a session free whose token no running invocation has. */
+export async function freeSession(tx: Database, key: SessionKey, token: string): Promise<void> {
+  await tx.execute(
+    sql`update sessions set lease_token = null where ${isSession(key, sql`id`)} and lease_token = ${token}`,
+  );
 }
 
 /** The events of one invocation, in order. */
@@ -357,11 +393,16 @@ export async function requestStop(
   return rows[0]?.status;
 }
 
-/** Sessions whose running invocation is dead, and how many queued invocations nobody waits for any more were ended. */
+/** Ends queued invocations that nobody waits for any more, and running ones that hold no session; lists sessions whose holder is dead. */
 export async function sweepInvocations(db: Database, limit: number): Promise<SessionKey[]> {
   await db.execute(sql`
     update invocations set status = 'interrupted', end_time = clock_timestamp()
     where status = 'queued' and lease_expire_time < clock_timestamp()`);
+  await db.execute(sql`
+    update invocations i set status = 'interrupted', end_time = clock_timestamp()
+    where i.status = 'running' and i.lease_expire_time < clock_timestamp() and not exists (
+      select from sessions s where s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id
+        and s.lease_token = i.lease_token)`);
   const { rows } = await db.execute<Record<'app_name' | 'user_id' | 'session_id', string>>(sql`
     select app_name, user_id, session_id from invocations
     where status = 'running' and lease_expire_time < clock_timestamp() order by lease_expire_time limit ${limit}`);

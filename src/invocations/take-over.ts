@@ -1,7 +1,7 @@
 import type { DatabasePool } from '../db/database.ts';
 import type { SessionKey } from '../sessions/session.ts';
 import { endingEvents } from './invocation.ts';
-import { findHolder, finishInvocation, type Holder, listInvocationEvents } from './store.ts';
+import { findHolder, finishInvocation, freeSession, type Holder, listInvocationEvents } from './store.ts';
 
 /** What a session's history says of an invocation whose process died. */
 const DEAD = { code: 'interrupted', message: 'The invocation was interrupted: its process stopped before the answer.' };
@@ -16,11 +16,15 @@ export function takeOver(database: DatabasePool, key: SessionKey, newId: () => s
     const holder = await findHolder(tx, key);
     if (holder.kind !== 'dead') return holder;
     const { invocationId, token } = holder;
+    if (invocationId === undefined) {
+      await freeSession(tx, key, token);
+      return { kind: 'free' };
+    }
     const events = await listInvocationEvents(tx, key, invocationId);
     const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
     const ending = endingEvents(invocationId, author, events, DEAD, newId);
     const lease = { key, invocationId, token, durationMs: 0 };
-    await finishInvocation(tx, lease, ending, { status: 'interrupted', error: DEAD });
+    await finishInvocation(tx, lease, ending, { status: 'interrupted', error: DEAD, revokesToken: true });
     return { kind: 'free' };
   });
 }

@@ -3,7 +3,17 @@ import { describe, expect, test } from 'vitest';
 import { openNotifications } from '../../src/db/notifications.ts';
 import { LeaseLostError } from '../../src/errors.ts';
 import { takeSession } from '../../src/invocations/lease.ts';
-import { claimSession, findHolder, finishInvocation, type Lease, renewLease } from '../../src/invocations/store.ts';
+import {
+  claimQueued,
+  claimSession,
+  enqueueInvocation,
+  findHolder,
+  finishInvocation,
+  hasFinished,
+  type Lease,
+  renewLease,
+  requestStop,
+} from '../../src/invocations/store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents, findHistory } from '../../src/sessions/store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
@@ -169,6 +179,7 @@ describe('take over', () => {
         events,
         createSession: false,
         doubleTexting: 'enqueue',
+        resumes: false,
         times: { durationMs: 60_000, renewalMs: 20_000, waitMs: 0 },
         queueDepth: 8,
         signal: new AbortController().signal,
@@ -176,5 +187,61 @@ describe('take over', () => {
     );
     await notifications.close();
     expect(await texts(dead)).toEqual(['hello', undefined, 'next']);
+  });
+});
+
+describe('races', () => {
+  test('a look that had to wait for a claim finds the claim alive (it was shown the invocation of an older snapshot once)', async () => {
+    const lease = newLease();
+    await claim(lease);
+    await finishInvocation(store.pool.db, lease, [], { status: 'succeeded' });
+    const next = { ...newLease(), key: lease.key };
+    const claimed = Promise.withResolvers<void>();
+    const look = Promise.withResolvers<void>();
+    const claiming = store.pool.transaction(async (tx) => {
+      await claimSession(tx, next, [textEvent('next', { invocationId: next.invocationId })], true);
+      claimed.resolve();
+      await look.promise;
+    });
+    await claimed.promise;
+    const looking = takeOver(store.pool, lease.key, randomUUID);
+    // The look is certainly waiting when the database says that it waits for a lock.
+    for (let waiting = 0; waiting === 0; ) {
+      const { rows } = await store.pool.db.execute<{ n: number }>(
+        sql`select count(*)::int as n from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`,
+      );
+      waiting = rows[0]?.n ?? 0;
+    }
+    look.resolve();
+    await claiming;
+    expect(await looking).toEqual({ kind: 'live', invocationId: next.invocationId, token: next.token });
+    expect(await texts(lease)).toEqual(['hello', 'next']);
+  });
+
+  test('a zombie that was taken over does not take the take-over for its own end', async () => {
+    const zombie = newLease(0);
+    await claim(zombie);
+    await takeOver(store.pool, zombie.key, randomUUID);
+    expect(await hasFinished(store.pool.db, zombie)).toBe(false);
+  });
+
+  test('a cancelled place in the queue is not claimed any more', async () => {
+    const running = newLease();
+    await claim(running);
+    const queued = { ...newLease(), key: running.key };
+    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe(true);
+    expect(await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled')).toBe('cancelled');
+    await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
+    expect(await claimQueued(store.pool.db, queued, [textEvent('late')])).toBe(false);
+    expect(await invocation(queued)).toMatchObject({ status: 'cancelled' });
+  });
+
+  test('asking twice for a place in the queue keeps the one place', async () => {
+    const running = newLease();
+    await claim(running);
+    const queued = { ...newLease(), key: running.key };
+    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe(true);
+    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe(true);
+    expect(await enqueueInvocation(store.pool.db, { ...newLease(), key: running.key }, 1)).toBe(false);
   });
 });
