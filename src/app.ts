@@ -10,7 +10,8 @@ import { createEdge } from './http/edge.ts';
 import type { Operation } from './http/operation.ts';
 import { idempotentRoutes } from './idempotency/routes.ts';
 import type { InvocationContext } from './invocations/invoke.ts';
-import { executionRoutes } from './invocations/routes.ts';
+import { invocationRoutes } from './invocations/routes.ts';
+import { runRoutes } from './run/routes.ts';
 import { sessionRoutes } from './sessions/routes.ts';
 
 /** All that the application needs; tests give their own. */
@@ -29,7 +30,8 @@ export function listOperations(context: Context): Operation[] {
     ...serviceRoutes(context),
     ...idempotentRoutes(context, sessionRoutes),
     ...idempotentRoutes(context, artifactRoutes),
-    ...executionRoutes(context),
+    ...runRoutes(context),
+    ...invocationRoutes(context),
     // The specification: deployments with shared OAuth do not expose the harness operation.
     ...(auth.mode === 'jwt' ? [] : harnessRoutes(context)),
     ...(DEV_UI ? [...idempotentRoutes(context, evalRoutes), ...debugRoutes(context)] : []),

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Context, createApp } from './app.ts';
 import { hostAgents } from './apps/host-agents.ts';
+import { openContentStore } from './artifacts/open-content-store.ts';
 import type { Config } from './config.ts';
 import { type DatabasePool, openDatabase } from './db/database.ts';
 import { startEmbedded } from './db/embedded.ts';
@@ -12,7 +13,7 @@ import { openNotifications } from './db/notifications.ts';
 import { AgentError, ConfigError } from './errors.ts';
 import { answerClientError } from './http/error-handler.ts';
 import { type Admission, createAdmission } from './invocations/admission.ts';
-import { sweepRegularly } from './invocations/sweep.ts';
+import { sweepRegularly } from './leases/sweep.ts';
 import type { Log } from './log.ts';
 
 /** A runtime that listens. */
@@ -66,6 +67,7 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
       notifications,
       admission,
       tracing,
+      contentStore: await openContentStore(config),
       agents: await hostAgents(config),
       newId: randomUUID,
       now: () => Date.now() / 1000,

@@ -71,6 +71,7 @@ function openPool(options: PoolOptions, max: number): Pool {
 class RepeatingPool extends Pool {
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
   override query = ((...args: unknown[]) =>
+    // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
     repeated(() => Reflect.apply(Pool.prototype.query, this, args) as Promise<unknown>)) as Pool['query'];
 }
 

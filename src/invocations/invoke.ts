@@ -7,6 +7,9 @@ import type { Notifications } from '../db/notifications.ts';
 import type { InvocationTrace } from '../debug/record-invocation.ts';
 import type { Tracing } from '../debug/tracing.ts';
 import { AgentError, isPassingFailure, LeaseLostError, NotFoundError } from '../errors.ts';
+import { keepLease, type LeaseTimes, takeSession } from '../leases/lease.ts';
+import { appendOnce, finishOnce, persist } from '../leases/persist.ts';
+import type { Lease } from '../leases/store.ts';
 import type { Log } from '../log.ts';
 import { type Content, functionCallsOf, type JsonObject } from '../sessions/content.ts';
 import type { Event, NewEvent } from '../sessions/event.ts';
@@ -21,9 +24,7 @@ import {
   type KeyedRequest,
   sessionTopic,
 } from './invocation.ts';
-import { keepLease, type LeaseTimes, takeSession } from './lease.ts';
-import { appendOnce, finishOnce, persist } from './persist.ts';
-import { type Lease, listInvocationEvents } from './store.ts';
+import { listInvocationEvents } from './store.ts';
 import { newToolServices } from './tool-services.ts';
 
 /** An application that this process serves. */

@@ -1,9 +1,9 @@
 import { BusyError, KeyReusedError, RepeatedInvocationError } from '../errors.ts';
+import { takeOver } from '../leases/take-over.ts';
 import type { SessionKey } from '../sessions/session.ts';
 import type { InvocationContext, InvocationEnd } from './invoke.ts';
 import type { KeyedRequest } from './invocation.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './store.ts';
-import { takeOver } from './take-over.ts';
 
 /**
  * The invocation that a repeated request belongs to. One whose process is gone is ended first, so that its end can be told.

@@ -1,5 +1,8 @@
 import { NotFoundError } from '../errors.ts';
 import { USER_ARTIFACT_PREFIX } from '../artifacts/artifact-content.ts';
+import { takeSession } from '../leases/lease.ts';
+import { finishOnce } from '../leases/persist.ts';
+import type { Lease } from '../leases/store.ts';
 import type { JsonObject } from '../sessions/content.ts';
 import type { Event, NewEvent } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
@@ -7,9 +10,7 @@ import { findHistory } from '../sessions/store.ts';
 import type { ToolServices } from '../agent/tool.ts';
 import type { KeyedRequest } from './invocation.ts';
 import type { InvocationContext } from './invoke.ts';
-import { takeSession } from './lease.ts';
-import { finishOnce } from './persist.ts';
-import { forgetKey, type Lease } from './store.ts';
+import { forgetKey } from './store.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**
@@ -40,7 +41,7 @@ export async function rewind(
   } catch (error) {
     await finishOnce(database.db, lease, [], { status: 'failed' });
     // Nothing was done, so the key is free for another try.
-    if (request) await forgetKey(database.db, lease);
+    if (request) await forgetKey(database.db, key, lease.invocationId);
     throw error;
   }
 }

@@ -1,96 +1,33 @@
-import type { Request, Response } from 'express';
-import { AppError, InvalidError, NotFoundError, RepeatedInvocationError } from '../errors.ts';
-import { toAgentOverrides } from '../harness/overrides.ts';
-import { mayActFor } from '../http/bearer.ts';
+import { AppError, NotFoundError, RepeatedInvocationError } from '../errors.ts';
 import {
   BUSY_ERRORS,
-  disconnectSignal,
   IDEMPOTENCY_HEADER,
   INVOCATION_HEADERS,
   readInvocationHeaders,
   readKeyedRequest,
 } from '../http/invocation-call.ts';
-import { operation, type Operation, type Principal } from '../http/operation.ts';
-import { type EventStream, openEventStream } from '../http/server-sent-events.ts';
-import type { Event } from '../sessions/event.ts';
+import { operation, type Operation } from '../http/operation.ts';
+import { openEventStream } from '../http/server-sent-events.ts';
 import { eventSchema } from '../sessions/event.ts';
-import { type SessionKey, sessionKeyOf } from '../sessions/session.ts';
+import { sessionKeyOf } from '../sessions/session.ts';
 import { sessionNotFound } from '../sessions/store.ts';
 import { followEvents } from './follow.ts';
 import { invocationSchema, sessionTopic, stopTopic } from './invocation.ts';
-import { type EventFrame, type InvocationContext, type InvocationRequest, invoke, newInvocationId } from './invoke.ts';
-import { answerOnce, findRepeated, isUnderWay } from './repeat.ts';
+import { type InvocationContext, type InvocationRequest, invoke } from './invoke.ts';
+import { invocationNotFound, toInvocation } from './new-invocation.ts';
+import { answerOnce, findRepeated } from './repeat.ts';
 import { rewind } from './rewind.ts';
-import { rewindSchema, runRequestSchema, type StartInvocation, startInvocationSchema } from './run-request.ts';
-import {
-  findFirstSequence,
-  findInvocationText,
-  listEventTexts,
-  listEventsAfter,
-  listInvocationsText,
-  requestStop,
-} from './store.ts';
+import { rewindSchema, startInvocationSchema } from './run-request.ts';
+import { findInvocationText, listEventTexts, listEventsAfter, listInvocationsText, requestStop } from './store.ts';
 
 const SESSION = '/apps/{app_name}/users/{user_id}/sessions/{session_id}';
 const ONE = `${SESSION}/invocations/{invocation_id}`;
 const area = 'Agent execution';
-const invocationNotFound = ({ invocation_id = '' }: Record<string, string>) => `Invocation not found: ${invocation_id}`;
+const absentInvocation = ({ invocation_id = '' }: Record<string, string>) => invocationNotFound(invocation_id);
 const absentSession = ({ session_id = '' }: Record<string, string>) => sessionNotFound(session_id);
 
-/** Agent execution: run, stream, start in the background, look at, cancel and rewind. */
-export const executionRoutes = (context: InvocationContext): Operation[] => [
-  operation({
-    method: 'post',
-    path: '/run',
-    operationId: 'runAgent',
-    area,
-    summary: 'Run the agent',
-    description: 'Answers the events of the invocation when it has ended. A failure of the agent is its last event.',
-    headers: INVOCATION_HEADERS,
-    body: { schema: runRequestSchema, required: true },
-    success: { schema: { type: 'array', items: { $ref: '#/components/schemas/Event' } }, description: 'The events.' },
-    errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
-    handler: async ({ body, principal, request, response }) => {
-      const run = await toInvocation(context, ownedKey(body, principal), body, request);
-      const signal = disconnectSignal(context, response);
-      const text = await answerOnce(
-        context,
-        run.key,
-        run.idempotency,
-        async () => {
-          const texts: string[] = [];
-          await invoke(context, { ...run, signal }, ({ text: frame }) => texts.push(frame));
-          return toArray(texts);
-        },
-        async (_end, { key, invocationId }) =>
-          toArray(await listEventTexts(context.database.reads, key, invocationId, 'agent')),
-      );
-      return { kind: 'json', text };
-    },
-  }),
-  operation({
-    method: 'post',
-    path: '/run_sse',
-    operationId: 'runAgentSse',
-    area,
-    summary: 'Run the agent as a stream',
-    description:
-      'One server-sent event per event of the agent, then the end of the stream. With `eventIds=true` stored events carry their sequence as `id`.',
-    query: [
-      { name: 'eventIds', schema: { type: 'boolean' }, description: 'Send the sequence of stored events as `id`.' },
-    ],
-    headers: INVOCATION_HEADERS,
-    body: { schema: runRequestSchema, required: true },
-    success: { schema: { type: 'string' }, description: 'Events.', mediaType: 'text/event-stream' },
-    errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
-    handler: async ({ body, query, principal, request, response }) => {
-      const run = await toInvocation(context, ownedKey(body, principal), body, request);
-      const withIds = query['eventIds'] === true;
-      const split = body.functionCallEventId == null;
-      await streamInvocation(context, { ...run, streaming: body.streaming === true }, response, { withIds, split });
-      return { kind: 'sent' };
-    },
-  }),
+/** Invocations: start in the background, look at, cancel; follow the events of a session, rewind it. */
+export const invocationRoutes = (context: InvocationContext): Operation[] => [
   operation({
     method: 'post',
     path: `${SESSION}/invocations`,
@@ -105,7 +42,8 @@ export const executionRoutes = (context: InvocationContext): Operation[] => [
     errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
     absent: absentSession,
     handler: async ({ path, body, request }) => {
-      const run = await toInvocation(context, sessionKeyOf(path), body, request);
+      const key = sessionKeyOf(path);
+      const run = await toInvocation(context, key, body, readInvocationHeaders(request, [key, body]));
       return { kind: 'json', text: await startInBackground(context, run) };
     },
   }),
@@ -137,7 +75,7 @@ export const executionRoutes = (context: InvocationContext): Operation[] => [
     summary: 'Get an invocation',
     success: { schema: invocationSchema, description: 'The invocation.' },
     errors: { 404: 'No such invocation.' },
-    absent: invocationNotFound,
+    absent: absentInvocation,
     handler: async ({ path }) => ({ kind: 'json', text: await getInvocation(context, path) }),
   }),
   operation({
@@ -149,12 +87,12 @@ export const executionRoutes = (context: InvocationContext): Operation[] => [
     description: 'On whatever replica it runs. One that has ended stays as it is.',
     success: { schema: invocationSchema, description: 'The invocation; a running one may take a moment to end.' },
     errors: { 404: 'No such invocation.' },
-    absent: invocationNotFound,
+    absent: absentInvocation,
     handler: async ({ path }) => {
       const key = sessionKeyOf(path);
       const invocationId = path['invocation_id'] ?? '';
       const status = await requestStop(context.database.db, key, invocationId, 'cancelled');
-      if (status === undefined) throw new NotFoundError(invocationNotFound(path));
+      if (status === undefined) throw new NotFoundError(absentInvocation(path));
       context.notifications.publish(stopTopic(invocationId));
       context.notifications.publish(sessionTopic(key));
       return { kind: 'json', text: await getInvocation(context, path) };
@@ -201,6 +139,7 @@ export const executionRoutes = (context: InvocationContext): Operation[] => [
     summary: 'Rewind a session',
     description:
       'To before an invocation: state and artifacts are restored, models no longer see what came after. Events stay.',
+    headers: [IDEMPOTENCY_HEADER],
     body: { schema: rewindSchema, required: true },
     success: { schema: eventSchema, description: 'The event that says so.' },
     errors: { 404: 'No such session or invocation.', ...BUSY_ERRORS },
@@ -222,47 +161,10 @@ export const executionRoutes = (context: InvocationContext): Operation[] => [
   }),
 ];
 
-const toArray = (texts: string[]) => `[${texts.join(',')}]`;
-
 async function getInvocation(context: InvocationContext, path: Record<string, string>): Promise<string> {
   const text = await findInvocationText(context.database.reads, sessionKeyOf(path), path['invocation_id'] ?? '');
-  if (text === undefined) throw new NotFoundError(invocationNotFound(path));
+  if (text === undefined) throw new NotFoundError(absentInvocation(path));
   return text;
-}
-
-/** The session that a body names. To a user of a token another's session does not exist. */
-function ownedKey(body: SessionKey, principal: Principal): SessionKey {
-  const { appName, userId, sessionId } = body;
-  if (!mayActFor(principal, userId)) throw new NotFoundError(sessionNotFound(sessionId));
-  return { appName, userId, sessionId };
-}
-
-/** What a request asks for, in the story's words. */
-async function toInvocation(
-  context: InvocationContext,
-  key: SessionKey,
-  body: StartInvocation,
-  request: Request,
-): Promise<InvocationRequest> {
-  const { newMessage, stateDelta, invocationId, customMetadata, harness } = body;
-  if (!newMessage && !invocationId) {
-    throw new InvalidError('newMessage is missing: only a request with the invocationId to go on with needs none.');
-  }
-  if (invocationId && (await findInvocationText(context.database.reads, key, invocationId)) === undefined) {
-    throw new NotFoundError(invocationNotFound({ invocation_id: invocationId }));
-  }
-  return {
-    key,
-    invocationId: invocationId ?? newInvocationId(context),
-    resumes: invocationId != null,
-    content: newMessage ?? undefined,
-    stateDelta: stateDelta ?? undefined,
-    customMetadata: customMetadata ?? undefined,
-    overrides: toAgentOverrides(harness),
-    createSession: false,
-    streaming: false,
-    ...readInvocationHeaders(request, [key, body]),
-  };
 }
 
 /** Starts an invocation and answers with it once it has its row; it goes on by itself, and the log hears of what it could not store. */
@@ -279,85 +181,4 @@ async function startInBackground(context: InvocationContext, run: InvocationRequ
     return (await findRepeated(context, run.key, run.idempotency)).invocationId;
   });
   return (await findInvocationText(context.database.db, run.key, id)) ?? 'null';
-}
-
-/** How events are written to a stream. */
-interface FrameOptions {
-  withIds: boolean;
-  /** ADK's clients want content and artifacts of one event in two frames. */
-  split: boolean;
-}
-
-/**
- * Runs an invocation and sends its events. Refusals before its start are ordinary errors; later ones are a frame `{error}`.
- * A repeated request is attached to its invocation: what it stored so far, then what comes.
- */
-async function streamInvocation(
-  context: InvocationContext,
-  run: InvocationRequest,
-  response: Response,
-  options: FrameOptions,
-): Promise<void> {
-  const signal = disconnectSignal(context, response);
-  let stream: EventStream | undefined;
-  const open = () => (stream ??= openEventStream(response, { comments: false }));
-  // Frames are written one after another, however slowly the client reads; the invocation does not wait for it.
-  let written = Promise.resolve();
-  const write = (frame: EventFrame) => {
-    written = written.then(() => sendFrame(open(), frame, options));
-  };
-  try {
-    await invoke(context, { ...run, signal, onKnown: open }, write);
-  } catch (error) {
-    if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
-    else if (stream === undefined) throw error;
-    else {
-      const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
-      if (!(error instanceof AppError))
-        context.log.error({ err: error, invocationId: run.invocationId }, 'invocation failed');
-      written = written.then(() => open().send(JSON.stringify({ error: message })));
-    }
-  }
-  await written;
-  open().end();
-}
-
-async function attach(
-  context: InvocationContext,
-  run: InvocationRequest,
-  open: () => EventStream,
-  options: FrameOptions,
-): Promise<void> {
-  if (!run.idempotency) return;
-  const request = run.idempotency;
-  const { key, invocationId } = await findRepeated(context, run.key, request);
-  const stream = open();
-  const signal = AbortSignal.any([stream.signal, context.draining]);
-  const isOver = async () => !isUnderWay(await findRepeated(context, run.key, request));
-  const first = await findFirstSequence(context.database.reads, key, invocationId);
-  for await (const { text, sequence, ...stored } of followEvents(
-    context,
-    key,
-    Math.max(first - 1, 0),
-    signal,
-    isOver,
-  )) {
-    const event = JSON.parse(text) as Event;
-    if (stored.invocationId === invocationId && event.author !== 'user') {
-      await sendFrame(stream, { text, event, sequence }, options);
-    }
-  }
-}
-
-async function sendFrame(
-  stream: EventStream,
-  { text, event, sequence }: EventFrame,
-  options: FrameOptions,
-): Promise<void> {
-  const id = options.withIds ? sequence : undefined;
-  const savesArtifacts = Object.keys(event.actions?.artifactDelta ?? {}).length > 0;
-  if (!options.split || !savesArtifacts || !event.content?.parts?.length) return stream.send(text, id);
-  const { content, ...rest } = JSON.parse(text) as Event;
-  await stream.send(JSON.stringify({ ...rest, content, actions: { ...rest.actions, artifactDelta: {} } }), id);
-  await stream.send(JSON.stringify(rest), id);
 }

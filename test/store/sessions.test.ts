@@ -16,7 +16,7 @@ import {
 import type { JsonObject } from '../../src/sessions/content.ts';
 import type { NewEvent } from '../../src/sessions/event.ts';
 import type { ListPlace } from '../../src/sessions/list-place.ts';
-import type { LongText } from '../../src/sessions/long-text.ts';
+import { type LongText, wholeText } from '../../src/sessions/long-text.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../src/errors.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
@@ -37,12 +37,7 @@ interface Wire {
   lastUpdateTime: number;
 }
 
-const valueOf = async <Value>(text: LongText | undefined) => {
-  if (!text) return undefined;
-  let whole = text.first;
-  for await (const piece of text.rest ?? []) whole += piece;
-  return JSON.parse(whole) as Value;
-};
+const valueOf = async <Value>(text: LongText | undefined) => text && (JSON.parse(await wholeText(text)) as Value);
 const read = async (key: ReturnType<typeof newKey>, range?: EventRange) =>
   (await valueOf<Wire>(await findSession(store.pool.db, key, range))) as Wire;
 const list = async (appName: string, userId: string, page?: SessionPage) =>

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { openNotifications } from '../../src/db/notifications.ts';
 import { LeaseLostError } from '../../src/errors.ts';
-import { takeSession } from '../../src/invocations/lease.ts';
+import { takeSession } from '../../src/leases/lease.ts';
 import {
   claimQueued,
   claimSession,
@@ -12,9 +12,9 @@ import {
   hasFinished,
   type Lease,
   renewLease,
-  requestStop,
-} from '../../src/invocations/store.ts';
-import { takeOver } from '../../src/invocations/take-over.ts';
+} from '../../src/leases/store.ts';
+import { requestStop } from '../../src/invocations/store.ts';
+import { takeOver } from '../../src/leases/take-over.ts';
 import { appendEvents, findHistory } from '../../src/sessions/store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 import { sql } from 'drizzle-orm';

@@ -1,7 +1,8 @@
 import type { DatabasePool } from '../db/database.ts';
+import { endingEvents } from '../invocations/invocation.ts';
+import { listInvocationEvents } from '../invocations/store.ts';
 import type { SessionKey } from '../sessions/session.ts';
-import { endingEvents } from './invocation.ts';
-import { findHolder, finishInvocation, freeSession, type Holder, listInvocationEvents } from './store.ts';
+import { findHolder, finishInvocation, freeSession, type Holder } from './store.ts';
 
 /** What a session's history says of an invocation whose process died. */
 const DEAD = { code: 'interrupted', message: 'The invocation was interrupted: its process stopped before the answer.' };

@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../errors.ts';
+import { findEventsById } from '../invocations/store.ts';
 import type { NewEvent } from '../sessions/event.ts';
 import { appendEvents, type StoredEvent } from '../sessions/store.ts';
-import { findEventsById, finishInvocation, hasFinished, type InvocationOutcome, type Lease } from './store.ts';
+import { finishInvocation, hasFinished, type InvocationOutcome, type Lease } from './store.ts';
 
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 500;

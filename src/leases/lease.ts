@@ -9,19 +9,18 @@ import {
   NotFoundError,
   RepeatedInvocationError,
 } from '../errors.ts';
+import { type DoubleTexting, sessionTopic, stopTopic } from '../invocations/invocation.ts';
+import { findByIdempotencyKey, requestStop } from '../invocations/store.ts';
 import type { NewEvent } from '../sessions/event.ts';
 import { sessionNotFound } from '../sessions/store.ts';
-import { type DoubleTexting, sessionTopic, stopTopic } from './invocation.ts';
 import {
   claimQueued,
   claimSession,
   enqueueInvocation,
-  findByIdempotencyKey,
   type Holder,
   type Lease,
   leaveQueue,
   renewLease,
-  requestStop,
 } from './store.ts';
 import { takeOver } from './take-over.ts';
 

@@ -2,9 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import { isPassingFailure } from '../errors.ts';
+import { sessionTopic } from '../invocations/invocation.ts';
+import { forgetIdempotencyKeys } from '../invocations/store.ts';
 import type { Log } from '../log.ts';
-import { sessionTopic } from './invocation.ts';
-import { forgetIdempotencyKeys, sweepInvocations } from './store.ts';
+import { sweepInvocations } from './store.ts';
 import { takeOver } from './take-over.ts';
 
 /** Sessions that one sweep takes over at most. */
