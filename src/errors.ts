@@ -109,3 +109,9 @@ export function isPassingFailure(error: unknown): boolean {
   }
   return false;
 }
+
+/** What a caller is told when a state would grow over its limit. */
+export const STATE_TOO_LARGE = 'The state would be larger than MAX_STATE_BYTES.';
+
+/** True for the error that the SQL function `limited_state` raises (migrations). */
+export const isStateTooLarge = (error: unknown): boolean => [...causes(error)].some(({ code }) => code === 'AR413');

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { type Context, listOperations } from './app.ts';
 import { toDefinitionText } from './agent/definition-text.ts';
-import { hostAgents, readHarnessAgent } from './apps/host-agents.ts';
+import { hostAgents, type ModelChoice, readHarnessAgent } from './apps/host-agents.ts';
 import { type Config, processEnvironment, readConfig } from './config.ts';
 import { AppError } from './errors.ts';
 import { openApiDocument } from './http/document.ts';
@@ -29,7 +29,8 @@ const INTERRUPTED_EXIT_CODE = 130;
 try {
   await main();
 } catch (error) {
-  console.error(error instanceof AppError ? error.message : error);
+  const isForPeople = error instanceof AppError || (error as NodeJS.ErrnoException).code?.startsWith('ERR_PARSE_ARGS');
+  console.error(isForPeople ? (error as Error).message : error);
   process.exitCode = 1;
 }
 
@@ -57,7 +58,7 @@ async function main(): Promise<void> {
 async function checkHarness(config: Config): Promise<void> {
   const agents = await hostAgents(config);
   const { definition, model } = readHarnessAgent(config);
-  console.log(`# Applications: ${[...agents.keys()].join(', ')}. Model: ${model.provider} ${model.name}.`);
+  console.log(`# Applications: ${[...agents.keys()].join(', ')}. Model: ${modelText(model)}.`);
   process.stdout.write(toDefinitionText(definition));
 }
 
@@ -66,6 +67,10 @@ function printOpenApi(): void {
   const config = readConfig({ DEV_UI: 'true' });
   const operations = listOperations({ config } as Context);
   process.stdout.write(`${JSON.stringify(openApiDocument(operations, { authMode: 'local' }), null, 2)}\n`);
+}
+
+function modelText({ provider, name }: ModelChoice): string {
+  return provider === name ? name : `${provider} ${name}`;
 }
 
 function printStart(config: Config, { url, database }: Runtime): void {
@@ -80,7 +85,7 @@ function printStart(config: Config, { url, database }: Runtime): void {
   const lines = [
     `Agent runtime ${version} listens on ${url} (documents: ${url}/docs)`,
     `  database  ${database}`,
-    `  model     ${model.provider === model.name ? model.name : `${model.provider} ${model.name}`}`,
+    `  model     ${modelText(model)}`,
     `  mode      ${modes}`,
   ];
   if (config.auth.mode !== 'jwt') {

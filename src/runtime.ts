@@ -46,6 +46,10 @@ const IDLE_LOOK_MS = 20;
 export async function startRuntime({ config, log, version, overrides = {} }: RuntimeOptions): Promise<Runtime> {
   const source = await findDatabase(config);
   const [draining, stopping] = [new AbortController(), new AbortController()];
+  await migrate(source.url).catch(async (error: unknown) => {
+    await source.stop();
+    throw error;
+  });
   const database = openPool(config, source.url, log);
   const notifications = openNotifications(source.url, (error) => log.warn({ err: error }, 'notifications broke'));
   const admission = createAdmission(config.MAX_INVOCATIONS);
@@ -58,7 +62,6 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
     await source.stop();
   };
   try {
-    await migrate(source.url);
     const context: Context = {
       config,
       log,

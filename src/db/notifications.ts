@@ -40,7 +40,10 @@ export function openNotifications(url: string, onError: (error: unknown) => void
       keepAlive: true,
     });
     const ended = new Promise<void>((resolve) => connecting.once('end', resolve));
-    const end = () => void connecting.end().catch(onError);
+    const end = () => {
+      client = undefined;
+      connecting.end().catch(onError);
+    };
     connecting.on('error', onError);
     connecting.on('notification', ({ payload, processId }) => {
       if (processId !== ownProcessId) (JSON.parse(payload ?? '[]') as string[]).forEach(wake);

@@ -9,13 +9,16 @@ import {
   causes,
   InvalidError,
   isPassingFailure,
+  isStateTooLarge,
   KeyReusedError,
   LeaseLostError,
   NotFoundError,
+  STATE_TOO_LARGE,
   TooLargeError,
   UnauthenticatedError,
   UnavailableError,
 } from '../errors.ts';
+import { toLogFields } from '../log.ts';
 import type { ValidationDetail } from './error-bodies.ts';
 import { type RefusalReason, RequestRefusedError, ValidationFailedError, valueError } from './request-errors.ts';
 
@@ -43,7 +46,7 @@ export function errorHandler(options: { log: EdgeLog; maxBodyBytes: number }): E
     if (failure.isUnexpected || response.headersSent) {
       const route = (response.locals.route as string | undefined) ?? 'unknown';
       const requestId = response.locals.requestId as string | undefined;
-      options.log.error({ requestId, method: request.method, route, ...loggable(error) }, 'request failed');
+      options.log.error({ requestId, method: request.method, route, ...toLogFields(error) }, 'request failed');
     }
     if (response.headersSent) response.destroy();
     else sendFailure(response, failure);
@@ -138,36 +141,16 @@ function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined 
   }
 }
 
-/** Raised by the SQL function `limited_state` (migrations). */
-const TOO_LARGE_STATE = 'AR413';
 /** Text that PostgreSQL cannot store: NUL and broken Unicode. */
 const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
 
 function databaseFailure(error: unknown): Failure | undefined {
   if (isPassingFailure(error)) return { ...unavailable('The database is not available for now.'), isUnexpected: true };
+  if (isStateTooLarge(error)) return { status: 413, detail: STATE_TOO_LARGE };
   for (const { code } of causes(error)) {
-    if (code === TOO_LARGE_STATE) return { status: 413, detail: 'The state would be larger than MAX_STATE_BYTES.' };
     if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code)) {
       return { status: 422, detail: [valueError(['body'], 'the text holds a character that cannot be stored', null)] };
     }
   }
   return undefined;
-}
-
-/** Fields for the log. Messages of drizzle and pg quote statements and values, so of those only codes and names are kept. */
-function loggable(error: unknown): Record<string, unknown> {
-  const chain = [...causes(error)];
-  const withCode = chain.find(({ code }) => code !== undefined);
-  const isDatabase = chain.some((cause) => 'severity' in cause || 'query' in cause);
-  const stack = error instanceof Error ? (error.stack ?? '') : '';
-  return {
-    name: error instanceof Error ? error.name : typeof error,
-    code: withCode?.code,
-    constraint: chain.find(({ constraint }) => constraint !== undefined)?.constraint,
-    ...(isDatabase ? {} : { reason: error instanceof Error ? error.message : undefined }),
-    stack: stack
-      .split('\n')
-      .filter((line) => line.startsWith('    at '))
-      .join('\n'),
-  };
 }

@@ -6,7 +6,14 @@ import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import type { InvocationTrace } from '../debug/record-invocation.ts';
 import type { Tracing } from '../debug/tracing.ts';
-import { AgentError, isPassingFailure, LeaseLostError, NotFoundError } from '../errors.ts';
+import {
+  AgentError,
+  isPassingFailure,
+  isStateTooLarge,
+  LeaseLostError,
+  NotFoundError,
+  STATE_TOO_LARGE,
+} from '../errors.ts';
 import { keepLease, type LeaseTimes, takeSession } from '../leases/lease.ts';
 import { appendOnce, finishOnce, persist } from '../leases/persist.ts';
 import type { Lease } from '../leases/store.ts';
@@ -296,9 +303,13 @@ function toEnding({ lastEvent, ...end }: RunEnd, mostBytes: number): Ending {
   return { ...end, events: lastEvent ? [lastEvent] : [] };
 }
 
+/** A state over its limit is the agent's failure, not the runtime's. */
+const toAgentError = (error: unknown) =>
+  isStateTooLarge(error) ? new AgentError('state_too_large', STATE_TOO_LARGE, { cause: error }) : error;
+
 /** The ending of an invocation that threw: what the agent could not do is its answer; a lost lease leaves nothing to write. */
 async function toFailedEnding({ context, agent, lease, signal }: Running, error: unknown): Promise<Ending> {
-  const reason: unknown = signal.aborted ? signal.reason : error;
+  const reason: unknown = signal.aborted ? signal.reason : toAgentError(error);
   if (reason instanceof LeaseLostError || isPassingFailure(reason)) throw reason;
   const known = reason instanceof AgentError;
   if (!known) context.log.error({ err: reason, invocationId: lease.invocationId }, 'invocation failed');
