@@ -50,8 +50,8 @@ async function main(): Promise<void> {
   if (values.migrate && config.DATABASE_URL) return migrate(config.DATABASE_URL);
   const runtime = await startRuntime({ config, log: createLog(config.LOG_LEVEL), version });
   if (values.migrate) return runtime.close();
-  printStart(config, runtime);
   stopOnSignals(runtime);
+  printStart(config, runtime);
 }
 
 /** Says whether the agent can be served as configured, and how. */

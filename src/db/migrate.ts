@@ -14,6 +14,8 @@ const MIGRATIONS = fileURLToPath(new URL('../../migrations', import.meta.url));
  */
 export async function migrateDatabase(url: string): Promise<void> {
   const client = new Client({ connectionString: url, application_name: 'agent-runtime migrate' });
+  // The query that a broken connection interrupts rejects as well; unheard, the event would end the process.
+  client.on('error', () => undefined);
   await client.connect();
   try {
     await client.query("set lock_timeout = '60s'");
@@ -21,6 +23,6 @@ export async function migrateDatabase(url: string): Promise<void> {
     await client.query("set lock_timeout = '10s'");
     await migrate(drizzle({ client }), { migrationsFolder: MIGRATIONS });
   } finally {
-    await client.end();
+    await client.end().catch(() => undefined);
   }
 }
