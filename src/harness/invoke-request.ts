@@ -1,6 +1,9 @@
 import { z } from 'zod';
 import { identifierSchema } from '../sessions/session.ts';
 
+/** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification, Invoke Harness). */
+export const HARNESS_APP = 'harness_agent';
+
 /** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are dropped. */
 const names = z.union([z.string(), z.array(z.string())]);
 const limit = z.int().min(1);

@@ -3,11 +3,8 @@ import { BUSY_ERRORS, disconnectSignal, INVOCATION_HEADERS, readInvocationHeader
 import { operation, type Operation } from '../http/operation.ts';
 import { type InvocationContext, type InvocationEnd, invoke, newInvocationId } from '../invocations/invoke.ts';
 import { answerOnce } from '../invocations/repeat.ts';
-import { harnessInvokeSchema, harnessResultSchema } from './invoke-request.ts';
+import { HARNESS_APP, harnessInvokeSchema, harnessResultSchema } from './invoke-request.ts';
 import { toAgentOverrides } from './overrides.ts';
-
-/** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification, Invoke Harness). */
-export const HARNESS_APP = 'harness_agent';
 
 /** `POST /harness/invoke`: one invocation per request, answered when it has ended. */
 export const harnessRoutes = (context: InvocationContext): Operation[] => [

@@ -5,7 +5,7 @@ import { type AuthOptions, authentication } from './bearer.ts';
 import { docsPage } from './docs.ts';
 import { openApiDocument } from './document.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
-import { jsonBody } from './json-body.ts';
+import { jsonBody, textBody } from './json-body.ts';
 import type { Operation } from './operation.ts';
 import { type OriginOptions, originGuard } from './origin-guard.ts';
 import { artifactNameEncoder } from './paths.ts';
@@ -45,7 +45,8 @@ export async function createEdge(options: EdgeOptions): Promise<Express> {
   app.use(
     operationRouter(operations, {
       authenticate: authentication(options.auth),
-      readBody: jsonBody({ maxBytes: maxBodyBytes }),
+      readJson: jsonBody({ maxBytes: maxBodyBytes }),
+      readText: textBody({ maxBytes: maxBodyBytes }),
       validate,
     }),
   );

@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express';
 import { AgentError } from '../errors.ts';
 import { DOUBLE_TEXTING, type DoubleTexting, type KeyedRequest, toKeyedRequest } from '../invocations/invocation.ts';
+import { identifierSchema } from '../sessions/session.ts';
 import type { HeaderParameter } from './operation.ts';
 import { ValidationFailedError, valueError } from './request-errors.ts';
 
@@ -61,6 +62,14 @@ function readPolicy(sent: string | undefined): DoubleTexting | undefined {
   throw new ValidationFailedError([
     { type: 'enum', loc, msg: `Input should be ${expected}`, input: sent, ctx: { expected } },
   ]);
+}
+
+/** An identifier in a header; `undefined` where it is absent or empty. @throws {ValidationFailedError} for what is none. */
+export function readIdentifier(request: Request, header: string): string | undefined {
+  const sent = request.get(header);
+  if (!sent) return undefined;
+  if (identifierSchema.safeParse(sent).success) return sent;
+  throw new ValidationFailedError([valueError(['header', header], 'an identifier has 1 to 256 characters', null)]);
 }
 
 /** A signal that aborts when the client goes away before its answer, where that is to cancel the invocation. */

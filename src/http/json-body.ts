@@ -16,15 +16,28 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
  * bytes that are not UTF-8, nesting over 64 levels, text that is not JSON, numbers that no double holds.
  */
 export function jsonBody(options: { maxBytes: number }): RequestHandler {
-  const read = express.raw({ type: () => true, limit: options.maxBytes });
+  return readBody(options, requireJson, parseJson);
+}
+
+/** Reads the body of a request into `request.body` as the text that it is, whatever its media type; `undefined` when there is none. */
+export function textBody(options: { maxBytes: number }): RequestHandler {
+  return readBody(options, () => undefined, toText);
+}
+
+function readBody(
+  { maxBytes }: { maxBytes: number },
+  check: (request: Request) => void,
+  parseBytes: (bytes: Buffer) => unknown,
+): RequestHandler {
+  const read = express.raw({ type: () => true, limit: maxBytes });
   return (request: Request, response: Response, next: NextFunction) => {
     if (!hasBody(request)) return next();
-    requireJson(request);
+    check(request);
     read(request, response, (error?: unknown) => {
       if (error !== undefined) return next(error);
       try {
         const bytes: unknown = request.body;
-        request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseJson(bytes) : undefined;
+        request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
         next();
       } catch (refusal) {
         next(refusal);
@@ -51,6 +64,11 @@ function requireJson(request: Request): void {
       throw new RequestRefusedError('unsupported_media_type', 'The body must be UTF-8.');
     }
   }
+}
+
+function toText(sent: Buffer): string {
+  if (!isUtf8(sent)) throw new RequestRefusedError('malformed_text', 'The body is not UTF-8.');
+  return sent.toString();
 }
 
 function parseJson(sent: Buffer): unknown {

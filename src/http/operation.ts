@@ -60,6 +60,8 @@ export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   required: boolean;
   aliases?: Record<string, string>;
+  /** True: the body is text of any media type, and the schema a string. */
+  isText?: boolean;
 }
 
 /** One operation: all that the document, the router and the authorisation need, beside its handler. */

@@ -9,7 +9,8 @@ import type { Validate } from './validation.ts';
 /** What every operation passes on its way to its handler. */
 interface Steps {
   authenticate: RequestHandler;
-  readBody: RequestHandler;
+  readJson: RequestHandler;
+  readText: RequestHandler;
   validate: Validate;
 }
 
@@ -21,7 +22,7 @@ export function operationRouter(operations: Operation[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
   for (const operation of operations.toSorted(byFixedSegmentsFirst)) {
     const before = operation.access === 'open' ? [] : [steps.authenticate, ownerOnly(operation)];
-    const body = operation.body ? [steps.readBody] : [];
+    const body = operation.body ? [operation.body.isText ? steps.readText : steps.readJson] : [];
     router[operation.method](expressPath(operation.path), ...before, ...body, serve(operation, steps.validate));
   }
   router.use(otherMethods(operations));

@@ -1,7 +1,15 @@
 import type { Response } from 'express';
+import { z } from 'zod';
 import { AppError, NotFoundError, RepeatedInvocationError } from '../errors.ts';
+import { HARNESS_APP } from '../harness/invoke-request.ts';
 import { mayActFor } from '../http/bearer.ts';
-import { BUSY_ERRORS, disconnectSignal, INVOCATION_HEADERS, readInvocationHeaders } from '../http/invocation-call.ts';
+import {
+  BUSY_ERRORS,
+  disconnectSignal,
+  INVOCATION_HEADERS,
+  readIdentifier,
+  readInvocationHeaders,
+} from '../http/invocation-call.ts';
 import { operation, type Operation, type Principal } from '../http/operation.ts';
 import { type EventStream, openEventStream } from '../http/server-sent-events.ts';
 import { followEvents } from '../invocations/follow.ts';
@@ -72,7 +80,51 @@ export const runRoutes = (context: InvocationContext): Operation[] => [
       return { kind: 'sent' };
     },
   }),
+  operation({
+    method: 'post',
+    path: '/invoke',
+    operationId: 'invokeLegacy',
+    area: 'Compatibility endpoints',
+    summary: 'Invoke the agent, as the AgentKit SDK does',
+    description:
+      'The body is `{"prompt": …}`, any other JSON or plain text; the prompt is its text. The session is created where it is absent. Answers a stream as `/run_sse` does.',
+    headers: [
+      { name: 'user_id', schema: { type: 'string', maxLength: 256 }, description: 'The user [`agentkit_user`].' },
+      { name: 'session_id', schema: { type: 'string', maxLength: 256 }, description: 'The session [a new one].' },
+      ...INVOCATION_HEADERS,
+    ],
+    body: { schema: z.string(), required: true, isText: true },
+    success: { schema: { type: 'string' }, description: 'Events.', mediaType: 'text/event-stream' },
+    errors: BUSY_ERRORS,
+    handler: async ({ body, principal, request, response }) => {
+      const named = {
+        appName: HARNESS_APP,
+        userId: readIdentifier(request, 'user_id') ?? 'agentkit_user',
+        sessionId: readIdentifier(request, 'session_id') ?? context.newId(),
+      };
+      const key = ownedKey(named, principal);
+      const message = { newMessage: { role: 'user', parts: [{ text: promptOf(body) }] } };
+      const run = await toInvocation(
+        context,
+        key,
+        message,
+        readInvocationHeaders(request, [request.get('session_id'), body]),
+      );
+      await streamInvocation(context, { ...run, createSession: true }, response, { withIds: false, split: true });
+      return { kind: 'sent' };
+    },
+  }),
 ];
+
+/** The `prompt` of a JSON body, or the body's own text. */
+function promptOf(body: string): string {
+  try {
+    const { prompt } = JSON.parse(body) as { prompt?: unknown };
+    return typeof prompt === 'string' ? prompt : body;
+  } catch {
+    return body;
+  }
+}
 
 const toArray = (texts: string[]) => `[${texts.join(',')}]`;
 

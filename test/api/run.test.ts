@@ -146,3 +146,98 @@ test('a failing model is an event with the error on both operations, and the sta
   expect(`${run.text}${sse.text}`).not.toContain('secret detail');
   await app.close();
 });
+
+describe('/invoke, as the AgentKit SDK calls it', () => {
+  let app: TestApp;
+  beforeAll(async () => {
+    app = await startApp({}, { agents: hostScript([[{ text: 'hello' }]]) });
+  });
+  afterAll(() => app.close());
+  const invoke = (body: string, headers: Record<string, string>) =>
+    app.send('POST', '/invoke', body, { 'content-type': 'text/plain', ...headers });
+  const said = async (userId: string, sessionId: string) => {
+    const { body } = await app.get(`/apps/harness_agent/users/${userId}/sessions/${encodeURIComponent(sessionId)}`);
+    return texts((body as { events: Event[] }).events);
+  };
+
+  test.each([
+    ['{"prompt":"from json"}', 'from json'],
+    ['{"other":1}', '{"other":1}'],
+    ['plain words', 'plain words'],
+    ['null', 'null'],
+  ])('%s', async (body, prompt) => {
+    const sessionId = `s-${encodeURIComponent(prompt)}`;
+    const { status, headers, text } = await invoke(body, { user_id: 'ak', session_id: sessionId });
+    expect([status, headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
+    expect(text.match(/^data: /gm)).toHaveLength(1);
+    expect(await said('ak', sessionId)).toEqual([prompt, 'hello']);
+  });
+
+  test('without headers: the default user and a session of its own; without a body: 422', async () => {
+    expect((await invoke('hi', {})).status).toBe(200);
+    const { body } = await app.get('/apps/harness_agent/users/agentkit_user/sessions');
+    expect(body).toHaveLength(1);
+    expect((await invoke('hi', { user_id: 'x'.repeat(300) })).status).toBe(422);
+    const empty = await app.send('POST', '/invoke');
+    expect([empty.status, empty.body]).toEqual([
+      422,
+      { detail: [{ type: 'missing', loc: ['body'], msg: 'Field required', input: null }] },
+    ]);
+  });
+});
+
+describe('rewind', () => {
+  test('restores state and artifacts, and models no longer see what was rewound', async () => {
+    const seen: string[][] = [];
+    const save = (text: string) => callPart('save_artifact', { name: 'note.txt', text });
+    const agents = hostScript([
+      [callPart('write_state', { key: 'color', value: 'blue' }), save('one')],
+      [{ text: 'first' }],
+      [
+        callPart('write_state', { key: 'color', value: 'red' }),
+        callPart('write_state', { key: 'new', value: 1 }),
+        save('two'),
+      ],
+      [{ text: 'second' }],
+      ({ contents }) => {
+        seen.push(contents.flatMap(({ parts }) => (parts ?? []).flatMap(({ text }) => text ?? [])));
+        return [{ text: 'third' }];
+      },
+    ]);
+    const app = await startApp({}, { agents });
+    await app.post(user, { sessionId: 's' });
+    const overrides = { harness: { tools: 'write_state,save_artifact' } };
+    const run = async (text: string) => {
+      const request = {
+        appName: 'harness_agent',
+        userId: 'u',
+        sessionId: 's',
+        newMessage: message(text),
+        ...overrides,
+      };
+      return (await app.post('/run', request)).body as Event[];
+    };
+    await run('one');
+    const [event] = await run('two');
+    const body = { rewindBeforeInvocationId: event?.invocationId };
+    const { status, body: rewound } = await app.post(`${user}/s/rewind`, body, { 'idempotency-key': 'r' });
+    expect([status, (rewound as Event).actions]).toEqual([
+      200,
+      {
+        stateDelta: { color: 'blue', new: null },
+        artifactDelta: { 'note.txt': 2 },
+        requestedAuthConfigs: {},
+        requestedToolConfirmations: {},
+        rewindBeforeInvocationId: event?.invocationId,
+      },
+    ]);
+    expect((await app.post(`${user}/s/rewind`, body, { 'idempotency-key': 'r' })).body).toEqual(rewound);
+    const session = (await app.get(`${user}/s`)).body as { state: unknown };
+    expect(session.state).toEqual({ color: 'blue', new: null });
+    await run('three');
+    expect(seen).toEqual([['one', 'first', 'three']]);
+    const unknown = await app.post(`${user}/s/rewind`, { rewindBeforeInvocationId: 'e-none' });
+    expect([unknown.status, unknown.body]).toEqual([404, { detail: 'Invocation not found: e-none' }]);
+    await app.close();
+  });
+});
