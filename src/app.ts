@@ -12,6 +12,7 @@ import { idempotentRoutes } from './idempotency/routes.ts';
 import type { InvocationContext } from './invocations/invoke.ts';
 import { invocationRoutes } from './invocations/routes.ts';
 import { runRoutes } from './run/routes.ts';
+import { memoryRoutes } from './memory/routes.ts';
 import { sessionRoutes } from './sessions/routes.ts';
 
 /** All that the application needs; tests give their own. */
@@ -30,6 +31,7 @@ export function listOperations(context: Context): Operation[] {
     ...serviceRoutes(context),
     ...idempotentRoutes(context, sessionRoutes),
     ...idempotentRoutes(context, artifactRoutes),
+    ...idempotentRoutes(context, memoryRoutes),
     ...runRoutes(context),
     ...invocationRoutes(context),
     // The specification: deployments with shared OAuth do not expose the harness operation.

@@ -58,7 +58,10 @@ export const environmentSchema = z.object({
   JWT_AUDIENCE: text('Audience that a token must name.'),
   JWT_JWKS_URL: url("Where the issuer's keys are; by default from its discovery document."),
   JWT_USER_CLAIM: z.string().min(1).default('sub').describe("Claim that holds the token's user."),
-  DEV_UI: flag(false, 'Development UI mode: the ADK Web UI at `/dev-ui/` and the development operations under `/dev/`.'),
+  DEV_UI: flag(
+    false,
+    'Development UI mode: the ADK Web UI at `/dev-ui/` and the development operations under `/dev/`.',
+  ),
   TRACE_RETENTION_HOURS: whole(
     72,
     [1, 8_760],
@@ -123,6 +126,20 @@ export const environmentSchema = z.object({
   ),
   INVOCATION_TIMEOUT_MS: whole(600_000, [100, 86_400_000], 'Longest time of one invocation.'),
   MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Largest request body.'),
+  MAX_ARTIFACT_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Largest artifact; over HTTP it comes as base64.'),
+  ARTIFACT_STORE: z
+    .string()
+    .regex(/^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w./-]{0,512})?$/, 's3://bucket or s3://bucket/prefix')
+    .optional()
+    .describe('Where the bytes of artifacts are kept: `s3://bucket/prefix`, by default in the database.'),
+  ARTIFACT_STORE_PATH_STYLE: oneOf(['true', 'false'])
+    .optional()
+    .describe('Buckets in the path and not in the host name; by default where `AWS_ENDPOINT_URL` is set.'),
+  AWS_REGION: z.string().min(1).default('us-east-1').describe('Region of the bucket.'),
+  AWS_ENDPOINT_URL: url("Address of an S3-compatible store that is not Amazon's."),
+  AWS_ACCESS_KEY_ID: text('Credential for the bucket; without one that of the machine is used.'),
+  AWS_SECRET_ACCESS_KEY: text('Secret of `AWS_ACCESS_KEY_ID`.'),
+  AWS_SESSION_TOKEN: text('Session of a temporary credential.'),
   SHUTDOWN_GRACE_MS: whole(30_000, [0, 600_000], 'How long running requests may take to end after SIGTERM.'),
   LOG_LEVEL: oneOf(['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'])
     .default('warn')
@@ -146,7 +163,7 @@ export type Config = Environment & {
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
 /** Variables whose value is never shown. */
-const SECRET = /KEY|URL|MCP_SERVERS/;
+const SECRET = /KEY|URL|TOKEN|MCP_SERVERS/;
 
 /**
  * Reads the settings. An empty variable counts as unset.

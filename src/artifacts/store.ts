@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
 import { type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
-import { fromJsonb, toJsonb, toText } from '../db/json-text.ts';
+import { fromJsonb, fromText, toJsonb, toText } from '../db/json-text.ts';
 import type { JsonObject, Part } from '../sessions/content.ts';
 import type { SessionKey } from '../sessions/session.ts';
-import { type ArtifactContent, toPart, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
+import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
+import type { ContentObject, StoredContent } from './content-store.ts';
 
 /** What names one artifact. A name with the prefix `user:` belongs to the user, whatever the session. */
 export interface ArtifactKey extends SessionKey {
@@ -37,7 +38,8 @@ function canonicalUriPrefix(key: ArtifactKey): string {
 }
 
 /**
- * Saves the next version of an artifact and returns its ArtifactVersion as JSON text. One statement: the upsert of the artifact
+ * Saves the next version of an artifact and returns its ArtifactVersion as JSON text; the bytes go into the row unless an object
+ * holds them already. One statement: the upsert of the artifact
  * row locks it and hands out the number, so that concurrent saves get unique, rising numbers; number and content appear together.
  */
 export async function saveArtifactVersion(
@@ -45,8 +47,11 @@ export async function saveArtifactVersion(
   key: ArtifactKey,
   content: ArtifactContent,
   customMetadata: JsonObject,
+  object?: ContentObject,
 ): Promise<string> {
   const bytes = content.bytes ?? Buffer.alloc(0);
+  const uri = object ? sql`${object.uri}` : sql`${canonicalUriPrefix(key)} || version`;
+  const mimeType = content.mimeType === undefined ? null : toText(content.mimeType);
   const { rows } = await db.execute<{ text: string }>(sql`
     with numbered as (
       insert into artifacts as a (app_name, user_id, session_id, name, next_version)
@@ -55,10 +60,10 @@ export async function saveArtifactVersion(
       returning next_version - 1 as version
     ), v as (
       insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, mime_type,
-                                     custom_metadata, part, content, size_bytes, sha256)
-      select ${key.appName}, ${key.userId}, ${scopeOf(key)}, ${key.artifactName}, version,
-             ${canonicalUriPrefix(key)} || version, ${content.mimeType === undefined ? null : toText(content.mimeType)}, ${toJsonb(customMetadata)}::jsonb,
-             ${toJsonb(content.part)}::jsonb, ${content.bytes ?? null}, ${bytes.length},
+                                     custom_metadata, part, content, object_key, size_bytes, sha256)
+      select ${key.appName}, ${key.userId}, ${scopeOf(key)}, ${key.artifactName}, version, ${uri}, ${mimeType},
+             ${toJsonb(customMetadata)}::jsonb, ${toJsonb(content.part)}::jsonb,
+             ${object ? null : (content.bytes ?? null)}, ${object?.key ?? null}, ${bytes.length},
              ${createHash('sha256').update(bytes).digest()}
       from numbered
       returning *
@@ -80,15 +85,63 @@ export async function findArtifactVersionText(
   return rows[0] && fromJsonb(rows[0].text);
 }
 
-/** The part of the given or the latest version; `undefined` where there is none. */
-export async function findArtifact(db: Database, key: ArtifactKey, version?: number): Promise<Part | undefined> {
+/** A version as its row has it: the part without its bytes, and where those are. */
+export interface StoredArtifact extends StoredContent {
+  part: Part;
+  mimeType: string | undefined;
+}
+
+/** The given or the latest version; `undefined` where there is none. */
+export async function findStoredArtifact(
+  db: Database,
+  key: ArtifactKey,
+  version?: number,
+): Promise<StoredArtifact | undefined> {
   if (version !== undefined && !isVersion(version)) return undefined;
   const which = version === undefined ? sql`order by v.version desc limit 1` : sql`and v.version = ${version}`;
-  const { rows } = await db.execute<{ part: string; content: Buffer | null }>(
-    sql`select v.part::text, v.content from artifact_versions v where ${isArtifact(key, sql`v`)} ${which}`,
-  );
+  const { rows } = await db.execute<{
+    part: string;
+    mime_type: string | null;
+    content: Buffer | null;
+    object_key: string | null;
+    sha256: Buffer;
+  }>(sql`
+    select v.part::text, v.mime_type, v.content, v.object_key, v.sha256
+    from artifact_versions v where ${isArtifact(key, sql`v`)} ${which}`);
   const row = rows[0];
-  return row && toPart(JSON.parse(fromJsonb(row.part)) as Part, row.content ?? undefined);
+  return (
+    row && {
+      part: JSON.parse(fromJsonb(row.part)) as Part,
+      mimeType: row.mime_type === null ? undefined : fromText(row.mime_type),
+      content: row.content ?? undefined,
+      objectKey: row.object_key ?? undefined,
+      sha256: row.sha256,
+    }
+  );
+}
+
+/** The version numbers of an artifact, ascending; `[]` for one that does not exist. */
+export async function listArtifactVersions(db: Database, key: ArtifactKey): Promise<number[]> {
+  const { rows } = await db.execute<{ version: number }>(
+    sql`select v.version from artifact_versions v where ${isArtifact(key, sql`v`)} order by v.version`,
+  );
+  return rows.map(({ version }) => version);
+}
+
+/** The ArtifactVersions of an artifact as the JSON text of an array, ascending, in one statement that never reads the content. */
+export async function listArtifactVersionsText(db: Database, key: ArtifactKey): Promise<string> {
+  const { rows } = await db.execute<{ text: string }>(sql`
+    select coalesce(string_agg(${versionText}, ',' order by v.version), '') as text
+    from artifact_versions v where ${isArtifact(key, sql`v`)}`);
+  return `[${fromJsonb(rows[0]?.text ?? '')}]`;
+}
+
+/** Deletes all versions of an artifact; its next number stays, so that no number is ever given twice. @returns the keys of their objects. */
+export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
+  const { rows } = await db.execute<{ object_key: string | null }>(
+    sql`delete from artifact_versions v where ${isArtifact(key, sql`v`)} returning v.object_key`,
+  );
+  return rows.flatMap(({ object_key }) => object_key ?? []);
 }
 
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= MAX_VERSION;

@@ -1,11 +1,12 @@
 import type { z } from 'zod';
 import { spanSchema } from '../debug/span.ts';
 import { artifactVersionSchema, saveArtifactSchema } from '../artifacts/artifact-version.ts';
+import { evalCaseSchema, evalSetSchema } from '../evals/eval-set.ts';
 import { invocationSchema } from '../invocations/invocation.ts';
 import { contentSchema, partSchema } from '../sessions/content.ts';
 import { eventActionsSchema, eventSchema, usageMetadataSchema } from '../sessions/event.ts';
 import { groundingMetadataSchema } from '../sessions/grounding.ts';
-import { createSessionSchema, sessionSchema } from '../sessions/session.ts';
+import { createSessionSchema, sessionSchema, updateSessionSchema } from '../sessions/session.ts';
 import { apiErrorSchema, httpValidationErrorSchema, validationErrorSchema } from './error-bodies.ts';
 
 /**
@@ -21,9 +22,12 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   UsageMetadata: usageMetadataSchema,
   GroundingMetadata: groundingMetadataSchema,
   ArtifactVersion: artifactVersionSchema,
+  EvalCase: evalCaseSchema,
+  EvalSet: evalSetSchema,
   Invocation: invocationSchema,
   Span: spanSchema,
   CreateSessionRequest: createSessionSchema,
+  UpdateSessionRequest: updateSessionSchema,
   SaveArtifactRequest: saveArtifactSchema,
   ApiError: apiErrorSchema,
   ValidationError: validationErrorSchema,

@@ -1,13 +1,16 @@
 import { pipeline } from 'node:stream/promises';
-import type { DatabasePool } from '../db/database.ts';
+import type { Database, DatabasePool } from '../db/database.ts';
+import type { Notifications } from '../db/notifications.ts';
 import { InvalidError, NotFoundError } from '../errors.ts';
+import { checkBodyIdentifier } from '../http/body-identifier.ts';
 import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation.ts';
 import { ValidationFailedError, valueError } from '../http/request-errors.ts';
+import { sessionTopic } from '../invocations/invocation.ts';
 import type { JsonObject } from './content.ts';
 import { type Event, eventSchema } from './event.ts';
 import { forgetSession } from './forget-session.ts';
 import { fromCursor, type ListPlace, toCursor } from './list-place.ts';
-import type { LongText } from './long-text.ts';
+import { type LongText, wholeText } from './long-text.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
 import {
   createSessionSchema,
@@ -20,7 +23,6 @@ import {
 import {
   appendEvents,
   deleteSession,
-  type EventRange,
   findSession,
   insertSession,
   listEvents,
@@ -51,6 +53,7 @@ const afterSequence = (description: string) => count('afterSequence', descriptio
 /** What the session operations need. */
 interface SessionContext {
   database: DatabasePool;
+  notifications: Notifications;
   newId: () => string;
 }
 
@@ -118,14 +121,18 @@ const readRoutes = ({ database }: SessionContext): Operation[] => [
     success: { schema: sessionSchema, description: 'The session.' },
     errors: { 404: 'No such session.' },
     absent,
-    handler: (call) => answerSession(call, database.reads, toKey(call.path), call.query),
+    handler: async (call) => {
+      const text = await findSession(database.reads, toKey(call.path), call.query);
+      if (!text) throw new NotFoundError(absent(call.path));
+      return sendText(call, text);
+    },
   }),
 ];
 
-const writeRoutes = ({ database, newId }: SessionContext): Operation[] => {
-  const create = async (call: Call<unknown>, key: SessionKey, state: JsonObject, events: Event[]) => {
+const writeRoutes = ({ database, notifications, newId }: SessionContext): Operation[] => {
+  const create = async (key: SessionKey, state: JsonObject, events: Event[]) => {
     await insertSession(database.db, key, state, toNewEvents(events, newId));
-    return answerSession(call, database.db, key);
+    return answerSession(database.db, key);
   };
   return [
     operation({
@@ -139,9 +146,9 @@ const writeRoutes = ({ database, newId }: SessionContext): Operation[] => {
       body: { schema: createSessionSchema, required: false, aliases: { id: 'sessionId' } },
       success: { schema: sessionSchema, description: 'The new session.' },
       errors: { 409: 'The id is taken.' },
-      handler: (call) => {
-        const sessionId = call.body.sessionId?.trim() || newId();
-        return create(call, { ...toKey(call.path), sessionId }, call.body.state ?? {}, call.body.events ?? []);
+      handler: async ({ path, body }) => {
+        const sessionId = checkBodyIdentifier('sessionId', body.sessionId?.trim() || newId());
+        return create({ ...toKey(path), sessionId }, body.state ?? {}, body.events ?? []);
       },
     }),
     operation({
@@ -155,7 +162,7 @@ const writeRoutes = ({ database, newId }: SessionContext): Operation[] => {
       success: { schema: sessionSchema, description: 'The new session.' },
       errors: { 409: 'The id is taken.' },
       absent,
-      handler: (call) => create(call, toKey(call.path), toLegacyState(call.body), []),
+      handler: ({ path, body }) => create(toKey(path), toLegacyState(body), []),
     }),
     operation({
       method: 'patch',
@@ -168,10 +175,11 @@ const writeRoutes = ({ database, newId }: SessionContext): Operation[] => {
       success: { schema: sessionSchema, description: 'The session with the change, and all events.' },
       errors: { 404: 'No such session.' },
       absent,
-      handler: async (call) => {
-        const key = toKey(call.path);
-        await appendEvents(database.db, key, [toStateEvent(call.body.stateDelta, newId)]);
-        return answerSession(call, database.db, key);
+      handler: async ({ path, body }) => {
+        const key = toKey(path);
+        await appendEvents(database.db, key, [toStateEvent(body.stateDelta, newId)]);
+        notifications.publish(sessionTopic(key));
+        return answerSession(database.db, key);
       },
     }),
     operation({
@@ -198,7 +206,7 @@ const writeRoutes = ({ database, newId }: SessionContext): Operation[] => {
   ];
 };
 
-const eventRoutes = ({ database, newId }: SessionContext): Operation[] => [
+const eventRoutes = ({ database, notifications, newId }: SessionContext): Operation[] => [
   operation({
     method: 'post',
     path: EVENTS,
@@ -217,7 +225,9 @@ const eventRoutes = ({ database, newId }: SessionContext): Operation[] => [
     handler: async ({ path, body }) => {
       const [event] = toNewEvents([body], newId);
       if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
-      const [stored] = await appendEvents(database.db, toKey(path), [event]);
+      const key = toKey(path);
+      const [stored] = await appendEvents(database.db, key, [event]);
+      notifications.publish(sessionTopic(key));
       return { kind: 'json', text: stored?.text ?? 'null' };
     },
   }),
@@ -245,15 +255,10 @@ const eventRoutes = ({ database, newId }: SessionContext): Operation[] => [
   }),
 ];
 
-async function answerSession(
-  call: Call<unknown>,
-  db: DatabasePool['db'],
-  key: SessionKey,
-  range: EventRange = {},
-): Promise<Answer> {
-  const text = await findSession(db, key, range);
+async function answerSession(db: Database, key: SessionKey): Promise<Answer> {
+  const text = await findSession(db, key);
   if (!text) throw new NotFoundError(sessionNotFound(key.sessionId));
-  return sendText(call, text);
+  return { kind: 'json', text: await wholeText(text) };
 }
 
 /** Sends a text piece by piece, as fast as the client reads. Nobody hears of it when the client leaves in between. */

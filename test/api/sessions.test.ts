@@ -65,6 +65,27 @@ describe('create a session', () => {
     });
   });
 
+  test('an id too long in bytes is 422, as it is in a path', async () => {
+    const sessionId = '𝕏'.repeat(200);
+    const { status, body } = await app.post(list('u'), { sessionId, events: [{ id: '𝕏'.repeat(128) }] });
+    expect([status, body]).toEqual([
+      422,
+      {
+        detail: [
+          {
+            type: 'value_error',
+            loc: ['body', 'sessionId'],
+            msg: 'Value error, at most 512 bytes of UTF-8 are allowed',
+            input: sessionId,
+            ctx: { error: {} },
+          },
+        ],
+      },
+    ]);
+    const longest = { sessionId: '𝕏'.repeat(128), events: [{ id: '𝕏'.repeat(128) }] };
+    expect((await app.post(list('𝕏'.repeat(128)), longest)).status).toBe(200);
+  });
+
   test('two events with one id are a conflict, and no session is left', async () => {
     const sent = { sessionId: 'twice', events: [{ id: 'same' }, { id: 'same' }] };
     const { status, body } = await app.post(list('u'), sent);

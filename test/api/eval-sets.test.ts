@@ -1,0 +1,285 @@
+import { Client } from 'pg';
+import { describe, expect, test } from 'vitest';
+import { startApp, testApp } from '../support/app.ts';
+
+const app = testApp();
+const at = '/dev/apps/harness_agent';
+const clockNow = expect.toSatisfy((value: number) => Math.abs(value - Date.now() / 1000) < 60, 'a time of this minute');
+const turn = (text: string) => ({ invocationId: 'i', userContent: { role: 'user', parts: [{ text }] } });
+const evalCase = (evalId: string) => ({
+  evalId,
+  conversation: [turn('hi')],
+  sessionInput: { appName: 'harness_agent', userId: 'u', state: { kept: null } },
+  creationTimestamp: 12.5,
+});
+/** As the ADK Web UI sends it. */
+const create = (eval_set_id: string, eval_cases: unknown[] = []) =>
+  app.post(`${at}/eval-sets`, {
+    eval_set: { eval_set_id, model_execution_mode: 'live', tool_execution_mode: 'live', eval_cases },
+  });
+/** Both spellings of a case. */
+const cases = (set: string, id: string) => [
+  `${at}/eval_sets/${set}/evals/${id}`,
+  `${at}/eval-sets/${set}/eval-cases/${id}`,
+];
+
+describe('sets', () => {
+  test('are created, listed sorted, read and deleted, in every spelling', async () => {
+    const created = await create('b_set', [evalCase('one')]);
+    const set = {
+      eval_set_id: 'b_set',
+      name: 'b_set',
+      description: null,
+      eval_cases: [evalCase('one')],
+      creation_timestamp: clockNow,
+    };
+    expect([created.status, created.body]).toEqual([200, set]);
+    const camel = await app.post(`${at}/eval-sets`, {
+      evalSet: { eval_set_id: 'A_set', name: 'N\u0000', description: 'D\ud800' },
+    });
+    expect([camel.status, camel.body]).toEqual([
+      200,
+      { eval_set_id: 'A_set', name: 'N\u0000', description: 'D\ud800', eval_cases: [], creation_timestamp: clockNow },
+    ]);
+    const legacy = await app.post(`${at}/eval_sets/c_set`);
+    expect([legacy.status, legacy.text]).toEqual([200, 'null']);
+
+    const ids = ['A_set', 'b_set', 'c_set'];
+    expect((await app.get(`${at}/eval_sets`)).body).toEqual(ids);
+    expect((await app.get(`${at}/eval-sets`)).body).toEqual({ evalSetIds: ids });
+    expect((await app.get('/dev/apps/other/eval_sets')).body).toEqual([]);
+    for (const spelling of ['eval_sets', 'eval-sets']) {
+      expect((await app.get(`${at}/${spelling}/b_set`)).body).toEqual(created.body);
+      const [gone = ''] = ids.splice(0, 1);
+      const deleted = await app.send('DELETE', `${at}/${spelling}/${gone}`);
+      expect([deleted.status, deleted.text]).toEqual([200, 'null']);
+      expect((await app.get(`${at}/eval_sets`)).body).toEqual(ids);
+      const again = await app.send('DELETE', `${at}/${spelling}/${gone}`);
+      expect([again.status, again.body]).toEqual([404, { detail: `Eval set \`${gone}\` not found.` }]);
+    }
+    const absent = await app.get(`${at}/eval_sets/b_set`);
+    expect([absent.status, absent.body]).toEqual([404, { detail: 'Eval set `b_set` not found.' }]);
+  });
+
+  test('a taken id is 409, another character than ADK allows 400; nothing is changed', async () => {
+    await create('taken', [evalCase('one')]);
+    const expected = [409, { detail: 'EvalSet taken already exists for app harness_agent.' }];
+    const again = await create('taken', [evalCase('two')]);
+    expect([again.status, again.body]).toEqual(expected);
+    const legacy = await app.post(`${at}/eval_sets/taken`);
+    expect([legacy.status, legacy.body]).toEqual(expected);
+    expect((await app.get(`${at}/eval_sets/taken/evals`)).body).toEqual(['one']);
+    for (const id of ['a-b', 'ä', 'a b', '../x']) {
+      const { status, body } = await create(id);
+      expect([status, body]).toEqual([
+        400,
+        { detail: 'Invalid Eval Set Id. Eval Set Id should have the `^[a-zA-Z0-9_]+$` format' },
+      ]);
+    }
+    const twice = await create('twice', [evalCase('one'), evalCase('one')]);
+    expect([twice.status, twice.body]).toEqual([409, { detail: 'Two of the eval cases have one id.' }]);
+    expect((await app.get(`${at}/eval_sets/twice`)).status).toBe(404);
+  });
+
+  test.each([
+    [undefined, 'missing', ['body']],
+    [{}, 'missing', ['body', 'evalSet']],
+    [{ eval_set: 1 }, 'model_attributes_type', ['body', 'eval_set']],
+    [{ eval_set: {} }, 'missing', ['body', 'eval_set', 'eval_set_id']],
+    [{ eval_set: { eval_set_id: 'x', eval_cases: {} } }, 'list_type', ['body', 'eval_set', 'eval_cases']],
+    [
+      { eval_set: { eval_set_id: 'x', eval_cases: [{ evalId: 'a' }] } },
+      'value_error',
+      ['body', 'eval_set', 'eval_cases', 0],
+    ],
+  ])('the body %j is 422', async (sent, type, loc) => {
+    const { status, body } = await app.post(`${at}/eval-sets`, sent);
+    expect([status, body]).toEqual([422, { detail: [expect.objectContaining({ type, loc })] }]);
+  });
+});
+
+describe('cases', () => {
+  test('are read, replaced and deleted in both spellings', async () => {
+    for (const [n, path] of cases('cases', 'one').entries()) {
+      await create('cases', [evalCase('one')]);
+      expect((await app.get(path)).body).toEqual(evalCase('one'));
+      // As the UI sends it: with members of its own, and without those it does not know.
+      const edited = {
+        evalId: 'one',
+        conversation: [
+          {
+            ...turn('edited'),
+            finalResponse: { role: 'model', parts: [{ text: 'yes', thought: null }] },
+            intermediateData: { toolUses: [{ name: 'f', args: { a: null } }], invocationIndex: n },
+            invocationIndex: 0,
+          },
+        ],
+        sessionInput: { appName: 'harness_agent', userId: 'u', state: {} },
+      };
+      const put = await app.send('PUT', path, edited);
+      expect([put.status, put.text]).toEqual([200, 'null']);
+      const stored = structuredClone(edited) as { conversation: { finalResponse: { parts: { thought?: null }[] } }[] };
+      delete stored.conversation[0]?.finalResponse.parts[0]?.thought;
+      expect((await app.get(path)).body).toEqual({ ...stored, creationTimestamp: 12.5 });
+      const deleted = await app.send('DELETE', path);
+      expect([deleted.status, deleted.text]).toEqual([200, 'null']);
+      expect((await app.get(`${at}/eval_sets/cases/evals`)).body).toEqual([]);
+      const again = await app.send('DELETE', path);
+      expect([again.status, again.body]).toEqual([404, { detail: 'Eval case `one` not found in eval set `cases`.' }]);
+      await app.send('DELETE', `${at}/eval-sets/cases`);
+    }
+  });
+
+  test('snake_case members are the same', async () => {
+    await create('snake', [{ eval_id: 'one', conversation: [{ user_content: { parts: [] } }] }]);
+    const { status } = await app.send('PUT', cases('snake', 'one')[0] ?? '', {
+      eval_id: 'one',
+      creation_timestamp: 3,
+      session_input: { app_name: 'a', user_id: 'u' },
+      conversation: [{ invocation_id: 'i', user_content: { parts: [{ function_call: { args: { a_b: 1 } } }] } }],
+    });
+    expect(status).toBe(200);
+    expect((await app.get(cases('snake', 'one')[1] ?? '')).body).toEqual({
+      evalId: 'one',
+      creationTimestamp: 3,
+      sessionInput: { appName: 'a', userId: 'u' },
+      conversation: [{ invocationId: 'i', userContent: { parts: [{ functionCall: { args: { a_b: 1 } } }] } }],
+    });
+  });
+
+  test('what does not exist is named; another id in the body is 400', async () => {
+    await create('here');
+    const [path = ''] = cases('here', 'nope');
+    const read = await app.get(path);
+    expect([read.status, read.body]).toEqual([404, { detail: 'Eval set `here` or Eval `nope` not found.' }]);
+    const put = await app.send('PUT', path, evalCase('nope'));
+    expect([put.status, put.body]).toEqual([404, { detail: 'Eval case `nope` not found in eval set `here`.' }]);
+    for (const [method, body] of [['PUT', evalCase('x')], ['DELETE']] as const) {
+      const absent = await app.send(method, cases('nowhere', 'x')[0] ?? '', body);
+      expect([absent.status, absent.body]).toEqual([404, { detail: 'Eval set `nowhere` not found.' }]);
+    }
+    const other = await app.send('PUT', path, evalCase('other'));
+    expect([other.status, other.body]).toEqual([
+      400,
+      { detail: 'Eval id in EvalCase should match the eval id in the API route.' },
+    ]);
+  });
+
+  test.each([{}, { conversation: [], conversationScenario: {} }])(
+    'of %j one member too few or too many is 422',
+    async (more) => {
+      const sent = { evalId: 'x', ...more };
+      const { status, body } = await app.send('PUT', cases('here', 'x')[0] ?? '', sent);
+      expect([status, body]).toEqual([
+        422,
+        {
+          detail: [
+            {
+              type: 'value_error',
+              loc: ['body'],
+              msg: 'Value error, Exactly one of conversation and conversation_scenario must be provided in an EvalCase.',
+              input: sent,
+              ctx: { error: {} },
+            },
+          ],
+        },
+      ]);
+    },
+  );
+
+  test('a session becomes a case in the spelling of the UI too', async () => {
+    await app.post('/harness/invoke', {
+      prompt: 'What is 2 + 3? Use the calculator.',
+      harness_name: 'h',
+      run_agent_request: { user_id: 'u', session_id: 's' },
+    });
+    const added = await app.post(`${at}/eval_sets/of_ui/add_session`, { evalId: 'case1', sessionId: 's', userId: 'u' });
+    expect([added.status, added.text]).toEqual([200, 'null']);
+    const { body } = await app.get(cases('of_ui', 'case1')[0] ?? '');
+    expect(body).toMatchObject({ evalId: 'case1', sessionInput: { appName: 'harness_agent', userId: 'u', state: {} } });
+    const replaced = await app.send('PUT', cases('of_ui', 'case1')[0] ?? '', body);
+    expect(replaced.status).toBe(200);
+    expect((await app.get(cases('of_ui', 'case1')[1] ?? '')).body).toEqual(body);
+  });
+
+  test.each(['%00', 'x'.repeat(300)])('the id %s is 422', async (id) => {
+    for (const path of [...cases('here', id), ...cases(id, 'x'), `${at}/eval_sets/${id}`, `${at}/eval-results/${id}`]) {
+      expect([path, (await app.get(path)).status]).toEqual([path, 422]);
+    }
+  });
+});
+
+describe('results and metrics', () => {
+  test('results that are stored are listed sorted and read', async () => {
+    expect((await app.get(`${at}/eval_results`)).body).toEqual([]);
+    expect((await app.get(`${at}/eval-results`)).body).toEqual({ evalResultIds: [] });
+    const database = new Client({ connectionString: app.databaseUrl });
+    await database.connect();
+    await database.query(`insert into eval_results (app_name, id, eval_set_id, payload)
+      select 'harness_agent', id, 's', jsonb_build_object('evalSetResultId', id) from unnest(array['r/b c', 'r_a']) as id`);
+    await database.end();
+    expect((await app.get(`${at}/eval_results`)).body).toEqual(['r/b c', 'r_a']);
+    expect((await app.get(`${at}/eval-results`)).body).toEqual({ evalResultIds: ['r/b c', 'r_a'] });
+    for (const spelling of ['eval_results', 'eval-results']) {
+      expect((await app.get(`${at}/${spelling}/r%2Fb%20c`)).body).toEqual({ evalSetResultId: 'r/b c' });
+      const absent = await app.get(`${at}/${spelling}/nope`);
+      expect([absent.status, absent.body]).toEqual([404, { detail: 'Eval result `nope` not found.' }]);
+    }
+  });
+
+  test('each metric has the interval that the UI reads', async () => {
+    const { status, body } = await app.get(`${at}/metrics-info`);
+    const metric = (metricName: string) => ({
+      metricName,
+      description: expect.any(String),
+      metricValueInfo: { interval: { minValue: 0, openAtMin: false, maxValue: 1, openAtMax: false } },
+    });
+    expect([status, body]).toEqual([
+      200,
+      { metricsInfo: [metric('tool_trajectory_avg_score'), metric('response_match_score')] },
+    ]);
+  });
+
+  test('evaluations cannot be run yet', async () => {
+    await create('run');
+    for (const path of [`${at}/eval-sets/run/run`, `${at}/eval_sets/run/run_eval`]) {
+      const { status, body } = await app.post(path, {});
+      expect([status, body]).toEqual([404, { detail: 'Not Found' }]);
+    }
+  });
+});
+
+describe('older paths', () => {
+  const old = '/apps/harness_agent';
+
+  test('of ADK 1.x lead to the same', async () => {
+    await create('old', [evalCase('one')]);
+    expect((await app.post(`${old}/eval_sets/older`)).text).toBe('null');
+    expect((await app.get(`${old}/eval_sets`)).body).toEqual(expect.arrayContaining(['old', 'older']));
+    expect((await app.get(`${old}/eval_sets/old/evals`)).body).toEqual(['one']);
+    expect((await app.get(`${old}/eval_sets/old/evals/one`)).body).toEqual(evalCase('one'));
+    expect((await app.send('PUT', `${old}/eval_sets/old/evals/one`, evalCase('one'))).text).toBe('null');
+    await app.post('/apps/harness_agent/users/u/sessions', { sessionId: 'for-old' });
+    const added = await app.post(`${old}/eval_sets/old/add_session`, {
+      evalId: 'two',
+      sessionId: 'for-old',
+      userId: 'u',
+    });
+    expect(added.text).toBe('null');
+    expect((await app.send('DELETE', `${old}/eval_sets/old/evals/one`)).text).toBe('null');
+    expect((await app.get(`${old}/eval_sets/old/evals`)).body).toEqual(['two']);
+    expect((await app.get(`${old}/eval_results`)).status).toBe(200);
+    expect((await app.get(`${old}/eval_results/nope`)).status).toBe(404);
+    expect((await app.get(`${old}/eval-sets`)).body).toEqual({ detail: 'Not Found' });
+  });
+
+  test('and all of evaluation exist in the development UI mode only', async () => {
+    const api = await startApp({ DEV_UI: 'false' });
+    const paths = ['eval_sets', 'eval-sets', 'eval_sets/s/evals', 'eval_results', 'eval-results', 'metrics-info'];
+    for (const path of paths.flatMap((name) => [`${at}/${name}`, `${old}/${name}`])) {
+      const { status, body } = await api.get(path);
+      expect([path, status, body]).toEqual([path, 404, { detail: 'Not Found' }]);
+    }
+    await api.close();
+  });
+});

@@ -1,0 +1,62 @@
+import { sql } from 'drizzle-orm';
+import { expect, test } from 'vitest';
+import type { Database } from '../../src/db/database.ts';
+import { addSessionToMemory, deleteMemories, searchMemories } from '../../src/memory/store.ts';
+import { forgetSession } from '../../src/sessions/forget-session.ts';
+import { deleteSession, insertSession } from '../../src/sessions/store.ts';
+import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
+
+const store = testPool();
+const textsOf = async (key: ReturnType<typeof newKey>, words: string) =>
+  (await searchMemories(store.pool.db, key, words, 10)).map(({ content }) => content.parts?.[0]?.text);
+
+/** Settles when another connection waits for a lock. */
+async function someoneWaits(db: Database): Promise<void> {
+  for (let waiting = 0; waiting === 0; ) {
+    const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from pg_locks where not granted`);
+    waiting = rows[0]?.n ?? 0;
+  }
+}
+
+test('adding and searching are one statement each', async () => {
+  const key = newKey();
+  await insertSession(store.pool.db, key, {}, [textEvent('a whale \u0000 \ud800 \uE000')]);
+  expect(await statementsOf(() => addSessionToMemory(store.pool.db, key))).toHaveLength(1);
+  expect(await statementsOf(() => searchMemories(store.pool.db, key, 'whale', 10))).toHaveLength(1);
+  expect(await textsOf(key, 'whale')).toEqual(['a whale \u0000 \ud800 \uE000']);
+});
+
+test('an addition that comes while a session is being forgotten waits, and adds nothing', async () => {
+  const key = newKey();
+  await insertSession(store.pool.db, key, {}, [textEvent('a whale')]);
+  let added: Promise<boolean> | undefined;
+  await store.pool.transaction(async (tx) => {
+    await deleteSession(tx, key);
+    added = addSessionToMemory(store.pool.db, key);
+    await deleteMemories(tx, key);
+    await Promise.race([added, someoneWaits(tx)]);
+  });
+  expect(await added).toBe(false);
+  expect(await textsOf(key, 'whale')).toEqual([]);
+});
+
+test('a text larger than a tsvector is searched by its beginning', async () => {
+  const key = newKey();
+  const words = Array.from({ length: 200_000 }, (_, n) => `word${n}`).join(' ');
+  await insertSession(store.pool.db, key, {}, [textEvent(words)]);
+  expect(await addSessionToMemory(store.pool.db, key)).toBe(true);
+  expect(await textsOf(key, 'word7')).toEqual([words]);
+  expect(await textsOf(key, 'word199999')).toEqual([]);
+});
+
+test('forgetting takes the session and its memories, and leaves those of others', async () => {
+  const key = newKey();
+  const other = { ...key, sessionId: 'other' };
+  for (const each of [key, other]) {
+    await insertSession(store.pool.db, each, {}, [textEvent(`a whale in ${each.sessionId}`)]);
+    await addSessionToMemory(store.pool.db, each);
+  }
+  await forgetSession(store.pool, key);
+  await forgetSession(store.pool, key);
+  expect(await textsOf(key, 'whale')).toEqual(['a whale in other']);
+});

@@ -1,0 +1,63 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { buffer } from 'node:stream/consumers';
+import { close, listen } from './edge.ts';
+
+/** What the server does instead of its work. */
+type S3Fault = 'overloaded' | 'forbidden' | 'silent';
+
+/** A server that speaks as much of S3's wire as the runtime does: buckets in the path, PUT, GET, HEAD and DELETE of objects. */
+export interface S3Server {
+  url: string;
+  bucket: string;
+  /** By key. */
+  objects: Map<string, Buffer>;
+  /** Method and path of each request, in order. */
+  requests: string[];
+  fault: S3Fault | undefined;
+  close(): Promise<void>;
+}
+
+const ACCESS_KEY = 'test-access-key';
+
+/** Settings of a runtime that uses this server. */
+export const s3Environment = ({ url, bucket }: S3Server, prefix = 'some/prefix'): Record<string, string> => ({
+  ARTIFACT_STORE: `s3://${bucket}/${prefix}`,
+  AWS_ENDPOINT_URL: url,
+  AWS_REGION: 'eu-test-1',
+  AWS_ACCESS_KEY_ID: ACCESS_KEY,
+  AWS_SECRET_ACCESS_KEY: 'test-secret-key',
+});
+
+/** Starts an empty bucket on a free loopback port. */
+export async function startS3(bucket = 'artifacts'): Promise<S3Server> {
+  const state = { bucket, objects: new Map<string, Buffer>(), requests: [] as string[], fault: undefined };
+  const started: S3Server = { ...state, url: '', close: () => close(server) };
+  const server = createServer((request, response) => void serve(started, request, response));
+  started.url = `http://127.0.0.1:${await listen(server)}`;
+  return started;
+}
+
+async function serve(s3: S3Server, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const { method = '', headers } = request;
+  const { pathname } = new URL(request.url ?? '', s3.url);
+  s3.requests.push(`${method} ${pathname}`);
+  const body = await buffer(request);
+  if (s3.fault === 'silent') return;
+  if (s3.fault === 'overloaded') return refuse(response, 503, 'SlowDown');
+  const signed = headers.authorization?.startsWith(`AWS4-HMAC-SHA256 Credential=${ACCESS_KEY}/`);
+  if (!signed || s3.fault === 'forbidden') return refuse(response, 403, 'AccessDenied');
+  const [, bucket, ...segments] = decodeURIComponent(pathname).split('/');
+  if (bucket !== s3.bucket) return refuse(response, 404, 'NoSuchBucket');
+  const key = segments.join('/');
+  if (method === 'PUT') s3.objects.set(key, body);
+  if (method === 'DELETE') s3.objects.delete(key);
+  const object = s3.objects.get(key);
+  if (method === 'GET' && !object) return refuse(response, 404, 'NoSuchKey');
+  response.writeHead(method === 'DELETE' ? 204 : 200, { 'content-type': 'application/octet-stream' });
+  response.end(method === 'GET' ? object : undefined);
+}
+
+function refuse(response: ServerResponse, status: number, code: string): void {
+  const xml = `<?xml version="1.0" encoding="UTF-8"?><Error><Code>${code}</Code><Message>refused</Message></Error>`;
+  response.writeHead(status, { 'content-type': 'application/xml' }).end(xml);
+}
