@@ -59,7 +59,7 @@ const probeRoutes = ({ database, version, isAccepting }: ServiceContext): Operat
     errors: { 503: 'Not now.' },
     handler: async () => {
       if (!isAccepting()) throw new UnavailableError('The service is stopping.');
-      await checkDatabase(database.db);
+      await checkDatabase(database.reads);
       return { kind: 'value', value: { status: 'ready' } };
     },
   }),

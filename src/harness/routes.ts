@@ -1,4 +1,5 @@
 import { hasGeneralOverride } from '../agent/prepare-agent.ts';
+import { checkBodyIdentifier } from '../http/body-identifier.ts';
 import { BUSY_ERRORS, disconnectSignal, INVOCATION_HEADERS, readInvocationHeaders } from '../http/invocation-call.ts';
 import { operation, type Operation } from '../http/operation.ts';
 import { type InvocationContext, type InvocationEnd, invoke, newInvocationId } from '../invocations/invoke.ts';
@@ -22,7 +23,8 @@ export const harnessRoutes = (context: InvocationContext): Operation[] => [
     errors: BUSY_ERRORS,
     handler: async ({ body, request, response }) => {
       const { user_id, session_id, max_llm_calls } = body.run_agent_request;
-      const key = { appName: HARNESS_APP, userId: user_id, sessionId: session_id };
+      const userId = checkBodyIdentifier('user_id', user_id);
+      const key = { appName: HARNESS_APP, userId, sessionId: checkBodyIdentifier('session_id', session_id) };
       const overrides = toAgentOverrides(body.harness);
       const toAnswer = ({ output, error }: InvocationEnd) =>
         JSON.stringify({

@@ -19,7 +19,7 @@ import { appendOnce, finishOnce, persist } from '../leases/persist.ts';
 import type { Lease } from '../leases/store.ts';
 import type { Log } from '../log.ts';
 import { type Content, functionCallsOf, type JsonObject } from '../sessions/content.ts';
-import type { Event, NewEvent } from '../sessions/event.ts';
+import { type Event, eventBytes, type NewEvent } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
 import { findHistory, type StoredEvent } from '../sessions/store.ts';
 import type { Admission } from './admission.ts';
@@ -284,7 +284,7 @@ function tell(stored: StoredEvent[], events: NewEvent[], listener: EventListener
 }
 
 function checkSize(event: NewEvent, most: number): void {
-  const size = Buffer.byteLength(JSON.stringify(event));
+  const size = eventBytes(event);
   if (size > most)
     throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${most} bytes.`);
 }

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { AppError, NotFoundError, RepeatedInvocationError } from '../errors.ts';
 import { HARNESS_APP } from '../harness/invoke-request.ts';
 import { mayActFor } from '../http/bearer.ts';
+import { checkBodyIdentifier } from '../http/body-identifier.ts';
 import {
   BUSY_ERRORS,
   disconnectSignal,
@@ -130,7 +131,9 @@ const toArray = (texts: string[]) => `[${texts.join(',')}]`;
 
 /** The session that a body names. To a user of a token another's session does not exist. */
 function ownedKey(body: SessionKey, principal: Principal): SessionKey {
-  const { appName, userId, sessionId } = body;
+  const { appName } = body;
+  const userId = checkBodyIdentifier('userId', body.userId);
+  const sessionId = checkBodyIdentifier('sessionId', body.sessionId);
   if (!mayActFor(principal, userId)) throw new NotFoundError(sessionNotFound(sessionId));
   return { appName, userId, sessionId };
 }

@@ -136,6 +136,9 @@ export type Event = z.infer<typeof eventSchema>;
 /** An event on its way into the store: the store adds `timestamp` (the database's clock) where it has none. */
 export type NewEvent = Event & { id: string; invocationId: string; author: string };
 
+/** Size of an event: the bytes of its JSON, which `MAX_EVENT_BYTES` bounds. */
+export const eventBytes = (event: Event): number => Buffer.byteLength(JSON.stringify(event));
+
 /** True for an event that ends an answer: no open calls, no tool responses, not a piece of a stream (inventory §2.2, rule 3). */
 export function isFinalResponse(event: Event): boolean {
   if (event.actions?.skipSummarization === true || (event.longRunningToolIds?.length ?? 0) > 0) return true;

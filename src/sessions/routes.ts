@@ -1,13 +1,13 @@
 import { pipeline } from 'node:stream/promises';
 import type { Database, DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
-import { InvalidError, NotFoundError } from '../errors.ts';
+import { InvalidError, NotFoundError, TooLargeError } from '../errors.ts';
 import { checkBodyIdentifier } from '../http/body-identifier.ts';
 import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation.ts';
 import { ValidationFailedError, valueError } from '../http/request-errors.ts';
 import { sessionTopic } from '../invocations/invocation.ts';
 import type { JsonObject } from './content.ts';
-import { type Event, eventSchema } from './event.ts';
+import { type Event, eventBytes, eventSchema, type NewEvent } from './event.ts';
 import { forgetSession } from './forget-session.ts';
 import { fromCursor, type ListPlace, toCursor } from './list-place.ts';
 import { type LongText, wholeText } from './long-text.ts';
@@ -55,6 +55,8 @@ interface SessionContext {
   database: DatabasePool;
   notifications: Notifications;
   newId: () => string;
+  /** Largest event, bytes of its JSON. */
+  limits: { eventBytes: number };
 }
 
 const absent = ({ session_id = '' }: Record<string, string>) => sessionNotFound(session_id);
@@ -129,9 +131,15 @@ const readRoutes = ({ database }: SessionContext): Operation[] => [
   }),
 ];
 
-const writeRoutes = ({ database, notifications, newId }: SessionContext): Operation[] => {
+function checkSize(event: NewEvent, most: number): void {
+  if (eventBytes(event) > most) throw new TooLargeError(`An event is larger than MAX_EVENT_BYTES, ${most} bytes.`);
+}
+
+const writeRoutes = ({ database, notifications, newId, limits }: SessionContext): Operation[] => {
   const create = async (key: SessionKey, state: JsonObject, events: Event[]) => {
-    await insertSession(database.db, key, state, toNewEvents(events, newId));
+    const made = toNewEvents(events, newId);
+    for (const event of made) checkSize(event, limits.eventBytes);
+    await insertSession(database.db, key, state, made);
     return answerSession(database.db, key);
   };
   return [
@@ -206,7 +214,7 @@ const writeRoutes = ({ database, notifications, newId }: SessionContext): Operat
   ];
 };
 
-const eventRoutes = ({ database, notifications, newId }: SessionContext): Operation[] => [
+const eventRoutes = ({ database, notifications, newId, limits }: SessionContext): Operation[] => [
   operation({
     method: 'post',
     path: EVENTS,
@@ -225,6 +233,7 @@ const eventRoutes = ({ database, notifications, newId }: SessionContext): Operat
     handler: async ({ path, body }) => {
       const [event] = toNewEvents([body], newId);
       if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
+      checkSize(event, limits.eventBytes);
       const key = toKey(path);
       const [stored] = await appendEvents(database.db, key, [event]);
       notifications.publish(sessionTopic(key));

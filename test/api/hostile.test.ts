@@ -101,6 +101,7 @@ const cases: Case[] = [
   post('invoke: user id is NUL', '/harness/invoke', request({ user_id: '\u0000' }), 422),
   post('invoke: session id is a lone surrogate', '/harness/invoke', request({ session_id: '\ud800' }), 422),
   post('invoke: session id is too long', '/harness/invoke', request({ session_id: long }), 422),
+  post('invoke: session id is too many bytes', '/harness/invoke', request({ session_id: '𝕏'.repeat(200) }), 422),
   post('invoke: limit is 0', '/harness/invoke', request({ max_llm_calls: 0 }), 422),
   post('invoke: limit is a fraction', '/harness/invoke', request({ max_llm_calls: 1.5 }), 422),
   post('invoke: limit is text', '/harness/invoke', request({ max_llm_calls: '5' }), 422),

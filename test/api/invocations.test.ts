@@ -393,6 +393,13 @@ describe('limits always hold', () => {
     app = await startApp({ MAX_EVENT_BYTES: '2000' }, { agents: hostScript([[{ text: 'y'.repeat(3000) }]]) });
     const [, error] = await failing({});
     expect(error).toMatch(/^An event of \d+ bytes is over the limit of 2000 bytes\.$/);
+    const event = { content: { parts: [{ text: 'y'.repeat(3000) }] } };
+    const detail = 'An event is larger than MAX_EVENT_BYTES, 2000 bytes.';
+    const appended = await app.post(`${user}/s/events`, event);
+    expect([appended.status, appended.body]).toEqual([413, { detail }]);
+    const created = await app.post(user, { sessionId: 'big', events: [event] });
+    expect([created.status, created.body]).toEqual([413, { detail }]);
+    expect((await app.get(`${user}/big`)).status).toBe(404);
     await app.close();
   });
 
