@@ -149,7 +149,7 @@ export const environmentSchema = z.object({
 type Environment = z.output<typeof environmentSchema>;
 
 /** Who may call the runtime. */
-export type AuthSettings =
+type AuthSettings =
   | { mode: 'local' }
   | { mode: 'key'; keys: string[] }
   | { mode: 'jwt'; issuer: string; audience: string | undefined; jwksUrl: string | undefined; userClaim: string };

@@ -81,7 +81,7 @@ const PASSING_SQLSTATE = /^(?:08...|57P0[1-5]|53...|25006|40001|40P01|55P03|5701
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
 /** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
 const PASSING_MESSAGES =
-  /^(?:timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error)/;
+  /^(?:timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error|Query read timeout)/;
 
 /** An error as Node, pg and drizzle shape it. */
 export interface CausedError {
@@ -102,6 +102,8 @@ export function* causes(error: unknown): Generator<CausedError> {
 
 /** True for a failure of the database that passes: the same work can succeed later, and whether this attempt did is not known. */
 export function isPassingFailure(error: unknown): boolean {
+  // What has a name of its own is no trouble of the database, whatever caused it (an MCP server that refuses, say).
+  if (error instanceof AppError) return false;
   for (const cause of causes(error)) {
     const code = typeof cause.code === 'string' ? cause.code : '';
     const message = cause instanceof Error ? cause.message : '';

@@ -93,7 +93,11 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
       ...overrides,
     };
     const server = await listen(createServer(await createApp(context)), config);
-    const sweeping = sweepRegularly(context, config.SWEEP_INTERVAL_MS, draining.signal);
+    const sweeping = sweepRegularly(
+      { ...context, traceHours: config.TRACE_RETENTION_HOURS },
+      config.SWEEP_INTERVAL_MS,
+      draining.signal,
+    );
     const close = async () => {
       draining.abort();
       const tellToStop = () =>

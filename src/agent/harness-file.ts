@@ -24,8 +24,10 @@ export function parseHarnessFile(text: string, path: string): HarnessFile {
   if (broken) throw new ConfigError(`${at(broken.pos[0])}: ${broken.message.split('\n')[0]}`);
   const parsed = harnessSchema.safeParse(toPlain(document, path));
   if (!parsed.success) {
-    const problems = parsed.error.issues.slice(0, MAX_PROBLEMS).map((issue) => describe(document, issue, at));
-    throw new ConfigError(problems.join('\n'));
+    const problems = parsed.error.issues.map((issue) => describe(document, issue, at));
+    problems.sort((one, other) => one.offset - other.offset);
+    const listed = problems.slice(0, MAX_PROBLEMS).map((problem) => problem.text);
+    throw new ConfigError(listed.join('\n'));
   }
   checkNames(parsed.data, path);
   return parsed.data;
@@ -39,12 +41,14 @@ function toPlain(document: Document, path: string): unknown {
   }
 }
 
-function describe(document: Document, issue: z.core.$ZodIssue, at: (offset: number) => string): string {
+function describe(document: Document, issue: z.core.$ZodIssue, at: (offset: number) => string) {
   const key = issue.code === 'unrecognized_keys' ? issue.keys[0] : undefined;
   const path = key === undefined ? issue.path : [...issue.path, key];
   const place = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('');
-  const what = key === undefined ? `allowed: ${issue.message}` : 'there is no such member';
-  return `${at(offsetOf(document, path))}: ${place.replace(/^\./, '') || 'the file'}: ${what}.`;
+  const allowed = issue.message.replace(/^Invalid input: expected (\w+), received undefined$/, 'a $1; it is missing');
+  const what = key === undefined ? `allowed: ${allowed}` : 'there is no such member';
+  const offset = offsetOf(document, path);
+  return { offset, text: `${at(offset)}: ${place.replace(/^\./, '') || 'the file'}: ${what}.` };
 }
 
 /** Where a member stands; a missing one stands where its parent does. */

@@ -1,13 +1,14 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
+import { SSEClientTransport, SseError } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { CallToolResultSchema, ListToolsResultSchema } from '@modelcontextprotocol/sdk/types.js';
+import { CallToolResultSchema, ErrorCode, ListToolsResultSchema } from '@modelcontextprotocol/sdk/types.js';
 import { AgentError } from '../errors.ts';
 import type { JsonObject } from '../sessions/content.ts';
 import { abortError, orAborted } from './abort.ts';
 import type { McpServer } from './agent.ts';
 import type { Egress } from './egress.ts';
 import { toToolResult } from './mcp-result.ts';
+import { withEndOfStream } from './mcp-stream.ts';
 import type { Tool } from './tool.ts';
 
 /** Longest waits for an MCP server in milliseconds. */
@@ -69,6 +70,9 @@ async function connect(server: McpServer, egress: Egress, timeoutMs: number, sig
       await within(timeoutMs, signal, (limit) =>
         orAborted(client.connect(asTransport(transport), { signal: limit }), limit),
       );
+      // The one stream that brings every answer broke: what is open will never be answered, though the SDK waits and reconnects.
+      // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's client is no EventTarget
+      client.onerror = (error) => void (error instanceof SseError && client.close());
       return { client, transport };
     } catch (error) {
       // Both: a client whose transport never started does not close it.
@@ -85,7 +89,11 @@ function newTransport({ url, headers }: McpServer, { fetch }: Egress, kind: 'str
   const options = { fetch, requestInit: headers ? { headers } : {} };
   return kind === 'sse'
     ? new SSEClientTransport(new URL(url), options)
-    : new StreamableHTTPClientTransport(new URL(url), { ...options, reconnectionOptions: NO_RECONNECT });
+    : new StreamableHTTPClientTransport(new URL(url), {
+        ...options,
+        fetch: withEndOfStream(fetch),
+        reconnectionOptions: NO_RECONNECT,
+      });
 }
 
 /** An invocation is short: a stream that breaks is not taken up again. */
@@ -178,8 +186,9 @@ function toMcpError(server: McpServer, what: string, error: unknown, signal: Abo
   if (signal.aborted) return abortError(signal);
   const denial = findDenial(error);
   const status = statusOf(error);
-  const protocolCode =
-    error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined;
+  const code = error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined;
+  const isOurs = code === ErrorCode.ConnectionClosed && String(error).endsWith('Connection closed');
+  const protocolCode = isOurs ? undefined : code;
   const reason = denial
     ? denial.message
     : error instanceof TimedOut

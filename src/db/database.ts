@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { DatabaseError, Pool, type PoolConfig } from 'pg';
+import { isPassingFailure } from '../errors.ts';
 
 /** A pool or a transaction: the first argument of every store function. */
 export type Database = NodePgDatabase;
@@ -36,6 +37,8 @@ const READ_SHARE = 0.25;
 /** Serialization failure, deadlock, lock not available: nothing was done, and the same work can succeed at once. */
 const REPEATABLE = new Set(['40001', '40P01', '55P03']);
 const MOST_REPEATS = 3;
+/** How much longer than the server's time-out we wait for its word of it. */
+const CLIENT_SLACK_MS = 1_000;
 const LONGEST_PAUSE_MS = 200;
 
 /** Opens the pools; nothing connects before the first query. */
@@ -59,6 +62,9 @@ function openPool(options: PoolOptions, max: number): Pool {
     lock_timeout: options.lockTimeoutMs,
     idle_in_transaction_session_timeout: 10_000,
     connectionTimeoutMillis: options.connectTimeoutMs,
+    // The server's own time-outs say nothing when the network swallows what either side sends.
+    query_timeout: options.statementTimeoutMs + CLIENT_SLACK_MS,
+    keepAlive: true,
     application_name: 'agent-runtime',
     options: `-c agent_runtime.max_state_bytes=${options.maxStateBytes}`,
   } satisfies PoolConfig);
@@ -104,6 +110,8 @@ async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): P
       unsure = false;
       return result;
     } catch (error) {
+      // A connection that is gone rolls back by itself; to ask it would take another time-out.
+      if (sqlState(error) === undefined && isPassingFailure(error)) throw error;
       await client.query('rollback').then(
         () => (unsure = false),
         () => undefined,

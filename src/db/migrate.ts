@@ -13,7 +13,7 @@ const MIGRATIONS = fileURLToPath(new URL('../../migrations', import.meta.url));
  * because such a lock belongs to its connection; closing it gives the lock back.
  */
 export async function migrateDatabase(url: string): Promise<void> {
-  const client = new Client({ connectionString: url, application_name: 'agent-runtime migrate' });
+  const client = new Client({ connectionString: url, application_name: 'agent-runtime migrate', keepAlive: true });
   // The query that a broken connection interrupts rejects as well; unheard, the event would end the process.
   client.on('error', () => undefined);
   await client.connect();

@@ -28,6 +28,7 @@ export function openNotifications(url: string, onError: (error: unknown) => void
   const pending = new Set<string>();
   const closing = new AbortController();
   let client: Client | undefined;
+  let flushing = false;
 
   const wake = (topic: string) => subscribers.get(topic)?.forEach((call) => call());
   const wakeAll = () => subscribers.forEach((calls) => calls.forEach((call) => call()));
@@ -37,6 +38,7 @@ export function openNotifications(url: string, onError: (error: unknown) => void
       connectionString: url,
       application_name: 'agent-runtime notifications',
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      query_timeout: CONNECT_TIMEOUT_MS,
       keepAlive: true,
     });
     const ended = new Promise<void>((resolve) => connecting.once('end', resolve));
@@ -68,21 +70,26 @@ export function openNotifications(url: string, onError: (error: unknown) => void
     }
   };
 
-  const flush = (): void => {
-    const topics = [...pending];
-    pending.clear();
-    for (let from = 0; from < topics.length; from += MOST_TOPICS_PER_PAYLOAD) {
-      const payload = JSON.stringify(topics.slice(from, from + MOST_TOPICS_PER_PAYLOAD));
-      client?.query('select pg_notify($1, $2)', [CHANNEL, payload]).catch(onError);
+  /** Sends what is pending, one statement at a time; topics that come meanwhile go with the next one. */
+  const flush = async (): Promise<void> => {
+    while (pending.size > 0 && client) {
+      const topics = [...pending].slice(0, MOST_TOPICS_PER_PAYLOAD);
+      for (const topic of topics) pending.delete(topic);
+      await client.query('select pg_notify($1, $2)', [CHANNEL, JSON.stringify(topics)]).catch(onError);
     }
+    // Without a connection nobody can be told; subscribers look by themselves.
+    pending.clear();
+    flushing = false;
   };
 
   const running = stayConnected();
   return {
     publish(topic) {
       wake(topic);
-      if (pending.size === 0) setTimeout(flush, FLUSH_MS).unref();
       pending.add(topic);
+      if (flushing) return;
+      flushing = true;
+      setTimeout(() => void flush(), FLUSH_MS).unref();
     },
     subscribe(topic, call) {
       const calls = subscribers.get(topic) ?? new Set();

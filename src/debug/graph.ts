@@ -53,8 +53,8 @@ export function toSteps({ author, content, actions }: Event): Step[] {
 
 /** Colours of a graph on the UI's light and dark pages. */
 const PALETTES = {
-  light: { page: '#ffffff', text: '#1f1f1f', fill: '#f3f6fb', line: '#9aa5b5', active: '#1e8e3e', onActive: '#ffffff' },
-  dark: { page: '#1e1e1e', text: '#e8eaed', fill: '#2d333b', line: '#8a94a3', active: '#2e7d4f', onActive: '#ffffff' },
+  light: { text: '#1f1f1f', fill: '#f3f6fb', line: '#9aa5b5', active: '#1e8e3e', onActive: '#ffffff' },
+  dark: { text: '#e8eaed', fill: '#2d333b', line: '#8a94a3', active: '#2e7d4f', onActive: '#ffffff' },
 };
 const ICONS = { llm: '✦', sequential: '→', parallel: '⇉', loop: '↻' };
 
@@ -62,7 +62,10 @@ const ICONS = { llm: '✦', sequential: '→', parallel: '⇉', loop: '↻' };
  * The agent, those below it and their tools as a graph in Graphviz' DOT language; the UI draws it. The steps of an event are
  * highlighted, with nodes of their own for tools that the description does not know (those of MCP servers and of skills).
  */
-export function toDot(agent: AgentDescription, { dark = false, steps = [] }: { dark?: boolean; steps?: Step[] }): string {
+export function toDot(
+  agent: AgentDescription,
+  { dark = false, steps = [] }: { dark?: boolean; steps?: Step[] },
+): string {
   const colors = PALETTES[dark ? 'dark' : 'light'];
   const agents = new Map(listAgents(agent).map((each) => [each.name, each]));
   const touched = new Set(steps.flatMap(({ from, to }) => (to === undefined ? [from] : [from, to])));
@@ -71,10 +74,17 @@ export function toDot(agent: AgentDescription, { dark = false, steps = [] }: { d
   const highlight = (name: string): Style =>
     touched.has(name) ? { fillcolor: colors.active, color: colors.active, fontcolor: colors.onActive } : {};
   const base = { color: colors.line, fontcolor: colors.text, fontname: 'Helvetica' };
-  const box = { ...base, shape: 'box', style: 'rounded,filled', fillcolor: colors.fill, fontsize: '12', margin: '0.2,0.1' };
+  const box = {
+    ...base,
+    shape: 'box',
+    style: 'rounded,filled',
+    fillcolor: colors.fill,
+    fontsize: '12',
+    margin: '0.2,0.1',
+  };
   return [
     `digraph ${quoted(agent.name)} {`,
-    `graph ${toAttributes({ bgcolor: colors.page, pad: '0.4', nodesep: '0.4', ranksep: '0.7' })}`,
+    `graph ${toAttributes({ bgcolor: 'transparent', pad: '0.4', nodesep: '0.4', ranksep: '0.7' })}`,
     `node ${toAttributes(box)}`,
     `edge ${toAttributes({ ...base, arrowsize: '0.7' })}`,
     ...[...agents.values()].map(({ name, kind }) =>
@@ -123,4 +133,7 @@ const toAttributes = (style: Style) =>
 
 /** A string of DOT: in quotes, where a backslash would begin an escape. */
 const quoted = (text: string) =>
-  `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll(/\p{Cc}/gu, ' ')}"`;
+  `"${text
+    .replaceAll('\\', '\\\\')
+    .replaceAll('"', '\\"')
+    .replaceAll(/\p{Cc}/gu, ' ')}"`;

@@ -52,10 +52,10 @@ export class InvocationTrace implements RunObserver {
 
   modelCall(agentName: string, request: ModelRequest): (event: Event | undefined) => void {
     const span = this.#start('call_llm', this.#agent(agentName), modelRequestAttributes(request));
-    return (event = {}) => {
-      span.setAttributes(modelAnswerAttributes(event));
-      if (event.errorCode) fail(span, event.errorCode);
-      for (const id of callIdsOf(event)) this.#askedBy.set(id, span);
+    return (event) => {
+      if (event) span.setAttributes(modelAnswerAttributes(event));
+      if (event?.errorCode) fail(span, event.errorCode);
+      for (const id of callIdsOf(event ?? {})) this.#askedBy.set(id, span);
       span.end(this.#now());
       this.#agent(agentName);
     };
@@ -64,9 +64,9 @@ export class InvocationTrace implements RunObserver {
   toolCall(agentName: string, call: TracedCall): (response: JsonObject | undefined) => void {
     const parent = this.#askedBy.get(call.id) ?? this.#agent(agentName);
     const span = this.#start(toolSpanName(call), parent, toolCallAttributes(call));
-    return (response = {}) => {
-      span.setAttributes(toolResponseAttributes(response));
-      if (typeof response['error'] === 'string') fail(span, 'tool_error');
+    return (response) => {
+      if (response) span.setAttributes(toolResponseAttributes(response));
+      if (typeof response?.['error'] === 'string') fail(span, 'tool_error');
       this.#answeredCalls.set(call.id, { span, endTime: this.#now() });
       this.#agent(agentName);
     };

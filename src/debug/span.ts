@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import { functionCallsOf, type JsonObject } from '../sessions/content.ts';
 import type { Event } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
@@ -18,6 +19,18 @@ export interface Span {
 
 /** Attributes as OpenTelemetry and the Web UI take them: never null, one null drops the UI's whole list of spans. */
 export type Attributes = Record<string, string | number | string[]>;
+
+export const spanSchema = z
+  .looseObject({
+    name: z.string(),
+    span_id: z.string(),
+    trace_id: z.string().describe('One for each invocation.'),
+    start_time: z.number().describe('Unix nanoseconds, an integer beyond what a double holds exactly.'),
+    end_time: z.number(),
+    attributes: z.record(z.string(), z.unknown()),
+    parent_span_id: z.string().nullable(),
+  })
+  .describe('One step of an invocation: the whole, an agent, a model call or a tool call.');
 
 /** The names that the Web UI reads (inventory §1.7, span rules); the others follow OpenTelemetry's GenAI conventions. */
 export const ATTRIBUTE = {
@@ -66,7 +79,13 @@ export interface TracedRequest {
  * Of a span `call_llm`: the request in ADK's shape. Without an operation name: that of a model call makes the UI insist on an
  * event id, which a call that is cut off does not have.
  */
-export const modelRequestAttributes = ({ modelName, instruction, contents, tools, sampling }: TracedRequest): Attributes => ({
+export const modelRequestAttributes = ({
+  modelName,
+  instruction,
+  contents,
+  tools,
+  sampling,
+}: TracedRequest): Attributes => ({
   'gen_ai.request.model': modelName,
   [ATTRIBUTE.llmRequest]: boundedJson({
     model: modelName,

@@ -1,4 +1,9 @@
-import { AlwaysOnSampler, BasicTracerProvider, type ReadableSpan, type SpanProcessor } from '@opentelemetry/sdk-trace-base';
+import {
+  AlwaysOnSampler,
+  BasicTracerProvider,
+  type ReadableSpan,
+  type SpanProcessor,
+} from '@opentelemetry/sdk-trace-base';
 import type { Database } from '../db/database.ts';
 import type { Log } from '../log.ts';
 import { InvocationTrace, type TracedInvocation } from './record-invocation.ts';
@@ -46,7 +51,11 @@ export function createTracing(db: Database, log: Log, options: TracingOptions = 
  * Gathers ended spans and stores them in the background: an invocation never waits for them. A batch that cannot be stored is
  * logged and dropped.
  */
-function storingProcessor(db: Database, log: Log, { lingerMs = 200, maxWaiting = 5_000 }: TracingOptions): SpanProcessor {
+function storingProcessor(
+  db: Database,
+  log: Log,
+  { lingerMs = 200, maxWaiting = 5_000 }: TracingOptions,
+): SpanProcessor {
   let waiting: Span[] = [];
   let dropped = 0;
   let closed = false;
@@ -65,8 +74,7 @@ function storingProcessor(db: Database, log: Log, { lingerMs = 200, maxWaiting =
       if (batch.length === 0) return;
       waiting = waiting.slice(MAX_BATCH);
       await insertSpans(db, batch).catch((error: unknown) => {
-        // The driver's message holds the parameters, which are prompts.
-        log.warn({ code: (error as { cause?: { code?: unknown } }).cause?.code, spans: batch.length }, 'spans of a trace could not be stored');
+        log.warn({ err: error, spans: batch.length }, 'spans of a trace could not be stored');
       });
       if (dropped > 0) log.warn({ spans: dropped }, 'spans of traces were dropped: more ended than could be stored');
       dropped = 0;
@@ -104,4 +112,5 @@ function toSpan(span: ReadableSpan): Span {
   };
 }
 
-const toNs = ([seconds, nanoseconds]: ReadableSpan['startTime']) => BigInt(seconds) * 1_000_000_000n + BigInt(nanoseconds);
+const toNs = ([seconds, nanoseconds]: ReadableSpan['startTime']) =>
+  BigInt(seconds) * 1_000_000_000n + BigInt(nanoseconds);

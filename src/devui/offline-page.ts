@@ -4,20 +4,25 @@ const PRECONNECT = /\s*<link rel="preconnect"[^>]*>/g;
 /** Angular loads its style sheet through an inline event handler, which the page's policy forbids. */
 const DEFERRED_STYLES = / media="print" onload="this\.media='all'"/g;
 
-/** The text fonts that the UI asks for, and what machines have of their kind. */
+/** Text fonts that machines have. */
+const SANS = ['Roboto', 'Segoe UI', 'Helvetica Neue', 'Arial', 'Liberation Sans', 'DejaVu Sans'];
+const MONO = ['Roboto Mono', 'Menlo', 'Consolas', 'Liberation Mono', 'DejaVu Sans Mono'];
+/** The text fonts that the UI asks for, often without a fallback. */
 const TEXT_FONTS: [family: string, local: string[]][] = [
-  ['Google Sans', ['Google Sans', 'Roboto', 'Segoe UI', 'Helvetica Neue', 'Arial', 'Liberation Sans', 'DejaVu Sans']],
-  ['Google Sans Mono', ['Google Sans Mono', 'Menlo', 'Consolas', 'Liberation Mono', 'DejaVu Sans Mono']],
+  ['Google Sans', SANS],
+  ['Roboto', SANS],
+  ['Google Sans Mono', MONO],
+  ['Roboto Mono', MONO],
 ];
 /** The UI writes icons as words (`more_vert`) in one of these fonts, whose ligatures draw them. */
 const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
 
 /** What the page is made to work with. */
-export interface PagePlaces {
+interface PagePlaces {
   /** Path where the UI's files are, with a slash at both ends. */
   home: string;
-  /** Path of the icons' font; without one the icons' names are shown. */
-  iconFont: string | undefined;
+  /** Path of the icons' font. */
+  iconFont: string;
 }
 
 /**
@@ -33,13 +38,14 @@ export function toOfflinePage(html: string, { home, iconFont }: PagePlaces): str
     .replace('</head>', `<style>${fontFaces(iconFont)}</style></head>`);
 }
 
-function fontFaces(iconFont: string | undefined): string {
-  const texts = TEXT_FONTS.map(([family, local]) =>
-    fontFace(family, local.map((name) => `local('${name}')`).join(',')),
-  );
-  const icons = iconFont === undefined ? [] : ICON_FONTS.map((family) => fontFace(family, `url(${iconFont})`));
+function fontFaces(iconFont: string): string {
+  const texts = TEXT_FONTS.flatMap(([family, fonts]) => [
+    fontFace(family, '400 599', fonts.map((name) => `local('${name}')`).join(',')),
+    fontFace(family, '600 900', fonts.map((name) => `local('${name} Bold')`).join(',')),
+  ]);
+  const icons = ICON_FONTS.map((family) => fontFace(family, '400', `url(${iconFont})`));
   return [...texts, ...icons].join('');
 }
 
-const fontFace = (family: string, source: string) =>
-  `@font-face{font-family:'${family}';font-display:block;src:${source}}`;
+const fontFace = (family: string, weight: string, source: string) =>
+  `@font-face{font-family:'${family}';font-weight:${weight};font-display:block;src:${source}}`;

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import express, { type RequestHandler, Router } from 'express';
 import { RequestRefusedError } from '../http/request-errors.ts';
 import { CODE_THEMES } from './code-theme.ts';
@@ -31,18 +31,15 @@ const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 /** The development UI: the prebuilt ADK Web UI under `/dev-ui/`, to which `/` leads. The pages ask for no credential. */
 export function devUiPages(): RequestHandler[] {
   const folder = findBrowserFolder();
-  const iconFont = findIconFont();
-  const page = toOfflinePage(readFileSync(join(folder, 'index.html'), 'utf8'), {
-    home: HOME,
-    iconFont: iconFont && ICON_FONT,
-  });
+  const page = toOfflinePage(readFileSync(join(folder, 'index.html'), 'utf8'), { home: HOME, iconFont: ICON_FONT });
   const router = Router({ caseSensitive: true, strict: true });
   router.get(['/', '/dev-ui'], redirectHome);
   router.get([HOME, `${HOME}index.html`], sendText('text/html; charset=utf-8', page, PAGE_POLICY));
   router.get(`${HOME}config`, sendText('application/json', JSON.stringify(UI_CONFIG)));
   router.get(`${HOME}assets/config/runtime-config.json`, sendText('application/json', JSON.stringify(RUNTIME_CONFIG)));
-  for (const [name, styles] of Object.entries(CODE_THEMES)) router.get(HOME + name, sendText('text/css', styles));
-  if (iconFont) router.get(ICON_FONT, (_request, response) => response.sendFile(iconFont, { headers: { 'cache-control': 'no-cache' } }));
+  for (const [name, styles] of Object.entries(CODE_THEMES))
+    router.get(HOME + name, sendText('text/css; charset=utf-8', styles));
+  router.get(ICON_FONT, sendIconFont());
   router.all(['/', '/dev-ui', `${HOME}{*path}`], onlyRead);
   router.use(HOME, express.static(folder, { index: false, redirect: false, setHeaders }));
   return [router];
@@ -54,15 +51,14 @@ function findBrowserFolder(): string {
   return join(dirname(server), '..', 'browser');
 }
 
-/** The font with the UI's icons, which its package does not have; `undefined` where it is not installed. */
-function findIconFont(): string | undefined {
-  try {
-    return createRequire(import.meta.url).resolve(
-      '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2',
-    );
-  } catch {
-    return undefined;
-  }
+/** The font of the UI's icons, which its package loads from elsewhere. */
+function sendIconFont(): RequestHandler {
+  const path = createRequire(import.meta.url).resolve(
+    '@fontsource/material-symbols-outlined/files/material-symbols-outlined-latin-400-normal.woff2',
+  );
+  // By name below a root: of a whole path every directory with a dot in front would make it a 404.
+  const options = { root: dirname(path), headers: { 'cache-control': 'no-cache' } };
+  return (_request, response) => response.sendFile(basename(path), options);
 }
 
 /** The query stays: a link to a session is `/dev-ui?app=…&session=…`. */

@@ -21,7 +21,7 @@ export const addSessionSchema = z
   .describe('Turns a session into an evaluation case.');
 
 /** What happened between the user's content and the final response; both generations of clients read their own members. */
-export interface IntermediateData {
+interface IntermediateData {
   invocationEvents: { author: string; content: Content }[];
   toolUses: FunctionCall[];
   toolResponses: FunctionResponse[];

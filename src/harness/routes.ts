@@ -7,6 +7,10 @@ import { answerOnce } from '../invocations/repeat.ts';
 import { HARNESS_APP, harnessInvokeSchema, harnessResultSchema } from './invoke-request.ts';
 import { toAgentOverrides } from './overrides.ts';
 
+/** Not an answer yet: a caller that took it for one would wait for ever (specification: success holds only when `error` is null). */
+const WAITS_FOR_A_PERSON =
+  'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
+
 /** `POST /harness/invoke`: one invocation per request, answered when it has ended. */
 export const harnessRoutes = (context: InvocationContext): Operation[] => [
   operation({
@@ -26,12 +30,12 @@ export const harnessRoutes = (context: InvocationContext): Operation[] => [
       const userId = checkBodyIdentifier('user_id', user_id);
       const key = { appName: HARNESS_APP, userId, sessionId: checkBodyIdentifier('session_id', session_id) };
       const overrides = toAgentOverrides(body.harness);
-      const toAnswer = ({ output, error }: InvocationEnd) =>
+      const toAnswer = ({ output, error, paused }: InvocationEnd) =>
         JSON.stringify({
           harness_name: body.harness_name,
           overwrite: hasGeneralOverride(overrides),
           output,
-          error: error?.message ?? null,
+          error: error?.message ?? (paused === true && output === '' ? WAITS_FOR_A_PERSON : null),
         });
       const headers = readInvocationHeaders(request, [key, body]);
       const run = {

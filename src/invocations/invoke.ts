@@ -48,7 +48,7 @@ export interface HostedAgent {
 }
 
 /** What always holds for an invocation. */
-export interface InvocationLimits {
+interface InvocationLimits {
   /** Longest time, the wait for the session left out. */
   timeoutMs: number;
   /** Most tool calls. */
@@ -120,6 +120,8 @@ export interface InvocationRequest {
 export interface InvocationEnd {
   output: string;
   error: InvocationError | undefined;
+  /** True where it waits for a person. */
+  paused?: boolean;
 }
 
 /** An event on its way to a client: JSON text; `sequence` where it is stored, none for a piece of a stream. */
@@ -331,7 +333,7 @@ async function finish(
   if (error?.cause !== undefined) {
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }
-  const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message } };
+  const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused };
   const stored = await finishOnce(context.database.db, lease, events, {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
     error: end.error,

@@ -46,18 +46,15 @@ export async function rewind(
   }
 }
 
-async function rewindEvent(
-  { database, contentStore, newId }: InvocationContext,
-  lease: Lease,
-  invocationId: string,
-): Promise<NewEvent> {
+async function rewindEvent(context: InvocationContext, lease: Lease, invocationId: string): Promise<NewEvent> {
+  const { database, newId } = context;
   const { key } = lease;
   const history = (await findHistory(database.db, key))?.events ?? [];
   const from = history.findIndex((event) => event.invocationId === invocationId);
   if (from < 0) throw new NotFoundError(`Invocation not found: ${invocationId}`);
   const actions = {
     stateDelta: stateBefore(history, from),
-    artifactDelta: await restoreArtifacts(newToolServices({ database, contentStore }, key), history, from),
+    artifactDelta: await restoreArtifacts(newToolServices(context, key), history, from),
     requestedAuthConfigs: {},
     requestedToolConfirmations: {},
     rewindBeforeInvocationId: invocationId,

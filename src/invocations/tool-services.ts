@@ -5,26 +5,45 @@ import { loadArtifact } from '../artifacts/load-artifact.ts';
 import { saveArtifact } from '../artifacts/save-artifact.ts';
 import { listArtifactNames } from '../artifacts/store.ts';
 import type { DatabasePool } from '../db/database.ts';
+import { AgentError, AppError, isPassingFailure } from '../errors.ts';
+import { persist } from '../leases/persist.ts';
+import type { Log } from '../log.ts';
 import { searchMemories } from '../memory/store.ts';
 import type { SessionKey } from '../sessions/session.ts';
 
 /** Most memories that one search of a tool gives the model. */
 const MEMORY_LIMIT = 20;
+/** How long a tool's read outlasts an absence of the database. A save is never repeated: it may have been done. */
+const READ_PATIENCE_MS = 2_000;
 
 /** Where the tools' artifacts and memories are. */
 interface ToolContext {
   database: DatabasePool;
   contentStore: ContentStore;
+  log: Log;
 }
 
 /** What the tools of an invocation may reach: artifacts and memories of the session's own user, and nothing else. */
-export const newToolServices = ({ database: { db }, contentStore }: ToolContext, key: SessionKey): ToolServices => ({
-  saveArtifact: async (artifactName, part, customMetadata = {}) => {
-    const text = await saveArtifact(db, contentStore, { ...key, artifactName }, part, customMetadata);
-    return (JSON.parse(text) as ArtifactVersion).version;
-  },
-  loadArtifact: async (artifactName, version) =>
-    (await loadArtifact(db, contentStore, { ...key, artifactName }, version))?.part,
-  listArtifacts: () => listArtifactNames(db, key),
-  searchMemory: (query) => searchMemories(db, key, query, MEMORY_LIMIT),
-});
+export function newToolServices({ database: { db }, contentStore, log }: ToolContext, key: SessionKey): ToolServices {
+  const read = <T>(work: () => Promise<T>) => persist(work, READ_PATIENCE_MS).catch((error) => fail(error, log));
+  return {
+    saveArtifact: async (artifactName, part, customMetadata = {}) => {
+      const saved = saveArtifact(db, contentStore, { ...key, artifactName }, part, customMetadata);
+      const text = await saved.catch((error: unknown) => fail(error, log));
+      return (JSON.parse(text) as ArtifactVersion).version;
+    },
+    loadArtifact: async (artifactName, version) =>
+      (await read(() => loadArtifact(db, contentStore, { ...key, artifactName }, version)))?.part,
+    listArtifacts: () => read(() => listArtifactNames(db, key)),
+    searchMemory: (query) => read(() => searchMemories(db, key, query, MEMORY_LIMIT)),
+  };
+}
+
+/** What a tool is told, and with it the model and the session, of a failure below it: never a statement or its values. */
+function fail(error: unknown, log: Log): never {
+  if (error instanceof AppError) throw error;
+  if (isPassingFailure(error))
+    throw new AgentError('unavailable', 'The database is not available for now.', { cause: error });
+  log.error({ err: error }, 'a tool failed at the database');
+  throw new AgentError('tool_failed', 'The tool failed.', { cause: error });
+}

@@ -168,9 +168,17 @@ export function keepLease(
     if (renewal === 'lost') return ended.abort(lost());
     if (renewal === 'cancelled' || renewal === 'interrupted') ended.abort(stopped(renewal));
     if (renewal !== 'unsure') heldUntil = askedAt + lease.durationMs;
-    else if (performance.now() >= heldUntil) ended.abort(lost());
   };
-  const renewOrEnd = () => void renew().catch((error: unknown) => ended.abort(error));
+  let renewing = false;
+  const renewOrEnd = () => {
+    // Without an answer too the authority ends with the lease.
+    if (performance.now() >= heldUntil) ended.abort(lost());
+    if (renewing) return;
+    renewing = true;
+    renew()
+      .catch((error: unknown) => ended.abort(error))
+      .finally(() => (renewing = false));
+  };
   const timer = setInterval(renewOrEnd, times.renewalMs);
   const unsubscribe = notifications.subscribe(stopTopic(lease.invocationId), renewOrEnd);
   return {

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
+import { deleteOldSpans } from '../debug/store.ts';
 import { isPassingFailure } from '../errors.ts';
 import { sessionTopic } from '../invocations/invocation.ts';
 import { forgetIdempotencyKeys } from '../invocations/store.ts';
@@ -18,15 +19,18 @@ interface SweepContext {
   notifications: Notifications;
   log: Log;
   newId: () => string;
+  /** How long traces are kept; also where none are made any more. */
+  traceHours: number;
 }
 
-/** Ends the invocations whose process died, everywhere, and forgets idempotency keys of yesterday. Several replicas may sweep at once. */
-export async function sweep({ database, notifications, newId }: SweepContext): Promise<void> {
+/** Ends the invocations whose process died, everywhere, forgets idempotency keys of yesterday and deletes old traces. Several replicas may sweep at once. */
+async function sweep({ database, notifications, newId, traceHours }: SweepContext): Promise<void> {
   for (const key of await sweepInvocations(database.db, BATCH)) {
     await takeOver(database, key, newId);
     notifications.publish(sessionTopic(key));
   }
   await forgetIdempotencyKeys(database.db, IDEMPOTENCY_HOURS);
+  await deleteOldSpans(database.db, traceHours);
 }
 
 /** Sweeps now and then until `signal` aborts; a database that is away is tried again the next time. */

@@ -318,8 +318,8 @@ describe('invocations are a resource', () => {
       const { status, body } = await app.send(method, `${user}/bg/invocations/e-none${path}`);
       expect([status, body]).toEqual([404, { detail: 'Invocation not found: e-none' }]);
     }
-    const start = await app.post(`${user}/nope/invocations`, { newMessage: { parts: [{ text: 'x' }] } });
-    expect([start.status, start.body]).toEqual([404, { detail: 'Session not found: nope' }]);
+    const begun = await app.post(`${user}/nope/invocations`, { newMessage: { parts: [{ text: 'x' }] } });
+    expect([begun.status, begun.body]).toEqual([404, { detail: 'Session not found: nope' }]);
   });
 });
 

@@ -1,0 +1,207 @@
+import { mkdtempSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Locator, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { startApp, type TestApp } from '../support/app.ts';
+import { type BrowserPage, findBrowser, openBrowser } from '../support/browser.ts';
+
+/** The prebuilt ADK Web UI in a real browser. The steps build on each other; each leaves a screenshot to look at. */
+
+const browserPath = findBrowser();
+if (!browserPath) {
+  console.warn(
+    'Browser tests are skipped: no Chromium found. Install one (apt-get install chromium) or set CHROMIUM_PATH.',
+  );
+}
+
+/** A second application, so that the UI has to ask which, with agents of every kind for its graph. */
+const TEAM = `export const agent = {
+  description: 'A team.',
+  subAgents: [
+    { name: 'research', kind: 'parallel', subAgents: [
+      { name: 'reader', tools: ['web_fetch'] }, { name: 'counter', tools: ['calculator'] } ] },
+    { name: 'review', kind: 'loop', maxIterations: 3, subAgents: [{ name: 'writer' }, { name: 'critic' }] },
+  ],
+};`;
+
+describe.skipIf(!browserPath)('the ADK Web UI', () => {
+  let app: TestApp;
+  let browser: BrowserPage;
+  let page: Page;
+  let sessionId = '';
+  let agentsDir = '';
+
+  beforeAll(async () => {
+    agentsDir = mkdtempSync(join(tmpdir(), 'agents-'));
+    mkdirSync(join(agentsDir, 'team'));
+    writeFileSync(join(agentsDir, 'team', 'agent.ts'), TEAM);
+    app = await startApp({ DEV_UI: 'true', AGENTS_DIR: agentsDir, TOOLS: 'calculator,save_artifact,write_state' });
+    browser = await openBrowser(browserPath ?? '', app.url);
+    page = browser.page;
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await app?.close();
+    rmSync(agentsDir, { recursive: true });
+  });
+
+  const button = (icon: string): Locator =>
+    page.locator('button').filter({ has: page.getByText(icon, { exact: true }) });
+  const tab = (name: string): Locator => page.getByRole('tab', { name, exact: true });
+  const say = async (text: string) => {
+    await page.getByPlaceholder('Type a message').fill(text);
+    await page.keyboard.press('Enter');
+  };
+  /** Takes the step's screenshot and says what went wrong so far. */
+  const look = async (name: string) => {
+    await browser.screenshot(name);
+    return browser.problems;
+  };
+
+  test('pick the application', async () => {
+    await page.goto(`${app.url}/`);
+    expect(page.url()).toBe(`${app.url}/dev-ui/`);
+    expect(await look('start')).toEqual([]);
+    await page.getByText('Select an app').first().click();
+    expect(await look('applications')).toEqual([]);
+    await page.getByText('harness_agent').click();
+    await page.waitForURL(/app=harness_agent/);
+    expect(await look('application')).toEqual([]);
+  });
+
+  test('a prompt makes a session, streams the answer, and shows the tool call and its response', async () => {
+    await page.getByLabel('More options').click();
+    await page.getByRole('menuitem', { name: 'Streaming' }).click();
+    await page.keyboard.press('Escape');
+    const sent = page.waitForRequest((request) => request.url().endsWith('/run_sse'));
+    await say('What is 17 * 23? Use the calculator.');
+    expect((await sent).postDataJSON()).toMatchObject({ appName: 'harness_agent', streaming: true });
+    await page.getByText('calculator("17 * 23")').waitFor();
+    await page.getByText('answered: 391').waitFor();
+    await page.waitForURL(/session=/);
+    sessionId = new URL(page.url()).searchParams.get('session') ?? '';
+    expect(await look('answer')).toEqual([]);
+    await button('check').hover();
+    await page.getByText('FUNCTION RESPONSE').waitFor();
+    expect(await look('tool-response')).toEqual([]);
+    await page.mouse.move(0, 0);
+  });
+
+  test('tools that change the state and save an artifact', async () => {
+    await say('Use write_state {"key": "city", "value": "Berlin"}');
+    await page.getByText('"kept":"city"').waitFor();
+    await say('Use save_artifact {"name": "note.txt", "text": "What the artifact says."}');
+    await page.getByText('"version":0').waitFor();
+    expect(await look('state-and-artifact')).toEqual([]);
+  });
+
+  test('an event: its details, its graph, the request and the answer of its model call', async () => {
+    await page.getByText('calculator("17 * 23")').click();
+    await page.locator('g.node').filter({ hasText: 'calculator' }).first().waitFor();
+    expect(await look('event-graph')).toEqual([]);
+    for (const [icon, expected] of [
+      ['info', 'Event ID'],
+      ['input', 'system_instruction'],
+      ['output', 'finishReason'],
+      ['analytics', 'promptTokenCount'],
+      ['data_object', 'modelVersion'],
+    ] as const) {
+      await button(icon).first().click();
+      await page.getByText(expected).first().waitFor();
+      expect(await look(`event-${icon}`)).toEqual([]);
+    }
+  });
+
+  test('the traces of the session', async () => {
+    await page.getByRole('radio', { name: 'Traces' }).click();
+    const labels = page.locator('.trace-label');
+    await labels.filter({ hasText: 'calculator' }).waitFor();
+    expect(await labels.allInnerTexts()).toEqual(expect.arrayContaining(['harness_agent', 'call_llm', 'calculator']));
+    await labels.filter({ hasText: 'call_llm' }).first().click();
+    await page.getByText('Parent ID').waitFor();
+    expect(await look('trace')).toEqual([]);
+    await button('list_alt').click();
+    await page.getByText('gcp.vertex.agent.llm_request').first().waitFor();
+    expect(await look('trace-attributes')).toEqual([]);
+    await page.getByRole('radio', { name: 'Events' }).click();
+  });
+
+  test('state and artifacts', async () => {
+    await tab('State').click();
+    await page.getByText('Berlin').first().waitFor();
+    expect(await look('state')).toEqual([]);
+    await tab('Artifacts').click();
+    await page.getByText('note.txt').first().waitFor();
+    expect(await look('artifacts')).toEqual([]);
+  });
+
+  test('the graph of the application', async () => {
+    await page.locator('.toolbar-icon-button').filter({ hasText: 'account_tree' }).click();
+    await page.locator('.svg-container svg.ready g.node').filter({ hasText: 'save_artifact' }).waitFor();
+    expect(await look('graph')).toEqual([]);
+    await page.getByLabel('Close', { exact: true }).click();
+  });
+
+  test('an evaluation set with this session as a case', async () => {
+    await tab('Evals').click();
+    await page.getByText('Create Evaluation Set').click();
+    expect(await look('eval-new-set')).toEqual([]);
+    await page.locator('mat-dialog-container input').first().fill('smoke');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByText('smoke').first().click();
+    expect(await look('eval-set')).toEqual([]);
+    await page.getByRole('button', { name: 'From Current Session' }).click();
+    await page.locator('mat-dialog-container input').first().fill('case_1');
+    await page.getByRole('button', { name: /Create|Add/ }).click();
+    await page.getByText('case_1').first().waitFor();
+    expect(await look('eval-case')).toEqual([]);
+  });
+
+  test('rename the session', async () => {
+    await page.getByText('What is 17 * 23? Use t').first().click();
+    await page.getByLabel('Edit', { exact: true }).click();
+    await page.locator('app-inline-edit input, .inline-edit input, input.inline-edit-input').first().fill('Sums');
+    await page.keyboard.press('Enter');
+    await page.locator('.session-item').filter({ hasText: 'Sums' }).waitFor();
+    expect(await look('renamed')).toEqual([]);
+    await page.getByLabel('Close session selector').click();
+  });
+
+  test('reload: the link leads to the same session', async () => {
+    const url = page.url();
+    await page.reload();
+    await page.getByText('answered: 391').waitFor();
+    expect(page.url()).toBe(url);
+    await page.getByText('Sums').first().waitFor();
+    expect(await look('reloaded')).toEqual([]);
+  });
+
+  test('the light theme', async () => {
+    await button('light_mode').click();
+    expect(await look('light')).toEqual([]);
+    await button('dark_mode').click();
+  });
+
+  test('the graph of a team', async () => {
+    await page.goto(`${app.url}/dev-ui/?app=team`);
+    await page.locator('.toolbar-icon-button').filter({ hasText: 'account_tree' }).click();
+    await page.locator('.svg-container svg.ready g.node').filter({ hasText: 'critic' }).waitFor();
+    expect(await look('team')).toEqual([]);
+  });
+
+  test('delete a second session: the first is shown again', async () => {
+    await page.goto(`${app.url}/dev-ui/?app=harness_agent&userId=user`);
+    await say('Hello');
+    await page.getByText('You wrote: "Hello"').waitFor();
+    await page.locator('.selector-button').filter({ hasText: 'Hello' }).click();
+    await page.locator('.session-item').filter({ hasText: 'Sums' }).waitFor();
+    await button('delete').first().click();
+    expect(await look('delete-question')).toEqual([]);
+    await page.locator('mat-dialog-container').getByRole('button', { name: 'Delete' }).click();
+    await page.getByText('answered: 391').waitFor();
+    expect(await look('deleted')).toEqual([]);
+    const { body } = await app.get('/apps/harness_agent/users/user/sessions');
+    expect(body).toEqual([expect.objectContaining({ id: sessionId })]);
+  });
+});

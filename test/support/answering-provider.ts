@@ -1,0 +1,95 @@
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+/** A request as a model sees it. */
+export interface Asked {
+  model: string;
+  system: string;
+  /** What the user said last. */
+  prompt: string;
+  /** Results of tools since then, as texts. */
+  results: string[];
+  /** Names of the tools, sorted. */
+  tools: string[];
+  /** All messages behind the system prompt, as the wire has them. */
+  messages: { role: string; content?: unknown; tool_calls?: unknown }[];
+  body: Record<string, unknown>;
+}
+
+/** What it answers: a text, or calls of tools. */
+export type Reply = string | { calls: [name: string, args: object][] };
+
+export interface AnsweringProvider {
+  baseUrl: string;
+  asked: Asked[];
+  close: () => Promise<void>;
+}
+
+/**
+ * A server on loopback that speaks the OpenAI wire and answers by a rule, so that many invocations can talk to it at once. Each
+ * connection serves one request: what stays open is not the provider's.
+ */
+export async function startAnsweringProvider(reply: (asked: Asked) => Reply): Promise<AnsweringProvider> {
+  const asked: Asked[] = [];
+  let calls = 0;
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      const one = toAsked(JSON.parse(Buffer.concat(chunks).toString()) as Record<string, unknown>);
+      asked.push(one);
+      send(response, reply(one), () => `call-${(calls += 1)}`);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return {
+    baseUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+    asked,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function toAsked(body: Record<string, unknown>): Asked {
+  const all = body['messages'] as Asked['messages'];
+  const [first, ...rest] = all;
+  const messages = first?.role === 'system' ? rest : all;
+  const last = messages.findLastIndex(({ role }) => role === 'user');
+  const tools = (body['tools'] ?? []) as { function: { name: string } }[];
+  return {
+    model: String(body['model']),
+    system: first?.role === 'system' ? String(first.content) : '',
+    prompt: textOf(messages[last]?.content),
+    results: messages.slice(last + 1).flatMap(({ role, content }) => (role === 'tool' ? [textOf(content)] : [])),
+    tools: tools.map((tool) => tool.function.name).sort(),
+    messages,
+    body,
+  };
+}
+
+const textOf = (content: unknown) => (typeof content === 'string' ? content : JSON.stringify(content));
+
+function send(response: ServerResponse, reply: Reply, newId: () => string): void {
+  const delta =
+    typeof reply === 'string'
+      ? { role: 'assistant', content: reply }
+      : {
+          tool_calls: reply.calls.map(([name, args], index) => ({
+            index,
+            id: newId(),
+            type: 'function',
+            function: { name, arguments: JSON.stringify(args) },
+          })),
+        };
+  const chunk = (choices: object[], more: object = {}) =>
+    `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', created: 1, model: 'answering', choices, ...more })}\n\n`;
+  const finish = typeof reply === 'string' ? 'stop' : 'tool_calls';
+  response.writeHead(200, { 'content-type': 'text/event-stream', connection: 'close' });
+  response.write(chunk([{ index: 0, delta, finish_reason: null }]));
+  response.write(chunk([{ index: 0, delta: {}, finish_reason: finish }]));
+  response.write(chunk([], { usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 } }));
+  response.end('data: [DONE]\n\n');
+}

@@ -1,0 +1,66 @@
+import { existsSync, mkdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { chromium, type Page } from 'playwright-core';
+
+/** Where Chromium and its kin are installed; Debian's first. */
+const PLACES = [
+  '/usr/bin/chromium',
+  '/usr/bin/chromium-headless-shell',
+  '/usr/bin/chromium-browser',
+  '/usr/bin/google-chrome',
+  '/usr/bin/google-chrome-stable',
+  '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome',
+  '/Applications/Chromium.app/Contents/MacOS/Chromium',
+  'C:\\Program Files\\Google\\Chrome\\Application\\chrome.exe',
+];
+const SCREENSHOTS = fileURLToPath(new URL('../e2e/screenshots/', import.meta.url));
+
+/** The browser of this machine, `CHROMIUM_PATH` before all others; `undefined` where there is none. */
+export const findBrowser = (): string | undefined =>
+  [process.env['CHROMIUM_PATH'], ...PLACES].find((path) => path && existsSync(path));
+
+/** A page in a browser of its own. */
+export interface BrowserPage {
+  page: Page;
+  /** What went wrong so far: console errors, failed requests, requests to other servers. */
+  problems: string[];
+  /** Writes `test/e2e/screenshots/<number>-<name>.png`. */
+  screenshot(name: string): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Opens a browser for the pages of one origin; every request that leaves it is a problem. */
+export async function openBrowser(executablePath: string, origin: string): Promise<BrowserPage> {
+  // As root Chromium starts without its sandbox only.
+  const browser = await chromium.launch({ executablePath, args: process.getuid?.() === 0 ? ['--no-sandbox'] : [] });
+  const page = await browser.newPage({ viewport: { width: 1400, height: 900 }, reducedMotion: 'reduce' });
+  page.setDefaultTimeout(15_000);
+  const problems: string[] = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error') problems.push(`console: ${message.text()}`);
+  });
+  page.on('pageerror', (error) => problems.push(`uncaught: ${error.message}`));
+  page.on('requestfailed', (request) =>
+    problems.push(`${request.method()} ${request.url()}: ${request.failure()?.errorText ?? 'failed'}`),
+  );
+  page.on('response', (response) => {
+    if (response.status() >= 400)
+      problems.push(`${response.request().method()} ${response.url()}: ${response.status()}`);
+  });
+  page.on('request', (request) => {
+    const { protocol } = new URL(request.url());
+    if (protocol.startsWith('http') && !request.url().startsWith(`${origin}/`)) problems.push(`left: ${request.url()}`);
+  });
+  let shots = 0;
+  mkdirSync(SCREENSHOTS, { recursive: true });
+  return {
+    page,
+    problems,
+    screenshot: async (name) => {
+      shots += 1;
+      const path = `${SCREENSHOTS}${String(shots).padStart(2, '0')}-${name}.png`;
+      await page.screenshot({ path, animations: 'disabled' });
+    },
+    close: () => browser.close(),
+  };
+}

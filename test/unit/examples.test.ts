@@ -1,0 +1,120 @@
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { parseHarnessFile } from '../../src/agent/harness-file.ts';
+import { builtInTools } from '../../src/agent/tools/registry.ts';
+
+/** `node src/main.ts --check` on the examples, and on what people write wrong. */
+
+const pathOf = (path: string) => fileURLToPath(new URL(`../../${path}`, import.meta.url));
+const example = pathOf('examples/harness.yaml');
+
+let directory = '';
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'check-'));
+});
+afterAll(() => rm(directory, { recursive: true }));
+
+/** Runs the check in a directory without a `.env`, with these variables and no others. */
+function check(environment: Record<string, string>): Promise<{ code: number; stdout: string; stderr: string }> {
+  return new Promise((resolve) => {
+    execFile(
+      process.execPath,
+      [pathOf('src/main.ts'), '--check'],
+      { cwd: directory, env: environment },
+      (error, stdout, stderr) => resolve({ code: Number(error?.code ?? 0), stdout, stderr }),
+    );
+  });
+}
+
+async function checkText(text: string, environment: Record<string, string> = {}) {
+  const file = join(directory, 'written.yaml');
+  await writeFile(file, text);
+  const { code, stdout, stderr } = await check({ HARNESS_FILE: file, ...environment });
+  return { code, stdout, stderr: stderr.replaceAll(file, 'FILE') };
+}
+
+describe('the examples', () => {
+  test('pass the check, which prints what will run', async () => {
+    const { code, stdout, stderr } = await check({ HARNESS_FILE: example, AGENTS_DIR: pathOf('examples') });
+    expect([code, stderr]).toEqual([0, '']);
+    expect(stdout.split('\n')[0]).toBe('# Applications: harness_agent, weather. Model: offline.');
+    expect(parse(stdout)).toMatchObject({
+      name: 'harness_agent',
+      modelName: 'offline',
+      tools: ['calculator', 'current_time', 'read_state', 'write_state'],
+      confirmTools: ['write_state'],
+      maxLlmCalls: 20,
+      compaction: { tokenBudget: 50_000 },
+      subAgents: [
+        { name: 'poet' },
+        { name: 'translator', asTool: true },
+        {
+          name: 'complaint',
+          kind: 'sequential',
+          subAgents: [{ outputKey: 'draft' }, { kind: 'parallel' }, { kind: 'loop', maxIterations: 3 }],
+        },
+      ],
+    });
+  });
+
+  test('what stands in comments would pass too, and every tool is listed', () => {
+    const text = readFileSync(example, 'utf8');
+    const whole = text.replaceAll(/^# (skills:|mcp_servers:|  )/gm, '$1');
+    expect(parseHarnessFile(whole, 'harness.yaml')).toMatchObject({
+      skills: ['refunds'],
+      mcp_servers: [{ name: 'orders', headers: { authorization: 'Bearer ${ORDERS_TOKEN}' } }],
+    });
+    const listed = /# Built-in tools: ([^.]*)\./.exec(text)?.[1]?.split(/[,\s#]+/);
+    expect(listed).toEqual([...builtInTools().keys()].sort());
+  });
+});
+
+test('the harness.yaml of the README is valid', () => {
+  const [, written = ''] = /```yaml\n(model:[\s\S]*?)```/.exec(readFileSync(pathOf('README.md'), 'utf8')) ?? [];
+  expect(parseHarnessFile(written, 'README.md')).toMatchObject({
+    sub_agents: [{ name: 'poet' }, { name: 'complaint' }],
+  });
+});
+
+describe('what is wrong is said with its line, and the exit code is 1', () => {
+  test.each<[string, string, string]>([
+    [
+      'members, all at once',
+      'system_promt: Help.\nmodel:\n  provider: gemini\nmcp_servers:\n  - url: https://mcp.example.com\nsub_agents:\n  - name: user\n',
+      'FILE:1: system_promt: there is no such member.\n' +
+        'FILE:3: model.provider: allowed: offline, openai, openai-compatible, anthropic or google.\n' +
+        'FILE:5: mcp_servers[0].name: allowed: a string; it is missing.\n' +
+        'FILE:7: sub_agents[0].name: allowed: a name other than `user`.\n',
+    ],
+    ['broken YAML', 'tools:\n  - calculator\n - current_time\n', expect.stringMatching(/^FILE:3: /) as string],
+    [
+      'a tool that does not exist',
+      'tools: [calculater]\n',
+      expect.stringMatching(
+        /^harness_agent: Tool `calculater` is not a supported built-in tool\. Available: calculator, /,
+      ) as string,
+    ],
+    [
+      'a variable that is not set',
+      'mcp_servers:\n  - name: orders\n    url: https://mcp.example.com\n    headers: { authorization: "Bearer ${ORDERS_TOKEN}" }\n',
+      'mcp_servers: the headers of `orders` need the variable ORDERS_TOKEN, which is not set.\n',
+    ],
+  ])('%s', async (_what, text, stderr) => {
+    expect(await checkText(text)).toEqual({ code: 1, stdout: '', stderr });
+  });
+
+  test('secrets of headers are used and not printed', async () => {
+    const text =
+      'mcp_servers:\n  - name: orders\n    url: https://mcp.example.com\n    headers: { authorization: "Bearer ${T}" }\n';
+    const { code, stdout } = await checkText(text, { T: 'canary' });
+    expect(code).toBe(0);
+    expect(stdout).toContain('authorization: (hidden)');
+    expect(stdout).not.toContain('canary');
+  });
+});
