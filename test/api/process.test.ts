@@ -76,7 +76,7 @@ describe('starting', () => {
     [{ TOOLS: 'nope' }, /^harness_agent: Tool `nope` is not a supported built-in tool\. Available: calculator, /],
     [{ SKILLS: 'nope' }, /^harness_agent: Skill `nope` failed to load: /],
   ])('%j ends it with a sentence and code 1', async (environment, message) => {
-    const { end } = start({ DATABASE_URL: database.url, PORT: '0', ...environment } as Record<string, string>);
+    const { end } = start({ DATABASE_URL: database.url, PORT: '0', ...environment });
     const { code, error, out } = await end;
     expect([code, out]).toEqual([1, '']);
     expect(error).toEqual(typeof message === 'string' ? message : expect.stringMatching(message));
