@@ -74,6 +74,10 @@ export function endingEvents(
 export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
   code === 'interrupted' || code === 'cancelled';
 
+/** What is told of an invocation that somebody stopped. */
+export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
+  status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';
+
 /** The topic that is published when a session has new events: short, whatever the names. */
 export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
   return createHash('sha256')

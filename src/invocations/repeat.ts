@@ -1,4 +1,5 @@
 import { BusyError, KeyReusedError, RepeatedInvocationError } from '../errors.ts';
+import { endDeadWaiters } from '../leases/store.ts';
 import { takeOver } from '../leases/take-over.ts';
 import type { SessionKey } from '../sessions/session.ts';
 import type { InvocationContext, InvocationEnd } from './invoke.ts';
@@ -7,26 +8,32 @@ import { findByIdempotencyKey, type KeyedInvocation } from './store.ts';
 
 /**
  * The invocation that a repeated request belongs to. One whose process is gone is ended first, so that its end can be told.
+ * @returns `undefined` where the earlier request was given up before it began: its key is free.
  * @throws {KeyReusedError} when the key was used for another request.
  */
 export async function findRepeated(
   context: InvocationContext,
   user: SessionKey,
   request: KeyedRequest,
-): Promise<KeyedInvocation> {
+): Promise<KeyedInvocation | undefined> {
   const find = () => findByIdempotencyKey(context.database.db, user, request.idempotencyKey);
   let found = await find();
   if (found && isUnderWay(found) && !found.live) {
-    await takeOver(context.database, found.key, context.newId);
+    if (found.status === 'queued') await endDeadWaiters(context.database.db);
+    else await takeOver(context.database, found.key, context.newId);
     found = await find();
   }
-  if (!found) throw new BusyError('The request with this Idempotency-Key has just been given up. Try again.', 1);
-  if (found.hash !== request.hash) throw new KeyReusedError('the Idempotency-Key was used for another request');
+  if (found && found.hash !== request.hash)
+    throw new KeyReusedError('the Idempotency-Key was used for another request');
   return found;
 }
 
 /** True while the invocation waits or runs. */
 export const isUnderWay = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
+
+/** What a stream or a start in the background is told when the earlier request was given up. */
+export const givenUp = () =>
+  new BusyError('The request with this Idempotency-Key has just been given up. Try again.', 1);
 
 /**
  * Runs `work`; where its idempotency key shows that it was asked for before, the answer is the one of that time.
@@ -39,14 +46,20 @@ export async function answerOnce(
   work: () => Promise<string>,
   toAnswer: (end: InvocationEnd, found: KeyedInvocation) => Promise<string> | string,
 ): Promise<string> {
-  try {
-    return await work();
-  } catch (error) {
-    if (!(error instanceof RepeatedInvocationError) || !request) throw error;
-    const found = await findRepeated(context, user, request);
-    if (isUnderWay(found)) {
-      throw new BusyError('The request with this Idempotency-Key is still running.', 1, 'rejected');
+  for (let tries = 1; ; tries++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof RepeatedInvocationError) || !request) throw error;
+      const found = await findRepeated(context, user, request);
+      if (!found && tries > 1) throw givenUp();
+      if (!found) continue;
+      if (isUnderWay(found)) {
+        throw new BusyError('The request with this Idempotency-Key is still running.', 1, 'rejected');
+      }
+      return (
+        found.answer ?? (await toAnswer({ output: '', error: found.error, paused: found.status === 'paused' }, found))
+      );
     }
-    return found.answer ?? (await toAnswer({ output: '', error: found.error }, found));
   }
 }

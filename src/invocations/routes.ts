@@ -15,7 +15,7 @@ import { followEvents } from './follow.ts';
 import { invocationSchema, sessionTopic, stopTopic } from './invocation.ts';
 import { type InvocationContext, type InvocationRequest, invoke } from './invoke.ts';
 import { invocationNotFound, toInvocation } from './new-invocation.ts';
-import { answerOnce, findRepeated } from './repeat.ts';
+import { answerOnce, findRepeated, givenUp } from './repeat.ts';
 import { rewind } from './rewind.ts';
 import { rewindSchema, startInvocationSchema } from './run-request.ts';
 import { findInvocationText, listEventTexts, listEventsAfter, listInvocationsText, requestStop } from './store.ts';
@@ -178,7 +178,9 @@ async function startInBackground(context: InvocationContext, run: InvocationRequ
   const begun = Promise.race([known.promise, running.then(() => run.invocationId)]);
   const id = await begun.catch(async (error: unknown) => {
     if (!(error instanceof RepeatedInvocationError) || !run.idempotency) throw error;
-    return (await findRepeated(context, run.key, run.idempotency)).invocationId;
+    const found = await findRepeated(context, run.key, run.idempotency);
+    if (!found) throw givenUp();
+    return found.invocationId;
   });
   return (await findInvocationText(context.database.db, run.key, id)) ?? 'null';
 }

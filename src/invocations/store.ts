@@ -4,7 +4,7 @@ import { fromJsonb, fromText } from '../db/json-text.ts';
 import { isInvocation, isSession } from '../db/session-key.ts';
 import type { Event } from '../sessions/event.ts';
 import type { SessionKey } from '../sessions/session.ts';
-import type { InvocationError, InvocationStatus } from './invocation.ts';
+import { type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
 
 /** The events of one invocation, in order. */
 export async function listInvocationEvents(db: Database, key: SessionKey, invocationId: string): Promise<Event[]> {
@@ -153,6 +153,8 @@ export async function requestStop(
     update invocations set
       cancel_status = case when status in ('queued', 'running') then ${status} else cancel_status end,
       end_time = case when status in ('queued', 'paused') then clock_timestamp() else end_time end,
+      error_code = case when status in ('queued', 'paused') then ${status} else error_code end,
+      error_message = case when status in ('queued', 'paused') then ${stoppedMessage(status)} else error_message end,
       status = case when status in ('queued', 'paused') then ${status} else status end
     where ${isInvocation({ key, invocationId })}
     returning status`);

@@ -9,7 +9,7 @@ import {
   NotFoundError,
   RepeatedInvocationError,
 } from '../errors.ts';
-import { type DoubleTexting, sessionTopic, stopTopic } from '../invocations/invocation.ts';
+import { type DoubleTexting, sessionTopic, stoppedMessage, stopTopic } from '../invocations/invocation.ts';
 import { findByIdempotencyKey, requestStop } from '../invocations/store.ts';
 import type { NewEvent } from '../sessions/event.ts';
 import { sessionNotFound } from '../sessions/store.ts';
@@ -140,11 +140,7 @@ async function takeTurn(context: LeaseContext, { lease, events, times, signal }:
   }
 }
 
-const stopped = (status: 'cancelled' | 'interrupted') =>
-  new AgentError(
-    status,
-    status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.',
-  );
+const stopped = (status: 'cancelled' | 'interrupted') => new AgentError(status, stoppedMessage(status));
 
 /**
  * Renews a lease until it is stopped. The signal aborts when somebody asked the invocation to end, and with a

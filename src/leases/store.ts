@@ -237,22 +237,29 @@ export async function hasFinished(db: Database, lease: Lease): Promise<boolean> 
   return rows.length === 1;
 }
 
-/** Ends queued invocations that nobody waits for any more, and running ones that hold no session; lists sessions whose holder is dead. */
+/** What is told of an invocation whose process stopped while it waited: it never began, so its idempotency key is free again. */
+const NEVER_BEGUN = 'The invocation was interrupted: its process stopped before it began.';
+/** What is told of one that lost its session without an ending. */
+const LOST = 'The invocation was interrupted: its process lost the session.';
+
+/** Ends the queued invocations that nobody waits for any more. */
+export async function endDeadWaiters(db: Database): Promise<void> {
+  await db.execute(sql`
+    update invocations set status = 'interrupted', end_time = clock_timestamp(), error_code = 'interrupted',
+      error_message = ${NEVER_BEGUN}, idempotency_key = null
+    where status = 'queued' and lease_expire_time < clock_timestamp()`);
+}
+
+/** Ends invocations that say they run and hold no session; lists the sessions whose holder is dead, longest first. */
 export async function sweepInvocations(db: Database, limit: number): Promise<SessionKey[]> {
   await db.execute(sql`
-    update invocations set status = 'interrupted', end_time = clock_timestamp()
-    where status = 'queued' and lease_expire_time < clock_timestamp()`);
-  await db.execute(sql`
-    update invocations i set status = 'interrupted', end_time = clock_timestamp()
+    update invocations i set status = 'interrupted', end_time = clock_timestamp(), error_code = 'interrupted',
+      error_message = ${LOST}
     where i.status = 'running' and i.lease_expire_time < clock_timestamp() and not exists (
       select from sessions s where s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id
         and s.lease_token = i.lease_token)`);
   const { rows } = await db.execute<Record<'app_name' | 'user_id' | 'session_id', string>>(sql`
     select app_name, user_id, session_id from invocations
     where status = 'running' and lease_expire_time < clock_timestamp() order by lease_expire_time limit ${limit}`);
-  return rows.map(({ app_name, user_id, session_id }) => ({
-    appName: app_name,
-    userId: user_id,
-    sessionId: session_id,
-  }));
+  return rows.map((row) => ({ appName: row.app_name, userId: row.user_id, sessionId: row.session_id }));
 }

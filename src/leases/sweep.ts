@@ -6,7 +6,7 @@ import { isPassingFailure } from '../errors.ts';
 import { sessionTopic } from '../invocations/invocation.ts';
 import { forgetIdempotencyKeys } from '../invocations/store.ts';
 import type { Log } from '../log.ts';
-import { sweepInvocations } from './store.ts';
+import { endDeadWaiters, sweepInvocations } from './store.ts';
 import { takeOver } from './take-over.ts';
 
 /** Sessions that one sweep takes over at most. */
@@ -25,6 +25,7 @@ interface SweepContext {
 
 /** Ends the invocations whose process died, everywhere, forgets idempotency keys of yesterday and deletes old traces. Several replicas may sweep at once. */
 async function sweep({ database, notifications, newId, traceHours }: SweepContext): Promise<void> {
+  await endDeadWaiters(database.db);
   for (const key of await sweepInvocations(database.db, BATCH)) {
     await takeOver(database, key, newId);
     notifications.publish(sessionTopic(key));

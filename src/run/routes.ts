@@ -16,7 +16,7 @@ import { type EventStream, openEventStream } from '../http/server-sent-events.ts
 import { followEvents } from '../invocations/follow.ts';
 import { type EventFrame, type InvocationContext, type InvocationRequest, invoke } from '../invocations/invoke.ts';
 import { toInvocation } from '../invocations/new-invocation.ts';
-import { answerOnce, findRepeated, isUnderWay } from '../invocations/repeat.ts';
+import { answerOnce, findRepeated, givenUp, isUnderWay } from '../invocations/repeat.ts';
 import { runRequestSchema } from '../invocations/run-request.ts';
 import { findFirstSequence, listEventTexts } from '../invocations/store.ts';
 import type { Event } from '../sessions/event.ts';
@@ -187,10 +187,15 @@ async function attach(
 ): Promise<void> {
   if (!run.idempotency) return;
   const request = run.idempotency;
-  const { key, invocationId } = await findRepeated(context, run.key, request);
+  const found = await findRepeated(context, run.key, request);
+  if (!found) throw givenUp();
+  const { key, invocationId } = found;
   const stream = open();
   const signal = AbortSignal.any([stream.signal, context.draining]);
-  const isOver = async () => !isUnderWay(await findRepeated(context, run.key, request));
+  const isOver = async () => {
+    const now = await findRepeated(context, run.key, request);
+    return !now || !isUnderWay(now);
+  };
   const first = await findFirstSequence(context.database.reads, key, invocationId);
   for await (const { text, sequence, ...stored } of followEvents(
     context,

@@ -449,3 +449,43 @@ describe('stopping', () => {
     await database.close();
   });
 });
+
+describe('a keyed request whose process died', () => {
+  const insert = (sessionId: string, status: string, hash: string) =>
+    sql(`insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash)
+      values ('harness_agent', 'u', '${sessionId}', 'e-${sessionId}', '${status}', '${randomUUID()}', clock_timestamp(), 'k-${sessionId}', '${hash}')`);
+  /** The hash that the runtime keeps for a request, read from one that ran. */
+  const hashOf = async (sessionId: string) => {
+    const first = invoke(sessionId, 'one', { 'idempotency-key': `k-${sessionId}` });
+    await gate.entered(1);
+    gate.open();
+    await first;
+    const [row] = await sql(`select request_hash from invocations where idempotency_key = 'k-${sessionId}'`);
+    await app.send('DELETE', `${user}/${sessionId}`);
+    await app.post(user, { sessionId });
+    return String(row?.['request_hash']);
+  };
+
+  test('while it waited: it never began, and the retry runs it', async () => {
+    await start();
+    await insert('waited', 'queued', await hashOf('waited'));
+    const retry = invoke('waited', 'one', { 'idempotency-key': 'k-waited' });
+    await gate.entered(2);
+    gate.open();
+    expect((await retry).body).toMatchObject({ output: 'answer 2', error: null });
+    expect(await statuses('waited')).toEqual(['interrupted', 'succeeded']);
+    await app.close();
+  });
+
+  test('while it ran: the retry is told so, and never that it succeeded', async () => {
+    await start({ SWEEP_INTERVAL_MS: '50' });
+    await insert('ran', 'running', await hashOf('ran'));
+    await until('ran', 'interrupted', 1);
+    const retry = await invoke('ran', 'one', { 'idempotency-key': 'k-ran' });
+    expect(retry.body).toMatchObject({
+      output: '',
+      error: 'The invocation was interrupted: its process lost the session.',
+    });
+    await app.close();
+  });
+});
