@@ -62,7 +62,8 @@ export function appendCtes({ key, events, delta }: Append): SQL {
     select ${key.appName}, ${key.userId}, ${key.sessionId},
            bumped.last_sequence - ${events.length}::int + e.position::int,
            e.payload ->> 'id', e.payload ->> 'invocationId', e.payload ->> 'author',
-           coalesce(${clampedTime(sql`(e.payload ->> 'timestamp')::float8`)}, bumped.update_time),
+           case when e.payload ->> 'timestamp' is null then bumped.update_time
+                else ${clampedTime(sql`(e.payload ->> 'timestamp')::float8`)} end,
            case when e.payload ->> 'timestamp' is null
                 then e.payload || jsonb_build_object('timestamp', extract(epoch from bumped.update_time))
                 else e.payload end

@@ -83,6 +83,21 @@ describe('append', () => {
     expect(states.map((names) => names.length)).toEqual(keys.map(() => 8 * 20 + 8 * 20 + 20));
   });
 
+  test("the time of an event stands in its column too: its own, or the database's; what no time can hold is clamped", async () => {
+    const key = newKey();
+    await insertSession(
+      store.pool.db,
+      key,
+      {},
+      [1e300, 12.5, undefined].map((timestamp) => textEvent('x', timestamp === undefined ? {} : { timestamp })),
+    );
+    const { rows } = await store.pool.db.execute<{ at: string; wire: string }>(sql`
+      select extract(epoch from event_time) as at, payload ->> 'timestamp' as wire from events
+      where session_id = ${key.sessionId} order by sequence`);
+    expect(rows.map(({ at }) => Number(at))).toEqual([9e12, 12.5, Number(rows[2]?.wire)]);
+    expect(Math.abs(Number(rows[2]?.at) - Date.now() / 1000)).toBeLessThan(3600);
+  });
+
   test('temp: keys are neither in the state nor in the stored event; null is a value', async () => {
     const key = newKey();
     await insertSession(store.pool.db, key, { kept: 1, 'temp:a': 1 }, []);
