@@ -9,6 +9,7 @@ import { type ArtifactKey, saveArtifactVersion } from './store.ts';
  * them leaves an object that nothing names, and no half version. The object stays after a failure too, because the row may have
  * been written although its answer was lost.
  * @throws {InvalidError} for a part without content. @throws {TooLargeError} for more bytes than allowed.
+ * @throws {LeaseLostError} when `leaseToken`, an invocation's, is no longer the session's.
  */
 export async function saveArtifact(
   db: Database,
@@ -16,8 +17,9 @@ export async function saveArtifact(
   key: ArtifactKey,
   part: Part,
   customMetadata: JsonObject,
+  leaseToken?: string,
 ): Promise<string> {
   const content = toArtifactContent(part);
   const object = content.bytes && (await contentStore.save(content.bytes));
-  return saveArtifactVersion(db, key, content, customMetadata, object);
+  return saveArtifactVersion(db, key, content, customMetadata, object, leaseToken);
 }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { fromJsonb, fromText, toJsonb, toText } from '../db/json-text.ts';
+import { LeaseLostError } from '../errors.ts';
 import type { JsonObject, Part } from '../sessions/content.ts';
 import type { SessionKey } from '../sessions/session.ts';
 import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
@@ -41,6 +42,7 @@ function canonicalUriPrefix(key: ArtifactKey): string {
  * Saves the next version of an artifact and returns its ArtifactVersion as JSON text; the bytes go into the row unless an object
  * holds them already. One statement: the upsert of the artifact
  * row locks it and hands out the number, so that concurrent saves get unique, rising numbers; number and content appear together.
+ * With a `leaseToken` the save is an invocation's. @throws {LeaseLostError} when the session's lease is another's by then.
  */
 export async function saveArtifactVersion(
   db: Database,
@@ -48,14 +50,22 @@ export async function saveArtifactVersion(
   content: ArtifactContent,
   customMetadata: JsonObject,
   object?: ContentObject,
+  leaseToken?: string,
 ): Promise<string> {
   const bytes = content.bytes ?? Buffer.alloc(0);
   const uri = object ? sql`${object.uri}` : sql`${canonicalUriPrefix(key)} || version`;
   const mimeType = content.mimeType === undefined ? null : toText(content.mimeType);
+  // Locked against a take-over, which is then before the save or after it.
+  const held = leaseToken
+    ? sql`held as materialized (
+        select from sessions where app_name = ${key.appName} and user_id = ${key.userId} and id = ${key.sessionId}
+          and lease_token = ${leaseToken} for key share),`
+    : sql``;
+  const fence = leaseToken ? sql`from held` : sql``;
   const { rows } = await db.execute<{ text: string }>(sql`
-    with numbered as (
+    with ${held} numbered as (
       insert into artifacts as a (app_name, user_id, session_id, name, next_version)
-      values (${key.appName}, ${key.userId}, ${scopeOf(key)}, ${key.artifactName}, 1)
+      select ${key.appName}, ${key.userId}, ${scopeOf(key)}, ${key.artifactName}, 1 ${fence}
       on conflict (app_name, user_id, session_id, name) do update set next_version = a.next_version + 1
       returning next_version - 1 as version
     ), v as (
@@ -69,7 +79,9 @@ export async function saveArtifactVersion(
       returning *
     )
     select ${versionText} as text from v`);
-  return fromJsonb(rows[0]?.text ?? '');
+  const row = rows[0];
+  if (!row) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
+  return fromJsonb(row.text);
 }
 
 /** The ArtifactVersion of one version as JSON text, in one statement that never reads the content. */

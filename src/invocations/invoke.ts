@@ -242,7 +242,7 @@ async function runAndStore(running: Running): Promise<Ending> {
       state: withTemporary(history.state, request.stateDelta),
       signal: AbortSignal.any([signal, limit.signal]),
       streaming: request.streaming,
-      services: newToolServices(context, key),
+      services: newToolServices(context, lease),
       newId: context.newId,
       observer: running.trace,
     });

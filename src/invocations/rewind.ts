@@ -54,7 +54,7 @@ async function rewindEvent(context: InvocationContext, lease: Lease, invocationI
   if (from < 0) throw new NotFoundError(`Invocation not found: ${invocationId}`);
   const actions = {
     stateDelta: stateBefore(history, from),
-    artifactDelta: await restoreArtifacts(newToolServices(context, key), history, from),
+    artifactDelta: await restoreArtifacts(newToolServices(context, lease), history, from),
     requestedAuthConfigs: {},
     requestedToolConfirmations: {},
     rewindBeforeInvocationId: invocationId,

@@ -23,12 +23,18 @@ interface ToolContext {
   log: Log;
 }
 
-/** What the tools of an invocation may reach: artifacts and memories of the session's own user, and nothing else. */
-export function newToolServices({ database: { db }, contentStore, log }: ToolContext, key: SessionKey): ToolServices {
+/**
+ * What the tools of an invocation may reach: artifacts and memories of the session's own user, and nothing else. What they write
+ * asks for the lease, like every write of an invocation.
+ */
+export function newToolServices(
+  { database: { db }, contentStore, log }: ToolContext,
+  { key, token }: { key: SessionKey; token: string },
+): ToolServices {
   const read = <T>(work: () => Promise<T>) => persist(work, READ_PATIENCE_MS).catch((error) => fail(error, log));
   return {
     saveArtifact: async (artifactName, part, customMetadata = {}) => {
-      const saved = saveArtifact(db, contentStore, { ...key, artifactName }, part, customMetadata);
+      const saved = saveArtifact(db, contentStore, { ...key, artifactName }, part, customMetadata, token);
       const text = await saved.catch((error: unknown) => fail(error, log));
       return (JSON.parse(text) as ArtifactVersion).version;
     },

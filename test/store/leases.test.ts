@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { openNotifications } from '../../src/db/notifications.ts';
+import { toArtifactContent } from '../../src/artifacts/artifact-content.ts';
+import { findArtifactVersionText, saveArtifactVersion } from '../../src/artifacts/store.ts';
 import { LeaseLostError } from '../../src/errors.ts';
 import { takeSession } from '../../src/leases/lease.ts';
 import {
@@ -244,4 +246,18 @@ describe('races', () => {
     expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe(true);
     expect(await enqueueInvocation(store.pool.db, { ...newLease(), key: running.key }, 1)).toBe(false);
   });
+});
+
+test('what a tool of a lost invocation saves is refused, also for an artifact of the user', async () => {
+  const dead = newLease(0);
+  await claim(dead);
+  const content = toArtifactContent({ text: 'x' });
+  for (const artifactName of ['own.txt', 'user:shared.txt']) {
+    const key = { ...dead.key, artifactName };
+    await saveArtifactVersion(store.pool.db, key, content, {}, undefined, dead.token);
+    await expect(saveArtifactVersion(store.pool.db, key, content, {}, undefined, randomUUID())).rejects.toEqual(
+      new LeaseLostError(`The invocation no longer holds session ${dead.key.sessionId}.`),
+    );
+    expect(await findArtifactVersionText(store.pool.db, key, 1)).toBeUndefined();
+  }
 });

@@ -1,0 +1,304 @@
+import { execFile } from 'node:child_process';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Answer } from '../support/app.ts';
+import { type PostgresCluster, startCluster } from './support/cluster.ts';
+import {
+  eventBody,
+  eventually,
+  invokeBody,
+  listPath,
+  modelSettings,
+  openSql,
+  report,
+  sessionPath,
+  stage,
+  whenAtRest,
+} from './support/faults.ts';
+import { type Acked, findViolations } from './support/invariants.ts';
+import { answerFor, type ModelServer, promptFor, startModelServer } from './support/model-server.ts';
+import { type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
+import { either } from './support/seed.ts';
+import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
+
+const LEASE_MS = 1_000;
+const REST_WITHIN_MS = 20_000;
+const settings = { SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '100' };
+
+/** A status that tells the truth about a database that is away. */
+const isHonest = ({ status, headers, body }: Answer) =>
+  (status === 503 && headers.has('retry-after')) ||
+  (status === 200 && typeof (body as { error?: unknown }).error === 'string') ||
+  status === 409; // another process, or the sweeper, has taken the session over meanwhile
+
+/** Asks for invocations and events until `isOver`; what was told is kept, and what was neither told nor honest. */
+async function load(at: ServerProcess, clients: number, isOver: () => boolean) {
+  const acked: Acked[] = [];
+  const wrong: string[] = [];
+  let asked = 0;
+  const one = async (client: number) => {
+    const [userId, sessionId] = [`u-${client}`, 's'];
+    for (let turn = 0; !isOver(); turn++) {
+      asked++;
+      const id = randomUUID();
+      const prompt = { id, calls: turn % 3, delayMs: 5 };
+      const answer = await tryTo(at.post('/harness/invoke', invokeBody(userId, sessionId, prompt)));
+      const { error } = (answer?.body ?? {}) as { error?: string | null };
+      if (answer?.status === 200 && error === null)
+        acked.push({ userId, sessionId, said: promptFor(prompt), answered: answerFor(id) });
+      else if (!answer || !isHonest(answer)) wrong.push(`${answer?.status} ${answer?.text}`);
+      if (answer?.status !== 200) await sleep(20);
+    }
+  };
+  await Promise.all(Array.from({ length: clients }, (_, client) => one(client)));
+  return { acked, wrong, asked };
+}
+
+describe('a PostgreSQL that comes and goes', () => {
+  const RESTARTS = either(3, 100);
+  /** The promise is 2 s; the machine of a test may be busy. */
+  const HEALS_WITHIN_MS = 5_000;
+  let cluster: PostgresCluster;
+  let model: ModelServer;
+  let server: ServerProcess;
+
+  beforeAll(async () => {
+    model = await startModelServer();
+    cluster = await startCluster();
+    server = await startServer(cluster.url, { ...modelSettings(model.baseUrl), ...settings });
+  });
+  afterAll(async () => {
+    await server.kill();
+    await cluster.close();
+    await model.close();
+  });
+
+  test('immediate restarts under load: the process lives, nothing told is lost, it heals at once', async () => {
+    let isOver = false;
+    const work = load(server, 6, () => isOver);
+    const healsMs: number[] = [];
+    for (let restart = 0; restart < RESTARTS; restart++) {
+      await sleep(400);
+      await cluster.stopImmediately();
+      await sleep(restart % 2 === 0 ? 50 : LEASE_MS);
+      await cluster.start();
+      const id = randomUUID();
+      healsMs.push(
+        await eventually('an append works again', 20_000, async () => {
+          const { status } = await server.post(listPath('heals'), { sessionId: id });
+          return status === 200;
+        }),
+      );
+    }
+    isOver = true;
+    const { acked, wrong, asked } = await work;
+    const sql = openSql(cluster.url);
+    await whenAtRest(sql, REST_WITHIN_MS);
+    const violations = [...wrong, ...(await findViolations(sql, { acked, api: server }))];
+    await sql.end();
+    const slowestMs = Math.max(...healsMs);
+    report(
+      'database restarts',
+      `${RESTARTS}, ${asked} requests, ${acked.length} answered, ${violations.length} violations; first success at most ${slowestMs} ms after the return`,
+    );
+    expect(violations.slice(0, 10)).toEqual([]);
+    expect(server.log()).not.toMatch(/uncaught/i);
+    expect(slowestMs).toBeLessThan(HEALS_WITHIN_MS);
+    expect(acked.length).toBeGreaterThan(0);
+  });
+
+  test('a read-only phase: reads answer, writes are refused with 503, and work again after it', async () => {
+    const sql = openSql(cluster.url);
+    const path = sessionPath('u-read-only', 's');
+    await server.post(listPath('u-read-only'), { sessionId: 's', events: [eventBody('before')] });
+    const reload = async (value: 'on' | 'off') => {
+      await sql.query(`alter system set default_transaction_read_only = ${value}`);
+      await sql.query('select pg_reload_conf()');
+      await eventually('the setting holds', 5_000, async () => {
+        const { status } = await server.post(`${path}/events`, eventBody(`probe ${randomUUID()}`));
+        return status === (value === 'on' ? 503 : 200);
+      });
+    };
+    await reload('on');
+    const [append, invoked, read, list] = await Promise.all([
+      server.post(`${path}/events`, eventBody('refused')),
+      server.post('/harness/invoke', invokeBody('u-read-only', 's', { id: 'refused' })),
+      server.get(path),
+      server.get(listPath('u-read-only')),
+    ]);
+    await sql.query('set default_transaction_read_only = off');
+    await sql.query('set session characteristics as transaction read write');
+    await reload('off');
+    const { body } = await server.post('/harness/invoke', invokeBody('u-read-only', 's', { id: 'after' }));
+    await sql.end();
+    const statuses = [append, invoked, read, list].map(({ status }) => status);
+    report(
+      'read-only phase',
+      `append, invoke, get, list answered ${statuses.join(', ')}; then "${(body as { output: string }).output}"`,
+    );
+    expect(statuses).toEqual([503, 503, 200, 200]);
+    expect(append.headers.get('retry-after')).not.toBeNull();
+    expect(read.text).not.toContain('refused');
+    expect(body).toMatchObject({ output: answerFor('after'), error: null });
+  });
+});
+
+describe('connections', () => {
+  const here = stage();
+  let proxy: PostgresProxy;
+  let server: ServerProcess;
+  const INVOCATIONS = 50;
+  const MODEL_MS = 1_000;
+  const [STATEMENT_TIMEOUT_MS, CONNECT_TIMEOUT_MS] = [1_000, 1_000];
+
+  beforeAll(async () => {
+    proxy = await startProxy(here.databaseUrl);
+    server = await startServer(
+      proxy.url,
+      here.environment({
+        ...settings,
+        DATABASE_POOL_SIZE: '4',
+        DATABASE_STATEMENT_TIMEOUT_MS: String(STATEMENT_TIMEOUT_MS),
+        DATABASE_CONNECT_TIMEOUT_MS: String(CONNECT_TIMEOUT_MS),
+      }),
+    );
+  });
+  afterAll(async () => {
+    await server.kill();
+    await proxy.close();
+  });
+
+  test('a pool of four: many invocations wait for a slow model, and reads answer', async () => {
+    const id = randomUUID();
+    await server.post('/harness/invoke', invokeBody('u-warm', 's', { id }));
+    const invoked = Array.from({ length: INVOCATIONS }, (_, n) =>
+      server.post('/harness/invoke', invokeBody(`u-${n}`, 's', { id: `slow-${n}`, delayMs: MODEL_MS })),
+    );
+    const readsMs: number[] = [];
+    let isOver = false;
+    const reading = (async () => {
+      while (!isOver) {
+        const startedAt = performance.now();
+        expect((await server.get(sessionPath('u-warm', 's'))).status).toBe(200);
+        readsMs.push(Math.round(performance.now() - startedAt));
+        await sleep(10);
+      }
+    })();
+    const outputs = (await Promise.all(invoked)).map(({ body }) => (body as { output?: string }).output);
+    isOver = true;
+    await reading;
+    const p99 = readsMs.toSorted((a, b) => a - b)[Math.floor(readsMs.length * 0.99)] ?? 0;
+    report(
+      'pool of four',
+      `${INVOCATIONS} invocations of ${MODEL_MS} ms, ${readsMs.length} reads meanwhile, p99 ${p99} ms`,
+    );
+    expect(outputs).toEqual(Array.from({ length: INVOCATIONS }, (_, n) => answerFor(`slow-${n}`)));
+    expect(p99).toBeLessThan(2_000);
+  });
+
+  test('a network that swallows everything: requests end, and it heals when the network is back', async () => {
+    const path = sessionPath('u-warm', 's');
+    const running = server.post('/harness/invoke', invokeBody('u-hole', 's', { id: randomUUID(), delayMs: 300 }));
+    await eventually('it runs', 5_000, async () => {
+      const { rows } = await here.sql.query(`select from invocations where user_id = 'u-hole' and status = 'running'`);
+      return rows.length === 1;
+    });
+    proxy.isBlackHole = true;
+    const startedAt = performance.now();
+    const limitMs = 15_000;
+    const end = <T>(work: Promise<T>) => Promise.race([work, sleep(limitMs).then(() => undefined)]);
+    const answers = await Promise.all([
+      end(server.get(path)),
+      end(server.post(`${path}/events`, eventBody('x'))),
+      end(running),
+    ]);
+    const endedMs = Math.round(performance.now() - startedAt);
+    proxy.isBlackHole = false;
+    proxy.cutAll();
+    const healsMs = await eventually('a read works again', 20_000, async () => (await server.get(path)).status === 200);
+    report(
+      'black hole',
+      `get, append and a running invocation answered ${answers.map((answer) => answer?.status ?? 'nothing').join(', ')} within ${endedMs} ms; healed after ${healsMs} ms`,
+    );
+    for (const answer of answers) expect([503, 409]).toContain(answer?.status);
+  });
+});
+
+const run = promisify(execFile);
+
+/** Root alone is not enough: a container may forbid mounts. */
+async function canMount(): Promise<boolean> {
+  const directory = await mkdtemp(join(tmpdir(), 'agent-runtime-disk-'));
+  try {
+    await run('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', directory]);
+    await run('umount', [directory]);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await rm(directory, { recursive: true });
+  }
+}
+
+describe('a full disk', async () => {
+  test.skipIf(!(await canMount()))(
+    '(where a tmpfs may be mounted) writes are refused, reads answer, and it heals alone',
+    async () => {
+      const disk = await mkdtemp(join(tmpdir(), 'agent-runtime-disk-'));
+      await run('mount', ['-t', 'tmpfs', '-o', 'size=120m', 'tmpfs', disk]);
+      const model = await startModelServer();
+      let cluster: PostgresCluster | undefined;
+      let server: ServerProcess | undefined;
+      try {
+        await chmod(disk, 0o755);
+        cluster = await startCluster(disk);
+        server = await startServer(cluster.url, { ...modelSettings(model.baseUrl), ...settings });
+        const path = sessionPath('u', 's');
+        await server.post(listPath('u'), { sessionId: 's' });
+        const ballast = join(disk, 'ballast');
+        const { stdout } = await run('df', ['--output=avail', '-k', disk]);
+        const freeKb = Number(stdout.trim().split('\n').at(-1));
+        await writeFile(ballast, Buffer.alloc(Math.max(0, freeKb - 8_000) * 1024));
+        const acked: Acked[] = [];
+        let refused = 0;
+        for (let n = 0; n < 2_000 && refused < 20; n++) {
+          const id = randomUUID();
+          const filler = randomBytes(24_000).toString('base64');
+          const { status } = await server.post(`${path}/events`, eventBody(id, { [`k-${n % 3}`]: filler }));
+          if (status === 200) acked.push({ userId: 'u', sessionId: 's', said: id });
+          else {
+            refused++;
+            expect(status).toBe(503);
+          }
+        }
+        const read = await server.get(path);
+        await rm(ballast);
+        const healsMs = await eventually('an append works again', 30_000, async () => {
+          const { status } = await (server as ServerProcess).post(`${path}/events`, eventBody(randomUUID()));
+          return status === 200;
+        });
+        const sql = openSql(cluster.url);
+        const violations = await findViolations(sql, { acked, api: server });
+        await sql.end();
+        report(
+          'full disk',
+          `${acked.length} appends told, ${refused} refused with 503, read answered ${read.status}, ${violations.length} violations, healed after ${healsMs} ms`,
+        );
+        expect(violations).toEqual([]);
+        expect([refused, read.status]).toEqual([20, 200]);
+        expect(healsMs).toBeLessThan(5_000);
+      } finally {
+        await server?.kill();
+        await cluster?.close();
+        await model.close();
+        await run('umount', [disk]);
+        await rm(disk, { recursive: true });
+      }
+    },
+  );
+});
