@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,13 +8,13 @@ import { client, type TestApp } from '../../support/app.ts';
 
 const MAIN = fileURLToPath(new URL('../../../src/main.ts', import.meta.url));
 const START_TIMEOUT_MS = 60_000;
-/** No `.env` and no `harness.yaml` are there; compiled code is kept for the next process. */
-const home = mkdtempSync(join(tmpdir(), 'agent-runtime-fault-'));
+/** No `.env` and no `harness.yaml` are there; compiled code is kept, also for the next run. */
+const home = join(tmpdir(), `agent-runtime-fault-${process.getuid?.() ?? 0}`);
+mkdirSync(home, { recursive: true, mode: 0o700 });
 const children = new Set<ChildProcess>();
 
 process.on('exit', () => {
   for (const child of children) child.kill('SIGKILL');
-  rmSync(home, { recursive: true, force: true });
 });
 
 /** The service as an operator runs it: a process of its own. */
