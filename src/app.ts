@@ -9,7 +9,7 @@ import { harnessRoutes } from './harness/routes.ts';
 import { createEdge } from './http/edge.ts';
 import type { Operation } from './http/operation.ts';
 import { idempotentRoutes } from './idempotency/routes.ts';
-import type { InvocationContext } from './invocations/invoke.ts';
+import type { InvocationContext } from './invocations/context.ts';
 import { invocationRoutes } from './invocations/routes.ts';
 import { runRoutes } from './run/routes.ts';
 import { memoryRoutes } from './memory/routes.ts';

@@ -9,7 +9,7 @@ import type { Tool } from '../agent/tool.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { Config } from '../config.ts';
 import { AgentError, ConfigError } from '../errors.ts';
-import type { HostedAgent } from '../invocations/invoke.ts';
+import type { HostedAgent } from '../invocations/context.ts';
 import { describeAgent } from './describe-agent.ts';
 
 /** Where the agent is described when `HARNESS_FILE` names no other place. */

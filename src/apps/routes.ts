@@ -1,7 +1,7 @@
 import type { DatabasePool } from '../db/database.ts';
 import { InvalidError, NotFoundError, UnavailableError } from '../errors.ts';
 import { operation, type Operation } from '../http/operation.ts';
-import type { HostedAgent } from '../invocations/invoke.ts';
+import type { HostedAgent } from '../invocations/context.ts';
 import { appInfoSchema, appListSchema, telemetrySchema, toAppInfo, toListedApp } from './app-info.ts';
 import { checkDatabase } from './store.ts';
 

@@ -1,7 +1,7 @@
 import { InvalidError, NotFoundError } from '../errors.ts';
 import { toAgentOverrides } from '../harness/overrides.ts';
 import type { SessionKey } from '../sessions/session.ts';
-import { type InvocationContext, type InvocationRequest, newInvocationId } from './invoke.ts';
+import { type InvocationContext, type InvocationRequest, newInvocationId } from './context.ts';
 import type { StartInvocation } from './run-request.ts';
 import { findInvocationText } from './store.ts';
 

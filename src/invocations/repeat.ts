@@ -2,7 +2,7 @@ import { BusyError, KeyReusedError, RepeatedInvocationError } from '../errors.ts
 import { endDeadWaiters } from '../leases/store.ts';
 import { takeOver } from '../leases/take-over.ts';
 import type { SessionKey } from '../sessions/session.ts';
-import type { InvocationContext, InvocationEnd } from './invoke.ts';
+import type { InvocationContext, InvocationEnd } from './context.ts';
 import type { KeyedRequest } from './invocation.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './store.ts';
 

@@ -9,7 +9,7 @@ import type { SessionKey } from '../sessions/session.ts';
 import { findHistory } from '../sessions/store.ts';
 import type { ToolServices } from '../agent/tool.ts';
 import type { KeyedRequest } from './invocation.ts';
-import type { InvocationContext } from './invoke.ts';
+import type { InvocationContext } from './context.ts';
 import { forgetKey } from './store.ts';
 import { newToolServices } from './tool-services.ts';
 

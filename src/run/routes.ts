@@ -14,7 +14,8 @@ import {
 import { operation, type Operation, type Principal } from '../http/operation.ts';
 import { type EventStream, openEventStream } from '../http/server-sent-events.ts';
 import { followEvents } from '../invocations/follow.ts';
-import { type EventFrame, type InvocationContext, type InvocationRequest, invoke } from '../invocations/invoke.ts';
+import type { EventFrame, InvocationContext, InvocationRequest } from '../invocations/context.ts';
+import { invoke } from '../invocations/invoke.ts';
 import { toInvocation } from '../invocations/new-invocation.ts';
 import { answerOnce, findRepeated, givenUp, isUnderWay } from '../invocations/repeat.ts';
 import { runRequestSchema } from '../invocations/run-request.ts';

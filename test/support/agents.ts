@@ -4,7 +4,7 @@ import type { Model } from '../../src/agent/model.ts';
 import { prepareAgent } from '../../src/agent/prepare-agent.ts';
 import type { Tool } from '../../src/agent/tool.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
-import type { HostedAgent } from '../../src/invocations/invoke.ts';
+import type { HostedAgent } from '../../src/invocations/context.ts';
 import type { Part } from '../../src/sessions/content.ts';
 import { type ScriptedAnswer, scriptedModel } from './scripted-model.ts';
 

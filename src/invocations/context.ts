@@ -1,0 +1,113 @@
+import type { AgentOverrides, PreparedAgent } from '../agent/agent.ts';
+import type { AgentDescription } from '../apps/agent-description.ts';
+import type { ContentStore } from '../artifacts/content-store.ts';
+import type { DatabasePool } from '../db/database.ts';
+import type { Notifications } from '../db/notifications.ts';
+import type { Tracing } from '../debug/tracing.ts';
+import type { LeaseTimes } from '../leases/lease.ts';
+import type { Log } from '../log.ts';
+import type { Content, JsonObject } from '../sessions/content.ts';
+import type { Event } from '../sessions/event.ts';
+import type { SessionKey } from '../sessions/session.ts';
+import type { Admission } from './admission.ts';
+import type { DoubleTexting, InvocationError, KeyedRequest } from './invocation.ts';
+
+/** An application that this process serves. */
+export interface HostedAgent {
+  /** Author of events that the runtime itself writes for it. */
+  name: string;
+  /**
+   * Makes it ready for one invocation.
+   * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
+   */
+  prepare(overrides: AgentOverrides, signal: AbortSignal): Promise<PreparedAgent>;
+  /** What people see of it. */
+  describe(): AgentDescription;
+}
+
+/** What always holds for an invocation. */
+interface InvocationLimits {
+  /** Longest time, the wait for the session left out. */
+  timeoutMs: number;
+  /** Most tool calls. */
+  toolCalls: number;
+  /** Largest event, bytes of its JSON. */
+  eventBytes: number;
+  /** Most requests that wait for one session. */
+  queueDepth: number;
+}
+
+/** What invocations need of the process. */
+export interface InvocationContext {
+  database: DatabasePool;
+  /** Where the bytes of artifacts are. */
+  contentStore: ContentStore;
+  notifications: Notifications;
+  admission: Admission;
+  log: Log;
+  /** Keeps what the agent does, prompts included: in development UI mode only. */
+  tracing?: Tracing | undefined;
+  /** By application name. */
+  agents: ReadonlyMap<string, HostedAgent>;
+  newId: () => string;
+  /** Unix time in seconds, for pieces of a stream only; what is stored gets the database's clock. */
+  now: () => number;
+  leaseTimes: LeaseTimes;
+  limits: InvocationLimits;
+  /** What a second message for a busy session does, where the request does not say. */
+  doubleTexting: DoubleTexting;
+  /** True: an invocation ends as cancelled when the client that waits for it goes away. */
+  cancelOnDisconnect: boolean;
+  /** Aborted when the process begins to stop: open streams end, so that clients go on elsewhere. */
+  draining: AbortSignal;
+  /** Aborted when the process has to stop: what still runs ends as interrupted. */
+  stopping: AbortSignal;
+}
+
+/** A fresh id of an invocation, as ADK spells them. */
+export const newInvocationId = ({ newId }: Pick<InvocationContext, 'newId'>): string => `e-${newId()}`;
+
+/** One prompt and how to answer it. */
+export interface InvocationRequest {
+  key: SessionKey;
+  /** Fresh, or that of an ended invocation which goes on (`resumes`). */
+  invocationId: string;
+  resumes?: boolean;
+  /** What the user says; `undefined` only to resume. */
+  content: Content | undefined;
+  /** Merged into the state with the user's event. */
+  stateDelta?: JsonObject | undefined;
+  customMetadata?: JsonObject | undefined;
+  overrides: AgentOverrides;
+  /** Create the session where it is absent. */
+  createSession: boolean;
+  /** True: partial events reach the listener too. */
+  streaming: boolean;
+  doubleTexting?: DoubleTexting | undefined;
+  /** The `Idempotency-Key` of the request and the hash of what it asks for. */
+  idempotency?: KeyedRequest | undefined;
+  /** The answer to keep with the invocation, made from its end; without it a retry's answer is made from its events. */
+  toAnswer?: (end: InvocationEnd) => string;
+  /** Aborted when nobody wants the invocation any more. */
+  signal?: AbortSignal | undefined;
+  /** Called when the invocation has its row: it waits in the queue, or it has begun. */
+  onKnown?: () => void;
+}
+
+/** How an invocation ended. */
+export interface InvocationEnd {
+  output: string;
+  error: InvocationError | undefined;
+  /** True where it waits for a person. */
+  paused?: boolean;
+}
+
+/** An event on its way to a client: JSON text; `sequence` where it is stored, none for a piece of a stream. */
+export interface EventFrame {
+  text: string;
+  event: Event;
+  sequence: number | undefined;
+}
+
+/** Hears each event of the agent: stored ones after they were stored, partial ones as they come. */
+export type EventListener = (frame: EventFrame) => void;
