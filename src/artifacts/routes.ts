@@ -4,6 +4,7 @@ import { checkBodyIdentifier } from '../http/body-identifier.ts';
 import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation.ts';
 import type { Log } from '../log.ts';
 import { partSchema } from '../sessions/content.ts';
+import { sessionKeyOf } from '../sessions/session.ts';
 import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
 import type { ContentStore } from './content-store.ts';
@@ -32,9 +33,7 @@ interface ArtifactContext {
 }
 
 const toKey = (path: Record<string, string>, artifactName = path['artifact_name'] ?? ''): ArtifactKey => ({
-  appName: path['app_name'] ?? '',
-  userId: path['user_id'] ?? '',
-  sessionId: path['session_id'] ?? '',
+  ...sessionKeyOf(path),
   artifactName,
 });
 

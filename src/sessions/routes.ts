@@ -16,6 +16,7 @@ import {
   createSessionSchema,
   legacyStateSchema,
   type SessionKey,
+  sessionKeyOf,
   sessionSchema,
   toLegacyState,
   updateSessionSchema,
@@ -61,13 +62,6 @@ interface SessionContext {
 
 const absent = ({ session_id = '' }: Record<string, string>) => sessionNotFound(session_id);
 
-/** The session that a path names. */
-const toKey = (path: Record<string, string>): SessionKey => ({
-  appName: path['app_name'] ?? '',
-  userId: path['user_id'] ?? '',
-  sessionId: path['session_id'] ?? '',
-});
-
 /** Sessions and their events: list, get, create, change, delete; append, list. */
 export const sessionRoutes = (context: SessionContext): Operation[] => [
   ...readRoutes(context),
@@ -97,7 +91,7 @@ const readRoutes = ({ database }: SessionContext): Operation[] => [
       description: 'The sessions.',
     },
     handler: async (call) => {
-      const { appName, userId } = toKey(call.path);
+      const { appName, userId } = sessionKeyOf(call.path);
       const { limit, cursor, updatedAfter } = call.query as {
         limit?: number;
         cursor?: string;
@@ -124,7 +118,7 @@ const readRoutes = ({ database }: SessionContext): Operation[] => [
     errors: { 404: 'No such session.' },
     absent,
     handler: async (call) => {
-      const text = await findSession(database.reads, toKey(call.path), call.query);
+      const text = await findSession(database.reads, sessionKeyOf(call.path), call.query);
       if (!text) throw new NotFoundError(absent(call.path));
       return sendText(call, text);
     },
@@ -156,7 +150,7 @@ const writeRoutes = ({ database, notifications, newId, limits }: SessionContext)
       errors: { 409: 'The id is taken.' },
       handler: async ({ path, body }) => {
         const sessionId = checkBodyIdentifier('sessionId', body.sessionId?.trim() || newId());
-        return create({ ...toKey(path), sessionId }, body.state ?? {}, body.events ?? []);
+        return create({ ...sessionKeyOf(path), sessionId }, body.state ?? {}, body.events ?? []);
       },
     }),
     operation({
@@ -170,7 +164,7 @@ const writeRoutes = ({ database, notifications, newId, limits }: SessionContext)
       success: { schema: sessionSchema, description: 'The new session.' },
       errors: { 409: 'The id is taken.' },
       absent,
-      handler: ({ path, body }) => create(toKey(path), toLegacyState(body), []),
+      handler: ({ path, body }) => create(sessionKeyOf(path), toLegacyState(body), []),
     }),
     operation({
       method: 'patch',
@@ -184,7 +178,7 @@ const writeRoutes = ({ database, notifications, newId, limits }: SessionContext)
       errors: { 404: 'No such session.' },
       absent,
       handler: async ({ path, body }) => {
-        const key = toKey(path);
+        const key = sessionKeyOf(path);
         await appendEvents(database.db, key, [toStateEvent(body.stateDelta, newId)]);
         notifications.publish(sessionTopic(key));
         return answerSession(database.db, key);
@@ -206,8 +200,8 @@ const writeRoutes = ({ database, notifications, newId, limits }: SessionContext)
       ],
       absent,
       handler: async ({ path, query }) => {
-        if (query['forgetMemories'] === true) await forgetSession(database, toKey(path));
-        else await deleteSession(database.db, toKey(path));
+        if (query['forgetMemories'] === true) await forgetSession(database, sessionKeyOf(path));
+        else await deleteSession(database.db, sessionKeyOf(path));
         return { kind: 'value', value: null };
       },
     }),
@@ -234,7 +228,7 @@ const eventRoutes = ({ database, notifications, newId, limits }: SessionContext)
       const [event] = toNewEvents([body], newId);
       if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
       checkSize(event, limits.eventBytes);
-      const key = toKey(path);
+      const key = sessionKeyOf(path);
       const [stored] = await appendEvents(database.db, key, [event]);
       notifications.publish(sessionTopic(key));
       return { kind: 'json', text: stored?.text ?? 'null' };
@@ -256,7 +250,7 @@ const eventRoutes = ({ database, notifications, newId, limits }: SessionContext)
     absent,
     handler: async ({ path, query, response }) => {
       const { afterSequence: after = 0, limit = DEFAULT_EVENTS } = query as { afterSequence?: number; limit?: number };
-      const page = await listEvents(database.reads, toKey(path), after, limit);
+      const page = await listEvents(database.reads, sessionKeyOf(path), after, limit);
       if (!page) throw new NotFoundError(absent(path));
       if (page.next !== undefined) response.setHeader(NEXT, page.next);
       return { kind: 'json', text: page.text };
