@@ -1,9 +1,9 @@
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { readConfig } from '../src/config.ts';
-import { startEmbedded } from '../src/db/embedded.ts';
-import { createLog } from '../src/log.ts';
+import { readConfig } from '../src/core/config.ts';
+import { startEmbedded } from '../src/db/embedded/embedded.ts';
+import { createLog } from '../src/core/log.ts';
 import { startRuntime } from '../src/runtime.ts';
 
 /**

@@ -1,17 +1,17 @@
 import type { Express } from 'express';
-import { serviceRoutes } from './apps/routes.ts';
+import { serviceRoutes } from './service/routes.ts';
 import { artifactRoutes } from './artifacts/routes.ts';
-import type { Config } from './config.ts';
-import { debugRoutes } from './debug/routes.ts';
+import type { Config } from './core/config.ts';
+import { debugRoutes } from './traces/routes.ts';
 import { devUiPages } from './devui/routes.ts';
 import { evalRoutes } from './evals/routes.ts';
-import { harnessRoutes } from './harness/routes.ts';
-import { createEdge } from './http/edge.ts';
-import type { Operation } from './http/operation.ts';
-import { idempotentRoutes } from './idempotency/routes.ts';
+import { harnessRoutes } from './invocations/routes/harness-invoke.ts';
+import { createEdge } from './http/http-app.ts';
+import type { Operation } from './http/operation/operation.ts';
+import { idempotentRoutes } from './idempotency/operations.ts';
 import type { InvocationContext } from './invocations/context.ts';
-import { invocationRoutes } from './invocations/routes.ts';
-import { runRoutes } from './run/routes.ts';
+import { invocationRoutes } from './invocations/routes/invocations.ts';
+import { runRoutes } from './invocations/routes/run.ts';
 import { memoryRoutes } from './memory/routes.ts';
 import { sessionRoutes } from './sessions/routes.ts';
 

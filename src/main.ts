@@ -1,12 +1,12 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { type Context, listOperations } from './app.ts';
-import { toDefinitionText } from './agent/definition-text.ts';
-import { hostAgents, type ModelChoice, readHarnessAgent } from './apps/host-agents.ts';
-import { type Config, processEnvironment, readConfig } from './config.ts';
-import { AppError } from './errors.ts';
-import { openApiDocument } from './http/document.ts';
-import { createLog } from './log.ts';
+import { toDefinitionText } from './agent/definition/definition-text.ts';
+import { hostAgents, type ModelChoice, readHarnessAgent } from './host-agents.ts';
+import { type Config, processEnvironment, readConfig } from './core/config.ts';
+import { AppError } from './core/errors.ts';
+import { openApiDocument } from './http/openapi/document.ts';
+import { createLog } from './core/log.ts';
 import { migrate, type Runtime, startRuntime } from './runtime.ts';
 
 const HELP = `Agent runtime: an HTTP service that hosts an agent and keeps its sessions in PostgreSQL.

@@ -3,18 +3,18 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Context, createApp } from './app.ts';
-import { hostAgents } from './apps/host-agents.ts';
+import { hostAgents } from './host-agents.ts';
 import { openContentStore } from './artifacts/open-content-store.ts';
-import type { Config } from './config.ts';
+import type { Config } from './core/config.ts';
 import { type DatabasePool, openDatabase } from './db/database.ts';
-import { startEmbedded } from './db/embedded.ts';
+import { startEmbedded } from './db/embedded/embedded.ts';
 import { migrateDatabase } from './db/migrate.ts';
 import { openNotifications } from './db/notifications.ts';
-import { AgentError, ConfigError } from './errors.ts';
+import { AgentError, ConfigError } from './core/errors.ts';
 import { answerClientError } from './http/error-handler.ts';
 import { type Admission, createAdmission } from './invocations/admission.ts';
-import { sweepRegularly } from './leases/sweep.ts';
-import type { Log } from './log.ts';
+import { sweepRegularly } from './sweeper.ts';
+import type { Log } from './core/log.ts';
 
 /** A runtime that listens. */
 export interface Runtime {
@@ -54,7 +54,7 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
   const notifications = openNotifications(source.url, (error) => log.warn({ err: error }, 'notifications broke'));
   const admission = createAdmission(config.MAX_INVOCATIONS);
   // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
-  const tracing = config.DEV_UI ? (await import('./debug/tracing.ts')).createTracing(database.db, log) : undefined;
+  const tracing = config.DEV_UI ? (await import('./traces/tracing.ts')).createTracing(database.db, log) : undefined;
   const closeDatabase = async () => {
     await tracing?.close();
     await notifications.close();

@@ -5,12 +5,12 @@ import type {
   McpServer,
   PreparedAgent,
   SubAgentDefinition,
-} from './agent.ts';
-import { agentTool } from './agent-tool.ts';
-import { connectMcpServers, type McpSettings } from './mcp-tools.ts';
-import type { Model } from './model.ts';
+} from './definition/agent.ts';
+import { agentTool } from './loop/agent-tool.ts';
+import { connectMcpServers, type McpSettings } from './mcp/mcp-tools.ts';
+import type { Model } from './models/model.ts';
 import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
-import type { Tool } from './tool.ts';
+import type { Tool } from './tools/tool.ts';
 import { findTools } from './tools/registry.ts';
 
 /** What the process lends to every agent. */

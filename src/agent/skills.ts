@@ -2,8 +2,8 @@ import { lstat, open, readdir, realpath } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import { AgentError } from '../errors.ts';
-import type { Tool } from './tool.ts';
+import { AgentError } from '../core/errors.ts';
+import type { Tool } from './tools/tool.ts';
 
 /** Names of skills, of their directories and of what stands in their front matter (reliability B7). */
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;

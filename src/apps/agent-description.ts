@@ -1,4 +1,4 @@
-import type { JsonObject } from '../sessions/content.ts';
+import type { JsonObject } from '../core/content.ts';
 
 /** A tool as people see it; `parameters` is a JSON Schema. */
 interface ToolDescription {

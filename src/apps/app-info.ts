@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { type JsonObject, jsonObject } from '../sessions/content.ts';
+import { type JsonObject, jsonObject } from '../core/content.ts';
 import { type AgentDescription, listAgents } from './agent-description.ts';
 
 /** What agents are written in; ADK's clients only show it. */

@@ -1,5 +1,5 @@
-import { InvalidError } from '../errors.ts';
-import type { Part } from '../sessions/content.ts';
+import { InvalidError } from '../core/errors.ts';
+import type { Part } from '../core/content.ts';
 
 /** A part taken apart for the store: the bytes, and the part without them. */
 export interface ArtifactContent {

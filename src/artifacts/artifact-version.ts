@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { jsonObject, partSchema } from '../sessions/content.ts';
-import { identifierSchema } from '../sessions/session.ts';
+import { jsonObject, partSchema } from '../core/content.ts';
+import { identifierSchema } from '../core/session.ts';
 
 export const artifactVersionSchema = z
   .looseObject({

@@ -1,4 +1,4 @@
-import { TooLargeError } from '../errors.ts';
+import { TooLargeError } from '../core/errors.ts';
 
 /** An object that holds an artifact's bytes, outside the database. */
 export interface ContentObject {

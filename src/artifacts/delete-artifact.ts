@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts';
-import type { Log } from '../log.ts';
+import type { Log } from '../core/log.ts';
 import type { ContentStore } from './content-store.ts';
-import { type ArtifactKey, deleteArtifactVersions } from './store.ts';
+import { type ArtifactKey, deleteArtifactVersions } from './artifact-store.ts';
 
 /**
  * Deletes all versions of an artifact; deleting what is not there does nothing. Rows first, objects second: nobody ever sees a

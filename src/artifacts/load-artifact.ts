@@ -1,8 +1,8 @@
 import type { Database } from '../db/database.ts';
-import type { Part } from '../sessions/content.ts';
+import type { Part } from '../core/content.ts';
 import { toPart } from './artifact-content.ts';
 import type { ContentStore } from './content-store.ts';
-import { type ArtifactKey, findStoredArtifact } from './store.ts';
+import { type ArtifactKey, findStoredArtifact } from './artifact-store.ts';
 
 /** A version of an artifact with its bytes, which a reference to a file elsewhere has none of. */
 export interface LoadedArtifact {

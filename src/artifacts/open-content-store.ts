@@ -1,5 +1,5 @@
-import type { Config } from '../config.ts';
-import { ConfigError } from '../errors.ts';
+import type { Config } from '../core/config.ts';
+import { ConfigError } from '../core/errors.ts';
 import { type ContentStore, rowContent } from './content-store.ts';
 import { openS3Content, type S3Settings } from './s3-content.ts';
 

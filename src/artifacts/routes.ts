@@ -1,10 +1,10 @@
 import type { DatabasePool } from '../db/database.ts';
-import { NotFoundError } from '../errors.ts';
-import { checkBodyIdentifier } from '../http/body-identifier.ts';
-import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation.ts';
-import type { Log } from '../log.ts';
-import { partSchema } from '../sessions/content.ts';
-import { sessionKeyOf } from '../sessions/session.ts';
+import { NotFoundError } from '../core/errors.ts';
+import { checkBodyIdentifier } from '../http/validation/body-identifier.ts';
+import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation/operation.ts';
+import type { Log } from '../core/log.ts';
+import { partSchema } from '../core/content.ts';
+import { sessionKeyOf } from '../core/session.ts';
 import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
 import type { ContentStore } from './content-store.ts';
@@ -17,7 +17,7 @@ import {
   listArtifactNames,
   listArtifactVersions,
   listArtifactVersionsText,
-} from './store.ts';
+} from './artifact-store.ts';
 
 const LIST = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts';
 const ONE = `${LIST}/{artifact_name}`;

@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { GetObjectCommand, S3Client, S3ServiceException } from '@aws-sdk/client-s3';
-import { ConfigError, UnavailableError } from '../errors.ts';
+import { ConfigError, UnavailableError } from '../core/errors.ts';
 import { checkSize, type ContentStore } from './content-store.ts';
 
 /** An S3-compatible store and how to reach it. */

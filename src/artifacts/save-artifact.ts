@@ -1,8 +1,8 @@
 import type { Database } from '../db/database.ts';
-import type { JsonObject, Part } from '../sessions/content.ts';
+import type { JsonObject, Part } from '../core/content.ts';
 import { toArtifactContent } from './artifact-content.ts';
 import type { ContentStore } from './content-store.ts';
-import { type ArtifactKey, saveArtifactVersion } from './store.ts';
+import { type ArtifactKey, saveArtifactVersion } from './artifact-store.ts';
 
 /**
  * Saves the next version of an artifact and returns its ArtifactVersion as JSON text. Bytes first, row second: a crash between

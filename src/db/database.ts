@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { DatabaseError, Pool, type PoolConfig } from 'pg';
-import { isPassingFailure } from '../errors.ts';
+import { isPassingFailure } from '../core/errors.ts';
 
 /** A pool or a transaction: the first argument of every store function. */
 export type Database = NodePgDatabase;

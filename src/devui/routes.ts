@@ -3,7 +3,7 @@ import type { ServerResponse } from 'node:http';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import express, { type RequestHandler, Router } from 'express';
-import { RequestRefusedError } from '../http/request-errors.ts';
+import { RequestRefusedError } from '../http/operation/request-errors.ts';
 import { CODE_THEMES } from './code-theme.ts';
 import { toOfflinePage } from './offline-page.ts';
 

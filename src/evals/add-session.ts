@@ -1,9 +1,9 @@
 import type { Database } from '../db/database.ts';
-import { NotFoundError } from '../errors.ts';
-import type { SessionKey } from '../sessions/session.ts';
-import { findHistory, sessionNotFound } from '../sessions/store.ts';
+import { NotFoundError } from '../core/errors.ts';
+import type { SessionKey } from '../core/session.ts';
+import { findHistory, sessionNotFound } from '../sessions/session-store.ts';
 import { toEvalInvocations, toInitialState } from './eval-case.ts';
-import { insertEvalCase } from './store.ts';
+import { insertEvalCase } from './eval-store.ts';
 
 /**
  * Turns a session's conversation into a case of an evaluation set; the set is created where it is absent.

@@ -8,9 +8,9 @@ import {
   type JsonObject,
   type Part,
   partsOf,
-} from '../sessions/content.ts';
-import { type Event, isFinalResponse } from '../sessions/event.ts';
-import { identifierSchema } from '../sessions/session.ts';
+} from '../core/content.ts';
+import { type Event, isFinalResponse } from '../core/event.ts';
+import { identifierSchema } from '../core/session.ts';
 
 export const addSessionSchema = z
   .looseObject({

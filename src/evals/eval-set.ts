@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { contentSchema, functionCallSchema, functionResponseSchema, jsonObject } from '../sessions/content.ts';
-import { identifierSchema } from '../sessions/session.ts';
+import { contentSchema, functionCallSchema, functionResponseSchema, jsonObject } from '../core/content.ts';
+import { identifierSchema } from '../core/session.ts';
 
 /** Evaluation sets and cases as ADK's clients send and read them (interface inventory §2.1); members of later versions are kept. */
 

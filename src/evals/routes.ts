@@ -1,10 +1,10 @@
 import type { DatabasePool } from '../db/database.ts';
-import { InvalidError, NotFoundError } from '../errors.ts';
-import { mayActFor } from '../http/bearer.ts';
-import { checkBodyIdentifier } from '../http/body-identifier.ts';
-import { operation, type Operation } from '../http/operation.ts';
-import { withoutKnownNulls } from '../sessions/known-nulls.ts';
-import { sessionNotFound } from '../sessions/store.ts';
+import { InvalidError, NotFoundError } from '../core/errors.ts';
+import { mayActFor } from '../http/access/bearer.ts';
+import { checkBodyIdentifier } from '../http/validation/body-identifier.ts';
+import { operation, type Operation } from '../http/operation/operation.ts';
+import { withoutKnownNulls } from '../core/known-nulls.ts';
+import { sessionNotFound } from '../sessions/session-store.ts';
 import { addSession } from './add-session.ts';
 import { addSessionSchema } from './eval-case.ts';
 import { createEvalSetSchema, EVAL_SET_ID, evalCaseSchema, evalSetSchema, METRICS_INFO } from './eval-set.ts';
@@ -22,7 +22,7 @@ import {
   listEvalSetIds,
   type NewEvalSet,
   replaceEvalCase,
-} from './store.ts';
+} from './eval-store.ts';
 
 const APP = '/dev/apps/{app_name}';
 const SET = `${APP}/eval-sets/{eval_set_id}`;

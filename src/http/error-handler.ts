@@ -17,10 +17,15 @@ import {
   TooLargeError,
   UnauthenticatedError,
   UnavailableError,
-} from '../errors.ts';
-import { toLogFields } from '../log.ts';
-import type { ValidationDetail } from './error-bodies.ts';
-import { type RefusalReason, RequestRefusedError, ValidationFailedError, valueError } from './request-errors.ts';
+} from '../core/errors.ts';
+import { toLogFields } from '../core/log.ts';
+import type { ValidationDetail } from './operation/error-bodies.ts';
+import {
+  type RefusalReason,
+  RequestRefusedError,
+  ValidationFailedError,
+  valueError,
+} from './operation/request-errors.ts';
 
 /** Where the edge writes what must not go to a client. */
 export interface EdgeLog {

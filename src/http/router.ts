@@ -1,10 +1,10 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
-import { NotFoundError } from '../errors.ts';
-import { mayActFor } from './bearer.ts';
-import type { Answer, Call, Operation, Principal } from './operation.ts';
-import { byFixedSegmentsFirst, expressPath, pathPattern } from './paths.ts';
-import { RequestRefusedError } from './request-errors.ts';
-import type { Validate } from './validation.ts';
+import { NotFoundError } from '../core/errors.ts';
+import { mayActFor } from './access/bearer.ts';
+import type { Answer, Call, Operation, Principal } from './operation/operation.ts';
+import { byFixedSegmentsFirst, expressPath, pathPattern } from './operation/paths.ts';
+import { RequestRefusedError } from './operation/request-errors.ts';
+import type { Validate } from './validation/validate.ts';
 
 /** What every operation passes on its way to its handler. */
 interface Steps {

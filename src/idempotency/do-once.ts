@@ -1,6 +1,6 @@
 import type { DatabasePool } from '../db/database.ts';
-import { KeyReusedError } from '../errors.ts';
-import { type IdempotencyKey, keepAnswer, reserveKey } from './store.ts';
+import { KeyReusedError } from '../core/errors.ts';
+import { type IdempotencyKey, keepAnswer, reserveKey } from './key-store.ts';
 
 /**
  * Does what a request asks for once per key: the work, its key and its answer are one transaction, so that a retry finds all of

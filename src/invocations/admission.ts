@@ -1,4 +1,4 @@
-import { UnavailableError } from '../errors.ts';
+import { UnavailableError } from '../core/errors.ts';
 
 /** Counts the invocations of this process, so that it sheds load early and can wait for their end. */
 export interface Admission {

@@ -1,14 +1,14 @@
-import type { AgentOverrides, PreparedAgent } from '../agent/agent.ts';
+import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts';
 import type { AgentDescription } from '../apps/agent-description.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
-import type { Tracing } from '../debug/tracing.ts';
-import type { LeaseTimes } from '../leases/lease.ts';
-import type { Log } from '../log.ts';
-import type { Content, JsonObject } from '../sessions/content.ts';
-import type { Event } from '../sessions/event.ts';
-import type { SessionKey } from '../sessions/session.ts';
+import type { Tracing } from '../traces/tracing.ts';
+import type { LeaseTimes } from './session-lock.ts';
+import type { Log } from '../core/log.ts';
+import type { Content, JsonObject } from '../core/content.ts';
+import type { Event } from '../core/event.ts';
+import type { SessionKey } from '../core/session.ts';
 import type { Admission } from './admission.ts';
 import type { DoubleTexting, InvocationError, KeyedRequest } from './invocation.ts';
 

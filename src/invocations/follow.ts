@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
-import type { SessionKey } from '../sessions/session.ts';
-import type { StoredEvent } from '../sessions/store.ts';
+import type { SessionKey } from '../core/session.ts';
+import type { StoredEvent } from '../sessions/session-store.ts';
 import { sessionTopic } from './invocation.ts';
-import { listEventsAfter } from './store.ts';
+import { listEventsAfter } from './invocation-store.ts';
 
 /** Events that are read at once. */
 const PAGE = 100;

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
-import type { FunctionCall } from '../sessions/content.ts';
-import { functionCallsOf, functionResponsesOf } from '../sessions/content.ts';
-import type { Event, NewEvent } from '../sessions/event.ts';
-import type { SessionKey } from '../sessions/session.ts';
+import type { FunctionCall } from '../core/content.ts';
+import { functionCallsOf, functionResponsesOf } from '../core/content.ts';
+import type { Event, NewEvent } from '../core/event.ts';
+import type { SessionKey } from '../core/session.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 

@@ -1,6 +1,6 @@
-import type { RunEnd } from '../agent/agent.ts';
-import { runAgent } from '../agent/run-agent.ts';
-import type { InvocationTrace } from '../debug/record-invocation.ts';
+import type { RunEnd } from '../agent/definition/agent.ts';
+import { runAgent } from '../agent/loop/run-agent.ts';
+import type { InvocationTrace } from '../traces/invocation-trace.ts';
 import {
   AgentError,
   isPassingFailure,
@@ -8,16 +8,16 @@ import {
   LeaseLostError,
   NotFoundError,
   STATE_TOO_LARGE,
-} from '../errors.ts';
-import { keepLease, takeSession } from '../leases/lease.ts';
-import { appendOnce, finishOnce, persist } from '../leases/persist.ts';
-import type { Lease } from '../leases/store.ts';
-import { functionCallsOf, type JsonObject } from '../sessions/content.ts';
-import { eventBytes, type NewEvent } from '../sessions/event.ts';
-import { findHistory, type StoredEvent } from '../sessions/store.ts';
+} from '../core/errors.ts';
+import { keepLease, takeSession } from './session-lock.ts';
+import { appendOnce, finishOnce, persist } from './persist.ts';
+import type { Lease } from './lock-store.ts';
+import { functionCallsOf, type JsonObject } from '../core/content.ts';
+import { eventBytes, type NewEvent } from '../core/event.ts';
+import { findHistory, type StoredEvent } from '../sessions/session-store.ts';
 import type { EventListener, HostedAgent, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
 import { endingEvents, isStopped, sessionTopic } from './invocation.ts';
-import { listInvocationEvents } from './store.ts';
+import { listInvocationEvents } from './invocation-store.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**

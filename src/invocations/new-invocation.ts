@@ -1,9 +1,9 @@
-import { InvalidError, NotFoundError } from '../errors.ts';
-import { toAgentOverrides } from '../harness/overrides.ts';
-import type { SessionKey } from '../sessions/session.ts';
+import { InvalidError, NotFoundError } from '../core/errors.ts';
+import { toAgentOverrides } from '../agent/definition/overrides.ts';
+import type { SessionKey } from '../core/session.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from './context.ts';
 import type { StartInvocation } from './run-request.ts';
-import { findInvocationText } from './store.ts';
+import { findInvocationText } from './invocation-store.ts';
 
 /** The text of the 404 of an invocation. */
 export const invocationNotFound = (invocationId: string): string => `Invocation not found: ${invocationId}`;

@@ -1,16 +1,16 @@
-import { NotFoundError } from '../errors.ts';
+import { NotFoundError } from '../core/errors.ts';
 import { USER_ARTIFACT_PREFIX } from '../artifacts/artifact-content.ts';
-import { takeSession } from '../leases/lease.ts';
-import { finishOnce } from '../leases/persist.ts';
-import type { Lease } from '../leases/store.ts';
-import type { JsonObject } from '../sessions/content.ts';
-import type { Event, NewEvent } from '../sessions/event.ts';
-import type { SessionKey } from '../sessions/session.ts';
-import { findHistory } from '../sessions/store.ts';
-import type { ToolServices } from '../agent/tool.ts';
+import { takeSession } from './session-lock.ts';
+import { finishOnce } from './persist.ts';
+import type { Lease } from './lock-store.ts';
+import type { JsonObject } from '../core/content.ts';
+import type { Event, NewEvent } from '../core/event.ts';
+import type { SessionKey } from '../core/session.ts';
+import { findHistory } from '../sessions/session-store.ts';
+import type { ToolServices } from '../agent/tools/tool.ts';
 import type { KeyedRequest } from './invocation.ts';
 import type { InvocationContext } from './context.ts';
-import { forgetKey } from './store.ts';
+import { forgetKey } from './invocation-store.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { harnessOverridesSchema } from '../harness/invoke-request.ts';
-import { contentSchema, jsonObject } from '../sessions/content.ts';
-import { identifierSchema } from '../sessions/session.ts';
+import { harnessOverridesSchema } from './harness-request.ts';
+import { contentSchema, jsonObject } from '../core/content.ts';
+import { identifierSchema } from '../core/session.ts';
 
 const turn = {
   newMessage: contentSchema.nullish().describe('What the user says; may be absent only when an invocation goes on.'),

@@ -1,15 +1,15 @@
-import type { ToolServices } from '../agent/tool.ts';
+import type { ToolServices } from '../agent/tools/tool.ts';
 import type { ArtifactVersion } from '../artifacts/artifact-version.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import { loadArtifact } from '../artifacts/load-artifact.ts';
 import { saveArtifact } from '../artifacts/save-artifact.ts';
-import { listArtifactNames } from '../artifacts/store.ts';
+import { listArtifactNames } from '../artifacts/artifact-store.ts';
 import type { DatabasePool } from '../db/database.ts';
-import { AgentError, AppError, isPassingFailure } from '../errors.ts';
-import { persist } from '../leases/persist.ts';
-import type { Log } from '../log.ts';
-import { searchMemories } from '../memory/store.ts';
-import type { SessionKey } from '../sessions/session.ts';
+import { AgentError, AppError, isPassingFailure } from '../core/errors.ts';
+import { persist } from './persist.ts';
+import type { Log } from '../core/log.ts';
+import { searchMemories } from '../memory/memory-store.ts';
+import type { SessionKey } from '../core/session.ts';
 
 /** Most memories that one search of a tool gives the model. */
 const MEMORY_LIMIT = 20;

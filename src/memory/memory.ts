@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { contentSchema } from '../sessions/content.ts';
-import { identifierSchema } from '../sessions/session.ts';
+import { contentSchema } from '../core/content.ts';
+import { identifierSchema } from '../core/session.ts';
 
 export const addMemorySchema = z
   .looseObject({ sessionId: identifierSchema.describe('The session to remember.') })

@@ -1,10 +1,10 @@
 import type { DatabasePool } from '../db/database.ts';
-import { NotFoundError } from '../errors.ts';
-import { operation, type Operation } from '../http/operation.ts';
-import { ValidationFailedError } from '../http/request-errors.ts';
-import { sessionNotFound } from '../sessions/store.ts';
+import { NotFoundError } from '../core/errors.ts';
+import { operation, type Operation } from '../http/operation/operation.ts';
+import { ValidationFailedError } from '../http/operation/request-errors.ts';
+import { sessionNotFound } from '../sessions/session-store.ts';
 import { addMemorySchema, memoriesSchema } from './memory.ts';
-import { addSessionToMemory, searchMemories } from './store.ts';
+import { addSessionToMemory, searchMemories } from './memory-store.ts';
 
 const MEMORY = '/apps/{app_name}/users/{user_id}/memory';
 const area = 'Memory';

@@ -1,16 +1,16 @@
 import { pipeline } from 'node:stream/promises';
 import type { Database, DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
-import { InvalidError, NotFoundError, TooLargeError } from '../errors.ts';
-import { checkBodyIdentifier } from '../http/body-identifier.ts';
-import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation.ts';
-import { ValidationFailedError, valueError } from '../http/request-errors.ts';
+import { InvalidError, NotFoundError, TooLargeError } from '../core/errors.ts';
+import { checkBodyIdentifier } from '../http/validation/body-identifier.ts';
+import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation/operation.ts';
+import { ValidationFailedError, valueError } from '../http/operation/request-errors.ts';
 import { sessionTopic } from '../invocations/invocation.ts';
-import type { JsonObject } from './content.ts';
-import { type Event, eventBytes, eventSchema, type NewEvent } from './event.ts';
-import { forgetSession } from './forget-session.ts';
-import { fromCursor, type ListPlace, toCursor } from './list-place.ts';
-import { type LongText, wholeText } from './long-text.ts';
+import type { JsonObject } from '../core/content.ts';
+import { type Event, eventBytes, eventSchema, type NewEvent } from '../core/event.ts';
+import { forgetSession } from './delete-session.ts';
+import { fromCursor, type ListPlace, toCursor } from './session-cursor.ts';
+import { type LongText, wholeText } from './json-stream.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
 import {
   createSessionSchema,
@@ -20,7 +20,7 @@ import {
   sessionSchema,
   toLegacyState,
   updateSessionSchema,
-} from './session.ts';
+} from '../core/session.ts';
 import {
   appendEvents,
   deleteSession,
@@ -29,7 +29,7 @@ import {
   listEvents,
   listSessions,
   sessionNotFound,
-} from './store.ts';
+} from './session-store.ts';
 
 const LIST = '/apps/{app_name}/users/{user_id}/sessions';
 const ONE = `${LIST}/{session_id}`;

@@ -2,7 +2,7 @@ import { createRequire, registerHooks } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { ArtifactVersion } from '../../src/artifacts/artifact-version.ts';
-import type { Event } from '../../src/sessions/event.ts';
+import type { Event } from '../../src/core/event.ts';
 import { testApp } from '../support/app.ts';
 
 /** The ADK JavaScript API client, unchanged, as its own users call it. Nobody here wrote it. */

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { agent } from '../../examples/weather/agent.ts';
-import { answerTextOf, functionCallsOf, functionResponsesOf } from '../../src/sessions/content.ts';
-import type { Event } from '../../src/sessions/event.ts';
+import { answerTextOf, functionCallsOf, functionResponsesOf } from '../../src/core/content.ts';
+import type { Event } from '../../src/core/event.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 

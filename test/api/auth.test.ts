@@ -1,7 +1,7 @@
 import { KeyObject, constants, createHmac, sign as signBytes } from 'node:crypto';
 import { SignJWT, exportSPKI } from 'jose';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { mayActFor } from '../../src/http/bearer.ts';
+import { mayActFor } from '../../src/http/access/bearer.ts';
 import { type Sent, type StartedEdge, startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';
 import { type Issuer, MOVED_PATH, type SigningKey, signingKey, startIssuer } from '../support/issuer.ts';

@@ -1,9 +1,9 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createValidator } from '../../src/http/validation.ts';
-import { openApiDocument } from '../../src/http/document.ts';
-import { operation } from '../../src/http/operation.ts';
-import { MAX_IDENTIFIER_BYTES } from '../../src/sessions/session.ts';
+import { createValidator } from '../../src/http/validation/validate.ts';
+import { openApiDocument } from '../../src/http/openapi/document.ts';
+import { operation } from '../../src/http/operation/operation.ts';
+import { MAX_IDENTIFIER_BYTES } from '../../src/core/session.ts';
 import { type Sent, type StartedEdge, startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';
 

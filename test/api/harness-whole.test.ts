@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { stringify } from 'yaml';
-import { answerTextOf, functionCallsOf, functionResponsesOf } from '../../src/sessions/content.ts';
-import type { Event } from '../../src/sessions/event.ts';
+import { answerTextOf, functionCallsOf, functionResponsesOf } from '../../src/core/content.ts';
+import type { Event } from '../../src/core/event.ts';
 import {
   type AnsweringProvider,
   type Asked,

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { functionCallsOf, functionResponsesOf } from '../../src/sessions/content.ts';
-import type { Event } from '../../src/sessions/event.ts';
+import { functionCallsOf, functionResponsesOf } from '../../src/core/content.ts';
+import type { Event } from '../../src/core/event.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { type FakeAnswer, type FakeProvider, startFakeProvider } from '../support/fake-provider.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';

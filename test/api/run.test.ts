@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Event } from '../../src/sessions/event.ts';
+import type { Event } from '../../src/core/event.ts';
 import { hostScript } from '../support/agents.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { callPart } from '../support/scripted-model.ts';

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { appendEvents, insertSession } from '../../src/sessions/store.ts';
+import { appendEvents, insertSession } from '../../src/sessions/session-store.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 import { report } from './support/faults.ts';
 

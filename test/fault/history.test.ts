@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { JsonObject } from '../../src/sessions/content.ts';
-import type { Event } from '../../src/sessions/event.ts';
+import type { JsonObject } from '../../src/core/content.ts';
+import type { Event } from '../../src/core/event.ts';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';
 import {
   eventBody,

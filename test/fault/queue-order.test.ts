@@ -1,6 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { claimQueued, claimSession, enqueueInvocation, finishInvocation, type Lease } from '../../src/leases/store.ts';
+import {
+  claimQueued,
+  claimSession,
+  enqueueInvocation,
+  finishInvocation,
+  type Lease,
+} from '../../src/invocations/lock-store.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 import { report } from './support/faults.ts';
 import { random } from './support/seed.ts';

@@ -13,10 +13,10 @@ import {
   listArtifactNames,
   listArtifactVersions,
   listArtifactVersionsText,
-} from '../../src/artifacts/store.ts';
-import { ConfigError, InvalidError, TooLargeError, UnavailableError } from '../../src/errors.ts';
-import { createLog } from '../../src/log.ts';
-import type { Part } from '../../src/sessions/content.ts';
+} from '../../src/artifacts/artifact-store.ts';
+import { ConfigError, InvalidError, TooLargeError, UnavailableError } from '../../src/core/errors.ts';
+import { createLog } from '../../src/core/log.ts';
+import type { Part } from '../../src/core/content.ts';
 import { type S3Server, startS3 } from '../support/s3-server.ts';
 import { newKey, statementsOf, testPool } from '../support/store.ts';
 

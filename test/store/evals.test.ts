@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
-import { ConflictError, NotFoundError } from '../../src/errors.ts';
+import { ConflictError, NotFoundError } from '../../src/core/errors.ts';
 import { addSession } from '../../src/evals/add-session.ts';
-import { listEvalCaseIds } from '../../src/evals/store.ts';
-import type { Part } from '../../src/sessions/content.ts';
-import type { NewEvent } from '../../src/sessions/event.ts';
-import { insertSession } from '../../src/sessions/store.ts';
+import { listEvalCaseIds } from '../../src/evals/eval-store.ts';
+import type { Part } from '../../src/core/content.ts';
+import type { NewEvent } from '../../src/core/event.ts';
+import { insertSession } from '../../src/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import type { Database } from '../../src/db/database.ts';
-import { addSessionToMemory, deleteMemories, searchMemories } from '../../src/memory/store.ts';
-import { forgetSession } from '../../src/sessions/forget-session.ts';
-import { deleteSession, insertSession } from '../../src/sessions/store.ts';
+import { addSessionToMemory, deleteMemories, searchMemories } from '../../src/memory/memory-store.ts';
+import { forgetSession } from '../../src/sessions/delete-session.ts';
+import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

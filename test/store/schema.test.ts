@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { migrateDatabase } from '../../src/db/migrate.ts';
-import { insertSession } from '../../src/sessions/store.ts';
+import { insertSession } from '../../src/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
 import { newKey, openPool, testPool, textEvent } from '../support/store.ts';
 

@@ -12,12 +12,12 @@ import {
   listEvents,
   listSessions,
   type SessionPage,
-} from '../../src/sessions/store.ts';
-import type { JsonObject } from '../../src/sessions/content.ts';
-import type { NewEvent } from '../../src/sessions/event.ts';
-import type { ListPlace } from '../../src/sessions/list-place.ts';
-import { type LongText, wholeText } from '../../src/sessions/long-text.ts';
-import { ConflictError, LeaseLostError, NotFoundError } from '../../src/errors.ts';
+} from '../../src/sessions/session-store.ts';
+import type { JsonObject } from '../../src/core/content.ts';
+import type { NewEvent } from '../../src/core/event.ts';
+import type { ListPlace } from '../../src/sessions/session-cursor.ts';
+import { type LongText, wholeText } from '../../src/sessions/json-stream.ts';
+import { ConflictError, LeaseLostError, NotFoundError } from '../../src/core/errors.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

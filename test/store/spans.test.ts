@@ -2,10 +2,10 @@ import { Writable } from 'node:stream';
 import { sql } from 'drizzle-orm';
 import pino from 'pino';
 import { beforeEach, describe, expect, test } from 'vitest';
-import type { Span } from '../../src/debug/span.ts';
-import { deleteOldSpans, findEventTraceText, insertSpans, listSessionSpansText } from '../../src/debug/store.ts';
-import { createTracing, type TracingOptions } from '../../src/debug/tracing.ts';
-import { toLogFields } from '../../src/log.ts';
+import type { Span } from '../../src/traces/span.ts';
+import { deleteOldSpans, findEventTraceText, insertSpans, listSessionSpansText } from '../../src/traces/span-store.ts';
+import { createTracing, type TracingOptions } from '../../src/traces/tracing.ts';
+import { toLogFields } from '../../src/core/log.ts';
 import { newKey, testPool } from '../support/store.ts';
 
 const store = testPool();

@@ -1,7 +1,7 @@
-import type { PreparedAgent, RunEnd, RunInput } from '../../src/agent/agent.ts';
-import { runAgent } from '../../src/agent/run-agent.ts';
-import type { Tool, ToolServices } from '../../src/agent/tool.ts';
-import type { Event, NewEvent } from '../../src/sessions/event.ts';
+import type { PreparedAgent, RunEnd, RunInput } from '../../src/agent/definition/agent.ts';
+import { runAgent } from '../../src/agent/loop/run-agent.ts';
+import type { Tool, ToolServices } from '../../src/agent/tools/tool.ts';
+import type { Event, NewEvent } from '../../src/core/event.ts';
 import { scriptedModel } from './scripted-model.ts';
 
 /** A tool that takes any object; `run` decides what it does. */

@@ -1,11 +1,11 @@
 import { describeAgent } from '../../src/apps/describe-agent.ts';
-import type { AgentDefinition } from '../../src/agent/agent.ts';
-import type { Model } from '../../src/agent/model.ts';
+import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
+import type { Model } from '../../src/agent/models/model.ts';
 import { prepareAgent } from '../../src/agent/prepare-agent.ts';
-import type { Tool } from '../../src/agent/tool.ts';
+import type { Tool } from '../../src/agent/tools/tool.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import type { HostedAgent } from '../../src/invocations/context.ts';
-import type { Part } from '../../src/sessions/content.ts';
+import type { Part } from '../../src/core/content.ts';
 import { type ScriptedAnswer, scriptedModel } from './scripted-model.ts';
 
 /** The one application of a test, `harness_agent`, with a model and tools of the test's own. */

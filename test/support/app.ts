@@ -1,7 +1,7 @@
 import { afterAll, beforeAll } from 'vitest';
 import type { Context } from '../../src/app.ts';
-import { readConfig } from '../../src/config.ts';
-import { createLog } from '../../src/log.ts';
+import { readConfig } from '../../src/core/config.ts';
+import { createLog } from '../../src/core/log.ts';
 import { type Runtime, startRuntime } from '../../src/runtime.ts';
 import { createTestDatabase } from './database.ts';
 

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { artifactVersionSchema } from '../../src/artifacts/artifact-version.ts';
-import { type Answer, type Call, type Operation, operation } from '../../src/http/operation.ts';
-import { createSessionSchema, sessionSchema } from '../../src/sessions/session.ts';
+import { type Answer, type Call, type Operation, operation } from '../../src/http/operation/operation.ts';
+import { createSessionSchema, sessionSchema } from '../../src/core/session.ts';
 
 const SESSIONS = '/apps/{app_name}/users/{user_id}/sessions';
 const ARTIFACT = `${SESSIONS}/{session_id}/artifacts/{artifact_name}`;

@@ -1,6 +1,6 @@
 import { type IncomingHttpHeaders, type Server, createServer, request } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
-import { type EdgeOptions, createEdge } from '../../src/http/edge.ts';
+import { type EdgeOptions, createEdge } from '../../src/http/http-app.ts';
 import { answerClientError } from '../../src/http/error-handler.ts';
 
 /** One request as bytes on a real socket: `fetch` would clean up paths and headers that a test sends broken on purpose. */

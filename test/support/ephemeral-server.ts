@@ -1,10 +1,10 @@
 import { lstat, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startEmbedded } from '../../src/db/embedded.ts';
-import { SYSTEM_DIR } from '../../src/db/embedded-binaries.ts';
-import { isOwnerAlive, newOwnedName } from '../../src/db/embedded-owners.ts';
-import { mayBeServer } from '../../src/db/embedded-server.ts';
+import { startEmbedded } from '../../src/db/embedded/embedded.ts';
+import { SYSTEM_DIR } from '../../src/db/embedded/binaries.ts';
+import { isOwnerAlive, newOwnedName } from '../../src/db/embedded/owners.ts';
+import { mayBeServer } from '../../src/db/embedded/server.ts';
 
 const PREFIX = 'agent-runtime-test-';
 

@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { Client } from 'pg';
 import { afterAll, beforeAll } from 'vitest';
 import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
-import type { NewEvent } from '../../src/sessions/event.ts';
-import type { SessionKey } from '../../src/sessions/session.ts';
+import type { NewEvent } from '../../src/core/event.ts';
+import type { SessionKey } from '../../src/core/session.ts';
 import { testDatabase } from './database.ts';
 
 /** A pool on a database of the calling file's own; `pool` is there from `beforeAll` on. */

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { parseHarnessFile } from '../../src/agent/harness-file.ts';
+import { parseHarnessFile } from '../../src/agent/definition/harness-file.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 
 /** `node src/main.ts --check` on the examples, and on what people write wrong. */

@@ -1,4 +1,4 @@
-import { AgentError } from '../../errors.ts';
+import { AgentError } from '../../core/errors.ts';
 
 /** What can go wrong with a model call; each is the code of an `AgentError`. */
 export type ModelFailureCode = keyof typeof SENTENCES;

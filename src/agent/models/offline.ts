@@ -4,8 +4,8 @@ import {
   type Content,
   type FunctionResponse,
   type JsonObject,
-} from '../../sessions/content.ts';
-import type { Model, ModelAnswer, ModelRequest, ToolDeclaration } from '../model.ts';
+} from '../../core/content.ts';
+import type { Model, ModelAnswer, ModelRequest, ToolDeclaration } from './model.ts';
 import { toolCallsFor } from './offline-calls.ts';
 
 /** What stands in `modelVersion` of every event that this model made. */

@@ -1,5 +1,5 @@
-import { answerTextOf } from '../../sessions/content.ts';
-import type { Tool } from '../tool.ts';
+import { answerTextOf } from '../../core/content.ts';
+import type { Tool } from './tool.ts';
 
 /** Most memories that one call gives. */
 const MAX_MEMORIES = 20;

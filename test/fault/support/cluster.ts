@@ -4,7 +4,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { chooseAccount, locateBinaries } from '../../../src/db/embedded-binaries.ts';
+import { chooseAccount, locateBinaries } from '../../../src/db/embedded/binaries.ts';
 import { migrateDatabase } from '../../../src/db/migrate.ts';
 
 const run = promisify(execFile);

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
-import { fromJsonb } from '../../../src/db/json-text.ts';
-import type { JsonObject } from '../../../src/sessions/content.ts';
-import { functionCallsOf, functionResponsesOf } from '../../../src/sessions/content.ts';
-import type { Event } from '../../../src/sessions/event.ts';
+import { fromJsonb } from '../../../src/db/json-escape.ts';
+import type { JsonObject } from '../../../src/core/content.ts';
+import { functionCallsOf, functionResponsesOf } from '../../../src/core/content.ts';
+import type { Event } from '../../../src/core/event.ts';
 import type { TestApp } from '../../support/app.ts';
 
 /** The invariants I1–I12 of the reliability goals, as what is stored and what a client sees must show them after every fault. */

@@ -1,0 +1,191 @@
+import type { Content, FunctionCall, Part } from '../../core/content.ts';
+import { functionCallsOf, partsOf } from '../../core/content.ts';
+import type { Event } from '../../core/event.ts';
+import { CONFIRMATION_CALL } from './confirmation.ts';
+
+/** Calls that ask a person; the model never made them and never sees them. */
+const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
+
+/** Who reads the history: events of other agents become context, events of other branches are left out. */
+export interface Reader {
+  agentName: string;
+  branch?: string | undefined;
+}
+
+/**
+ * What a model is shown of a history: rewound, partial and empty events are left out, compacted ones replaced by their
+ * summary, every function call is followed by exactly one response (the latest; `interrupted` where there is none), contents
+ * of one role are joined, and a user content stands first and last.
+ */
+export const toContents = (history: Event[], reader: Reader): Content[] => framed(arrange(history, reader));
+
+/** As {@link toContents}, without the guarantee about the first and the last content. */
+export function arrange(history: Event[], reader: Reader): Content[] {
+  const events = withoutCompacted(withoutRewound(history))
+    .filter((event) => event.partial !== true && isInBranch(event, reader.branch))
+    .map((event) => withVisibleParts(event))
+    .filter((event) => partsOf(event.content).length > 0)
+    .map((event) => (isForeign(event, reader) ? toContext(event) : event));
+  return joinRoles(pairCalls(events));
+}
+
+/** Drops the invocations that a rewind took back, and the rewind events themselves (ADK `rewindBeforeInvocationId`). */
+function withoutRewound(events: Event[]): Event[] {
+  const kept: Event[] = [];
+  for (let index = events.length - 1; index >= 0; index -= 1) {
+    const event = events[index] as Event;
+    const target = event.actions?.rewindBeforeInvocationId;
+    if (!target) {
+      kept.push(event);
+      continue;
+    }
+    const first = events.findIndex((candidate) => candidate.invocationId === target);
+    if (first >= 0 && first < index) index = first;
+  }
+  return kept.toReversed();
+}
+
+interface Compaction {
+  index: number;
+  start: number;
+  end: number;
+  summary: Event;
+}
+
+/** Compactions of a history that no later one includes. */
+function compactionsOf(events: Event[]): Compaction[] {
+  const all = events.flatMap((event, index) => {
+    const compaction = event.actions?.compaction;
+    if (!compaction?.compactedContent) return [];
+    const summary: Event = { author: 'user', content: { ...compaction.compactedContent, role: 'user' } };
+    return [{ index, start: compaction.startTimestamp ?? 0, end: compaction.endTimestamp ?? 0, summary }];
+  });
+  return all.filter(
+    (one) => !all.some((later) => later.index > one.index && later.start <= one.start && later.end >= one.end),
+  );
+}
+
+/** Replaces the events that a compaction covers, those before it with a time in its range, by its summary. */
+function withoutCompacted(events: Event[]): Event[] {
+  const compactions = compactionsOf(events);
+  if (compactions.length === 0) return events;
+  const told = new Set<Compaction>();
+  return events.flatMap((event, index) => {
+    if (event.actions?.compaction) return [];
+    const time = event.timestamp ?? Number.POSITIVE_INFINITY;
+    const cover = compactions.find((one) => index < one.index && one.start <= time && time <= one.end);
+    if (!cover) return [event];
+    if (told.has(cover)) return [];
+    told.add(cover);
+    return [cover.summary];
+  });
+}
+
+/** As ADK: an event is seen on its own branch and on those below it. */
+function isInBranch(event: Event, branch: string | undefined): boolean {
+  if (!branch || !event.branch) return true;
+  return branch === event.branch || branch.startsWith(`${event.branch}.`);
+}
+
+const isVisible = (part: Part) =>
+  !HIDDEN_CALLS.has(part.functionCall?.name ?? part.functionResponse?.name ?? '') && isUsed(part);
+
+/** False for `{}` and for an empty text without a signature. */
+const isUsed = (part: Part) =>
+  Object.entries(part).some(
+    ([name, value]) => name !== 'thought' && value !== '' && value !== null && value !== undefined,
+  );
+
+const withVisibleParts = (event: Event): Event => ({
+  ...event,
+  content: { ...event.content, parts: partsOf(event.content).filter(isVisible) },
+});
+
+const isForeign = (event: Event, reader: Reader) => event.author !== 'user' && event.author !== reader.agentName;
+
+/** What another agent did, told as context by the user (ADK `_present_other_agent_message`). */
+function toContext(event: Event): Event {
+  const parts = partsOf(event.content).flatMap((part): Part[] => {
+    if (part.thought === true) return [];
+    if (part.text) return [{ text: `[${event.author}] said: ${part.text}` }];
+    if (part.functionCall) {
+      const { name, args } = part.functionCall;
+      return [{ text: `[${event.author}] called tool \`${name}\` with parameters: ${JSON.stringify(args ?? {})}` }];
+    }
+    if (part.functionResponse) {
+      const { name, response } = part.functionResponse;
+      return [{ text: `[${event.author}] \`${name}\` tool returned result: ${JSON.stringify(response ?? {})}` }];
+    }
+    return [part];
+  });
+  const content = parts.length > 0 ? { role: 'user', parts: [{ text: 'For context:' }, ...parts] } : undefined;
+  return { ...event, author: 'user', content };
+}
+
+interface Slot {
+  call: FunctionCall;
+  response: Part | undefined;
+}
+
+/** One slot per call, filled with the latest response to it; a response without an id goes to the first open call of its name. */
+function fillSlots(events: Event[]): Map<FunctionCall, Slot> {
+  const slots = new Map<FunctionCall, Slot>();
+  const latestById = new Map<string, Slot>();
+  for (const event of events) {
+    for (const part of partsOf(event.content)) {
+      const { functionCall: call, functionResponse: response } = part;
+      if (call && event.author !== 'user') {
+        const slot = { call, response: undefined };
+        slots.set(call, slot);
+        if (call.id) latestById.set(call.id, slot);
+      }
+      if (!response) continue;
+      const slot = response.id ? latestById.get(response.id) : firstOpen(slots, response.name);
+      if (slot) slot.response = part;
+    }
+  }
+  return slots;
+}
+
+const firstOpen = (slots: Map<FunctionCall, Slot>, name: string | null | undefined) =>
+  [...slots.values()].find((slot) => slot.call.name === name && !slot.response);
+
+const toResponse = ({ call, response }: Slot): Part =>
+  response ?? {
+    functionResponse: { ...(call.id ? { id: call.id } : {}), name: call.name, response: { error: 'interrupted' } },
+  };
+
+/** Puts one response content behind each content with calls; responses that answer no call are dropped. */
+function pairCalls(events: Event[]): Content[] {
+  const slots = fillSlots(events);
+  return events.flatMap((event) => {
+    const isUser = event.author === 'user';
+    const parts = partsOf(event.content).filter((part) => !part.functionResponse && !(isUser && part.functionCall));
+    const answered = functionCallsOf(event.content).flatMap((call) => slots.get(call) ?? []);
+    return [
+      { role: isUser ? 'user' : 'model', parts },
+      { role: 'user', parts: answered.map(toResponse) },
+    ];
+  });
+}
+
+function joinRoles(contents: Content[]): Content[] {
+  const joined: Content[] = [];
+  for (const content of contents) {
+    const last = joined.at(-1);
+    if (partsOf(content).length === 0) continue;
+    if (last?.role === content.role)
+      joined[joined.length - 1] = { ...last, parts: [...partsOf(last), ...partsOf(content)] };
+    else joined.push(content);
+  }
+  return joined;
+}
+
+/** Providers refuse a conversation that starts with the model or has nothing to answer. */
+function framed(contents: Content[]): Content[] {
+  const user = (text: string): Content => ({ role: 'user', parts: [{ text }] });
+  if (contents.length === 0) return [user('Follow your instruction.')];
+  const head = contents[0]?.role === 'model' ? [user('(The start of the conversation is left out.)')] : [];
+  const tail = contents.at(-1)?.role === 'model' ? [user('Go on with what was asked, or conclude.')] : [];
+  return [...head, ...contents, ...tail];
+}

@@ -1,0 +1,173 @@
+import type { JsonObject, Part } from '../../core/content.ts';
+import type { Event, EventActions, NewEvent } from '../../core/event.ts';
+import type { AgentNode } from '../definition/agent.ts';
+import { abortError, orAborted } from '../../core/abort.ts';
+import { emptyActions, newEvent, type Progress, type Voice } from './invocation-state.ts';
+import { argumentsError } from './tool-arguments.ts';
+import type { Tool } from '../tools/tool.ts';
+
+/** Largest function response in characters of JSON: several of them still fit the 1 MiB of an event (reliability B11). */
+const MAX_RESPONSE_CHARACTERS = 500_000;
+
+/** A function call that is to be answered; `invalidArguments` is what the model sent where it was no JSON object. */
+export interface OpenCall {
+  id: string;
+  name: string;
+  args: JsonObject;
+  invalidArguments?: string;
+}
+
+/** Whether a person approved a call; absent where nobody was asked yet. */
+export type Decisions = ReadonlyMap<string, boolean>;
+
+interface Answer {
+  /** `undefined`: the call stays open, a person or another system answers it later. */
+  response: JsonObject | undefined;
+  attachments: Part[];
+  actions: EventActions;
+}
+
+const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
+
+/** The function calls of a content with what the loop needs to answer them. */
+export function openCallsOf(event: Event): OpenCall[] {
+  return (event.content?.parts ?? []).flatMap((part) => {
+    const call = part.functionCall;
+    if (!call) return [];
+    const invalid = part.partMetadata?.['invalidArguments'];
+    const open = { id: call.id ?? '', name: call.name ?? '', args: call.args ?? {} };
+    return [typeof invalid === 'string' ? { ...open, invalidArguments: invalid } : open];
+  });
+}
+
+/** Only what JSON can carry, as an object; a value that it cannot carry or that is too large becomes an error. */
+function toResponse(value: unknown): JsonObject {
+  const text = JSON.stringify(value ?? null) ?? 'null';
+  if (text.length > MAX_RESPONSE_CHARACTERS) {
+    return { error: `The tool's result is larger than ${MAX_RESPONSE_CHARACTERS} characters. Ask for less.` };
+  }
+  const plain: unknown = JSON.parse(text);
+  return typeof plain === 'object' && plain !== null && !Array.isArray(plain)
+    ? (plain as JsonObject)
+    : { result: plain };
+}
+
+/** As ADK asks for a confirmation: the call gets an error for now, and the request stands in the event's actions. */
+function askForConfirmation(call: OpenCall): Answer {
+  const hint = `Please approve or reject the call of \`${call.name}\` by a function response with {"confirmed": true} or {"confirmed": false}.`;
+  return {
+    response: { error: 'This tool call requires confirmation, please approve or reject.' },
+    attachments: [],
+    actions: {
+      ...emptyActions(),
+      skipSummarization: true,
+      requestedToolConfirmations: { [call.id]: { hint, confirmed: false } },
+    },
+  };
+}
+
+async function runTool(progress: Progress, { signal }: Voice, tool: Tool, call: OpenCall): Promise<Answer> {
+  const { session, invocationId, services } = progress.input;
+  const actions = emptyActions();
+  const attachments: Part[] = [];
+  const context = {
+    session,
+    invocationId,
+    functionCallId: call.id,
+    state: progress.state,
+    actions,
+    attachments,
+    services,
+    signal,
+    askAgent: (agent: AgentNode, request: string) => progress.askAgent(agent, request, signal),
+  };
+  try {
+    const value = await orAborted((async () => tool.run(call.args, context))(), signal);
+    const response = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
+    // Copies: a tool that keeps working must not change an event that is stored already.
+    return { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
+  } catch (error) {
+    return failed(signal.aborted ? 'interrupted' : errorText(error));
+  }
+}
+
+const errorText = (error: unknown) => (error instanceof Error && error.message ? error.message : 'The tool failed.');
+
+async function answerCall(progress: Progress, voice: Voice, call: OpenCall, decisions: Decisions): Promise<Answer> {
+  const { tools } = voice.agent;
+  const tool = tools.find((candidate) => candidate.name === call.name);
+  if (!tool) {
+    const names = tools.map((candidate) => candidate.name).join(', ') || 'none';
+    return failed(`Tool \`${call.name}\` does not exist. Available: ${names}`);
+  }
+  if (call.invalidArguments !== undefined) {
+    return failed('The arguments were not a JSON object. Call the tool again with valid JSON.');
+  }
+  const problem = argumentsError(tool.parameters, call.args);
+  if (problem !== undefined) return failed(problem);
+  const decision = decisions.get(call.id);
+  if (decision === false) return failed('This tool call is rejected.');
+  if (tool.needsConfirmation && decision === undefined) return askForConfirmation(call);
+  return runTool(progress, voice, tool, call);
+}
+
+async function answerHeard(progress: Progress, voice: Voice, call: OpenCall, decisions: Decisions): Promise<Answer> {
+  const heard = progress.input.observer?.toolCall(voice.agent.name, call);
+  const answer = await answerCall(progress, voice, call, decisions);
+  heard?.(answer.response);
+  return answer;
+}
+
+/** The actions of several as those of one event: later ones ; maps are merged key by key, in objects without a prototype. */
+export function mergeActions(all: EventActions[]): EventActions {
+  const merged: Record<string, unknown> = emptyActions();
+  for (const actions of all) {
+    for (const [name, value] of Object.entries(actions)) {
+      const isMap = name === 'stateDelta' || name === 'artifactDelta' || name.startsWith('requested');
+      merged[name] = isMap ? mergeMaps(merged[name], value) : value;
+    }
+  }
+  return merged;
+}
+
+function mergeMaps(first: unknown, second: unknown): JsonObject {
+  const merged = Object.create(null) as JsonObject;
+  for (const map of [first, second]) for (const [key, value] of Object.entries(map ?? {})) merged[key] = value;
+  return merged;
+}
+
+function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part[] {
+  if (!response) return [];
+  const media = attachments.length > 0 ? { parts: attachments } : {};
+  return [{ functionResponse: { id: call.id, name: call.name, response, ...media } }];
+}
+
+/**
+ * Runs the calls of one step in parallel and gives their responses as ONE event in call order; `undefined` where every call
+ * stays open. An abort answers what still runs with `interrupted` and marks the event with the abort's error. Never throws.
+ */
+export async function callTools(
+  progress: Progress,
+  voice: Voice,
+  calls: OpenCall[],
+  decisions: Decisions = new Map(),
+): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
+  const answers = await Promise.all(calls.map((call) => answerHeard(progress, voice, call, decisions)));
+  const { signal } = voice;
+  const parts = calls.flatMap((call, index) => {
+    const answer = answers[index] as Answer;
+    return toResponsePart(call, signal.aborted && !answer.response ? failed('interrupted') : answer);
+  });
+  const stillOpen = parts.length < calls.length;
+  if (parts.length === 0 && !signal.aborted) return { event: undefined, stillOpen };
+  const event = newEvent(progress, voice, {
+    ...(parts.length > 0 ? { content: { role: 'user', parts } } : {}),
+    actions: mergeActions(answers.map((answer) => answer.actions)),
+  });
+  return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
+}
+
+/** The event with the error that ends its invocation. */
+export function withError(event: NewEvent, error: { code: string; message: string }): NewEvent {
+  return { ...event, errorCode: error.code, errorMessage: error.message };
+}

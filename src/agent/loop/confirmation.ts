@@ -1,0 +1,105 @@
+import { functionCallsOf, functionResponsesOf, type FunctionResponse, type JsonObject } from '../../core/content.ts';
+import type { Event, NewEvent } from '../../core/event.ts';
+import type { OpenCall } from './call-tools.ts';
+import { newEvent, type Progress, type Voice } from './invocation-state.ts';
+
+/** Name of the call that asks a person, as ADK's clients know it. */
+export const CONFIRMATION_CALL = 'adk_request_confirmation';
+
+/** Calls that a person has decided on, and the agent that asked. */
+export interface Decided {
+  agentName: string;
+  branch: string | undefined;
+  calls: OpenCall[];
+  decisions: Map<string, boolean>;
+}
+
+/** The event that asks a person to confirm calls; it carries one long-running call for each (ADK `generate_request_confirmation_event`). */
+export function toConfirmationRequest(
+  progress: Progress,
+  voice: Voice,
+  calls: OpenCall[],
+  requested: JsonObject,
+): NewEvent | undefined {
+  const parts = calls
+    .filter((call) => Object.hasOwn(requested, call.id))
+    .map(({ id, name, args }) => ({
+      functionCall: {
+        id: progress.input.newId(),
+        name: CONFIRMATION_CALL,
+        args: { originalFunctionCall: { id, name, args }, toolConfirmation: requested[id] },
+      },
+    }));
+  if (parts.length === 0) return undefined;
+  return newEvent(progress, voice, {
+    content: { role: 'user', parts },
+    longRunningToolIds: parts.map((part) => part.functionCall.id),
+  });
+}
+
+/** The web UI wraps the decision as JSON text in a `response` member; other clients send it plain. Anything unclear is a no. */
+function isConfirmed({ response }: FunctionResponse): boolean {
+  const wrapped = response?.['response'];
+  if (typeof wrapped !== 'string') return response?.['confirmed'] === true;
+  try {
+    return (JSON.parse(wrapped) as { confirmed?: unknown } | null)?.confirmed === true;
+  } catch {
+    return false;
+  }
+}
+
+/** Ids of calls whose tool has answered after the event at `index`: they are not run a second time. */
+function answeredSince(events: Event[], index: number): Set<string | null | undefined> {
+  const later = events.slice(index + 1).filter((event) => event.author !== 'user');
+  return new Set(later.flatMap((event) => functionResponsesOf(event.content).map((response) => response.id)));
+}
+
+function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefined {
+  const original = args?.['originalFunctionCall'] as Partial<OpenCall> | undefined;
+  return original?.id && original.name
+    ? { id: original.id, name: original.name, args: original.args ?? {} }
+    : undefined;
+}
+
+/**
+ * The calls that the last user event decides on, by the event that asked (parallel agents ask one each): only those that an
+ * agent asked about, and none that was run after being asked about.
+ */
+export function findDecided(history: Event[]): Decided[] {
+  const last = history.at(-1);
+  if (last?.author !== 'user') return [];
+  const responses = functionResponsesOf(last.content).filter((response) => response.name === CONFIRMATION_CALL);
+  const answers = new Map(responses.map((response) => [response.id ?? '', isConfirmed(response)]));
+  if (answers.size === 0) return [];
+  return history.flatMap((event, index) => toDecided(history, event, index, answers));
+}
+
+function toDecided(history: Event[], event: Event, index: number, answers: Map<string, boolean>): Decided[] {
+  const asked = requestsIn(event).filter((call) => answers.has(call.id ?? ''));
+  if (asked.length === 0) return [];
+  const done = answeredSince(history, responsesTo(history, index));
+  const decisions = new Map<string, boolean>();
+  const calls: OpenCall[] = [];
+  for (const { id, args } of asked) {
+    const call = toOriginalCall(args);
+    if (!call || done.has(call.id)) continue;
+    calls.push(call);
+    decisions.set(call.id, answers.get(id ?? '') === true);
+  }
+  return calls.length > 0
+    ? [{ agentName: event.author ?? '', branch: event.branch ?? undefined, calls, decisions }]
+    : [];
+}
+
+const requestsIn = (event: Event) =>
+  event.author === 'user' ? [] : functionCallsOf(event.content).filter((call) => call.name === CONFIRMATION_CALL);
+
+/** Index of the event with the provisional responses to the calls that the event at `index` asks about; parallel agents may stand between. */
+function responsesTo(history: Event[], index: number): number {
+  const request = history[index];
+  const asked = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));
+  const isAnswer = (event: Event) =>
+    event.author === request?.author && functionResponsesOf(event.content).some(({ id }) => id && asked.has(id));
+  const place = history.findIndex((event, each) => each > index && isAnswer(event));
+  return place < 0 ? index : place;
+}

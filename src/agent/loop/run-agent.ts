@@ -1,0 +1,77 @@
+import type { Event, NewEvent } from '../../core/event.ts';
+import type { AgentNode, RunEnd, RunInput } from '../definition/agent.ts';
+import { findResumed, findSpeaker } from './agent-tree.ts';
+import { withError } from './call-tools.ts';
+import { compactHistory } from './compact.ts';
+import { findDecided } from './confirmation.ts';
+import {
+  newEvent,
+  startProgress,
+  type AgentReply,
+  type Outcome,
+  type Progress,
+  type Steps,
+} from './invocation-state.ts';
+import { runNode } from './run-node.ts';
+
+/**
+ * The loop of one invocation. The consumer stores each complete event before it asks for the next one, so a function call is
+ * stored before its tools run; partial events (`partial: true`, only when streaming) are never stored. The last event is
+ * returned, not yielded. Never throws: a failure, a limit or an abort is the `error` of the end and stands on the last event.
+ */
+export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEnd, void> {
+  const progress = startProgress(input, (agent, request, signal) => askAgent(progress, agent, request, signal));
+  let outcome: Outcome;
+  try {
+    outcome = yield* steps(progress);
+  } catch (error) {
+    progress.cause = error;
+    const failure = { code: 'internal', message: 'The agent failed unexpectedly; the log of the service says why.' };
+    const voice = { root: input.agent, agent: input.agent, branch: undefined, signal: input.signal };
+    outcome = { event: withError(newEvent(progress, voice, {}), failure), paused: false };
+  }
+  return toEnd(progress, outcome);
+}
+
+async function* steps(progress: Progress): Steps {
+  const { agent: root, history, signal } = progress.input;
+  const decided = findDecided(history);
+  const [first] = decided;
+  const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
+  const voice = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };
+  const compaction = await compactHistory(progress, voice);
+  if (compaction) yield compaction;
+  return yield* runNode(progress, voice, decided);
+}
+
+function toEnd(progress: Progress, { event, paused }: Outcome): RunEnd {
+  const { output, used, cause } = progress;
+  if (!event?.errorCode) return { lastEvent: event, output, error: undefined, paused, ...used };
+  const error = { code: event.errorCode, message: event.errorMessage ?? '' };
+  const logged = cause === undefined ? error : { ...error, cause };
+  return { lastEvent: event, output: '', error: logged, paused: false, ...used };
+}
+
+/**
+ * An agent as a tool: it sees only the request, its model calls count, and only its answer and what it changed come back.
+ * @throws {Error} with its failure, or where it would have to wait for a person.
+ */
+async function askAgent(parent: Progress, agent: AgentNode, request: string, signal: AbortSignal): Promise<AgentReply> {
+  const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
+  const progress: Progress = { ...parent, events: [prompt], callIds: new Set(), output: '' };
+  const running = runNode(progress, { root: agent, agent, branch: undefined, signal });
+  const events: NewEvent[] = [];
+  for (;;) {
+    const next = await running.next();
+    const event = next.done ? next.value.event : next.value;
+    if (event && event.partial !== true) events.push(event);
+    if (!next.done) continue;
+    if (event?.errorCode) throw new Error(event.errorMessage ?? event.errorCode);
+    if (next.value.paused) throw new Error(`The agent \`${agent.name}\` has to ask a person, which it cannot do here.`);
+    const actions = events.map(({ actions: each }) => ({
+      stateDelta: each?.stateDelta ?? {},
+      artifactDelta: each?.artifactDelta ?? {},
+    }));
+    return { text: progress.output, actions };
+  }
+}

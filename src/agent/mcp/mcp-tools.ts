@@ -1,0 +1,71 @@
+import type { McpServer } from '../definition/agent.ts';
+import { createEgress, type EgressPolicy } from '../../net/egress.ts';
+import { connectMcp, DEFAULT_MCP_TIMEOUTS, type McpConnection, type McpTimeouts } from './mcp.ts';
+import type { Tool } from '../tools/tool.ts';
+
+/** How MCP servers are reached. */
+export interface McpSettings {
+  egress: EgressPolicy;
+  timeouts?: Partial<McpTimeouts>;
+  /** What a server that cannot be reached does: end the invocation [`fail`], or leave its tools out (`skip`). */
+  onFailure?: 'fail' | 'skip';
+}
+
+/** The tools of all servers of one invocation. */
+export interface McpTools {
+  tools: Tool[];
+  /** Ends all sessions and connections; safe to call twice, never throws. */
+  close: () => Promise<void>;
+}
+
+/**
+ * Connects to all servers at once, with clients and connections of this invocation's own: its end cannot disturb another.
+ * Tool names are made unique against `taken` and among the servers.
+ * @throws {AgentError} of the first server that failed, after all others were closed.
+ */
+export async function connectMcpServers(
+  servers: McpServer[],
+  settings: McpSettings,
+  taken: Iterable<string>,
+  signal: AbortSignal,
+): Promise<McpTools> {
+  if (servers.length === 0) return { tools: [], close: async () => {} };
+  const egress = createEgress(settings.egress);
+  const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
+  const results = await Promise.allSettled(servers.map((server) => connectMcp(server, egress, timeouts, signal)));
+  const connections = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  let closing: Promise<void> | undefined;
+  const close = () => (closing ??= closeAll(connections, egress.close));
+  const failure = results.find((result) => result.status === 'rejected');
+  if (failure && (settings.onFailure !== 'skip' || signal.aborted)) {
+    await close();
+    throw failure.reason;
+  }
+  return { tools: withUniqueNames(connections, new Set(taken)), close };
+}
+
+async function closeAll(connections: McpConnection[], closeEgress: () => Promise<void>): Promise<void> {
+  await Promise.allSettled(connections.map((connection) => connection.close()));
+  await closeEgress().catch(() => {});
+}
+
+/** A name that is taken gets its server's in front; providers take letters, digits, `_` and `-`, 64 of them. */
+function withUniqueNames(connections: McpConnection[], taken: Set<string>): Tool[] {
+  return connections.flatMap(({ server, tools }) =>
+    tools.map((tool) => {
+      const name = [tool.name, `${server.name}_${tool.name}`].map(toName).find((candidate) => !taken.has(candidate));
+      const unique = name ?? numbered(toName(`${server.name}_${tool.name}`), taken);
+      taken.add(unique);
+      return { ...tool, name: unique };
+    }),
+  );
+}
+
+const toName = (name: string) => name.replaceAll(/[^A-Za-z0-9_-]/g, '_').slice(0, 64);
+
+function numbered(name: string, taken: Set<string>): string {
+  for (let number = 2; ; number += 1) {
+    const candidate = `${name.slice(0, 60)}_${number}`;
+    if (!taken.has(candidate)) return candidate;
+  }
+}

@@ -1,0 +1,208 @@
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { SSEClientTransport, SseError } from '@modelcontextprotocol/sdk/client/sse.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { CallToolResultSchema, ErrorCode, ListToolsResultSchema } from '@modelcontextprotocol/sdk/types.js';
+import { AgentError } from '../../core/errors.ts';
+import type { JsonObject } from '../../core/content.ts';
+import { abortError, orAborted } from '../../core/abort.ts';
+import type { McpServer } from '../definition/agent.ts';
+import type { Egress } from '../../net/egress.ts';
+import { toToolResult } from './mcp-result.ts';
+import { withEndOfStream } from './mcp-stream.ts';
+import type { Tool } from '../tools/tool.ts';
+
+/** Longest waits for an MCP server in milliseconds. */
+export interface McpTimeouts {
+  /** [3,000] */
+  connectMs: number;
+  /** [10,000] all pages of the list */
+  listMs: number;
+  /** [60,000] */
+  callMs: number;
+}
+
+export const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 3_000, listMs: 10_000, callMs: 60_000 };
+
+/** Most pages of a tool list: a server whose cursor never ends must not keep us. */
+const MAX_PAGES = 100;
+/** Longest wait for the DELETE that ends a session. */
+const TERMINATE_MS = 2_000;
+
+/** A connected server and its tools, under the names that the server gave. */
+export interface McpConnection {
+  server: McpServer;
+  tools: Tool[];
+  /** Ends the session at the server and drops the connections; never throws. */
+  close: () => Promise<void>;
+}
+
+type Transport = StreamableHTTPClientTransport | SSEClientTransport;
+
+/**
+ * Connects to one server and lists its tools: one client, one connect, one paginated list.
+ * @throws {AgentError} `mcp_failed` with the server's name; nothing stays open then.
+ */
+export async function connectMcp(
+  server: McpServer,
+  egress: Egress,
+  timeouts: McpTimeouts,
+  signal: AbortSignal,
+): Promise<McpConnection> {
+  if (!URL.canParse(server.url))
+    throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
+  const { client, transport } = await connect(server, egress, timeouts.connectMs, signal);
+  const close = () => closeSession(client, transport);
+  try {
+    const declared = await within(timeouts.listMs, signal, (limit) => listTools(client, limit));
+    return { server, close, tools: declared.map((tool) => toTool(server, client, tool, timeouts.callMs)) };
+  } catch (error) {
+    await close();
+    throw toMcpError(server, 'did not list its tools', error, signal);
+  }
+}
+
+async function connect(server: McpServer, egress: Egress, timeoutMs: number, signal: AbortSignal) {
+  const kinds: ('streamable-http' | 'sse')[] = server.transport ? [server.transport] : ['streamable-http', 'sse'];
+  for (const [index, kind] of kinds.entries()) {
+    const client = new Client({ name: 'agent-runtime', version: '1' });
+    const transport = newTransport(server, egress, kind);
+    try {
+      await within(timeoutMs, signal, (limit) =>
+        orAborted(client.connect(asTransport(transport), { signal: limit }), limit),
+      );
+      // The one stream that brings every answer broke: what is open will never be answered, though the SDK waits and reconnects.
+      // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's client is no EventTarget
+      client.onerror = (error) => void (error instanceof SseError && client.close());
+      return { client, transport };
+    } catch (error) {
+      // Both: a client whose transport never started does not close it.
+      await Promise.allSettled([client.close(), transport.close()]);
+      // A server that speaks only the older transport answers the POST so (MCP 2025-06-18, backwards compatibility).
+      const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(statusOf(error) ?? 0);
+      if (!mayBeOlder) throw toMcpError(server, 'could not be reached', error, signal);
+    }
+  }
+  throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
+}
+
+function newTransport({ url, headers }: McpServer, { fetch }: Egress, kind: 'streamable-http' | 'sse'): Transport {
+  const options = { fetch, requestInit: headers ? { headers } : {} };
+  return kind === 'sse'
+    ? new SSEClientTransport(new URL(url), options)
+    : new StreamableHTTPClientTransport(new URL(url), {
+        ...options,
+        fetch: withEndOfStream(fetch),
+        reconnectionOptions: NO_RECONNECT,
+      });
+}
+
+/** An invocation is short: a stream that breaks is not taken up again. */
+const NO_RECONNECT = {
+  maxRetries: 0,
+  initialReconnectionDelay: 0,
+  maxReconnectionDelay: 0,
+  reconnectionDelayGrowFactor: 1,
+};
+
+/** The SDK's transports miss `| undefined` in their types, which `exactOptionalPropertyTypes` asks for. */
+const asTransport = (transport: Transport) => transport as Parameters<Client['connect']>[0];
+
+/** Runs work under a time limit of its own; the limit's signal is aborted by the invocation's signal too. */
+async function within<Result>(timeoutMs: number, signal: AbortSignal, work: (limit: AbortSignal) => Promise<Result>) {
+  const timer = new AbortController();
+  const handle = setTimeout(() => timer.abort(new TimedOut()), timeoutMs);
+  const limit = AbortSignal.any([signal, timer.signal]);
+  try {
+    limit.throwIfAborted();
+    return await work(limit);
+  } catch (error) {
+    if (timer.signal.aborted && !signal.aborted) throw timer.signal.reason;
+    throw error;
+  } finally {
+    clearTimeout(handle);
+  }
+}
+
+class TimedOut extends Error {}
+
+interface DeclaredTool {
+  name: string;
+  description?: string | undefined;
+  inputSchema: JsonObject;
+  annotations?: { readOnlyHint?: boolean | undefined; idempotentHint?: boolean | undefined } | undefined;
+}
+
+/** All pages, by plain requests: the client's own `listTools` compiles every output schema. */
+async function listTools(client: Client, signal: AbortSignal): Promise<DeclaredTool[]> {
+  const tools: DeclaredTool[] = [];
+  let cursor: string | undefined;
+  for (let page = 0; page < MAX_PAGES; page += 1) {
+    const params = cursor === undefined ? {} : { cursor };
+    const request = client.request({ method: 'tools/list', params }, ListToolsResultSchema, { signal });
+    const result = await orAborted(request, signal);
+    tools.push(...result.tools);
+    cursor = result.nextCursor;
+    if (!cursor) return tools;
+  }
+  throw new Error('too many pages');
+}
+
+function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: number): Tool {
+  return {
+    name: tool.name,
+    description: tool.description ?? '',
+    parameters: tool.inputSchema,
+    idempotent: tool.annotations?.readOnlyHint === true || tool.annotations?.idempotentHint === true,
+    needsConfirmation: false,
+    async run(args, { signal, attachments }) {
+      const request = { method: 'tools/call', params: { name: tool.name, arguments: args } } as const;
+      try {
+        const result = await within(callMs, signal, (limit) =>
+          orAborted(client.request(request, CallToolResultSchema, { signal: limit, timeout: callMs + 1_000 }), limit),
+        );
+        return toToolResult(result, attachments);
+      } catch (error) {
+        throw toMcpError(server, `failed in \`${tool.name}\``, error, signal);
+      }
+    },
+  };
+}
+
+async function closeSession(client: Client, transport: Transport): Promise<void> {
+  const terminate =
+    transport instanceof StreamableHTTPClientTransport ? transport.terminateSession() : Promise.resolve();
+  await orAborted(terminate, AbortSignal.timeout(TERMINATE_MS)).catch(() => {});
+  await client.close().catch(() => {});
+}
+
+/** HTTP status in an error of the SDK's transports. */
+function statusOf(error: unknown): number | undefined {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined;
+  return typeof code === 'number' && code >= 300 && code < 600 ? code : undefined;
+}
+
+/** Says which server and why, without what the server wrote: that may be anything. */
+function toMcpError(server: McpServer, what: string, error: unknown, signal: AbortSignal): AgentError {
+  if (signal.aborted) return abortError(signal);
+  const denial = findDenial(error);
+  const status = statusOf(error);
+  const code = error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined;
+  const isOurs = code === ErrorCode.ConnectionClosed && String(error).endsWith('Connection closed');
+  const protocolCode = isOurs ? undefined : code;
+  const reason = denial
+    ? denial.message
+    : error instanceof TimedOut
+      ? 'It took too long.'
+      : status !== undefined
+        ? `It answered HTTP ${status}.`
+        : protocolCode !== undefined && protocolCode < -1
+          ? `It answered with error ${protocolCode}.`
+          : 'The connection failed.';
+  return new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}. ${reason}`, { cause: error });
+}
+
+/** The egress policy's refusal, where there is one among the causes. */
+function findDenial(error: unknown): AgentError | undefined {
+  for (let each = error; each instanceof Error; each = each.cause) if (each instanceof AgentError) return each;
+  return undefined;
+}

@@ -1,0 +1,45 @@
+import type { Content, JsonObject } from '../../core/content.ts';
+import type { Event } from '../../core/event.ts';
+
+/** What the model is told of one tool; `parameters` is JSON Schema and reaches the provider unharmed. */
+export interface ToolDeclaration {
+  name: string;
+  description: string;
+  parameters: JsonObject;
+}
+
+/** Sampling parameters; what is left out is the provider's default. */
+export interface Sampling {
+  temperature?: number;
+  topP?: number;
+  maxOutputTokens?: number;
+  presencePenalty?: number;
+  frequencyPenalty?: number;
+}
+
+/** One model call. `contents` ends with a user content, and every function call in it has exactly one response. */
+export interface ModelRequest {
+  modelName: string;
+  instruction: string;
+  contents: Content[];
+  tools: ToolDeclaration[];
+  sampling: Sampling;
+  signal: AbortSignal;
+}
+
+/** What one model call gave: the members of the event that stores it. */
+export type ModelAnswer = Pick<
+  Event,
+  'content' | 'modelVersion' | 'finishReason' | 'usageMetadata' | 'groundingMetadata' | 'citationMetadata'
+>;
+
+/**
+ * A language model. `generate` yields the deltas of a stream as they come (each a content with only the new text) and
+ * returns the whole answer.
+ * @throws {AgentError} with a sentence a user can act on; never with the key, the prompt or the request body in it.
+ */
+export interface Model {
+  /** Name of the provider, as `MODEL_PROVIDER` spells it. */
+  provider: string;
+  generate(request: ModelRequest): AsyncGenerator<Content, ModelAnswer, void>;
+}

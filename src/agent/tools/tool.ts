@@ -1,0 +1,47 @@
+import type { Content, JsonObject, Part } from '../../core/content.ts';
+import type { EventActions } from '../../core/event.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { AgentNode } from '../definition/agent.ts';
+import type { ToolDeclaration } from '../models/model.ts';
+import type { AgentReply } from '../loop/invocation-state.ts';
+
+/** What the runtime lends to tools: everything is bound to the session's own user. */
+export interface ToolServices {
+  /** Saves a new version and returns its number. */
+  saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
+  /** The latest or the given version; `undefined` where there is none. */
+  loadArtifact(name: string, version?: number): Promise<Part | undefined>;
+  /** Names of the session's and the user's artifacts, sorted. */
+  listArtifacts(): Promise<string[]>;
+  /** Memories of this user of this app that match the words, best first. */
+  searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
+}
+
+/** What one tool call sees and may change. */
+interface ToolContext {
+  session: SessionKey;
+  invocationId: string;
+  functionCallId: string;
+  /** The state as this invocation sees it, deltas and `temp:` keys of earlier steps included. */
+  state: Readonly<JsonObject>;
+  /** Written by the tool; becomes part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
+  actions: EventActions;
+  /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
+  attachments: Part[];
+  services: ToolServices;
+  signal: AbortSignal;
+  /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
+  askAgent(agent: AgentNode, request: string): Promise<AgentReply>;
+}
+
+/** A tool that the model can call. */
+export interface Tool extends ToolDeclaration {
+  /** True where a second call with the same arguments does no harm: such a call may be repeated after a crash. */
+  idempotent: boolean;
+  /** True where the invocation pauses until a person has confirmed the call. */
+  needsConfirmation: boolean;
+  /** True where a person or another system answers later: `undefined` from `run` leaves the call open and pauses the invocation. */
+  longRunning?: boolean;
+  /** An object is the function response as it is; anything else becomes `{result: …}`; a throw becomes `{error: message}`. */
+  run(args: JsonObject, context: ToolContext): Promise<unknown>;
+}

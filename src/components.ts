@@ -1,0 +1,35 @@
+import type { z } from 'zod';
+import { spanSchema } from './traces/span.ts';
+import { artifactVersionSchema, saveArtifactSchema } from './artifacts/artifact-version.ts';
+import { evalCaseSchema, evalSetSchema } from './evals/eval-set.ts';
+import { invocationSchema } from './invocations/invocation.ts';
+import { contentSchema, partSchema } from './core/content.ts';
+import { eventActionsSchema, eventSchema, usageMetadataSchema } from './core/event.ts';
+import { groundingMetadataSchema } from './core/grounding.ts';
+import { createSessionSchema, sessionSchema, updateSessionSchema } from './core/session.ts';
+import { apiErrorSchema, httpValidationErrorSchema, validationErrorSchema } from './http/operation/error-bodies.ts';
+
+/**
+ * The named schemas of the OpenAPI document. A schema that is not here is written out wherever it is used; one that
+ * contains itself must be here.
+ */
+export const COMPONENTS: Record<string, z.ZodType> = {
+  Session: sessionSchema,
+  Event: eventSchema,
+  Content: contentSchema,
+  Part: partSchema,
+  EventActions: eventActionsSchema,
+  UsageMetadata: usageMetadataSchema,
+  GroundingMetadata: groundingMetadataSchema,
+  ArtifactVersion: artifactVersionSchema,
+  EvalCase: evalCaseSchema,
+  EvalSet: evalSetSchema,
+  Invocation: invocationSchema,
+  Span: spanSchema,
+  CreateSessionRequest: createSessionSchema,
+  UpdateSessionRequest: updateSessionSchema,
+  SaveArtifactRequest: saveArtifactSchema,
+  ApiError: apiErrorSchema,
+  ValidationError: validationErrorSchema,
+  HTTPValidationError: httpValidationErrorSchema,
+};

@@ -1,0 +1,191 @@
+import { execFile, spawn } from 'node:child_process';
+import { constants } from 'node:fs';
+import { open, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { Client } from 'pg';
+import type { Account } from './binaries.ts';
+import { isPidAlive, newOwnedName } from './owners.ts';
+
+/** One embedded PostgreSQL: its files and how to run its programs. */
+export interface Cluster {
+  /** Holds `data`, `owners` and `postgres.log`. */
+  home: string;
+  data: string;
+  /** Holds `bin`, `lib` and `share`. */
+  binaries: string;
+  /** Runs the programs; undefined: the current user. */
+  account: Account | undefined;
+  /** Without crash safety, and deleted when stopped. */
+  isEphemeral: boolean;
+}
+
+const run = promisify(execFile);
+const START_TIMEOUT_MS = 60_000;
+const SETTINGS = {
+  listen_addresses: '127.0.0.1',
+  unix_socket_directories: '',
+  max_connections: '200',
+  shared_buffers: '64MB',
+};
+const EPHEMERAL_SETTINGS = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' };
+const LOG_FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | (constants.O_NOFOLLOW ?? 0);
+/** Above the pids of every system (Linux ends at 2^22), so no process has it. */
+const NO_PID = '2147483646';
+
+/** The URL of a database of the server; `sslmode` is named because a PGSSLMODE of the user's environment would else decide. */
+export function connectionUrl(port: number, password: string, database = 'postgres'): string {
+  return `postgres://postgres:${password}@127.0.0.1:${port}/${database}?sslmode=disable`;
+}
+
+/** Runs one of the cluster's programs to its end. @throws Error with what it said */
+export async function runProgram(cluster: Cluster, name: string, args: string[], timeoutMs = 0): Promise<void> {
+  await run(join(cluster.binaries, 'bin', name), args, { ...spawnOptions(cluster), timeout: timeoutMs });
+}
+
+/** What runs the server's programs: an absolute path and no variable of ours, neither PGDATA nor a locale that does not exist. */
+function spawnOptions(cluster: Cluster) {
+  const env = process.platform === 'win32' ? {} : { env: { PATH: '/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' } };
+  return { cwd: cluster.home, ...env, ...cluster.account };
+}
+
+/**
+ * The port of the live server of this cluster, proved by logging in; `pending`: it starts or ends; `absent`: a new one may be
+ * launched. `pg_ctl status` is of no use: it says "running" for a stranger that got the pid of a killed server.
+ */
+export async function findServer(cluster: Cluster, password: string): Promise<number | 'pending' | 'absent'> {
+  const found = await readPidFile(cluster);
+  if (!found || !isPidAlive(found.pid)) return 'absent'; // a file with a dead pid is replaced by PostgreSQL itself
+  if (!(await mayBeServer(found.pid, cluster.data))) {
+    await disownPidFile(cluster, found.text);
+    return 'absent';
+  }
+  const isOurs = found.isReady && (await serves(connectionUrl(found.port, password), cluster.data));
+  return isOurs ? found.port : 'pending';
+}
+
+const pidFile = (cluster: Cluster) => join(cluster.data, 'postmaster.pid');
+
+async function readPidFile(cluster: Cluster) {
+  const text = await readFile(pidFile(cluster), 'utf8').catch(() => '');
+  const lines = text.split('\n'); // 1: pid, 4: port, 8: status
+  const pid = Number(lines[0]);
+  return pid > 0 ? { text, pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' } : undefined;
+}
+
+/** False only when it is certain that the live process is no server of this cluster: a zombie, or another command line. */
+export async function mayBeServer(pid: number, data: string): Promise<boolean> {
+  if (process.platform === 'win32') return true;
+  if (process.platform === 'linux') {
+    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => undefined);
+    return command === undefined || command.split('\0').includes(data);
+  }
+  return run('ps', ['-o', 'command=', '-p', String(pid)]).then(
+    ({ stdout }) => stdout.includes(data),
+    () => true,
+  );
+}
+
+/**
+ * PostgreSQL refuses to start while the pid in its file belongs to a live process, even a stranger. The pid is replaced rather
+ * than the file deleted: its shared memory key lets PostgreSQL see backends of the killed server that still write. The file is
+ * moved away first, so that the file of a server that starts at this moment is noticed and put back.
+ */
+async function disownPidFile(cluster: Cluster, staleText: string): Promise<void> {
+  const path = pidFile(cluster);
+  const aside = `${path}.${newOwnedName()}`;
+  await rename(path, aside).catch(() => undefined);
+  const text = await readFile(aside, 'utf8').catch(() => undefined);
+  if (text === undefined) return;
+  if (text !== staleText) return rename(aside, path);
+  const disowned = writeFile(path, text.replace(/^\d+/, NO_PID), { flag: 'wx', mode: 0o644 });
+  await disowned.catch(() => undefined); // a server that started meanwhile has made its own
+  await rm(aside);
+}
+
+async function serves(url: string, data: string): Promise<boolean> {
+  try {
+    return await withClient(url, async (client) => {
+      const { rows } = await client.query<{ data: string }>("select current_setting('data_directory') as data");
+      return rows[0]?.data === data;
+    });
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Launches a server in a session of its own, so that Ctrl-C does not reach it. Returns the port of the server that is ready
+ * then (`adopted`: another process launched it), or why there is none.
+ */
+export async function launch(cluster: Cluster, password: string): Promise<{ port: number; adopted: boolean } | string> {
+  const port = await freePort();
+  const settings = { ...SETTINGS, port: String(port), ...(cluster.isEphemeral ? EPHEMERAL_SETTINGS : {}) };
+  const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
+  const log = await open(join(cluster.home, 'postgres.log'), LOG_FLAGS, 0o600);
+  const { size: logStart } = await log.stat();
+  try {
+    const stdio: ['ignore', number, number] = ['ignore', log.fd, log.fd];
+    const program = join(cluster.binaries, 'bin', 'postgres');
+    const server = spawn(program, ['-D', cluster.data, ...args], { ...spawnOptions(cluster), detached: true, stdio });
+    const end: { reason?: string } = {};
+    server.once('error', (error) => (end.reason = describe(error)));
+    server.once('exit', (code, signal) => (end.reason ??= `it ended with ${signal ?? code}`));
+    server.unref();
+    for (const until = Date.now() + START_TIMEOUT_MS; end.reason === undefined && Date.now() < until; await sleep(20)) {
+      const found = await findServer(cluster, password);
+      if (typeof found === 'number') return { port: found, adopted: found !== port };
+    }
+    const { buffer, bytesRead } = await log.read(Buffer.alloc(4096), 0, 4096, logStart);
+    return `${end.reason ?? 'it did not become ready'}\n${buffer.toString('utf8', 0, bytesRead).trim()}\n`;
+  } finally {
+    await log.close();
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === 'string') throw new TypeError('a TCP server has an address and a port');
+  return address.port;
+}
+
+/** Lends one connection. */
+export async function withClient<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: 5000, query_timeout: 30_000 });
+  client.on('error', () => undefined); // a broken connection also fails the query, which is where it is handled
+  await client.connect();
+  try {
+    return await work(client);
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+/**
+ * Ends the server of the cluster, whoever started it; never throws. Clean within 10 s, else at once: PostgreSQL then recovers
+ * at the next start, and nothing committed is lost.
+ */
+export async function stopServer(cluster: Cluster): Promise<void> {
+  if (!cluster.isEphemeral) await signalServer(cluster, 'fast', 10);
+  await signalServer(cluster, 'immediate', 2);
+  if (cluster.isEphemeral) await rm(cluster.home, { recursive: true, force: true, maxRetries: 3 });
+}
+
+/** Does nothing when the server is gone: pg_ctl would signal whatever process has its pid now. */
+async function signalServer(cluster: Cluster, mode: 'fast' | 'immediate', seconds: number): Promise<void> {
+  const found = await readPidFile(cluster);
+  if (!found || !isPidAlive(found.pid) || !(await mayBeServer(found.pid, cluster.data))) return;
+  const args = ['stop', '-D', cluster.data, '-m', mode, '-t', String(seconds), '-w', '-s'];
+  await runProgram(cluster, 'pg_ctl', args, (seconds + 1) * 1000).catch(() => undefined);
+}
+
+/** An error in one line for a person: of a failed program what it said rather than its command line. */
+export function describe(error: unknown): string {
+  const { stderr, message } = error as { stderr?: string; message?: string };
+  return (stderr?.trim() || message || String(error)).replaceAll('\n', ' ').slice(0, 500);
+}

@@ -1,0 +1,131 @@
+import { existsSync, readFileSync } from 'node:fs';
+import type { AgentDefinition } from './agent/definition/agent.ts';
+import { loadAgentModules } from './agent/definition/agent-module.ts';
+import { parseHarnessFile, parseMcpServers, toAgentDefinition } from './agent/definition/harness-file.ts';
+import type { HarnessFile } from './agent/definition/harness-schema.ts';
+import { createModel } from './agent/models/create-model.ts';
+import { type AgentEnvironment, prepareAgent } from './agent/prepare-agent.ts';
+import type { Tool } from './agent/tools/tool.ts';
+import { builtInTools } from './agent/tools/registry.ts';
+import type { Config } from './core/config.ts';
+import { AgentError, ConfigError } from './core/errors.ts';
+import type { HostedAgent } from './invocations/context.ts';
+import { describeAgent } from './apps/describe-agent.ts';
+
+/** Where the agent is described when `HARNESS_FILE` names no other place. */
+const DEFAULT_HARNESS_FILE = 'harness.yaml';
+
+/** The agent `harness_agent` as deployed: the harness file, and the variables that win over its members. */
+export function readHarnessAgent(config: Config): { definition: AgentDefinition; model: ModelChoice } {
+  const file = readHarnessFile(config);
+  const model = chooseModel(config, file);
+  const definition = toAgentDefinition(
+    file,
+    {
+      modelName: model.name,
+      instruction: config.SYSTEM_PROMPT,
+      tools: given(config.TOOLS),
+      skills: given(config.SKILLS),
+      mcpServers: config.MCP_SERVERS === undefined ? undefined : parseMcpServers(config.MCP_SERVERS, config.variables),
+      maxLlmCalls: config.MAX_LLM_CALLS,
+    },
+    config.variables,
+  );
+  return { definition, model };
+}
+
+/**
+ * The applications that this process serves, by name: `harness_agent`, and those of `AGENTS_DIR`.
+ * @throws {ConfigError} for what cannot work: a wrong file, a tool or skill that does not exist, a model without a name.
+ */
+export async function hostAgents(config: Config): Promise<Map<string, HostedAgent>> {
+  const { definition, model } = readHarnessAgent(config);
+  const environment = toEnvironment(config, model);
+  const hosted = new Map([[definition.name, await host(definition, environment)]]);
+  for (const [name, module] of await loadAgentModules(config.AGENTS_DIR, definition.modelName)) {
+    hosted.set(name, await host(module.definition, withTools(environment, module.tools)));
+  }
+  return hosted;
+}
+
+async function host(definition: AgentDefinition, environment: AgentEnvironment): Promise<HostedAgent> {
+  await check(definition, environment);
+  return {
+    name: definition.name,
+    prepare: (overrides, signal) => prepareAgent(definition, overrides, environment, signal),
+    describe: () => describeAgent(definition, environment.builtInTools),
+  };
+}
+
+/** Prepares the agent once without its MCP servers, which may be away now and there when they are needed. */
+async function check(definition: AgentDefinition, environment: AgentEnvironment): Promise<void> {
+  try {
+    const prepared = await prepareAgent(definition, { mcpServers: [] }, environment, new AbortController().signal);
+    await prepared.close();
+  } catch (error) {
+    if (error instanceof AgentError) throw new ConfigError(`${definition.name}: ${error.message}`, { cause: error });
+    throw error;
+  }
+}
+
+function readHarnessFile({ HARNESS_FILE }: Config): HarnessFile {
+  const path = HARNESS_FILE ?? DEFAULT_HARNESS_FILE;
+  if (HARNESS_FILE === undefined && !existsSync(path)) return parseHarnessFile('', path);
+  if (!existsSync(path)) throw new ConfigError(`HARNESS_FILE: there is no file ${path}.`);
+  return parseHarnessFile(readFileSync(path, 'utf8'), path);
+}
+
+/** Which model of which provider. */
+export interface ModelChoice {
+  provider: NonNullable<Config['MODEL_PROVIDER']>;
+  name: string;
+  baseUrl: string | undefined;
+}
+
+function chooseModel(config: Config, file: HarnessFile): ModelChoice {
+  const provider = config.MODEL_PROVIDER ?? file.model?.provider ?? 'offline';
+  const name = config.MODEL_NAME ?? file.model?.name ?? (provider === 'offline' ? 'offline' : undefined);
+  const baseUrl = config.MODEL_BASE_URL ?? file.model?.base_url;
+  if (name === undefined)
+    throw new ConfigError(`MODEL_NAME: found nothing; the provider ${provider} needs the name of a model.`);
+  if (provider === 'openai-compatible' && baseUrl === undefined) {
+    throw new ConfigError(
+      'MODEL_BASE_URL: found nothing; openai-compatible needs the base URL, e.g. http://localhost:11434/v1.',
+    );
+  }
+  return { provider, name, baseUrl };
+}
+
+function toEnvironment(config: Config, { provider, baseUrl }: ModelChoice): AgentEnvironment {
+  const egress = {
+    allowLoopback: config.auth.mode === 'local',
+    ...(config.MCP_ALLOWED_HOSTS.length > 0 ? { allowedHosts: config.MCP_ALLOWED_HOSTS } : {}),
+  };
+  return {
+    model: createModel({
+      provider,
+      ...(config.MODEL_API_KEY === undefined ? {} : { apiKey: config.MODEL_API_KEY }),
+      ...(baseUrl === undefined ? {} : { baseUrl }),
+      timeoutMs: config.MODEL_TIMEOUT_MS,
+      maxRetries: config.MODEL_MAX_RETRIES,
+    }),
+    builtInTools: builtInTools({ egress: { allowLoopback: false } }),
+    ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
+    mcp: {
+      egress,
+      timeouts: {
+        connectMs: config.MCP_CONNECT_TIMEOUT_MS,
+        listMs: config.MCP_LIST_TIMEOUT_MS,
+        callMs: config.MCP_CALL_TIMEOUT_MS,
+      },
+      onFailure: config.MCP_ON_FAILURE,
+    },
+  };
+}
+
+const withTools = (environment: AgentEnvironment, tools: ReadonlyMap<string, Tool>): AgentEnvironment => ({
+  ...environment,
+  builtInTools: new Map([...environment.builtInTools, ...tools]),
+});
+
+const given = (list: string[]) => (list.length > 0 ? list : undefined);

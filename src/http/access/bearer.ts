@@ -1,0 +1,127 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { Request, RequestHandler } from 'express';
+import { type JWTVerifyResult, jwtVerify } from 'jose';
+import { UnauthenticatedError, UnavailableError } from '../../core/errors.ts';
+import { type JwksOptions, type KeySource, createKeySource } from './jwks.ts';
+import type { Principal } from '../operation/operation.ts';
+
+/** How callers prove who they are. */
+export type AuthOptions =
+  | { mode: 'local' }
+  /** `keys`: all that are valid now; several, so that they can be rotated. */
+  | { mode: 'key'; keys: string[] }
+  | ({
+      mode: 'jwt';
+      /** The `iss` that tokens must carry, and where its discovery document is. */
+      issuer: string;
+      /** The `aud` that tokens must carry; without one any audience is accepted. */
+      audience?: string | undefined;
+      /** The claim that names the user. */
+      userClaim: string;
+    } & JwksOptions);
+
+/** The same words for every missing, malformed, wrong or expired credential: they must not help to guess one. */
+const REFUSED = 'authentication required';
+/** Longer tokens are refused unread; Node itself refuses headers over 16 KiB in all. */
+const MAX_TOKEN_LENGTH = 8192;
+const CLOCK_TOLERANCE_SECONDS = 30;
+/** Only asymmetric ones: with HS256 the public key would be a shared secret. */
+const ALGORITHMS = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+];
+/** `typ` of access tokens (RFC 9068) and of plain JWTs; a logout token or a DPoP proof is not a credential. */
+const TOKEN_TYPES = new Set([undefined, 'jwt', 'at+jwt', 'application/at+jwt']);
+
+/** Finds out who sends a request. @throws UnauthenticatedError; UnavailableError when no verification key can be had */
+type Authenticate = (request: Request) => Principal | Promise<Principal>;
+
+/**
+ * Middleware that sets `response.locals.principal`, before any byte of a body is read.
+ *
+ * In `local` mode nothing could check a credential, so one that is sent is ignored and every caller is anonymous: the mode is
+ * for a loopback address, where `origin-guard.ts` keeps web pages out.
+ */
+export function authentication(options: AuthOptions): RequestHandler {
+  const authenticate = authenticator(options);
+  return async (request, response, next) => {
+    response.locals.principal = await authenticate(request);
+    next();
+  };
+}
+
+function authenticator(options: AuthOptions): Authenticate {
+  if (options.mode === 'local') return () => ({ kind: 'anonymous' });
+  if (options.mode === 'key') return keyAuthenticator(options.keys);
+  const keys = createKeySource(options);
+  return async (request) => ({ kind: 'user', userId: await verifiedUser(bearerToken(request), keys, options) });
+}
+
+/** True when a caller may read and write what belongs to this user; holders of a runtime key act for every user. */
+export function mayActFor(principal: Principal, userId: string): boolean {
+  return principal.kind !== 'user' || principal.userId === userId;
+}
+
+/** @throws UnauthenticatedError when there is no well-formed bearer credential (RFC 6750 §2.1) */
+function bearerToken(request: Request): string {
+  const [, token] = /^bearer +([\w~+/.-]+=*)$/i.exec(request.headers.authorization ?? '') ?? [];
+  if (token === undefined || token.length > MAX_TOKEN_LENGTH) throw new UnauthenticatedError(REFUSED);
+  return token;
+}
+
+const digest = (text: string) => createHash('sha256').update(text).digest();
+
+/** Compares digests, which have one length, and always with all keys: the time tells nothing about any of them. */
+function keyAuthenticator(keys: string[]): Authenticate {
+  const digests = keys.map(digest);
+  return (request) => {
+    const sent = digest(bearerToken(request));
+    const matches = digests.filter((known) => timingSafeEqual(known, sent));
+    if (matches.length === 0) throw new UnauthenticatedError(REFUSED);
+    return { kind: 'key' };
+  };
+}
+
+async function verifiedUser(
+  token: string,
+  keys: KeySource,
+  options: { issuer: string; audience?: string | undefined; userClaim: string },
+): Promise<string> {
+  const { protectedHeader, payload } = await verify(token, keys, options);
+  const userId = payload[options.userClaim];
+  const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
+  const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
+  if (typeof userId !== 'string' || userId === '' || issuedInFuture || !isAccessToken) {
+    throw new UnauthenticatedError(REFUSED);
+  }
+  return userId;
+}
+
+/** jose demands neither `exp` nor an audience by itself, so both are asked for here. */
+async function verify(
+  token: string,
+  keys: KeySource,
+  options: { issuer: string; audience?: string | undefined; userClaim: string },
+): Promise<JWTVerifyResult> {
+  try {
+    return await jwtVerify(token, (header, jws) => keys.find(header, jws), {
+      issuer: options.issuer,
+      algorithms: ALGORITHMS,
+      requiredClaims: ['exp', options.userClaim],
+      clockTolerance: CLOCK_TOLERANCE_SECONDS,
+      ...(options.audience === undefined ? {} : { audience: options.audience }),
+    });
+  } catch (error) {
+    if (error instanceof UnavailableError) throw error;
+    throw new UnauthenticatedError(REFUSED, { cause: error });
+  }
+}

@@ -1,0 +1,96 @@
+import { randomUUID } from 'node:crypto';
+import express, { type Express, type RequestHandler } from 'express';
+import helmet from 'helmet';
+import { type AuthOptions, authentication } from './access/bearer.ts';
+import { docsPage } from './openapi/docs-page.ts';
+import { openApiDocument } from './openapi/document.ts';
+import { type EdgeLog, errorHandler } from './error-handler.ts';
+import { jsonBody, textBody } from './validation/json-body.ts';
+import type { Operation } from './operation/operation.ts';
+import { type OriginOptions, originGuard } from './access/origin-guard.ts';
+import { artifactNameEncoder } from './operation/paths.ts';
+import { RequestRefusedError } from './operation/request-errors.ts';
+import { operationRouter } from './router.ts';
+import { createValidator } from './validation/validate.ts';
+
+/** What the HTTP edge is made of. */
+export interface EdgeOptions {
+  operations: Operation[];
+  auth: AuthOptions;
+  origins: OriginOptions;
+  log: EdgeLog;
+  /** Largest body after inflating, bytes. */
+  maxBodyBytes: number;
+  /** Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin guard. */
+  pages?: RequestHandler[];
+}
+
+/**
+ * The Express application of a set of operations: the whole order of what a request passes, from its id to its error.
+ * @throws Error when the operations do not make a valid document: the process must not start with it
+ */
+export async function createEdge(options: EdgeOptions): Promise<Express> {
+  const { operations, log, maxBodyBytes } = options;
+  const document = openApiDocument(operations, { authMode: options.auth.mode });
+  const validate = await createValidator(document, operations);
+  const app = express();
+  app.disable('x-powered-by');
+  app.disable('etag');
+  app.enable('case sensitive routing');
+  app.use(requestId);
+  app.use(securityHeaders());
+  app.use(originGuard(options.origins));
+  app.use(cleanPath(operations));
+  app.use(docsPage(document));
+  app.use(
+    operationRouter(operations, {
+      authenticate: authentication(options.auth),
+      readJson: jsonBody({ maxBytes: maxBodyBytes }),
+      readText: textBody({ maxBytes: maxBodyBytes }),
+      validate,
+    }),
+  );
+  for (const page of options.pages ?? []) app.use(page);
+  app.use(() => {
+    throw new RequestRefusedError('unknown_path', 'Not Found');
+  });
+  app.use(errorHandler({ log, maxBodyBytes }));
+  return app;
+}
+
+/** Every response says which request it answers; a caller's or proxy's own id is kept when it is a plain token. */
+const requestId: RequestHandler = (request, response, next) => {
+  const sent = request.headers['x-request-id'];
+  const id = typeof sent === 'string' && /^[\w.-]{1,128}$/.test(sent) ? sent : randomUUID();
+  response.locals.requestId = id;
+  response.setHeader('x-request-id', id);
+  next();
+};
+
+/** Answers are data: nothing in them may run, be framed or be kept by a cache. Pages set a policy of their own. */
+function securityHeaders(): RequestHandler {
+  const headers = helmet({
+    contentSecurityPolicy: { useDefaults: false, directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"] } },
+    // Whether the name is served over https is the proxy's knowledge, not ours.
+    strictTransportSecurity: false,
+  });
+  return (request, response, next) => {
+    response.setHeader('cache-control', 'no-store');
+    headers(request, response, next);
+  };
+}
+
+/** Refuses broken percent-escapes, where Express would answer with a page of HTML, and encodes slashes in artifact names. */
+function cleanPath(operations: Operation[]): RequestHandler {
+  const encode = artifactNameEncoder(operations);
+  return (request, _response, next) => {
+    const [path = '', ...search] = request.url.split('?');
+    try {
+      decodeURIComponent(path);
+    } catch {
+      throw new RequestRefusedError('malformed_path', 'The path has a percent-escape that is not valid UTF-8.');
+    }
+    request.url = [encode(path), ...search].join('?');
+    next();
+  };
+}

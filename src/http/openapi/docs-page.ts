@@ -1,0 +1,64 @@
+import { createRequire } from 'node:module';
+import { dirname } from 'node:path';
+import express, { type RequestHandler, Router } from 'express';
+import { RequestRefusedError } from '../operation/request-errors.ts';
+
+/** swagger-ui styles elements inline and draws its icons from data URLs; it needs nothing from outside this server. */
+const PAGE_POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
+  "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+const PAGE = `<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8">
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <title>Agent Runtime HTTP Interface</title>
+    <link rel="icon" href="docs/favicon-32x32.png">
+    <link rel="stylesheet" href="docs/swagger-ui.css">
+  </head>
+  <body>
+    <div id="swagger-ui"></div>
+    <script src="docs/swagger-ui-bundle.js"></script>
+    <script src="docs/start.js"></script>
+  </body>
+</html>
+`;
+
+/** Inline scripts are forbidden, so the page starts from a file. */
+const START = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#swagger-ui', deepLinking: true });\n`;
+
+const ASSETS = ['favicon-32x32.png', 'swagger-ui.css', 'swagger-ui-bundle.js'];
+
+/** `/openapi.json`, and `/docs`: the document as a page that works without a network. Both need no credential. */
+export function docsPage(document: object): RequestHandler {
+  const text = Buffer.from(JSON.stringify(document));
+  const folder = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
+  const router = Router({ caseSensitive: true, strict: true });
+  router.get('/openapi.json', (_request, response) => {
+    response.writeHead(200, { 'content-type': 'application/json', 'content-length': text.length }).end(text);
+  });
+  router.get('/docs', page('text/html; charset=utf-8', PAGE));
+  router.get('/docs/start.js', page('text/javascript; charset=utf-8', START));
+  router.all(['/openapi.json', '/docs'], () => {
+    throw new RequestRefusedError('method_not_allowed', 'Method Not Allowed', { allow: 'GET, HEAD' });
+  });
+  for (const name of ASSETS) router.get(`/docs/${name}`, asset(folder, name));
+  return router;
+}
+
+function page(type: string, text: string): RequestHandler {
+  return (_request, response) => {
+    response.setHeader('content-security-policy', PAGE_POLICY);
+    response.writeHead(200, { 'content-type': type, 'content-length': Buffer.byteLength(text) }).end(text);
+  };
+}
+
+function asset(folder: string, name: string): RequestHandler {
+  const files = express.static(folder, { index: false, maxAge: '1h', redirect: false });
+  return (request, response, next) => {
+    request.url = `/${name}`;
+    response.removeHeader('cache-control');
+    files(request, response, next);
+  };
+}

@@ -1,0 +1,131 @@
+import { isUtf8 } from 'node:buffer';
+import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
+import { type JsonPlace, scanJson, walkJson } from './json-scan.ts';
+import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
+
+/** Deepest nesting of arrays and objects in a body: far above any real event, far below what breaks JSON.stringify (3,000). */
+const MAX_DEPTH = 64;
+/** Keys that an error about nesting shows: enough to find the place. */
+const SHOWN_KEYS = 4;
+const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
+
+/**
+ * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none.
+ *
+ * Refuses, in this order: a body that is not `application/json` in UTF-8, a body over `maxBytes` (counted after inflating),
+ * bytes that are not UTF-8, nesting over 64 levels, text that is not JSON, numbers that no double holds.
+ */
+export function jsonBody(options: { maxBytes: number }): RequestHandler {
+  return readBody(options, requireJson, parseJson);
+}
+
+/** Reads the body of a request into `request.body` as the text that it is, whatever its media type; `undefined` when there is none. */
+export function textBody(options: { maxBytes: number }): RequestHandler {
+  return readBody(options, () => undefined, toText);
+}
+
+function readBody(
+  { maxBytes }: { maxBytes: number },
+  check: (request: Request) => void,
+  parseBytes: (bytes: Buffer) => unknown,
+): RequestHandler {
+  const read = express.raw({ type: () => true, limit: maxBytes });
+  return (request: Request, response: Response, next: NextFunction) => {
+    if (!hasBody(request)) return next();
+    check(request);
+    read(request, response, (error?: unknown) => {
+      if (error !== undefined) return next(error);
+      try {
+        const bytes: unknown = request.body;
+        request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
+        next();
+      } catch (refusal) {
+        next(refusal);
+      }
+    });
+  };
+}
+
+/** Angular posts `null` as a body of length 0 without a media type: that is no body (interface inventory §0.3). */
+function hasBody(request: Request): boolean {
+  if (request.headers['transfer-encoding'] !== undefined) return true;
+  return Number(request.headers['content-length'] ?? 0) > 0;
+}
+
+function requireJson(request: Request): void {
+  const [mediaType = '', ...parameters] = (request.headers['content-type'] ?? '').split(';');
+  if (mediaType.trim().toLowerCase() !== 'application/json') {
+    throw new RequestRefusedError('unsupported_media_type', 'The body must be application/json.');
+  }
+  for (const parameter of parameters) {
+    const [name = '', value = ''] = parameter.split('=');
+    const charset = value.trim().replaceAll('"', '').toLowerCase();
+    if (name.trim().toLowerCase() === 'charset' && charset !== 'utf-8' && charset !== 'utf8') {
+      throw new RequestRefusedError('unsupported_media_type', 'The body must be UTF-8.');
+    }
+  }
+}
+
+function toText(sent: Buffer): string {
+  if (!isUtf8(sent)) throw new RequestRefusedError('malformed_text', 'The body is not UTF-8.');
+  return sent.toString();
+}
+
+function parseJson(sent: Buffer): unknown {
+  if (!isUtf8(sent)) throw new RequestRefusedError('malformed_text', 'The body is not UTF-8.');
+  const bytes = sent.subarray(0, 3).equals(BYTE_ORDER_MARK) ? sent.subarray(3) : sent;
+  const scan = scanJson(bytes, MAX_DEPTH);
+  if (scan.tooDeepAt !== undefined) throw tooDeep(bytes, scan.tooDeepAt);
+  const value = parse(bytes.toString());
+  const path: (string | number)[] = [];
+  if (scan.mayOverflow && findInfinity(value, path)) {
+    throw new ValidationFailedError([valueError(['body', ...path], 'the number is too large for a 64-bit float')]);
+  }
+  return value;
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw notJson(text, walkJson(text));
+  }
+}
+
+function notJson(text: string, place: JsonPlace | undefined): ValidationFailedError {
+  const at = place?.at ?? 0;
+  const error = place?.error ?? 'Expecting value';
+  const loc = ['body', codePointsBefore(text, at)];
+  return new ValidationFailedError([
+    { type: 'json_invalid', loc, msg: 'JSON decode error', input: {}, ctx: { error } },
+  ]);
+}
+
+/** Python counts code points, JavaScript UTF-16 units. */
+function codePointsBefore(text: string, at: number): number {
+  let count = at;
+  for (let index = 0; index < at; index++) if ((text.charCodeAt(index) & 0xfc00) === 0xdc00) count--;
+  return count;
+}
+
+function tooDeep(bytes: Buffer, at: number): ValidationFailedError {
+  const text = bytes.toString('utf8', 0, at + 1);
+  const place = walkJson(text, text.length - 1);
+  if (place?.error !== undefined) return notJson(text, place);
+  const loc = ['body', ...(place?.path.slice(0, SHOWN_KEYS) ?? [])];
+  return new ValidationFailedError([valueError(loc, `at most ${MAX_DEPTH} levels of nesting are allowed`)]);
+}
+
+/** Leaves the keys of the first infinite number in `path`. Recursion is safe here: {@link MAX_DEPTH} was checked before. */
+function findInfinity(value: unknown, path: (string | number)[]): boolean {
+  if (typeof value === 'number') return !Number.isFinite(value);
+  if (typeof value !== 'object' || value === null) return false;
+  const visit = (key: string | number, member: unknown) => {
+    path.push(key);
+    if (findInfinity(member, path)) return true;
+    path.pop();
+    return false;
+  };
+  if (Array.isArray(value)) return value.some((member, index) => visit(index, member));
+  return Object.keys(value).some((key) => visit(key, (value as Record<string, unknown>)[key]));
+}

@@ -1,0 +1,66 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Database } from '../db/database.ts';
+import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
+import { findEventsById } from './invocation-store.ts';
+import type { NewEvent } from '../core/event.ts';
+import { appendEvents, type StoredEvent } from '../sessions/session-store.ts';
+import { finishInvocation, hasFinished, type InvocationOutcome, type Lease } from './lock-store.ts';
+
+const FIRST_PAUSE_MS = 50;
+const LONGEST_PAUSE_MS = 500;
+
+/**
+ * Does work again while the database is away, for `patienceMs` after its first failure. The work must recognise that an earlier
+ * try was done although its answer was lost: it is looked up, never repeated blindly.
+ */
+export async function persist<T>(work: () => Promise<T>, patienceMs: number): Promise<T> {
+  let deadline: number | undefined;
+  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+    try {
+      return await work();
+    } catch (error) {
+      deadline ??= performance.now() + patienceMs;
+      if (!isPassingFailure(error) || performance.now() + pauseMs > deadline) throw error;
+      await sleep(pauseMs);
+    }
+  }
+}
+
+/** Appends an invocation's event once, also when the answer to an append is lost: the event's id tells. */
+export function appendOnce(db: Database, lease: Lease, event: NewEvent): Promise<StoredEvent[]> {
+  let repeated = false;
+  return persist(async () => {
+    try {
+      return await appendEvents(db, lease.key, [event], lease.token);
+    } catch (error) {
+      if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);
+      repeated = true;
+      throw error;
+    }
+  }, lease.durationMs);
+}
+
+/** Ends an invocation once, also when the answer to that is lost: its row tells. */
+export function finishOnce(
+  db: Database,
+  lease: Lease,
+  events: NewEvent[],
+  outcome: InvocationOutcome,
+): Promise<StoredEvent[]> {
+  let repeated = false;
+  return persist(async () => {
+    try {
+      return await finishInvocation(db, lease, events, outcome);
+    } catch (error) {
+      if (error instanceof LeaseLostError && repeated && (await hasFinished(db, lease))) {
+        return findEventsById(
+          db,
+          lease.key,
+          events.map(({ id }) => id),
+        );
+      }
+      repeated = true;
+      throw error;
+    }
+  }, lease.durationMs);
+}

@@ -1,0 +1,65 @@
+import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
+import { endDeadWaiters } from './lock-store.ts';
+import { takeOver } from './take-over.ts';
+import type { SessionKey } from '../core/session.ts';
+import type { InvocationContext, InvocationEnd } from './context.ts';
+import type { KeyedRequest } from './invocation.ts';
+import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
+
+/**
+ * The invocation that a repeated request belongs to. One whose process is gone is ended first, so that its end can be told.
+ * @returns `undefined` where the earlier request was given up before it began: its key is free.
+ * @throws {KeyReusedError} when the key was used for another request.
+ */
+export async function findRepeated(
+  context: InvocationContext,
+  user: SessionKey,
+  request: KeyedRequest,
+): Promise<KeyedInvocation | undefined> {
+  const find = () => findByIdempotencyKey(context.database.db, user, request.idempotencyKey);
+  let found = await find();
+  if (found && isUnderWay(found) && !found.live) {
+    if (found.status === 'queued') await endDeadWaiters(context.database.db);
+    else await takeOver(context.database, found.key, context.newId);
+    found = await find();
+  }
+  if (found && found.hash !== request.hash)
+    throw new KeyReusedError('the Idempotency-Key was used for another request');
+  return found;
+}
+
+/** True while the invocation waits or runs. */
+export const isUnderWay = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
+
+/** What a stream or a start in the background is told when the earlier request was given up. */
+export const givenUp = () =>
+  new BusyError('The request with this Idempotency-Key has just been given up. Try again.', 1);
+
+/**
+ * Runs `work`; where its idempotency key shows that it was asked for before, the answer is the one of that time.
+ * @throws {BusyError} (`rejected`) while the earlier request is still under way.
+ */
+export async function answerOnce(
+  context: InvocationContext,
+  user: SessionKey,
+  request: KeyedRequest | undefined,
+  work: () => Promise<string>,
+  toAnswer: (end: InvocationEnd, found: KeyedInvocation) => Promise<string> | string,
+): Promise<string> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof RepeatedInvocationError) || !request) throw error;
+      const found = await findRepeated(context, user, request);
+      if (!found && tries > 1) throw givenUp();
+      if (!found) continue;
+      if (isUnderWay(found)) {
+        throw new BusyError('The request with this Idempotency-Key is still running.', 1, 'rejected');
+      }
+      return (
+        found.answer ?? (await toAnswer({ output: '', error: found.error, paused: found.status === 'paused' }, found))
+      );
+    }
+  }
+}

@@ -1,0 +1,122 @@
+import { type HrTime, ROOT_CONTEXT, type Span, SpanStatusCode, trace, type Tracer } from '@opentelemetry/api';
+import type { ModelRequest } from '../agent/models/model.ts';
+import type { RunObserver } from '../agent/definition/agent.ts';
+import { functionResponsesOf, type JsonObject } from '../core/content.ts';
+import type { Event } from '../core/event.ts';
+import type { SessionKey } from '../core/session.ts';
+import {
+  agentAttributes,
+  ATTRIBUTE,
+  type Attributes,
+  callIdsOf,
+  invocationAttributes,
+  modelAnswerAttributes,
+  modelRequestAttributes,
+  toolCallAttributes,
+  toolResponseAttributes,
+  toolSpanName,
+  type TracedCall,
+} from './span.ts';
+
+/** The invocation that a trace is about. */
+export interface TracedInvocation {
+  key: SessionKey;
+  invocationId: string;
+}
+
+/** A span whose end is known before it is told: an agent's is its last step's, a tool call's waits for the id of its event. */
+interface Ending {
+  span: Span;
+  endTime: HrTime;
+}
+
+/**
+ * Turns the steps of one invocation into spans: `invocation` → `invoke_agent <name>` → `call_llm` → `execute_tool <name>`.
+ * Nothing here waits or touches the database. Steps that are cut off before they end are not kept.
+ */
+export class InvocationTrace implements RunObserver {
+  readonly #tracer: Tracer;
+  readonly #attributes: Attributes;
+  readonly #now = startClock();
+  readonly #root: Span;
+  readonly #agents = new Map<string, Ending>();
+  readonly #answeredCalls = new Map<string, Ending>();
+  /** The model call that asked for a tool call, by the id of the tool call. */
+  readonly #askedBy = new Map<string, Span>();
+
+  constructor(tracer: Tracer, { key, invocationId }: TracedInvocation) {
+    this.#tracer = tracer;
+    this.#attributes = invocationAttributes(key, invocationId);
+    this.#root = this.#start('invocation', undefined, {});
+  }
+
+  modelCall(agentName: string, request: ModelRequest): (event: Event | undefined) => void {
+    const span = this.#start('call_llm', this.#agent(agentName), modelRequestAttributes(request));
+    return (event) => {
+      if (event) span.setAttributes(modelAnswerAttributes(event));
+      if (event?.errorCode) fail(span, event.errorCode);
+      for (const id of callIdsOf(event ?? {})) this.#askedBy.set(id, span);
+      span.end(this.#now());
+      this.#agent(agentName);
+    };
+  }
+
+  toolCall(agentName: string, call: TracedCall): (response: JsonObject | undefined) => void {
+    const parent = this.#askedBy.get(call.id) ?? this.#agent(agentName);
+    const span = this.#start(toolSpanName(call), parent, toolCallAttributes(call));
+    return (response) => {
+      if (response) span.setAttributes(toolResponseAttributes(response));
+      if (typeof response?.['error'] === 'string') fail(span, 'tool_error');
+      this.#answeredCalls.set(call.id, { span, endTime: this.#now() });
+      this.#agent(agentName);
+    };
+  }
+
+  event(event: Event): void {
+    for (const { id } of functionResponsesOf(event.content)) {
+      const answered = this.#answeredCalls.get(id ?? '');
+      if (!answered) continue;
+      if (event.id) answered.span.setAttribute(ATTRIBUTE.eventId, event.id);
+      answered.span.end(answered.endTime);
+      this.#answeredCalls.delete(id ?? '');
+    }
+  }
+
+  /** Ends the trace; `error` where the invocation failed. */
+  end(error: { code: string } | undefined): void {
+    for (const { span, endTime } of [...this.#answeredCalls.values(), ...this.#agents.values()]) span.end(endTime);
+    if (error) fail(this.#root, error.code);
+    this.#root.end(this.#now());
+  }
+
+  /** The span of an agent, which from now on ends here or later. */
+  #agent(name: string): Span {
+    const span = this.#agents.get(name)?.span ?? this.#start(`invoke_agent ${name}`, this.#root, agentAttributes(name));
+    this.#agents.set(name, { span, endTime: this.#now() });
+    return span;
+  }
+
+  #start(name: string, parent: Span | undefined, attributes: Attributes): Span {
+    const context = parent ? trace.setSpan(ROOT_CONTEXT, parent) : ROOT_CONTEXT;
+    return this.#tracer.startSpan(
+      name,
+      { startTime: this.#now(), attributes: { ...this.#attributes, ...attributes } },
+      context,
+    );
+  }
+}
+
+/** OpenTelemetry's mark of a failed step, and the code for people. */
+function fail(span: Span, code: string): void {
+  span.setStatus({ code: SpanStatusCode.ERROR });
+  span.setAttribute('error.type', code);
+}
+
+/** Unix time that starts with the system's clock and then only moves forward. */
+function startClock(): () => HrTime {
+  const offsetMs = Date.now() - performance.now();
+  return () => {
+    const ms = offsetMs + performance.now();
+    return [Math.floor(ms / 1000), Math.floor((ms % 1000) * 1e6)];
+  };
+}

@@ -1,0 +1,263 @@
+import { randomUUID } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { openNotifications } from '../../src/db/notifications.ts';
+import { toArtifactContent } from '../../src/artifacts/artifact-content.ts';
+import { findArtifactVersionText, saveArtifactVersion } from '../../src/artifacts/artifact-store.ts';
+import { LeaseLostError } from '../../src/core/errors.ts';
+import { takeSession } from '../../src/invocations/session-lock.ts';
+import {
+  claimQueued,
+  claimSession,
+  enqueueInvocation,
+  findHolder,
+  finishInvocation,
+  hasFinished,
+  type Lease,
+  renewLease,
+} from '../../src/invocations/lock-store.ts';
+import { requestStop } from '../../src/invocations/invocation-store.ts';
+import { takeOver } from '../../src/invocations/take-over.ts';
+import { appendEvents, findHistory } from '../../src/sessions/session-store.ts';
+import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
+import { sql } from 'drizzle-orm';
+
+const store = testPool(20);
+const newLease = (durationMs = 60_000): Lease => ({
+  key: newKey(),
+  invocationId: `e-${randomUUID()}`,
+  token: randomUUID(),
+  durationMs,
+});
+const claim = (lease: Lease, text = 'hello') =>
+  claimSession(store.pool.db, lease, [textEvent(text, { invocationId: lease.invocationId })], true);
+const invocation = async (lease: Lease) => {
+  const { rows } = await store.pool.db.execute(
+    sql`select status, answer, error_code, error_message, llm_calls, end_time is not null as ended from invocations where id = ${lease.invocationId}`,
+  );
+  return rows[0];
+};
+const texts = async (lease: Lease) =>
+  (await findHistory(store.pool.db, lease.key))?.events.map(({ content }) => content?.parts?.[0]?.text);
+
+describe('claim', () => {
+  test('one statement creates the session, stores the event and the invocation; a second claim finds it busy', async () => {
+    const lease = newLease();
+    const statements = await statementsOf(async () => expect(await claim(lease)).toBe(true));
+    expect(statements).toHaveLength(1);
+    expect(await claim({ ...newLease(), key: lease.key }, 'second')).toBe(false);
+    expect(await texts(lease)).toEqual(['hello']);
+    expect(await findHolder(store.pool.db, lease.key)).toEqual({
+      kind: 'live',
+      invocationId: lease.invocationId,
+      token: lease.token,
+    });
+  });
+
+  test('of 10 claims of a new session at once one wins', async () => {
+    const first = newLease();
+    const claims = await Promise.all(Array.from({ length: 10 }, () => claim({ ...newLease(), key: first.key })));
+    expect(claims.filter(Boolean)).toHaveLength(1);
+    expect(await texts(first)).toEqual(['hello']);
+  });
+
+  test('without leave to create, an absent session is not claimed', async () => {
+    const lease = newLease();
+    expect(await claimSession(store.pool.db, lease, [textEvent('x')], false)).toBe(false);
+    expect(await findHolder(store.pool.db, lease.key)).toEqual({ kind: 'absent' });
+  });
+});
+
+describe('finish', () => {
+  test('stores events, status and answer in one statement and gives the session free', async () => {
+    const lease = newLease();
+    await claim(lease);
+    const statements = await statementsOf(() =>
+      finishInvocation(store.pool.db, lease, [textEvent('bye')], {
+        status: 'succeeded',
+        answer: '{"a":1}',
+        llmCalls: 2,
+      }),
+    );
+    expect(statements).toHaveLength(1);
+    expect(await invocation(lease)).toEqual({
+      status: 'succeeded',
+      answer: '{"a":1}',
+      error_code: null,
+      error_message: null,
+      llm_calls: 2,
+      ended: true,
+    });
+    expect(await texts(lease)).toEqual(['hello', 'bye']);
+    expect(await claim({ ...newLease(), key: lease.key }, 'next')).toBe(true);
+  });
+
+  test('a writer whose token is gone writes nothing: no event, no status, no renewal', async () => {
+    const dead = newLease(0);
+    await claim(dead);
+    expect(await takeOver(store.pool, dead.key, randomUUID)).toEqual({ kind: 'free' });
+    const lost = new LeaseLostError(`The invocation no longer holds session ${dead.key.sessionId}.`);
+    await expect(appendEvents(store.pool.db, dead.key, [textEvent('late')], dead.token)).rejects.toEqual(lost);
+    await expect(finishInvocation(store.pool.db, dead, [textEvent('late')], { status: 'succeeded' })).rejects.toEqual(
+      lost,
+    );
+    expect(await renewLease(store.pool.db, dead)).toBe('lost');
+    expect(await invocation(dead)).toMatchObject({ status: 'interrupted', error_code: 'interrupted', ended: true });
+    expect(await texts(dead)).not.toContain('late');
+  });
+});
+
+describe('take over', () => {
+  test('ends a dead invocation: its open calls are answered in order, and it says it was interrupted', async () => {
+    const dead = newLease(0);
+    await claim(dead);
+    const calls = ['one', 'two'].map((id) => ({ functionCall: { id, name: `tool_${id}`, args: {} } }));
+    const called = textEvent('', {
+      invocationId: dead.invocationId,
+      author: 'helper',
+      content: { role: 'model', parts: calls },
+    });
+    await appendEvents(store.pool.db, dead.key, [called], dead.token);
+    const answered = textEvent('', {
+      invocationId: dead.invocationId,
+      author: 'helper',
+      content: { role: 'user', parts: [{ functionResponse: { id: 'one', name: 'tool_one', response: { ok: true } } }] },
+    });
+    await appendEvents(store.pool.db, dead.key, [answered], dead.token);
+    await takeOver(store.pool, dead.key, randomUUID);
+    const history = await findHistory(store.pool.db, dead.key);
+    const message = 'The invocation was interrupted: its process stopped before the answer.';
+    expect(history?.events.slice(3)).toEqual([
+      {
+        id: expect.any(String),
+        invocationId: dead.invocationId,
+        author: 'helper',
+        timestamp: expect.any(Number),
+        content: {
+          role: 'user',
+          parts: [
+            {
+              functionResponse: {
+                id: 'two',
+                name: 'tool_two',
+                response: { error: 'The call was interrupted before it answered.' },
+              },
+            },
+          ],
+        },
+      },
+      {
+        id: expect.any(String),
+        invocationId: dead.invocationId,
+        author: 'helper',
+        timestamp: expect.any(Number),
+        interrupted: true,
+        errorCode: 'interrupted',
+        errorMessage: message,
+      },
+    ]);
+  });
+
+  test('leaves a live invocation alone, and of 10 takers of a dead one each finds it free', async () => {
+    const live = newLease();
+    await claim(live);
+    expect(await takeOver(store.pool, live.key, randomUUID)).toMatchObject({ kind: 'live', token: live.token });
+    const dead = newLease(0);
+    await claim(dead);
+    const holders = await Promise.all(Array.from({ length: 10 }, () => takeOver(store.pool, dead.key, randomUUID)));
+    expect(holders).toEqual(Array.from({ length: 10 }, () => ({ kind: 'free' })));
+    expect((await findHistory(store.pool.db, dead.key))?.events).toHaveLength(2);
+  });
+
+  test('the next claim of a session takes it over by itself', async () => {
+    const dead = newLease(0);
+    await claim(dead);
+    const next = { ...newLease(), key: dead.key };
+    const events = [textEvent('next', { invocationId: next.invocationId })];
+    const notifications = openNotifications(store.url, () => undefined);
+    await takeSession(
+      { database: store.pool, notifications, newId: randomUUID },
+      {
+        lease: next,
+        events,
+        createSession: false,
+        doubleTexting: 'enqueue',
+        resumes: false,
+        times: { durationMs: 60_000, renewalMs: 20_000, waitMs: 0 },
+        queueDepth: 8,
+        signal: new AbortController().signal,
+      },
+    );
+    await notifications.close();
+    expect(await texts(dead)).toEqual(['hello', undefined, 'next']);
+  });
+});
+
+describe('races', () => {
+  test('a look that had to wait for a claim finds the claim alive (it was shown the invocation of an older snapshot once)', async () => {
+    const lease = newLease();
+    await claim(lease);
+    await finishInvocation(store.pool.db, lease, [], { status: 'succeeded' });
+    const next = { ...newLease(), key: lease.key };
+    const claimed = Promise.withResolvers<void>();
+    const look = Promise.withResolvers<void>();
+    const claiming = store.pool.transaction(async (tx) => {
+      await claimSession(tx, next, [textEvent('next', { invocationId: next.invocationId })], true);
+      claimed.resolve();
+      await look.promise;
+    });
+    await claimed.promise;
+    const looking = takeOver(store.pool, lease.key, randomUUID);
+    // The look is certainly waiting when the database says that it waits for a lock.
+    for (let waiting = 0; waiting === 0; ) {
+      const { rows } = await store.pool.db.execute<{ n: number }>(
+        sql`select count(*)::int as n from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`,
+      );
+      waiting = rows[0]?.n ?? 0;
+    }
+    look.resolve();
+    await claiming;
+    expect(await looking).toEqual({ kind: 'live', invocationId: next.invocationId, token: next.token });
+    expect(await texts(lease)).toEqual(['hello', 'next']);
+  });
+
+  test('a zombie that was taken over does not take the take-over for its own end', async () => {
+    const zombie = newLease(0);
+    await claim(zombie);
+    await takeOver(store.pool, zombie.key, randomUUID);
+    expect(await hasFinished(store.pool.db, zombie)).toBe(false);
+  });
+
+  test('a cancelled place in the queue is not claimed any more', async () => {
+    const running = newLease();
+    await claim(running);
+    const queued = { ...newLease(), key: running.key };
+    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe(true);
+    expect(await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled')).toBe('cancelled');
+    await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
+    expect(await claimQueued(store.pool.db, queued, [textEvent('late')])).toBe(false);
+    expect(await invocation(queued)).toMatchObject({ status: 'cancelled' });
+  });
+
+  test('asking twice for a place in the queue keeps the one place', async () => {
+    const running = newLease();
+    await claim(running);
+    const queued = { ...newLease(), key: running.key };
+    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe(true);
+    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe(true);
+    expect(await enqueueInvocation(store.pool.db, { ...newLease(), key: running.key }, 1)).toBe(false);
+  });
+});
+
+test('what a tool of a lost invocation saves is refused, also for an artifact of the user', async () => {
+  const dead = newLease(0);
+  await claim(dead);
+  const content = toArtifactContent({ text: 'x' });
+  for (const artifactName of ['own.txt', 'user:shared.txt']) {
+    const key = { ...dead.key, artifactName };
+    await saveArtifactVersion(store.pool.db, key, content, {}, undefined, dead.token);
+    await expect(saveArtifactVersion(store.pool.db, key, content, {}, undefined, randomUUID())).rejects.toEqual(
+      new LeaseLostError(`The invocation no longer holds session ${dead.key.sessionId}.`),
+    );
+    expect(await findArtifactVersionText(store.pool.db, key, 1)).toBeUndefined();
+  }
+});

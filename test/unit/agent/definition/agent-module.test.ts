@@ -1,0 +1,98 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { loadAgentModules } from '../../../../src/agent/definition/agent-module.ts';
+import { toDefinitionText } from '../../../../src/agent/definition/definition-text.ts';
+import { prepareAgent } from '../../../../src/agent/prepare-agent.ts';
+import { builtInTools } from '../../../../src/agent/tools/registry.ts';
+import { functionResponsesOf } from '../../../../src/core/content.ts';
+import { runInput, runToEnd } from '../../../support/agent-fixtures.ts';
+import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
+
+let directory = '';
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'agents-'));
+});
+afterEach(() => rm(directory, { recursive: true }));
+
+async function put(name: string, code: string) {
+  await mkdir(join(directory, name));
+  await writeFile(join(directory, name, 'agent.ts'), code);
+}
+const from = new URL('../../../../src/agent/definition/agent-module.ts', import.meta.url).href;
+const load = () => loadAgentModules(directory, 'default-model');
+
+test('an agent in code is loaded, and its own tools run', async () => {
+  await put(
+    'weather',
+    `import { defineAgent, defineTool } from '${from}';
+     const forecast = defineTool({
+       name: 'forecast',
+       description: 'Tells the weather.',
+       parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+       run: async ({ city }: { city?: unknown }) => ({ city, sky: 'clear' }),
+     });
+     export const agent = defineAgent({
+       instruction: 'Tell the weather.',
+       tools: [forecast, 'calculator'],
+       subAgents: [{ name: 'poet', instruction: 'Rhyme.', tools: [forecast] }],
+       maxLlmCalls: 9,
+     });`,
+  );
+  const { definition, tools } = (await load()).get('weather') ?? expect.unreachable();
+  expect(definition).toEqual({
+    name: 'weather',
+    description: '',
+    instruction: 'Tell the weather.',
+    modelName: 'default-model',
+    sampling: {},
+    tools: ['forecast', 'calculator'],
+    skills: [],
+    mcpServers: [],
+    maxLlmCalls: 9,
+    subAgents: [
+      { name: 'poet', description: '', instruction: 'Rhyme.', tools: ['forecast'], skills: [], mcpServers: [] },
+    ],
+  });
+  const model = scriptedModel([[callPart('forecast', { city: 'Berlin' }, 'f')], [{ text: 'clear' }]]);
+  const environment = { model, builtInTools: new Map([...builtInTools(), ...tools]) };
+  const agent = await prepareAgent(definition, {}, environment, new AbortController().signal);
+  const { events, end } = await runToEnd(runInput({ agent }));
+  expect(functionResponsesOf(events[1]?.content)[0]?.response).toEqual({ city: 'Berlin', sky: 'clear' });
+  expect(end.lastEvent?.author).toBe('weather');
+});
+
+test('a directory that is not there has no agents', async () => {
+  expect(await loadAgentModules(join(directory, 'none'), 'm')).toEqual(new Map());
+});
+
+test.each([
+  ['empty', '', /agent\.ts: it exports no `agent`\. Write /],
+  ['broken', 'export const agent = {', /agent\.ts: it cannot be loaded: /],
+  ['throws', 'throw new Error("no database");', /agent\.ts: it cannot be loaded: no database$/],
+  ['harness_agent', 'export const agent = {};', /`harness_agent` cannot be the name of an application\.$/],
+  ['a b', 'export const agent = {};', /`a b` cannot be the name of an application\.$/],
+  ['twice', 'export const agent = { subAgents: [{ name: "twice" }] };', /the agent `twice` is there twice\.$/],
+  ['clash', 'export const agent = { tools: [{ name: "t" }, { name: "t" }] };', /two tools are named `t`\.$/],
+])('%s is refused with the name of its file', async (name, code, message) => {
+  await put(name, code);
+  await expect(load()).rejects.toMatchObject({ code: 'config', message: expect.stringMatching(message) });
+});
+
+test('a description of an agent shows everything but secrets', () => {
+  const text = toDefinitionText({
+    name: 'harness_agent',
+    description: '',
+    instruction: 'Help.',
+    modelName: 'm',
+    tools: ['calculator'],
+    skills: [],
+    mcpServers: [{ name: 'docs', url: 'https://docs.example/', headers: { authorization: 'Bearer canary' } }],
+    sampling: {},
+    maxLlmCalls: 5,
+  });
+  expect(text).toContain('maxLlmCalls: 5');
+  expect(text).toContain('authorization: (hidden)');
+  expect(text).not.toContain('canary');
+});

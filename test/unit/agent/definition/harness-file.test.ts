@@ -1,0 +1,193 @@
+import { expect, test } from 'vitest';
+import { parseHarnessFile, parseMcpServers, toAgentDefinition } from '../../../../src/agent/definition/harness-file.ts';
+import { renderInstruction } from '../../../../src/agent/loop/instruction.ts';
+import { ConfigError } from '../../../../src/core/errors.ts';
+import { memoryServices } from '../../../support/agent-fixtures.ts';
+
+const FULL = `
+description: Helps.
+model:
+  provider: anthropic
+  name: some-model
+system_prompt: Help {name?}.
+tools: [calculator]
+confirm_tools: [calculator]
+skills: [reports]
+mcp_servers:
+  - name: docs
+    url: https://docs.example/mcp
+    headers:
+      authorization: Bearer \${DOCS_TOKEN}
+sampling: { temperature: 0.2, max_tokens: 100 }
+limits:
+  max_llm_calls: 7
+  compact_above_tokens: 5000
+sub_agents:
+  - name: writer
+    description: Writes.
+    model: small-model
+    system_prompt: Write.
+    tools: [save_artifact]
+    output_key: draft
+  - name: steps
+    type: sequential
+    sub_agents:
+      - { name: one, system_prompt: First. }
+      - { name: two, system_prompt: Second., as_tool: true }
+`;
+
+const define = (text: string, settings = {}, variables = {}) =>
+  toAgentDefinition(parseHarnessFile(text, 'harness.yaml'), settings, variables);
+
+test('a full file becomes a definition', () => {
+  expect(define(FULL, {}, { DOCS_TOKEN: 'secret' })).toEqual({
+    name: 'harness_agent',
+    description: 'Helps.',
+    instruction: 'Help {name?}.',
+    modelName: 'some-model',
+    tools: ['calculator'],
+    confirmTools: ['calculator'],
+    skills: ['reports'],
+    mcpServers: [{ name: 'docs', url: 'https://docs.example/mcp', headers: { authorization: 'Bearer secret' } }],
+    sampling: { temperature: 0.2, maxOutputTokens: 100 },
+    maxLlmCalls: 7,
+    compaction: { tokenBudget: 5000 },
+    subAgents: [
+      {
+        name: 'writer',
+        description: 'Writes.',
+        modelName: 'small-model',
+        instruction: 'Write.',
+        tools: ['save_artifact'],
+        skills: [],
+        mcpServers: [],
+        outputKey: 'draft',
+      },
+      {
+        name: 'steps',
+        description: '',
+        kind: 'sequential',
+        instruction: '',
+        tools: [],
+        skills: [],
+        mcpServers: [],
+        subAgents: [
+          { name: 'one', description: '', instruction: 'First.', tools: [], skills: [], mcpServers: [] },
+          { name: 'two', description: '', instruction: 'Second.', tools: [], skills: [], mcpServers: [], asTool: true },
+        ],
+      },
+    ],
+  });
+});
+
+test('an empty file has defaults; the environment wins over the file', () => {
+  const defaults = {
+    name: 'harness_agent',
+    description: '',
+    instruction: 'You are a helpful assistant.',
+    modelName: 'offline',
+    tools: ['current_time', 'calculator'],
+    skills: [],
+    mcpServers: [],
+    sampling: {},
+    maxLlmCalls: 500,
+  };
+  for (const text of ['', '# nothing\n', '{}']) expect(define(text)).toEqual(defaults);
+  const settings = {
+    modelName: 'm',
+    instruction: 'i',
+    tools: ['web_fetch'],
+    skills: [],
+    mcpServers: [],
+    maxLlmCalls: 3,
+  };
+  expect(define(FULL, settings, { DOCS_TOKEN: '' })).toMatchObject(settings);
+});
+
+test.each([
+  ['tools: [a, 5]', 'harness.yaml:1: tools[1]: allowed: Invalid input: expected string, received number.'],
+  ['tools: a', 'harness.yaml:1: tools: allowed: Invalid input: expected array, received string.'],
+  ['\n\nlimits:\n  max_llm_calls: 0', 'harness.yaml:4: limits.max_llm_calls: allowed: a whole number from 1.'],
+  ['limits:\n  max_llm_calls: 1.5', 'harness.yaml:2: limits.max_llm_calls: allowed: a whole number.'],
+  ['a: 1', 'harness.yaml:1: a: there is no such member.'],
+  ['model:\n  provder: x', 'harness.yaml:2: model.provder: there is no such member.'],
+  [
+    'model:\n  provider: x',
+    'harness.yaml:2: model.provider: allowed: offline, openai, openai-compatible, anthropic or google.',
+  ],
+  ['mcp_servers:\n  - name: a\n', 'harness.yaml:2: mcp_servers[0].url: allowed: a URL.'],
+  ['sub_agents:\n  - name: a b\n', 'harness.yaml:2: sub_agents[0].name: allowed: a name of letters, digits, _ and -.'],
+  ['sub_agents:\n  - name: user\n', 'harness.yaml:2: sub_agents[0].name: allowed: a name other than `user`.'],
+  ['sub_agents: [{ name: a }, { name: a }]', 'harness.yaml: sub_agents: the name `a` is there twice.'],
+  ['sub_agents: [{ name: harness_agent }]', 'harness.yaml: sub_agents: the name `harness_agent` is there twice.'],
+  ['[]', 'harness.yaml:1: the file: allowed: Invalid input: expected object, received array.'],
+  ['a: 1\na: 2', 'harness.yaml:2: Map keys must be unique at line 2, column 1:'],
+  [
+    'a: [',
+    'harness.yaml:1: Flow sequence in block collection must be sufficiently indented and end with a ] at line 1, column 5:',
+  ],
+])('%j is refused with its line', (text, message) => {
+  expect(() => parseHarnessFile(text, 'harness.yaml')).toThrow(new ConfigError(message));
+});
+
+test('all problems are listed at once', () => {
+  expect(() => parseHarnessFile('tools: 1\nskills: 2', 'h.yaml')).toThrow(/^h\.yaml:1: tools: .*\nh\.yaml:2: skills: /);
+});
+
+test('an alias bomb is refused', () => {
+  const bomb = [
+    'a: &a [x,x,x,x,x,x,x,x,x]',
+    'b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]',
+    'c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]',
+  ].join('\n');
+  expect(() => parseHarnessFile(`${bomb}\nd: [*c,*c,*c,*c,*c,*c,*c,*c]`, 'h.yaml')).toThrow(
+    'h.yaml: it has too many aliases.',
+  );
+});
+
+test('a header whose variable is not set is refused', () => {
+  expect(() => define(FULL)).toThrow('the headers of `docs` need the variable DOCS_TOKEN, which is not set.');
+});
+
+test('MCP_SERVERS is JSON or URLs', () => {
+  expect(parseMcpServers('https://a.example/mcp, https://b.example:8443/x', {})).toEqual([
+    { name: 'a.example', url: 'https://a.example/mcp' },
+    { name: 'b.example:8443', url: 'https://b.example:8443/x' },
+  ]);
+  const json = '[{"name":"a","url":"https://a.example/","headers":{"x":"${T}"}}]';
+  expect(parseMcpServers(json, { T: 't' })).toEqual([{ name: 'a', url: 'https://a.example/', headers: { x: 't' } }]);
+  expect(() => parseMcpServers('secret', {})).toThrow('MCP_SERVERS[0].url: found a wrong value; allowed: a URL.');
+  expect(() => parseMcpServers('[secret', {})).toThrow(/^MCP_SERVERS: found a wrong value; allowed: /);
+});
+
+const state = { name: 'Ann', 'app:unit': 'km', 'user:langs': ['en', 'de'], count: 0, empty: null, nested: '{name}' };
+
+test.each([
+  ['Hi {name}!', 'Hi Ann!'],
+  ['{app:unit} {user:langs} {count}', 'km ["en","de"] 0'],
+  ['[{missing?}][{empty?}]', '[][]'],
+  ['{nested}', '{name}'],
+  ['{"a": 1} {} {a b} {1x} {bad:x} {{name}}', '{"a": 1} {} {a b} {1x} {bad:x} {Ann}'],
+  ['{artifact.style.md} {artifact.none?}', 'Be brief. '],
+])('%s is filled in', async (template, expected) => {
+  const services = memoryServices();
+  await services.saveArtifact('style.md', { text: 'Be brief.' });
+  expect(await renderInstruction(template, state, services)).toBe(expected);
+});
+
+test.each([
+  [
+    '{missing}',
+    "The instruction of the agent needs a value for `missing` in the session's state, which is not there. Set it, or write {missing?} if it may be missing.",
+  ],
+  [
+    '{artifact.none}',
+    'The instruction of the agent needs the artifact `none`, which is not there. Set it, or write {artifact.none?} if it may be missing.',
+  ],
+  ['{toString}', expect.stringContaining('`toString`') as unknown as string],
+])('%s is a clear error', async (template, message) => {
+  await expect(renderInstruction(template, state, memoryServices())).rejects.toMatchObject({
+    code: 'instruction_unset',
+    message,
+  });
+});

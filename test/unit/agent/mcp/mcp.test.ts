@@ -1,0 +1,341 @@
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { afterEach, expect, test, vi } from 'vitest';
+import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
+import { AgentError } from '../../../../src/core/errors.ts';
+import { functionResponsesOf } from '../../../../src/core/content.ts';
+import { agent, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
+import { startMcpServer, type FakeMcp, type FakeMcpOptions, type FakeMcpTool } from '../../../support/mcp-server.ts';
+import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
+
+const started: FakeMcp[] = [];
+afterEach(() => {
+  for (const server of started.splice(0)) server.kill();
+});
+
+async function start(tools: FakeMcpTool[], options?: FakeMcpOptions) {
+  const server = await startMcpServer(tools, options);
+  started.push(server);
+  return server;
+}
+
+const settings: McpSettings = { egress: { allowLoopback: true } };
+const signal = new AbortController().signal;
+const at = (name: string, { url }: FakeMcp, more = {}) => ({ name, url, ...more });
+
+/** Calls tools by the loop and gives their responses. */
+async function call(
+  tools: Awaited<ReturnType<typeof connectMcpServers>>['tools'],
+  calls: Parameters<typeof callPart>[],
+) {
+  const model = scriptedModel([calls.map(([name, args], index) => callPart(name, args, `${index}`)), [{ text: 'ok' }]]);
+  const { events } = await runToEnd(runInput({ agent: agent({ model, tools }) }));
+  return functionResponsesOf(events[1]?.content).map(({ response, parts }) => ({
+    response,
+    ...(parts ? { parts } : {}),
+  }));
+}
+
+test('one connect, all pages of the list, and a DELETE at the end', async () => {
+  const names = Array.from({ length: 25 }, (_, index) => `tool-${index}`);
+  const server = await start(
+    names.map((name) => ({ name, description: `Does ${name}` })),
+    { pageSize: 10 },
+  );
+  const { tools, close } = await connectMcpServers([at('docs', server)], settings, [], signal);
+  expect(tools.map(({ name, description }) => [name, description])).toEqual(
+    names.map((name) => [name, `Does ${name}`]),
+  );
+  expect(server.openSessions()).toBe(1);
+  expect(await call(tools, [['tool-7', {}]])).toEqual([{ response: { result: 'ok' } }]);
+  await close();
+  await close();
+  expect(server.openSessions()).toBe(0);
+  expect(server.counts).toMatchObject({ initialize: 1, 'tools/list': 3, 'tools/call': 1, DELETE: 1 });
+  await vi.waitFor(async () => expect(await server.openSockets()).toBe(0));
+});
+
+test('a schema arrives unharmed', async () => {
+  const inputSchema = {
+    type: 'object',
+    properties: {
+      n: { type: 'integer', minimum: 1, maximum: 9007199254740991 },
+      place: { $ref: '#/$defs/place' },
+      either: { oneOf: [{ type: 'string' }, { type: 'null' }], default: null },
+    },
+    required: ['n'],
+    additionalProperties: false,
+    $defs: { place: { enum: ['a', 1, null] } },
+    'x-own': { any: true },
+  };
+  const server = await start([{ name: 'work', inputSchema }]);
+  const { tools, close } = await connectMcpServers([at('docs', server)], settings, [], signal);
+  expect(tools[0]?.parameters).toEqual(inputSchema);
+  expect(await call(tools, [['work', { n: 0 }]])).toEqual([
+    {
+      response: {
+        error: 'Invalid arguments: `/n` must be >= 1. Call the tool again with arguments that fit its schema.',
+      },
+    },
+  ]);
+  await close();
+});
+
+test('text, structured content, media and errors become function responses', async () => {
+  const server = await start([
+    {
+      name: 'texts',
+      call: () => ({
+        content: [
+          { type: 'text', text: 'a' },
+          { type: 'text', text: 'b' },
+        ],
+      }),
+    },
+    { name: 'structured', call: () => ({ content: [{ type: 'text', text: '{"n":1}' }], structuredContent: { n: 1 } }) },
+    { name: 'image', call: () => ({ content: [{ type: 'image', mimeType: 'image/png', data: 'AAAA' }] }) },
+    { name: 'fails', call: () => ({ content: [{ type: 'text', text: 'no such page' }], isError: true }) },
+    {
+      name: 'resources',
+      call: () => ({
+        content: [
+          { type: 'resource', resource: { uri: 'file:///a', text: 'inside' } },
+          { type: 'resource', resource: { uri: 'file:///b', mimeType: 'application/pdf', blob: 'QUJD' } },
+          { type: 'resource_link', uri: 'https://example.org/', name: 'Example' },
+        ],
+      }),
+    },
+    {
+      name: 'throws',
+      call: () => {
+        throw new Error('server-secret');
+      },
+    },
+  ]);
+  const { tools, close } = await connectMcpServers([at('docs', server)], settings, [], signal);
+  const names = tools.map(({ name }) => name);
+  expect(
+    await call(
+      tools,
+      names.map((name) => [name, {}]),
+    ),
+  ).toEqual([
+    { response: { result: 'a\nb' } },
+    { response: { n: 1 } },
+    {
+      response: { result: '1 attachment(s)' },
+      parts: [{ inlineData: { mimeType: 'image/png', data: 'AAAA' } }],
+    },
+    { response: { error: 'no such page' } },
+    {
+      response: { result: 'inside\nExample: https://example.org/' },
+      parts: [{ inlineData: { mimeType: 'application/pdf', data: 'QUJD' } }],
+    },
+    { response: { error: 'MCP server `docs` failed in `throws`. It answered with error -32603.' } },
+  ]);
+  await close();
+});
+
+test('an older server is reached by SSE, and its session ends too', async () => {
+  const server = await start(
+    [{ name: 'old', call: ({ x }) => ({ content: [{ type: 'text', text: `got ${String(x)}` }] }) }],
+    {
+      sse: true,
+    },
+  );
+  const { tools, close } = await connectMcpServers([at('old', server)], settings, [], signal);
+  expect(await call(tools, [['old', { x: 1 }]])).toEqual([{ response: { result: 'got 1' } }]);
+  await close();
+  await vi.waitFor(() => expect(server.openSessions()).toBe(0));
+});
+
+test('names are unique among servers and built-in tools, and fit the providers', async () => {
+  const one = await start([{ name: 'search' }, { name: 'calculator' }, { name: 'a.b/c' }]);
+  const two = await start([{ name: 'search' }, { name: 'x'.repeat(80) }]);
+  const { tools, close } = await connectMcpServers([at('one', one), at('two', two)], settings, ['calculator'], signal);
+  expect(tools.map(({ name }) => name)).toEqual(['search', 'one_calculator', 'a_b_c', 'two_search', 'x'.repeat(64)]);
+  expect(await call(tools, [['two_search', {}]])).toEqual([{ response: { result: 'ok' } }]);
+  await close();
+});
+
+test('headers go to their server, and only there', async () => {
+  const one = await start([{ name: 'a' }]);
+  const two = await start([{ name: 'b' }]);
+  const headers = { authorization: 'Bearer for-one' };
+  const { close } = await connectMcpServers([at('one', one, { headers }), at('two', two)], settings, [], signal);
+  await close();
+  expect(one.headers.every(({ authorization }) => authorization === 'Bearer for-one')).toBe(true);
+  expect(two.headers.some(({ authorization }) => authorization !== undefined)).toBe(false);
+});
+
+const status = (code: number): FakeMcpOptions => ({
+  intercept: (_request, response) => {
+    response.writeHead(code, { 'content-type': 'text/plain' }).end('server-secret');
+    return true;
+  },
+});
+
+test.each([401, 403, 500])(
+  'a server that answers %i fails the invocation by name; the others are closed',
+  async (code) => {
+    const good = await start([{ name: 'a' }]);
+    const bad = await start([], status(code));
+    const attempt = connectMcpServers([at('good', good), at('bad', bad)], settings, [], signal);
+    await expect(attempt).rejects.toEqual(
+      new AgentError('mcp_failed', `MCP server \`bad\` could not be reached. It answered HTTP ${code}.`),
+    );
+    expect(good.openSessions()).toBe(0);
+    await vi.waitFor(async () => expect([await good.openSockets(), await bad.openSockets()]).toEqual([0, 0]));
+  },
+);
+
+test('a server that is down or forbidden is named', async () => {
+  const server = await start([{ name: 'a' }]);
+  server.kill();
+  await expect(connectMcpServers([at('down', server)], settings, [], signal)).rejects.toMatchObject({
+    code: 'mcp_failed',
+    message: 'MCP server `down` could not be reached. The connection failed.',
+  });
+  const strict: McpSettings = { egress: { allowLoopback: false } };
+  await expect(
+    connectMcpServers([{ name: 'inner', url: 'https://169.254.169.254/mcp' }], strict, [], signal),
+  ).rejects.toMatchObject({
+    message: 'MCP server `inner` could not be reached. 169.254.169.254 is not a public address.',
+  });
+  await expect(connectMcpServers([{ name: 'odd', url: 'nonsense' }], settings, [], signal)).rejects.toMatchObject({
+    message: 'MCP server `odd` has no valid address.',
+  });
+});
+
+test('`skip` leaves out the tools of a server that fails', async () => {
+  const good = await start([{ name: 'a' }]);
+  const bad = await start([], status(403));
+  const skip: McpSettings = { ...settings, onFailure: 'skip' };
+  const { tools, close } = await connectMcpServers([at('bad', bad), at('good', good)], skip, [], signal);
+  expect(tools.map(({ name }) => name)).toEqual(['a']);
+  await close();
+});
+
+test('a server that takes connections and says nothing is given up', async () => {
+  const sockets: { destroy(): void }[] = [];
+  const silent = createServer((socket) => sockets.push(socket));
+  await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}/`;
+  const quick: McpSettings = { ...settings, timeouts: { connectMs: 30 } };
+  await expect(connectMcpServers([{ name: 'mute', url }], quick, [], signal)).rejects.toMatchObject({
+    message: 'MCP server `mute` could not be reached. It took too long.',
+  });
+  silent.close();
+  for (const socket of sockets) socket.destroy();
+});
+
+test('a list that hangs or never ends is given up, and the session is ended', async () => {
+  const isList = (body: string) => body.includes('"tools/list"');
+  const hanging = await start([{ name: 'a' }], { intercept: (_request, _response, body) => isList(body) });
+  const quick: McpSettings = { ...settings, timeouts: { listMs: 30 } };
+  await expect(connectMcpServers([at('slow', hanging)], quick, [], signal)).rejects.toMatchObject({
+    message: 'MCP server `slow` did not list its tools. It took too long.',
+  });
+  expect(hanging.openSessions()).toBe(0);
+
+  const endless = await start([{ name: 'a' }], {
+    intercept: (_request, response, body) => {
+      if (!isList(body)) return false;
+      const { id } = JSON.parse(body) as { id: number };
+      const result = { tools: [{ name: 'a', inputSchema: { type: 'object' } }], nextCursor: 'more' };
+      response
+        .writeHead(200, { 'content-type': 'application/json' })
+        .end(JSON.stringify({ jsonrpc: '2.0', id, result }));
+      return true;
+    },
+  });
+  await expect(connectMcpServers([at('endless', endless)], settings, [], signal)).rejects.toMatchObject({
+    message: 'MCP server `endless` did not list its tools. The connection failed.',
+  });
+  expect(endless.counts['tools/list']).toBe(100);
+});
+
+test('a call that hangs fails with the name of the server; the session can still be ended', async () => {
+  const server = await start([{ name: 'hang', call: () => new Promise(() => {}) }, { name: 'quick' }]);
+  const quick: McpSettings = { ...settings, timeouts: { callMs: 30 } };
+  const { tools, close } = await connectMcpServers([at('slow', server)], quick, [], signal);
+  expect(await call(tools, [['hang', {}]])).toEqual([
+    { response: { error: 'MCP server `slow` failed in `hang`. It took too long.' } },
+  ]);
+  await close();
+  expect(server.openSessions()).toBe(0);
+});
+
+test('a server that is killed in the middle of a call fails the call; the other server is unharmed', async () => {
+  const { promise: called, resolve } = Promise.withResolvers<void>();
+  const dying = await start([
+    {
+      name: 'hang',
+      call: () => {
+        resolve();
+        return new Promise(() => {});
+      },
+    },
+  ]);
+  const fine = await start([{ name: 'fine' }]);
+  const both = [at('dying', dying), at('fine', fine)];
+  const timeouts = { callMs: 200 };
+  const { tools, close } = await connectMcpServers(both, { ...settings, timeouts }, [], signal);
+  const responses = call(tools, [
+    ['hang', {}],
+    ['fine', {}],
+  ]);
+  await called;
+  dying.kill();
+  const [failed, good] = await responses;
+  expect(failed?.response?.['error']).toMatch(/^MCP server `dying` failed in `hang`\. /);
+  expect(good).toEqual({ response: { result: 'ok' } });
+  await close();
+  expect(fine.openSessions()).toBe(0);
+});
+
+test('an abort ends connecting and calling at once', async () => {
+  const controller = new AbortController();
+  const server = await start([
+    {
+      name: 'hang',
+      call: () => {
+        controller.abort(new AgentError('cancelled', 'Cancelled.'));
+        return new Promise(() => {});
+      },
+    },
+  ]);
+  const { tools, close } = await connectMcpServers([at('docs', server)], settings, [], controller.signal);
+  const model = scriptedModel([[callPart('hang', {}, '1')]]);
+  const { end } = await runToEnd(runInput({ agent: agent({ model, tools }), signal: controller.signal }));
+  expect(end.error).toEqual({ code: 'cancelled', message: 'Cancelled.' });
+  await close();
+  expect(server.openSessions()).toBe(0);
+  await expect(connectMcpServers([at('docs', server)], settings, [], controller.signal)).rejects.toMatchObject({
+    code: 'cancelled',
+  });
+});
+
+test('after 200 invocations, 20 at a time, no session and no socket is left', async () => {
+  const server = await start([{ name: 'a' }]);
+  const invoke = async () => {
+    const { tools, close } = await connectMcpServers([at('docs', server)], settings, [], signal);
+    expect(await call(tools, [['a', {}]])).toEqual([{ response: { result: 'ok' } }]);
+    await close();
+  };
+  for (let round = 0; round < 10; round += 1) await Promise.all(Array.from({ length: 20 }, invoke));
+  expect(server.openSessions()).toBe(0);
+  expect(server.counts).toMatchObject({ initialize: 200, 'tools/list': 200, 'tools/call': 200, DELETE: 200 });
+  await vi.waitFor(async () => expect(await server.openSockets()).toBe(0));
+}, 60_000);
+
+test('the end of one invocation does not disturb another', async () => {
+  const server = await start([{ name: 'a' }]);
+  const all = await Promise.all([1, 2, 3, 4].map(() => connectMcpServers([at('docs', server)], settings, [], signal)));
+  expect(server.openSessions()).toBe(4);
+  await all[0]?.close();
+  for (const { tools } of all.slice(1))
+    expect(await call(tools, [['a', {}]])).toEqual([{ response: { result: 'ok' } }]);
+  await Promise.all(all.map(({ close }) => close()));
+  expect(server.openSessions()).toBe(0);
+});

@@ -1,0 +1,375 @@
+import { afterEach, describe, expect, test } from 'vitest';
+import { createModel, type ModelSettings } from '../../../../src/agent/models/create-model.ts';
+import type { ModelAnswer, ModelRequest } from '../../../../src/agent/models/model.ts';
+import type { ProviderName } from '../../../../src/agent/models/provider.ts';
+import { AgentError } from '../../../../src/core/errors.ts';
+import type { Content } from '../../../../src/core/content.ts';
+import { startFakeProvider, type FakeAnswer, type FakeProvider } from '../../../support/fake-provider.ts';
+
+const KEY = 'key-canary-12345';
+const PROMPT = 'prompt-canary';
+const servers: FakeProvider[] = [];
+afterEach(async () => {
+  await Promise.all(servers.splice(0).map((server) => server.close()));
+});
+
+async function start(provider: ProviderName, script: FakeAnswer[], settings: Partial<ModelSettings> = {}) {
+  const server = await startFakeProvider(provider, script);
+  servers.push(server);
+  const model = createModel({
+    provider,
+    apiKey: KEY,
+    baseUrl: server.baseUrl,
+    retryDelayMs: 1,
+    maxRetries: 2,
+    ...settings,
+  });
+  return { server, model };
+}
+
+const toRequest = (members: Partial<ModelRequest> = {}): ModelRequest => ({
+  modelName: 'fake-model',
+  instruction: 'Be brief.',
+  contents: [{ role: 'user', parts: [{ text: PROMPT }] }],
+  tools: [],
+  sampling: {},
+  signal: new AbortController().signal,
+  ...members,
+});
+
+async function collect(stream: AsyncGenerator<Content, ModelAnswer, void>) {
+  const deltas: Content[] = [];
+  for (;;) {
+    const next = await stream.next();
+    if (next.done) return { deltas, answer: next.value };
+    deltas.push(next.value);
+  }
+}
+
+async function ask(provider: ProviderName, script: FakeAnswer[], members: Partial<ModelRequest> = {}) {
+  const { server, model } = await start(provider, script);
+  return { server, ...(await collect(model.generate(toRequest(members)))) };
+}
+
+async function failure(provider: ProviderName, script: FakeAnswer[], settings: Partial<ModelSettings> = {}) {
+  const { server, model } = await start(provider, script, settings);
+  const error: unknown = await collect(model.generate(toRequest())).catch((caught: unknown) => caught);
+  expect(error).toBeInstanceOf(AgentError);
+  const { code, message } = error as AgentError;
+  expect(message).not.toContain(KEY);
+  expect(message).not.toContain(PROMPT);
+  return { server, code, message };
+}
+
+const parameters = {
+  type: 'object',
+  properties: { n: { type: 'number', minimum: 0 }, place: { $ref: '#/$defs/place' } },
+  $defs: { place: { type: 'string', enum: ['a', 'b'] } },
+  required: ['n'],
+};
+const tools = [{ name: 'work', description: 'Works.', parameters }];
+const usageMetadata = {
+  promptTokenCount: 100,
+  cachedContentTokenCount: 40,
+  candidatesTokenCount: 20,
+  thoughtsTokenCount: 7,
+  totalTokenCount: 127,
+};
+const PROVIDERS: ProviderName[] = ['openai-compatible', 'openai', 'anthropic', 'google'];
+
+describe.each(PROVIDERS)('%s', (provider) => {
+  test('text, streamed as it comes, with version, reason and usage', async () => {
+    const { deltas, answer, server } = await ask(provider, [{ text: ['Hel', 'lo ', 'there'] }]);
+    expect(deltas).toEqual(['Hel', 'lo ', 'there'].map((text) => ({ role: 'model', parts: [{ text }] })));
+    expect(answer).toEqual({
+      content: { role: 'model', parts: [{ text: 'Hello there' }] },
+      modelVersion: 'fake-model-2026',
+      finishReason: 'STOP',
+      usageMetadata,
+    });
+    expect(server.requests).toHaveLength(1);
+    expect(JSON.stringify(server.requests[0]?.headers)).toContain(KEY);
+    expect(JSON.stringify(server.requests[0]?.body)).toContain('Be brief.');
+  });
+
+  test('a tool call; the schema arrives unharmed', async () => {
+    const script = [{ calls: [{ id: 'call-1', name: 'work', arguments: '{"n":1}' }] }];
+    const { answer, deltas, server } = await ask(provider, script, { tools });
+    expect(deltas).toEqual([]);
+    expect(answer).toMatchObject({
+      content: { role: 'model', parts: [{ functionCall: { id: 'call-1', name: 'work', args: { n: 1 } } }] },
+      finishReason: 'STOP',
+    });
+    expect(JSON.stringify(server.requests[0]?.body)).toContain(JSON.stringify(parameters));
+  });
+
+  test('two parallel calls beside a text', async () => {
+    const calls = [
+      { id: 'a', name: 'work', arguments: '{"n":1}' },
+      { id: 'b', name: 'work', arguments: '{"n":2}' },
+    ];
+    const { answer } = await ask(provider, [{ text: ['Both: '], calls }], { tools });
+    expect(answer.content?.parts).toEqual([
+      { text: 'Both: ' },
+      { functionCall: { id: 'a', name: 'work', args: { n: 1 } } },
+      { functionCall: { id: 'b', name: 'work', args: { n: 2 } } },
+    ]);
+  });
+
+  test('a conversation with calls and responses is told in order, ids paired', async () => {
+    const contents: Content[] = [
+      { role: 'user', parts: [{ text: 'go' }] },
+      {
+        role: 'model',
+        parts: [
+          { text: 'Both.' },
+          { functionCall: { id: 'a', name: 'work', args: { n: 1 } } },
+          { functionCall: { id: 'b', name: 'work', args: { n: 2 } } },
+        ],
+      },
+      {
+        role: 'user',
+        parts: [
+          { functionResponse: { id: 'a', name: 'work', response: { first: 11 } } },
+          { functionResponse: { id: 'b', name: 'work', response: { error: 'second failed' } } },
+          { text: 'and now?' },
+        ],
+      },
+    ];
+    const { server, answer } = await ask(provider, [{ text: ['ok'] }], { contents, tools });
+    const body = JSON.stringify(server.requests[0]?.body);
+    const places = ['Both.', '"a"', '"b"', 'first', 'second failed', 'and now?'].map((text) => body.indexOf(text));
+    expect(places.every((place) => place > 0)).toBe(true);
+    expect([...places].sort((one, other) => one - other)).toEqual(places);
+    expect(answer.content?.parts).toEqual([{ text: 'ok' }]);
+  });
+
+  test('an image goes in', async () => {
+    const image = { inlineData: { mimeType: 'image/png', data: 'iVBORw0KGgo=' } };
+    const contents = [{ role: 'user', parts: [{ text: 'what is it?' }, image] }];
+    const { server } = await ask(provider, [{ text: ['a dot'] }], { contents });
+    expect(JSON.stringify(server.requests[0]?.body)).toContain('iVBORw0KGgo=');
+  });
+
+  test('an image in a tool result goes in', async () => {
+    const parts = [{ inlineData: { mimeType: 'image/png', data: 'iVBORw0KGgo=' } }];
+    const contents: Content[] = [
+      { role: 'user', parts: [{ text: 'draw' }] },
+      { role: 'model', parts: [{ functionCall: { id: 'a', name: 'work', args: {} } }] },
+      { role: 'user', parts: [{ functionResponse: { id: 'a', name: 'work', response: { drawn: true }, parts } }] },
+    ];
+    const { server } = await ask(provider, [{ text: ['a dot'] }], { contents, tools });
+    const body = JSON.stringify(server.requests[0]?.body);
+    expect(body).toContain('iVBORw0KGgo=');
+    expect(body).toContain('drawn');
+  });
+
+  test('thoughts come apart from the answer and go back only to their provider', async () => {
+    const script = [{ thoughts: ['let me ', 'think'], signature: 'c2lnbmF0dXJl', text: ['42'] }];
+    const { answer, deltas, server } = await ask(provider, [...script, { text: ['ok'] }]);
+    expect(deltas.map(({ parts }) => parts?.[0])).toEqual([
+      { text: 'let me ', thought: true },
+      { text: 'think', thought: true },
+      { text: '42' },
+    ]);
+    const [thought, text] = answer.content?.parts ?? [];
+    expect(thought).toMatchObject({ text: 'let me think', thought: true, thoughtSignature: expect.any(String) });
+    expect(text).toEqual({ text: '42' });
+
+    const contents: Content[] = [
+      { role: 'user', parts: [{ text: 'go' }] },
+      answer.content as Content,
+      { role: 'user', parts: [{ text: 'more' }] },
+    ];
+    const { model } = await start(provider, [{ text: ['ok'] }], { baseUrl: server.baseUrl });
+    await collect(model.generate(toRequest({ contents })));
+    const sent = JSON.stringify(server.requests[1]?.body);
+    expect(sent).toContain('let me think');
+    // The chat completions wire has no signatures.
+    expect(sent.includes('c2lnbmF0dXJl')).toBe(provider !== 'openai-compatible');
+
+    const other = provider === 'anthropic' ? 'google' : 'anthropic';
+    const elsewhere = await ask(other, [{ text: ['ok'] }], { contents });
+    expect(JSON.stringify(elsewhere.server.requests[0]?.body)).not.toContain('let me think');
+  });
+
+  test.each([
+    ['length', 'MAX_TOKENS'],
+    ['filter', 'SAFETY'],
+  ] as const)('finish %s is %s', async (finish, expected) => {
+    const { answer } = await ask(provider, [{ text: ['half'], finish }]);
+    expect(answer.finishReason).toBe(expected);
+  });
+
+  test('sampling parameters are passed on', async () => {
+    const sampling = { temperature: 0.25, maxOutputTokens: 77 };
+    const { server } = await ask(provider, [{ text: ['ok'] }], { sampling });
+    const body = JSON.stringify(server.requests[0]?.body);
+    expect(body).toContain('0.25');
+    expect(body).toContain('77');
+  });
+
+  test('a stream that ends without a finish is an error, and is not retried', async () => {
+    const { server, code, message } = await failure(provider, [{ text: ['Hel', 'lo'], stop: 'end' }]);
+    expect(code).toBe('model_stream_cut');
+    expect(message).toBe(`The model \`fake-model\` of ${provider} broke off in the middle of its answer. Try again.`);
+    expect(server.requests).toHaveLength(1);
+  });
+
+  test('a connection that breaks in the middle is an error, and is not retried', async () => {
+    const { server, model } = await start(provider, [{ text: ['Hel', 'lo'], stop: 'hang' }]);
+    const stream = model.generate(toRequest());
+    expect(await stream.next()).toMatchObject({ value: { parts: [{ text: 'Hel' }] } });
+    server.cut();
+    await expect(collect(stream)).rejects.toMatchObject({ code: 'model_stream_cut' });
+    expect(server.requests).toHaveLength(1);
+  });
+
+  test('an empty answer is an answer without parts; the loop tells of it', async () => {
+    const { answer } = await ask(provider, [{}]);
+    expect(answer).toMatchObject({ content: { role: 'model', parts: [] }, finishReason: 'STOP' });
+  });
+
+  test('429 and 503, then an answer', async () => {
+    const { server, answer } = await ask(provider, [{ status: 429 }, { status: 503 }, { text: ['ok'] }]);
+    expect(answer.content?.parts).toEqual([{ text: 'ok' }]);
+    expect(server.requests).toHaveLength(3);
+  });
+
+  test('429 for ever, or for longer than anyone waits', async () => {
+    const forEver = await failure(provider, [{ status: 429 }]);
+    expect(forEver.code).toBe('model_rate_limited');
+    expect(forEver.server.requests).toHaveLength(3);
+    const long = await failure(provider, [{ status: 429, headers: { 'retry-after': '3600' } }]);
+    expect(long.code).toBe('model_rate_limited');
+    expect(long.server.requests).toHaveLength(1);
+  });
+
+  test.each([
+    [401, 'model_unauthorized', 1],
+    [403, 'model_unauthorized', 1],
+    [404, 'model_not_found', 1],
+    [400, 'model_rejected', 1],
+    [500, 'model_unavailable', 3],
+  ] as const)('HTTP %i is %s after %i requests, without a word of the body', async (status, code, count) => {
+    const errorBody = { error: { message: `no ${KEY} ${PROMPT}`, type: 'some_error', code: 'some_code' } };
+    const result = await failure(provider, [{ status, errorBody }]);
+    expect(result.code).toBe(code);
+    expect(result.message).toContain(`The model \`fake-model\` of ${provider} `);
+    expect(result.message).toContain(`(HTTP ${status}`);
+    expect(result.server.requests).toHaveLength(count);
+  });
+
+  test('a server that is not there', async () => {
+    const { server, model } = await start(provider, [{}]);
+    await server.close();
+    await expect(collect(model.generate(toRequest()))).rejects.toMatchObject({ code: 'model_unavailable' });
+  });
+
+  test.each([{ stop: 'silent' }, { stop: 'hang', text: ['Hel'] }] as FakeAnswer[])(
+    'silence (%j) times out and lets go',
+    async (answer) => {
+      const { server, code } = await failure(provider, [answer], { timeoutMs: 50 });
+      expect(code).toBe('model_timeout');
+      await server.dropped;
+      expect(server.requests).toHaveLength(1);
+    },
+  );
+
+  test.each([{ stop: 'silent' }, { stop: 'hang', text: ['Hel'] }] as FakeAnswer[])(
+    'an abort (%j) ends the call and the connection',
+    async (answer) => {
+      const { server, model } = await start(provider, [answer]);
+      const controller = new AbortController();
+      const pending = collect(model.generate(toRequest({ signal: controller.signal })));
+      await server.requested;
+      controller.abort(new AgentError('cancelled', 'Cancelled.'));
+      await expect(pending).rejects.toMatchObject({ code: 'cancelled' });
+      await server.dropped;
+    },
+  );
+
+  test('an abort ends the wait for a retry', async () => {
+    const { server, model } = await start(provider, [{ status: 503 }], { retryDelayMs: 15_000 });
+    const controller = new AbortController();
+    const pending = collect(model.generate(toRequest({ signal: controller.signal })));
+    await server.requested;
+    controller.abort(new AgentError('cancelled', 'Cancelled.'));
+    await expect(pending).rejects.toMatchObject({ code: 'cancelled' });
+    expect(server.requests).toHaveLength(1);
+  });
+
+  test('an answer that is no stream', async () => {
+    const { code } = await failure(provider, [{ status: 200, errorBody: { hello: 'there' } }]);
+    expect(['model_bad_response', 'model_stream_cut']).toContain(code);
+  });
+});
+
+test.each(['openai-compatible', 'openai', 'anthropic'] as const)(
+  '%s: arguments that are no JSON object are kept for the loop',
+  async (provider) => {
+    for (const broken of ['{"n":', '[1]', '"text"']) {
+      const { answer } = await ask(provider, [{ calls: [{ id: 'x', name: 'work', arguments: broken }] }], { tools });
+      expect(answer.content?.parts).toEqual([
+        { functionCall: { id: 'x', name: 'work', args: {} }, partMetadata: { invalidArguments: broken } },
+      ]);
+    }
+  },
+);
+
+test.each(['openai-compatible', 'google'] as const)('%s: a call without an id arrives', async (provider) => {
+  const { answer } = await ask(provider, [{ calls: [{ name: 'work', arguments: '{"n":1}' }] }], { tools });
+  expect(answer.content?.parts?.[0]?.functionCall).toMatchObject({ name: 'work', args: { n: 1 } });
+});
+
+test('google: a signature on a call goes back with it', async () => {
+  const script = [{ calls: [{ name: 'work', arguments: '{"n":1}', signature: 'c2lnLWNhbGw=' }] }, { text: ['ok'] }];
+  const { server, model } = await start('google', script);
+  const first = await collect(model.generate(toRequest({ tools })));
+  const contents: Content[] = [
+    { role: 'user', parts: [{ text: 'go' }] },
+    first.answer.content as Content,
+    { role: 'user', parts: [{ functionResponse: { name: 'work', response: {} } }] },
+  ];
+  await collect(model.generate(toRequest({ tools, contents })));
+  expect(JSON.stringify(server.requests[1]?.body)).toContain('c2lnLWNhbGw=');
+});
+
+test('google: an image comes out, and grounding as it was sent', async () => {
+  const citations = [{ uri: 'https://example.org/', title: 'Example' }];
+  const { answer } = await ask('google', [{ text: ['see'], image: 'iVBORw0KGgo=', citations }]);
+  expect(answer.content?.parts).toEqual([
+    { text: 'see' },
+    { inlineData: { mimeType: 'image/png', data: 'iVBORw0KGgo=' } },
+  ]);
+  expect(answer.groundingMetadata).toEqual({ groundingChunks: [{ web: citations[0] }], webSearchQueries: ['q'] });
+  expect(answer.citationMetadata).toEqual({ citations });
+});
+
+test('openai: citations come from its annotations', async () => {
+  const citations = [{ uri: 'https://example.org/', title: 'Example' }];
+  const { answer } = await ask('openai', [{ text: ['see'], citations }]);
+  expect(answer.citationMetadata).toEqual({ citations });
+});
+
+test('openai: nothing is kept there', async () => {
+  const { server } = await ask('openai', [{ text: ['ok'] }]);
+  expect(server.requests[0]?.body['store']).toBe(false);
+});
+
+test('openai-compatible: no key is needed, and none is sent', async () => {
+  const server = await startFakeProvider('openai-compatible', [{ text: ['ok'] }]);
+  servers.push(server);
+  const model = createModel({ provider: 'openai-compatible', baseUrl: server.baseUrl });
+  const { answer } = await collect(model.generate(toRequest()));
+  expect(answer.content?.parts).toEqual([{ text: 'ok' }]);
+  expect(server.requests[0]?.headers.authorization).toBeUndefined();
+});
+
+test.each(['openai', 'anthropic', 'google'] as const)('%s: without a key nothing is sent', async (provider) => {
+  const model = createModel({ provider });
+  await expect(collect(model.generate(toRequest()))).rejects.toMatchObject({
+    code: 'model_unauthorized',
+    message: `The model \`fake-model\` of ${provider} refused the key. Check MODEL_API_KEY and that the key may use this model. (no key is set)`,
+  });
+});

@@ -1,0 +1,78 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { environmentSchema, readConfig } from '../../../src/core/config.ts';
+import { ConfigError } from '../../../src/core/errors.ts';
+
+const KEY = 'k'.repeat(16);
+const messageOf = (environment: Record<string, string>) => {
+  try {
+    readConfig(environment);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  return undefined;
+};
+
+describe('modes', () => {
+  test.each([
+    [{}, { mode: 'local' }],
+    [{ RUNTIME_API_KEYS: `${KEY} , ${KEY}2,` }, { mode: 'key', keys: [KEY, `${KEY}2`] }],
+    [
+      { JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a' },
+      { mode: 'jwt', issuer: 'https://idp.example', audience: 'a', jwksUrl: undefined, userClaim: 'sub' },
+    ],
+    [{ RUNTIME_API_KEYS: KEY, JWT_ISSUER: 'https://idp.example', AUTH_MODE: 'local' }, { mode: 'local' }],
+  ])('%j', (environment, auth) => {
+    expect(readConfig(environment).auth).toEqual(auth);
+  });
+});
+
+describe('a wrong value ends the start with a sentence', () => {
+  test.each([
+    [{ PORT: 'abc' }, 'PORT: found "abc"; allowed: a whole number from 0 to 65535.'],
+    [{ PORT: '70000' }, 'PORT: found "70000"; allowed: a whole number from 0 to 65535.'],
+    [{ DEV_UI: 'yes' }, 'DEV_UI: found "yes"; allowed: true or false.'],
+    [
+      { AUTH_MODE: 'open', PORT: '-1' },
+      'PORT: found "-1"; allowed: a whole number from 0 to 65535.\nAUTH_MODE: found "open"; allowed: local, key, jwt.',
+    ],
+    [{ MODEL_BASE_URL: 'secret-host' }, 'MODEL_BASE_URL: found a wrong value; allowed: a URL.'],
+    [{ AUTH_MODE: 'key' }, 'RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs a key at least.'],
+    [
+      { RUNTIME_API_KEYS: 'short' },
+      'RUNTIME_API_KEYS: found a key of less than 16 characters; make one with `openssl rand -hex 32`.',
+    ],
+    [{ AUTH_MODE: 'jwt' }, 'JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.'],
+    [
+      { JWT_ISSUER: 'https://idp.example' },
+      'JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.',
+    ],
+    [
+      { HOST: '0.0.0.0' },
+      'HOST: found "0.0.0.0"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ALLOW_ANONYMOUS=true if everybody who reaches this address may use the runtime.',
+    ],
+    [
+      { HOST: '0.0.0.0', RUNTIME_API_KEYS: KEY, DEV_UI: 'true' },
+      'DEV_UI: found "true" with HOST "0.0.0.0"; the development UI mode has no login and listens on loopback only. Set HOST=127.0.0.1, or ALLOW_ANONYMOUS=true.',
+    ],
+  ])('%j', (environment: Record<string, string>, message) => {
+    expect(messageOf(environment)).toBe(message);
+  });
+
+  test('an empty variable is an unset one', () => {
+    const { PORT, DATABASE_URL } = readConfig({ PORT: '', DATABASE_URL: '' });
+    expect([PORT, DATABASE_URL]).toEqual([8000, undefined]);
+  });
+});
+
+test("the README's table lists every variable with its default and meaning", () => {
+  const readme = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
+  const rows = Object.entries(environmentSchema.shape).map(([name, schema]) => {
+    const fallback = schema.safeParse(undefined).data;
+    const shown =
+      fallback === undefined || (Array.isArray(fallback) && fallback.length === 0) ? '' : `\`${String(fallback)}\``;
+    return `| \`${name}\` | ${shown} | ${schema.description} |`;
+  });
+  expect(readme.split('\n').filter((line) => /^\| `[A-Z_]+` \|/.test(line))).toEqual(rows);
+});
