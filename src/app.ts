@@ -1,6 +1,7 @@
 import type { Express } from 'express';
 import { serviceRoutes } from './service/routes.ts';
 import { artifactRoutes } from './artifacts/routes.ts';
+import { COMPONENTS } from './components.ts';
 import type { Config } from './core/config.ts';
 import { debugRoutes } from './traces/routes.ts';
 import { devUiPages } from './devui/routes.ts';
@@ -12,6 +13,7 @@ import { idempotentRoutes } from './idempotency/operations.ts';
 import type { InvocationContext } from './invocations/context.ts';
 import { invocationRoutes } from './invocations/routes/invocations.ts';
 import { runRoutes } from './invocations/routes/run.ts';
+import { deleteMemories } from './memory/memory-store.ts';
 import { memoryRoutes } from './memory/routes.ts';
 import { sessionRoutes } from './sessions/routes.ts';
 
@@ -29,7 +31,7 @@ export function listOperations(context: Context): Operation[] {
   const { DEV_UI, auth } = context.config;
   return [
     ...serviceRoutes(context),
-    ...idempotentRoutes(context, sessionRoutes),
+    ...idempotentRoutes({ ...context, deleteMemories }, sessionRoutes),
     ...idempotentRoutes(context, artifactRoutes),
     ...idempotentRoutes(context, memoryRoutes),
     ...runRoutes(context),
@@ -46,6 +48,7 @@ export function createApp(context: Context): Promise<Express> {
   const { auth, DEV_UI, ALLOW_ANONYMOUS, ALLOWED_HOSTS, ALLOWED_ORIGINS, MAX_BODY_BYTES } = config;
   return createEdge({
     operations: listOperations(context),
+    components: COMPONENTS,
     auth,
     origins: {
       loopbackOnly: DEV_UI || (auth.mode === 'local' && !ALLOW_ANONYMOUS),

@@ -1,3 +1,4 @@
+import type { HostedAgent } from './apps/hosted-agent.ts';
 import { existsSync, readFileSync } from 'node:fs';
 import type { AgentDefinition } from './agent/definition/agent.ts';
 import { loadAgentModules } from './agent/definition/agent-module.ts';
@@ -5,11 +6,10 @@ import { parseHarnessFile, parseMcpServers, toAgentDefinition } from './agent/de
 import type { HarnessFile } from './agent/definition/harness-schema.ts';
 import { createModel } from './agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from './agent/prepare-agent.ts';
-import type { Tool } from './agent/tools/tool.ts';
+import type { Tool } from './agent/definition/tool.ts';
 import { builtInTools } from './agent/tools/registry.ts';
 import type { Config } from './core/config.ts';
 import { AgentError, ConfigError } from './core/errors.ts';
-import type { HostedAgent } from './invocations/context.ts';
 import { describeAgent } from './apps/describe-agent.ts';
 
 /** Where the agent is described when `HARNESS_FILE` names no other place. */

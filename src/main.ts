@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { type Context, listOperations } from './app.ts';
 import { toDefinitionText } from './agent/definition/definition-text.ts';
+import { COMPONENTS } from './components.ts';
 import { hostAgents, type ModelChoice, readHarnessAgent } from './host-agents.ts';
 import { type Config, processEnvironment, readConfig } from './core/config.ts';
 import { AppError } from './core/errors.ts';
@@ -66,7 +67,9 @@ async function checkHarness(config: Config): Promise<void> {
 function printOpenApi(): void {
   const config = readConfig({ DEV_UI: 'true' });
   const operations = listOperations({ config } as Context);
-  process.stdout.write(`${JSON.stringify(openApiDocument(operations, { authMode: 'local' }), null, 2)}\n`);
+  process.stdout.write(
+    `${JSON.stringify(openApiDocument(operations, { authMode: 'local', components: COMPONENTS }), null, 2)}\n`,
+  );
 }
 
 function modelText({ provider, name }: ModelChoice): string {

@@ -1,9 +1,9 @@
+import { sessionTopic } from './core/topics.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DatabasePool } from './db/database.ts';
 import type { Notifications } from './db/notifications.ts';
 import { deleteOldSpans } from './traces/span-store.ts';
 import { isPassingFailure } from './core/errors.ts';
-import { sessionTopic } from './invocations/invocation.ts';
 import { forgetIdempotencyKeys } from './invocations/invocation-store.ts';
 import type { Log } from './core/log.ts';
 import { endDeadWaiters, sweepInvocations } from './invocations/lock-store.ts';

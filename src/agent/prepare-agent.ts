@@ -8,9 +8,9 @@ import type {
 } from './definition/agent.ts';
 import { agentTool } from './loop/agent-tool.ts';
 import { connectMcpServers, type McpSettings } from './mcp/mcp-tools.ts';
-import type { Model } from './models/model.ts';
+import type { Model } from './definition/model.ts';
 import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
-import type { Tool } from './tools/tool.ts';
+import type { Tool } from './definition/tool.ts';
 import { findTools } from './tools/registry.ts';
 
 /** What the process lends to every agent. */

@@ -3,7 +3,7 @@ import { join, sep } from 'node:path';
 import { parse } from 'yaml';
 import { z } from 'zod';
 import { AgentError } from '../core/errors.ts';
-import type { Tool } from './tools/tool.ts';
+import type { Tool } from './definition/tool.ts';
 
 /** Names of skills, of their directories and of what stands in their front matter (reliability B7). */
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;

@@ -1,5 +1,5 @@
 import type { AgentDefinition, SubAgentDefinition } from '../agent/definition/agent.ts';
-import type { Tool } from '../agent/tools/tool.ts';
+import type { Tool } from '../agent/definition/tool.ts';
 import type { AgentDescription } from './agent-description.ts';
 
 /** Describes an agent as it was deployed; names of tools that do not exist are left out. */

@@ -7,6 +7,9 @@ export const MAX_IDENTIFIER_LENGTH = 256;
 /** Longest identifier in bytes of UTF-8: three of this size and an event id of 256 characters still fit one index row. */
 export const MAX_IDENTIFIER_BYTES = 512;
 
+/** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification, Invoke Harness). */
+export const HARNESS_APP = 'harness_agent';
+
 /** An identifier in a body: no control characters, no lone surrogates (PostgreSQL's text refuses both). */
 export const identifierSchema = z.string().regex(/^[^\u0000-\u001f\ud800-\udfff]{1,256}$/u);
 /** Like {@link identifierSchema}, and may be empty: the server then chooses. */
@@ -66,3 +69,6 @@ export const sessionKeyOf = (path: Record<string, string>): SessionKey => ({
   userId: path['user_id'] ?? '',
   sessionId: path['session_id'] ?? '',
 });
+
+/** The text of the 404 of a session; a foreign session gets the same bytes. */
+export const sessionNotFound = (sessionId: string) => `Session not found: ${sessionId}`;

@@ -1,10 +1,10 @@
+import { sessionNotFound } from '../core/session.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { mayActFor } from '../http/access/bearer.ts';
 import { checkBodyIdentifier } from '../http/validation/body-identifier.ts';
 import { operation, type Operation } from '../http/operation/operation.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
-import { sessionNotFound } from '../sessions/session-store.ts';
 import { addSession } from './add-session.ts';
 import { addSessionSchema } from './eval-case.ts';
 import { createEvalSetSchema, EVAL_SET_ID, evalCaseSchema, evalSetSchema, METRICS_INFO } from './eval-set.ts';

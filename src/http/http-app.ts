@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import express, { type Express, type RequestHandler } from 'express';
 import helmet from 'helmet';
+import type { z } from 'zod';
 import { type AuthOptions, authentication } from './access/bearer.ts';
 import { docsPage } from './openapi/docs-page.ts';
 import { openApiDocument } from './openapi/document.ts';
@@ -16,6 +17,8 @@ import { createValidator } from './validation/validate.ts';
 /** What the HTTP edge is made of. */
 export interface EdgeOptions {
   operations: Operation[];
+  /** The named schemas of the document. */
+  components: Record<string, z.ZodType>;
   auth: AuthOptions;
   origins: OriginOptions;
   log: EdgeLog;
@@ -31,7 +34,7 @@ export interface EdgeOptions {
  */
 export async function createEdge(options: EdgeOptions): Promise<Express> {
   const { operations, log, maxBodyBytes } = options;
-  const document = openApiDocument(operations, { authMode: options.auth.mode });
+  const document = openApiDocument(operations, { authMode: options.auth.mode, components: options.components });
   const validate = await createValidator(document, operations);
   const app = express();
   app.disable('x-powered-by');

@@ -1,5 +1,5 @@
+import { IDEMPOTENCY_HEADER, readKeyedRequest } from './key.ts';
 import type { DatabasePool } from '../db/database.ts';
-import { IDEMPOTENCY_HEADER, readKeyedRequest } from '../invocations/request-headers.ts';
 import type { Answer, Operation, Principal } from '../http/operation/operation.ts';
 import { doOnce } from './do-once.ts';
 

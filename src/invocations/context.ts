@@ -1,5 +1,6 @@
-import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts';
-import type { AgentDescription } from '../apps/agent-description.ts';
+import type { HostedAgent } from '../apps/hosted-agent.ts';
+import type { KeyedRequest } from '../idempotency/key.ts';
+import type { AgentOverrides } from '../agent/definition/agent.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
@@ -10,20 +11,7 @@ import type { Content, JsonObject } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Admission } from './admission.ts';
-import type { DoubleTexting, InvocationError, KeyedRequest } from './invocation.ts';
-
-/** An application that this process serves. */
-export interface HostedAgent {
-  /** Author of events that the runtime itself writes for it. */
-  name: string;
-  /**
-   * Makes it ready for one invocation.
-   * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
-   */
-  prepare(overrides: AgentOverrides, signal: AbortSignal): Promise<PreparedAgent>;
-  /** What people see of it. */
-  describe(): AgentDescription;
-}
+import type { DoubleTexting, InvocationError } from './invocation.ts';
 
 /** What always holds for an invocation. */
 interface InvocationLimits {

@@ -1,9 +1,9 @@
+import { sessionTopic } from '../core/topics.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { StoredEvent } from '../sessions/session-store.ts';
-import { sessionTopic } from './invocation.ts';
 import { listEventsAfter } from './invocation-store.ts';
 
 /** Events that are read at once. */

@@ -1,9 +1,7 @@
-import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { FunctionCall } from '../core/content.ts';
 import { functionCallsOf, functionResponsesOf } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
-import type { SessionKey } from '../core/session.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
@@ -77,26 +75,3 @@ export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
 /** What is told of an invocation that somebody stopped. */
 export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
   status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';
-
-/** The topic that is published when a session has new events: short, whatever the names. */
-export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
-  return createHash('sha256')
-    .update(JSON.stringify([appName, userId, sessionId]))
-    .digest('base64url')
-    .slice(0, 22);
-}
-
-/** The topic that is published when an invocation is asked to stop. */
-export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
-
-/** The `Idempotency-Key` of a request and the SHA-256 of what it asks for. */
-export interface KeyedRequest {
-  idempotencyKey: string;
-  hash: string;
-}
-
-/** A request with its key; `undefined` without one. `asked` is all that makes two requests the same. */
-export function toKeyedRequest(idempotencyKey: string | undefined, asked: unknown): KeyedRequest | undefined {
-  if (idempotencyKey === undefined) return undefined;
-  return { idempotencyKey, hash: createHash('sha256').update(JSON.stringify(asked)).digest('hex') };
-}

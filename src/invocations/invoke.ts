@@ -1,4 +1,6 @@
-import type { RunEnd } from '../agent/definition/agent.ts';
+import type { RunEnd } from '../agent/loop/run.ts';
+import type { HostedAgent } from '../apps/hosted-agent.ts';
+import { sessionTopic } from '../core/topics.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { InvocationTrace } from '../traces/invocation-trace.ts';
 import {
@@ -15,8 +17,8 @@ import type { Lease } from './lock-store.ts';
 import { functionCallsOf, type JsonObject } from '../core/content.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
 import { findHistory, type StoredEvent } from '../sessions/session-store.ts';
-import type { EventListener, HostedAgent, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
-import { endingEvents, isStopped, sessionTopic } from './invocation.ts';
+import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
+import { endingEvents, isStopped } from './invocation.ts';
 import { listInvocationEvents } from './invocation-store.ts';
 import { newToolServices } from './tool-services.ts';
 

@@ -1,10 +1,11 @@
+import type { KeyedRequest } from '../idempotency/key.ts';
 import { type SQL, sql } from 'drizzle-orm';
 import { appendCtes, bumpSession, newAppend } from '../sessions/append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { fromJsonb, toJsonb, toText } from '../db/json-escape.ts';
 import { isInvocation, isSession } from '../sessions/session-key.ts';
 import { LeaseLostError, RepeatedInvocationError } from '../core/errors.ts';
-import type { InvocationError, InvocationStatus, KeyedRequest } from './invocation.ts';
+import type { InvocationError, InvocationStatus } from './invocation.ts';
 import type { NewEvent } from '../core/event.ts';
 import { EVAL_SESSION_ID_PREFIX, type SessionKey } from '../core/session.ts';
 

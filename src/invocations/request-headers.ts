@@ -1,18 +1,10 @@
+import { IDEMPOTENCY_HEADER, readKeyedRequest, type KeyedRequest } from '../idempotency/key.ts';
 import type { Request, Response } from 'express';
 import { AgentError } from '../core/errors.ts';
-import { DOUBLE_TEXTING, type DoubleTexting, type KeyedRequest, toKeyedRequest } from './invocation.ts';
+import { DOUBLE_TEXTING, type DoubleTexting } from './invocation.ts';
 import { identifierSchema } from '../core/session.ts';
 import type { HeaderParameter } from '../http/operation/operation.ts';
 import { ValidationFailedError, valueError } from '../http/operation/request-errors.ts';
-
-const MOST_KEY_CHARACTERS = 255;
-
-/** The header of every operation that changes something. */
-export const IDEMPOTENCY_HEADER: HeaderParameter = {
-  name: 'idempotency-key',
-  schema: { type: 'string', maxLength: MOST_KEY_CHARACTERS },
-  description: 'The same key and request give the same answer and are done once, for 24 hours.',
-};
 
 /** The headers of every operation that runs an agent. */
 export const INVOCATION_HEADERS: HeaderParameter[] = [
@@ -40,17 +32,6 @@ export function readInvocationHeaders(
     idempotency: readKeyedRequest(request, asked),
     doubleTexting: readPolicy(request.get('x-double-texting')),
   };
-}
-
-/** The `Idempotency-Key` of a request with the hash of what it asks for; `undefined` without one. */
-export const readKeyedRequest = (request: Request, asked: unknown): KeyedRequest | undefined =>
-  toKeyedRequest(readKey(request), asked);
-
-/** @throws {ValidationFailedError} for a key that is empty or over 255 characters. */
-function readKey(request: Request): string | undefined {
-  const key = request.get('idempotency-key');
-  if (key === undefined || (key.length > 0 && key.length <= MOST_KEY_CHARACTERS)) return key;
-  throw new ValidationFailedError([valueError(['header', 'idempotency-key'], 'a key has 1 to 255 characters', null)]);
 }
 
 function readPolicy(sent: string | undefined): DoubleTexting | undefined {

@@ -1,9 +1,9 @@
+import type { KeyedRequest } from '../idempotency/key.ts';
 import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
 import { endDeadWaiters } from './lock-store.ts';
 import { takeOver } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { InvocationContext, InvocationEnd } from './context.ts';
-import type { KeyedRequest } from './invocation.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
 /**

@@ -1,3 +1,4 @@
+import type { KeyedRequest } from '../idempotency/key.ts';
 import { NotFoundError } from '../core/errors.ts';
 import { USER_ARTIFACT_PREFIX } from '../artifacts/artifact-content.ts';
 import { takeSession } from './session-lock.ts';
@@ -7,8 +8,7 @@ import type { JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import { findHistory } from '../sessions/session-store.ts';
-import type { ToolServices } from '../agent/tools/tool.ts';
-import type { KeyedRequest } from './invocation.ts';
+import type { ToolServices } from '../agent/definition/tool.ts';
 import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
 import { newToolServices } from './tool-services.ts';

@@ -1,5 +1,5 @@
+import { harnessOverridesSchema } from '../agent/definition/overrides.ts';
 import { z } from 'zod';
-import { harnessOverridesSchema } from './harness-request.ts';
 import { contentSchema, jsonObject } from '../core/content.ts';
 import { identifierSchema } from '../core/session.ts';
 

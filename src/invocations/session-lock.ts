@@ -1,3 +1,5 @@
+import { sessionNotFound } from '../core/session.ts';
+import { sessionTopic, stopTopic } from '../core/topics.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
@@ -9,10 +11,9 @@ import {
   NotFoundError,
   RepeatedInvocationError,
 } from '../core/errors.ts';
-import { type DoubleTexting, sessionTopic, stoppedMessage, stopTopic } from './invocation.ts';
+import { type DoubleTexting, stoppedMessage } from './invocation.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
-import { sessionNotFound } from '../sessions/session-store.ts';
 import {
   claimQueued,
   claimSession,

@@ -1,4 +1,4 @@
-import type { ToolServices } from '../agent/tools/tool.ts';
+import type { ToolServices } from '../agent/definition/tool.ts';
 import type { ArtifactVersion } from '../artifacts/artifact-version.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import { loadArtifact } from '../artifacts/load-artifact.ts';

@@ -1,8 +1,8 @@
+import { sessionNotFound } from '../core/session.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { NotFoundError } from '../core/errors.ts';
 import { operation, type Operation } from '../http/operation/operation.ts';
 import { ValidationFailedError } from '../http/operation/request-errors.ts';
-import { sessionNotFound } from '../sessions/session-store.ts';
 import { addMemorySchema, memoriesSchema } from './memory.ts';
 import { addSessionToMemory, searchMemories } from './memory-store.ts';
 

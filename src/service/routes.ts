@@ -1,7 +1,7 @@
+import type { HostedAgent } from '../apps/hosted-agent.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { InvalidError, NotFoundError, UnavailableError } from '../core/errors.ts';
 import { operation, type Operation } from '../http/operation/operation.ts';
-import type { HostedAgent } from '../invocations/context.ts';
 import { appInfoSchema, appListSchema, telemetrySchema, toAppInfo, toListedApp } from '../apps/app-info.ts';
 import { checkDatabase } from './service-store.ts';
 

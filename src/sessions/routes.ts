@@ -1,3 +1,4 @@
+import { sessionTopic } from '../core/topics.ts';
 import { pipeline } from 'node:stream/promises';
 import type { Database, DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
@@ -5,10 +6,8 @@ import { InvalidError, NotFoundError, TooLargeError } from '../core/errors.ts';
 import { checkBodyIdentifier } from '../http/validation/body-identifier.ts';
 import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation/operation.ts';
 import { ValidationFailedError, valueError } from '../http/operation/request-errors.ts';
-import { sessionTopic } from '../invocations/invocation.ts';
 import type { JsonObject } from '../core/content.ts';
 import { type Event, eventBytes, eventSchema, type NewEvent } from '../core/event.ts';
-import { forgetSession } from './delete-session.ts';
 import { fromCursor, type ListPlace, toCursor } from './session-cursor.ts';
 import { type LongText, wholeText } from './json-stream.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
@@ -20,16 +19,9 @@ import {
   sessionSchema,
   toLegacyState,
   updateSessionSchema,
-} from '../core/session.ts';
-import {
-  appendEvents,
-  deleteSession,
-  findSession,
-  insertSession,
-  listEvents,
-  listSessions,
   sessionNotFound,
-} from './session-store.ts';
+} from '../core/session.ts';
+import { appendEvents, deleteSession, findSession, insertSession, listEvents, listSessions } from './session-store.ts';
 
 const LIST = '/apps/{app_name}/users/{user_id}/sessions';
 const ONE = `${LIST}/{session_id}`;
@@ -56,6 +48,8 @@ interface SessionContext {
   database: DatabasePool;
   notifications: Notifications;
   newId: () => string;
+  /** Makes the user's memory forget what was said in a session, in the transaction that deletes it. */
+  deleteMemories: (db: Database, key: SessionKey) => Promise<void>;
   /** Largest event, bytes of its JSON. */
   limits: { eventBytes: number };
 }
@@ -129,7 +123,7 @@ function checkSize(event: NewEvent, most: number): void {
   if (eventBytes(event) > most) throw new TooLargeError(`An event is larger than MAX_EVENT_BYTES, ${most} bytes.`);
 }
 
-const writeRoutes = ({ database, notifications, newId, limits }: SessionContext): Operation[] => {
+const writeRoutes = ({ database, notifications, newId, deleteMemories, limits }: SessionContext): Operation[] => {
   const create = async (key: SessionKey, state: JsonObject, events: Event[]) => {
     const made = toNewEvents(events, newId);
     for (const event of made) checkSize(event, limits.eventBytes);
@@ -200,8 +194,15 @@ const writeRoutes = ({ database, notifications, newId, limits }: SessionContext)
       ],
       absent,
       handler: async ({ path, query }) => {
-        if (query['forgetMemories'] === true) await forgetSession(database, sessionKeyOf(path));
-        else await deleteSession(database.db, sessionKeyOf(path));
+        const key = sessionKeyOf(path);
+        if (query['forgetMemories'] !== true) await deleteSession(database.db, key);
+        else {
+          await database.transaction(async (tx) => {
+            // The session first: an addition to the memory locks it, and so comes before or finds nothing to add.
+            await deleteSession(tx, key);
+            await deleteMemories(tx, key);
+          });
+        }
         return { kind: 'value', value: null };
       },
     }),

@@ -9,11 +9,8 @@ import type { JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { ListPlace } from './session-cursor.ts';
 import type { LongText } from './json-stream.ts';
-import { EVAL_SESSION_ID_PREFIX, type SessionKey } from '../core/session.ts';
+import { EVAL_SESSION_ID_PREFIX, type SessionKey, sessionNotFound } from '../core/session.ts';
 import { splitDelta } from '../core/state.ts';
-
-/** The text of the 404 of a session; a foreign session gets the same bytes. */
-export const sessionNotFound = (sessionId: string) => `Session not found: ${sessionId}`;
 
 const eventExists = ({ sessionId }: SessionKey) => new ConflictError(`Event already exists in session ${sessionId}.`);
 

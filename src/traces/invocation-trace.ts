@@ -1,6 +1,6 @@
+import type { RunObserver } from '../agent/loop/run.ts';
 import { type HrTime, ROOT_CONTEXT, type Span, SpanStatusCode, trace, type Tracer } from '@opentelemetry/api';
-import type { ModelRequest } from '../agent/models/model.ts';
-import type { RunObserver } from '../agent/definition/agent.ts';
+import type { ModelRequest } from '../agent/definition/model.ts';
 import { functionResponsesOf, type JsonObject } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';

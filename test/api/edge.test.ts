@@ -1,3 +1,4 @@
+import { COMPONENTS } from '../../src/components.ts';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createValidator } from '../../src/http/validation/validate.ts';
@@ -724,7 +725,7 @@ describe('traps of express-openapi-validator', () => {
       handler: async () => ({ kind: 'sent' }),
     });
     await expect(startEdge({ operations: [broken] })).rejects.toThrow('type must be JSONType');
-    const document = { ...openApiDocument(sampleOperations, { authMode: 'local' }), info: {} };
+    const document = { ...openApiDocument(sampleOperations, { authMode: 'local', components: COMPONENTS }), info: {} };
     await expect(createValidator(document, sampleOperations)).rejects.toThrow('apiDoc was invalid');
   });
 });

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Client } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Tool } from '../../src/agent/tools/tool.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
 import type { Event } from '../../src/core/event.ts';
 import { type Gate, gatedAgents, hostScript } from '../support/agents.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';

@@ -2,7 +2,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { ModelRequest } from '../../src/agent/models/model.ts';
+import type { ModelRequest } from '../../src/agent/definition/model.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import type { Part } from '../../src/core/content.ts';
 import { hostAgent } from '../support/agents.ts';

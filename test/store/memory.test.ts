@@ -2,7 +2,6 @@ import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import type { Database } from '../../src/db/database.ts';
 import { addSessionToMemory, deleteMemories, searchMemories } from '../../src/memory/memory-store.ts';
-import { forgetSession } from '../../src/sessions/delete-session.ts';
 import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
@@ -56,7 +55,11 @@ test('forgetting takes the session and its memories, and leaves those of others'
     await insertSession(store.pool.db, each, {}, [textEvent(`a whale in ${each.sessionId}`)]);
     await addSessionToMemory(store.pool.db, each);
   }
-  await forgetSession(store.pool, key);
-  await forgetSession(store.pool, key);
+  for (let time = 0; time < 2; time++) {
+    await store.pool.transaction(async (tx) => {
+      await deleteSession(tx, key);
+      await deleteMemories(tx, key);
+    });
+  }
   expect(await textsOf(key, 'whale')).toEqual(['a whale in other']);
 });

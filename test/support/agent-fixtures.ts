@@ -1,6 +1,7 @@
-import type { PreparedAgent, RunEnd, RunInput } from '../../src/agent/definition/agent.ts';
+import type { RunEnd, RunInput } from '../../src/agent/loop/run.ts';
+import type { PreparedAgent } from '../../src/agent/definition/agent.ts';
 import { runAgent } from '../../src/agent/loop/run-agent.ts';
-import type { Tool, ToolServices } from '../../src/agent/tools/tool.ts';
+import type { Tool, ToolServices } from '../../src/agent/definition/tool.ts';
 import type { Event, NewEvent } from '../../src/core/event.ts';
 import { scriptedModel } from './scripted-model.ts';
 

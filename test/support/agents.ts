@@ -1,10 +1,10 @@
+import type { HostedAgent } from '../../src/apps/hosted-agent.ts';
 import { describeAgent } from '../../src/apps/describe-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
-import type { Model } from '../../src/agent/models/model.ts';
+import type { Model } from '../../src/agent/definition/model.ts';
 import { prepareAgent } from '../../src/agent/prepare-agent.ts';
-import type { Tool } from '../../src/agent/tools/tool.ts';
+import type { Tool } from '../../src/agent/definition/tool.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
-import type { HostedAgent } from '../../src/invocations/context.ts';
 import type { Part } from '../../src/core/content.ts';
 import { type ScriptedAnswer, scriptedModel } from './scripted-model.ts';
 

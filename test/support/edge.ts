@@ -1,5 +1,6 @@
 import { type IncomingHttpHeaders, type Server, createServer, request } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
+import { COMPONENTS } from '../../src/components.ts';
 import { type EdgeOptions, createEdge } from '../../src/http/http-app.ts';
 import { answerClientError } from '../../src/http/error-handler.ts';
 
@@ -32,6 +33,7 @@ export interface StartedEdge {
 export async function startEdge(options: Partial<EdgeOptions> & Pick<EdgeOptions, 'operations'>): Promise<StartedEdge> {
   const logged: StartedEdge['logged'] = [];
   const app = await createEdge({
+    components: COMPONENTS,
     auth: { mode: 'local' },
     origins: { loopbackOnly: false },
     log: { error: (fields, message) => logged.push({ fields, message }) },

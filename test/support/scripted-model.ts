@@ -1,5 +1,5 @@
 import type { Content, Part } from '../../src/core/content.ts';
-import type { Model, ModelAnswer, ModelRequest } from '../../src/agent/models/model.ts';
+import type { Model, ModelAnswer, ModelRequest } from '../../src/agent/definition/model.ts';
 
 /** One answer of a script: its parts, or a function of the request, or an error to throw. */
 export type ScriptedAnswer = Part[] | Error | ((request: ModelRequest) => Part[] | Promise<Part[]>);

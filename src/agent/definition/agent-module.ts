@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { ConfigError } from '../../core/errors.ts';
 import type { AgentDefinition, SubAgentDefinition } from './agent.ts';
-import type { Tool } from '../tools/tool.ts';
+import type { Tool } from './tool.ts';
 
 /** An agent below another in code: tools are built-in names or tools of your own. */
 export type SubAgentSource = Partial<Omit<SubAgentDefinition, 'tools' | 'subAgents'>> & {

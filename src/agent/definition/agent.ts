@@ -1,8 +1,5 @@
-import type { Event, NewEvent } from '../../core/event.ts';
-import type { JsonObject } from '../../core/content.ts';
-import type { SessionKey } from '../../core/session.ts';
-import type { Model, ModelRequest, Sampling } from '../models/model.ts';
-import type { Tool, ToolServices } from '../tools/tool.ts';
+import type { Model, Sampling } from './model.ts';
+import type { Tool } from './tool.ts';
 
 /** A remote MCP server; `name` appears in errors and logs, `headers` are sent to it and nowhere else. */
 export interface McpServer {
@@ -99,49 +96,4 @@ export interface PreparedAgent extends AgentNode {
   compaction?: CompactionSettings;
   /** Ends the MCP sessions; safe to call twice, never throws. */
   close: () => Promise<void>;
-}
-
-/** What one invocation starts from. */
-export interface RunInput {
-  agent: PreparedAgent;
-  session: SessionKey;
-  invocationId: string;
-  /** Stored events in order, the user's event of this invocation last. */
-  history: Event[];
-  /** Merged state of the session at the start. */
-  state: JsonObject;
-  /** Aborted with an `AgentError` as its reason (cancelled, interrupted, time limit). */
-  signal: AbortSignal;
-  /** True: partial events are yielded too. */
-  streaming: boolean;
-  services: ToolServices;
-  /** A fresh event or call id. */
-  newId(): string;
-  observer?: RunObserver | undefined;
-}
-
-/** Hears the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
-export interface RunObserver {
-  /** A model call begins; what is returned is called at its end, without an event where it was cut off. */
-  modelCall(agentName: string, request: ModelRequest): (event: NewEvent | undefined) => void;
-  /** A tool call begins; what is returned is called at its end, without a response where the call stays open. */
-  toolCall(
-    agentName: string,
-    call: { id: string; name: string; args: JsonObject },
-  ): (response: JsonObject | undefined) => void;
-  /** A complete event was made. */
-  event(event: NewEvent): void;
-}
-
-/** How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status; a pause may have none. */
-export interface RunEnd {
-  lastEvent: NewEvent | undefined;
-  /** Text of the last event that has any which is not a thought; `''` after an error. */
-  output: string;
-  error: { code: string; message: string /** For the log only. */; cause?: unknown } | undefined;
-  /** True where the invocation waits for a person: a confirmation or a long-running tool. */
-  paused: boolean;
-  llmCalls: number;
-  promptTokens: number;
-  outputTokens: number;
 }

@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import type { AgentDefinition, McpServer, SubAgentDefinition } from './agent.ts';
 import { harnessSchema, mcpServersSchema, type HarnessFile, type HarnessSubAgent } from './harness-schema.ts';
-import type { Sampling } from '../models/model.ts';
+import type { Sampling } from './model.ts';
 
 /** Tools of an agent for which none are named. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];

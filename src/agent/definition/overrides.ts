@@ -1,6 +1,43 @@
+import { z } from 'zod';
 import type { AgentOverrides, McpServer } from './agent.ts';
-import type { Sampling } from '../models/model.ts';
-import type { HarnessOverrides } from '../../invocations/harness-request.ts';
+import type { Sampling } from './model.ts';
+
+/** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are dropped. */
+const names = z.union([z.string(), z.array(z.string())]);
+const limit = z.int().min(1);
+
+const mcpServerSchema = z
+  .looseObject({
+    name: z.string().nullish().describe('Appears in errors; by default the host of the URL.'),
+    url: z.string().nullish().describe('Address of the server; `server_url` is another spelling.'),
+    server_url: z.string().nullish(),
+    transport: z.enum(['streamable-http', 'sse']).nullish().describe('By default streamable HTTP, then SSE.'),
+    headers: z.record(z.string(), z.string()).nullish().describe('Sent to this server and nowhere else.'),
+    bearer_token: z.string().nullish().describe('Shorthand for an Authorization header.'),
+  })
+  .describe('A remote MCP server.');
+
+/** The overrides of one request, on `/harness/invoke` and the agent run operations alike. */
+export const harnessOverridesSchema = z
+  .looseObject({
+    tools: names.nullish().describe('Built-in tools to append; an array, or names with commas.'),
+    skills: names.nullish().describe('Skills to append; an array, or names with commas.'),
+    mcp_servers: z
+      .array(z.union([z.string(), mcpServerSchema]))
+      .nullish()
+      .describe('Replaces the whole list of remote MCP servers; `[]` clears it.'),
+    model_name: z.string().min(1).nullish().describe('Model to call.'),
+    system_prompt: z.string().nullish().describe("Replaces the agent's instruction."),
+    max_llm_calls: limit.nullish().describe('Most model calls of this invocation.'),
+    temperature: z.number().min(0).nullish(),
+    top_p: z.number().min(0).max(1).nullish(),
+    max_tokens: limit.nullish(),
+    presence_penalty: z.number().nullish(),
+    frequency_penalty: z.number().nullish(),
+  })
+  .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.');
+
+export type HarnessOverrides = z.infer<typeof harnessOverridesSchema>;
 
 /** The overrides of a request in the agent's words; members that are absent or null stay away. */
 export function toAgentOverrides(harness: HarnessOverrides | null | undefined): AgentOverrides {
@@ -16,9 +53,9 @@ export function toAgentOverrides(harness: HarnessOverrides | null | undefined): 
   });
 }
 
-function toNames(names: string | string[] | null | undefined): string[] | undefined {
-  if (names === null || names === undefined) return undefined;
-  const given = typeof names === 'string' ? names.split(',') : names;
+function toNames(sent: string | string[] | null | undefined): string[] | undefined {
+  if (sent === null || sent === undefined) return undefined;
+  const given = typeof sent === 'string' ? sent.split(',') : sent;
   return given.map((name) => name.trim()).filter(Boolean);
 }
 

@@ -1,6 +1,6 @@
 import type { AgentNode } from '../definition/agent.ts';
 import { mergeActions } from './call-tools.ts';
-import type { Tool } from '../tools/tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Longest request to an agent that is a tool, in characters. */
 const MAX_REQUEST = 100_000;

@@ -4,7 +4,7 @@ import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import { emptyActions, newEvent, type Progress, type Voice } from './invocation-state.ts';
 import { argumentsError } from './tool-arguments.ts';
-import type { Tool } from '../tools/tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Largest function response in characters of JSON: several of them still fit the 1 MiB of an event (reliability B11). */
 const MAX_RESPONSE_CHARACTERS = 500_000;

@@ -1,6 +1,6 @@
 import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
-import type { ToolServices } from '../tools/tool.ts';
+import type { ToolServices } from '../definition/tool.ts';
 
 /** `{name}`, `{app:name}`, `{artifact.name}`, each with `?` for "may be missing"; any other text in braces stays as it is (ADK). */
 const PLACEHOLDER =

@@ -1,7 +1,9 @@
+import type { RunInput } from './run.ts';
 import { answerTextOf, functionCallsOf, type JsonObject } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
-import type { AgentNode, RunInput } from '../definition/agent.ts';
-import type { ModelAnswer } from '../models/model.ts';
+import type { AgentReply } from '../definition/tool.ts';
+import type { AgentNode } from '../definition/agent.ts';
+import type { ModelAnswer } from '../definition/model.ts';
 
 /** What one invocation has done so far; shared by all agents of its tree. */
 export interface Progress {
@@ -22,12 +24,6 @@ export interface Progress {
 }
 
 export type AskAgent = (agent: AgentNode, request: string, signal: AbortSignal) => Promise<AgentReply>;
-
-/** What an agent that is a tool answered. */
-export interface AgentReply {
-  text: string;
-  actions: EventActions[];
-}
 
 /** Where an agent speaks: its node, and what keeps parallel agents apart. */
 export interface Voice {

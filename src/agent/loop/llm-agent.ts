@@ -1,13 +1,13 @@
+import type { RunObserver } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
 import { answerTextOf, partsOf, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import type { RunObserver } from '../definition/agent.ts';
 import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
 import { toConfirmationRequest, type Decided } from './confirmation.ts';
 import { toContents } from './build-contents.ts';
 import { renderInstruction } from './instruction.ts';
-import type { ModelAnswer, ModelRequest } from '../models/model.ts';
+import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import {
   countTokens,
   newEvent,

@@ -1,17 +1,12 @@
+import type { RunEnd, RunInput } from './run.ts';
+import type { AgentReply } from '../definition/tool.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
-import type { AgentNode, RunEnd, RunInput } from '../definition/agent.ts';
+import type { AgentNode } from '../definition/agent.ts';
 import { findResumed, findSpeaker } from './agent-tree.ts';
 import { withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
 import { findDecided } from './confirmation.ts';
-import {
-  newEvent,
-  startProgress,
-  type AgentReply,
-  type Outcome,
-  type Progress,
-  type Steps,
-} from './invocation-state.ts';
+import { newEvent, startProgress, type Outcome, type Progress, type Steps } from './invocation-state.ts';
 import { runNode } from './run-node.ts';
 
 /**

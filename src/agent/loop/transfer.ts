@@ -1,6 +1,6 @@
 import type { AgentNode } from '../definition/agent.ts';
 import { transferTargets } from './agent-tree.ts';
-import type { Tool } from '../tools/tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Name of the tool that hands a conversation over, as ADK's clients know it. */
 const TRANSFER = 'transfer_to_agent';

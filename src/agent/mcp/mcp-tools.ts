@@ -1,7 +1,7 @@
 import type { McpServer } from '../definition/agent.ts';
 import { createEgress, type EgressPolicy } from '../../net/egress.ts';
 import { connectMcp, DEFAULT_MCP_TIMEOUTS, type McpConnection, type McpTimeouts } from './mcp.ts';
-import type { Tool } from '../tools/tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** How MCP servers are reached. */
 export interface McpSettings {

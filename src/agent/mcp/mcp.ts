@@ -9,7 +9,7 @@ import type { McpServer } from '../definition/agent.ts';
 import type { Egress } from '../../net/egress.ts';
 import { toToolResult } from './mcp-result.ts';
 import { withEndOfStream } from './mcp-stream.ts';
-import type { Tool } from '../tools/tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Longest waits for an MCP server in milliseconds. */
 export interface McpTimeouts {

@@ -1,4 +1,4 @@
-import type { Model } from './model.ts';
+import type { Model } from '../definition/model.ts';
 import { offlineModel } from './offline.ts';
 import { providerModel, type ProviderSettings } from './provider-model.ts';
 

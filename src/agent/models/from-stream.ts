@@ -1,6 +1,6 @@
 import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { UsageMetadata } from '../../core/event.ts';
-import type { ModelAnswer } from './model.ts';
+import type { ModelAnswer } from '../definition/model.ts';
 import { ModelFailure } from './model-error.ts';
 import type { ProviderName, StreamPart } from './provider.ts';
 import { toSignature, type ProviderData } from './signature.ts';

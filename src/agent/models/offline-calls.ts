@@ -1,5 +1,5 @@
 import type { FunctionCall, JsonObject } from '../../core/content.ts';
-import type { ToolDeclaration } from './model.ts';
+import type { ToolDeclaration } from '../definition/model.ts';
 
 /** Words that ask for a tool without its name. */
 const HINTS: Record<string, RegExp> = {

@@ -5,7 +5,7 @@ import {
   type FunctionResponse,
   type JsonObject,
 } from '../../core/content.ts';
-import type { Model, ModelAnswer, ModelRequest, ToolDeclaration } from './model.ts';
+import type { Model, ModelAnswer, ModelRequest, ToolDeclaration } from '../definition/model.ts';
 import { toolCallsFor } from './offline-calls.ts';
 
 /** What stands in `modelVersion` of every event that this model made. */

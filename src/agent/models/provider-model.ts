@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Content } from '../../core/content.ts';
 import { abortError } from '../../core/abort.ts';
-import type { Model, ModelAnswer, ModelRequest } from './model.ts';
+import type { Model, ModelAnswer, ModelRequest } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 import {

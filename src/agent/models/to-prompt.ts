@@ -1,6 +1,6 @@
 import type { Content, FunctionResponse, JsonObject, Part } from '../../core/content.ts';
 import { partsOf } from '../../core/content.ts';
-import type { ModelRequest } from './model.ts';
+import type { ModelRequest } from '../definition/model.ts';
 import type { CallOptions, ProviderName } from './provider.ts';
 import { fromSignature } from './signature.ts';
 

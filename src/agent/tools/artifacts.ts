@@ -1,5 +1,5 @@
 import type { JsonObject, Part } from '../../core/content.ts';
-import type { Tool } from './tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Longest text of one artifact that goes to the model, in characters. */
 const MAX_TEXT = 100_000;

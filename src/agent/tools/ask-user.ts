@@ -1,4 +1,4 @@
-import type { Tool } from './tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 const waits = { idempotent: true, needsConfirmation: false, longRunning: true } as const;
 

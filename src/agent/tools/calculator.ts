@@ -1,5 +1,5 @@
 import type { MathJsInstance, MathNode } from 'mathjs';
-import type { Tool } from './tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Longest expression in characters. */
 const MAX_EXPRESSION = 1_000;

@@ -1,4 +1,4 @@
-import type { Tool } from './tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Tells the time in an IANA time zone [UTC]; `now` is the clock. */
 export const currentTime = (now: () => Date = () => new Date()): Tool => ({

@@ -1,4 +1,4 @@
-import type { Tool } from './tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Ends the loop that the agent runs in (ADK `exit_loop`). */
 export const exitLoop: Tool = {

@@ -1,5 +1,5 @@
 import { answerTextOf } from '../../core/content.ts';
-import type { Tool } from './tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Most memories that one call gives. */
 const MAX_MEMORIES = 20;

@@ -1,5 +1,5 @@
 import type { JsonObject } from '../../core/content.ts';
-import type { Tool } from './tool.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** Longest value in characters of JSON. */
 const MAX_VALUE = 32_000;

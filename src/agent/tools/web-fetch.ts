@@ -1,5 +1,5 @@
 import { createEgress, type EgressPolicy } from '../../net/egress.ts';
-import type { Tool } from './tool.ts';
+import type { Tool } from '../definition/tool.ts';
 import { htmlToText } from './html-text.ts';
 
 /** Longest text that goes to the model, in characters. */

@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { COMPONENTS } from '../../components.ts';
 import { AREAS, type Operation } from '../operation/operation.ts';
+import { pathParameters } from '../operation/paths.ts';
 
 type JsonSchema = Record<string, unknown>;
 
@@ -13,20 +13,25 @@ export type AuthMode = 'local' | 'key' | 'jwt';
  */
 const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 
+/** What a document is made with beside its operations. */
+export interface DocumentOptions {
+  authMode: AuthMode;
+  /**
+   * The schemas that have a name. One that is not here is written out wherever it is used; one that contains itself must be here.
+   */
+  components: Record<string, z.ZodType>;
+}
+
 const TEMPORARY = 'operation-schema-';
 const refTo = (name: string) => ({ $ref: `#/components/schemas/${name}` });
 const isZod = (schema: object): schema is z.ZodType => '_zod' in schema;
 
-/** Parameter names of a path template, in order. */
-export const pathParameters = (path: string): string[] =>
-  [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] as string);
-
 /**
  * The OpenAPI 3.1.0 document of these operations. Pure: the same operations give the same document, key for key.
- * @throws Error when an unnamed schema contains itself (name it in `components.ts`)
+ * @throws Error when an unnamed schema contains itself (name it in `components`)
  */
-export function openApiDocument(operations: Operation[], options: { authMode: AuthMode }): object {
-  const schemas = jsonSchemas(operations);
+export function openApiDocument(operations: Operation[], options: DocumentOptions): object {
+  const schemas = jsonSchemas(operations, options.components);
   const secured = options.authMode === 'local' ? [{}, { RuntimeBearer: [] }] : [{ RuntimeBearer: [] }];
   const paths: Record<string, Record<string, object>> = {};
   for (const operation of operations) {
@@ -54,7 +59,10 @@ export function openApiDocument(operations: Operation[], options: { authMode: Au
 }
 
 /** All schemas at once, so that references between them stay references; those without a name come out written out. */
-function jsonSchemas(operations: Operation[]): { named: JsonSchema; of: (schema: object) => object } {
+function jsonSchemas(
+  operations: Operation[],
+  components: Record<string, z.ZodType>,
+): { named: JsonSchema; of: (schema: object) => object } {
   const registry = z.registry<{ id: string }>();
   const names = new Map<object, string>();
   const add = (schema: object, id: string) => {
@@ -62,7 +70,7 @@ function jsonSchemas(operations: Operation[]): { named: JsonSchema; of: (schema:
     registry.add(schema, { id });
     names.set(schema, id);
   };
-  for (const [name, schema] of Object.entries(COMPONENTS)) add(schema, name);
+  for (const [name, schema] of Object.entries(components)) add(schema, name);
   for (const [index, { body, success }] of operations.entries()) {
     if (body) add(body.schema, `${TEMPORARY}${index}-body`);
     if (success) add(success.schema, `${TEMPORARY}${index}-success`);
@@ -73,7 +81,7 @@ function jsonSchemas(operations: Operation[]): { named: JsonSchema; of: (schema:
     if (name === undefined) return schema;
     return name.startsWith(TEMPORARY) ? (all[name] as object) : refTo(name);
   };
-  const named = Object.fromEntries(Object.keys(COMPONENTS).map((name) => [name, all[name]]));
+  const named = Object.fromEntries(Object.keys(components).map((name) => [name, all[name]]));
   return { named, of };
 }
 

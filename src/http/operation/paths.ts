@@ -3,6 +3,10 @@ import type { Operation } from './operation.ts';
 /** The path parameter that may hold `/` (and `:`), sent raw by ADK's Web UI and percent-encoded by others. */
 const NAME_WITH_SLASHES = '{artifact_name}';
 
+/** Parameter names of a path template, in order. */
+export const pathParameters = (path: string): string[] =>
+  [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] as string);
+
 const segmentPattern = (template: string) =>
   template.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{\w+\}/g, '[^/]+');
 

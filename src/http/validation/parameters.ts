@@ -1,5 +1,5 @@
+import { pathParameters } from '../operation/paths.ts';
 import { MAX_IDENTIFIER_BYTES, MAX_IDENTIFIER_LENGTH } from '../../core/session.ts';
-import { pathParameters } from '../openapi/document.ts';
 import type { ValidationDetail } from '../operation/error-bodies.ts';
 import type { Operation, QueryParameter } from '../operation/operation.ts';
 import { type Words, boundWords, readText } from './pydantic-messages.ts';

@@ -1,3 +1,4 @@
+import { HARNESS_APP } from '../../core/session.ts';
 import { hasGeneralOverride } from '../../agent/prepare-agent.ts';
 import { checkBodyIdentifier } from '../../http/validation/body-identifier.ts';
 import { BUSY_ERRORS, disconnectSignal, INVOCATION_HEADERS, readInvocationHeaders } from '../request-headers.ts';
@@ -5,7 +6,7 @@ import { operation, type Operation } from '../../http/operation/operation.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { answerOnce } from '../retry.ts';
-import { HARNESS_APP, harnessInvokeSchema, harnessResultSchema } from '../harness-request.ts';
+import { harnessInvokeSchema, harnessResultSchema } from '../harness-request.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 
 /** Not an answer yet: a caller that took it for one would wait for ever (specification: success holds only when `error` is null). */

@@ -1,18 +1,13 @@
+import { IDEMPOTENCY_HEADER, readKeyedRequest } from '../../idempotency/key.ts';
+import { sessionTopic, stopTopic } from '../../core/topics.ts';
 import { AppError, NotFoundError, RepeatedInvocationError } from '../../core/errors.ts';
-import {
-  BUSY_ERRORS,
-  IDEMPOTENCY_HEADER,
-  INVOCATION_HEADERS,
-  readInvocationHeaders,
-  readKeyedRequest,
-} from '../request-headers.ts';
+import { BUSY_ERRORS, INVOCATION_HEADERS, readInvocationHeaders } from '../request-headers.ts';
 import { operation, type Operation } from '../../http/operation/operation.ts';
 import { openEventStream } from '../../http/operation/server-sent-events.ts';
 import { eventSchema } from '../../core/event.ts';
-import { sessionKeyOf } from '../../core/session.ts';
-import { sessionNotFound } from '../../sessions/session-store.ts';
+import { sessionKeyOf, sessionNotFound } from '../../core/session.ts';
 import { followEvents } from '../follow.ts';
-import { invocationSchema, sessionTopic, stopTopic } from '../invocation.ts';
+import { invocationSchema } from '../invocation.ts';
 import type { InvocationContext, InvocationRequest } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { invocationNotFound, toInvocation } from '../new-invocation.ts';

@@ -1,7 +1,6 @@
 import type { Response } from 'express';
 import { z } from 'zod';
 import { AppError, NotFoundError, RepeatedInvocationError } from '../../core/errors.ts';
-import { HARNESS_APP } from '../harness-request.ts';
 import { mayActFor } from '../../http/access/bearer.ts';
 import { checkBodyIdentifier } from '../../http/validation/body-identifier.ts';
 import {
@@ -21,8 +20,7 @@ import { answerOnce, findRepeated, givenUp, isUnderWay } from '../retry.ts';
 import { runRequestSchema } from '../run-request.ts';
 import { findFirstSequence, listEventTexts } from '../invocation-store.ts';
 import type { Event } from '../../core/event.ts';
-import type { SessionKey } from '../../core/session.ts';
-import { sessionNotFound } from '../../sessions/session-store.ts';
+import { type SessionKey, HARNESS_APP, sessionNotFound } from '../../core/session.ts';
 
 const area = 'Agent execution';
 

@@ -84,7 +84,7 @@ describe('errors of the domain', () => {
   it('keeps the stack of an unknown error in the log', async () => {
     const { log } = await answerTo(new Error('why'));
     expect(log).toContain('"reason":"why"');
-    expect(log).toContain('http-error-handler.test.ts');
+    expect(log).toContain('error-handler.test.ts');
   });
 
   it('cuts the connection when an answer has begun', async () => {

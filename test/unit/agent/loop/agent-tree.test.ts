@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { AgentNode, PreparedAgent } from '../../../../src/agent/definition/agent.ts';
-import type { ModelRequest } from '../../../../src/agent/models/model.ts';
+import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
 import { agentTool } from '../../../../src/agent/loop/agent-tool.ts';
 import { exitLoop } from '../../../../src/agent/tools/exit-loop.ts';
 import { AgentError } from '../../../../src/core/errors.ts';

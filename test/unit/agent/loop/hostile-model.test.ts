@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { ToolServices } from '../../../../src/agent/tools/tool.ts';
+import type { ToolServices } from '../../../../src/agent/definition/tool.ts';
 import { builtInTools } from '../../../../src/agent/tools/registry.ts';
 import { functionCallsOf, functionResponsesOf, type Part } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { runAgent } from '../../../../src/agent/loop/run-agent.ts';
-import type { Model } from '../../../../src/agent/models/model.ts';
+import type { Model } from '../../../../src/agent/definition/model.ts';
 import { functionResponsesOf, type Content } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';

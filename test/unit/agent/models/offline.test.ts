@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createModel } from '../../../../src/agent/models/create-model.ts';
 import { toolCallsFor } from '../../../../src/agent/models/offline-calls.ts';
-import type { ToolDeclaration } from '../../../../src/agent/models/model.ts';
+import type { ToolDeclaration } from '../../../../src/agent/definition/model.ts';
 import { builtInTools } from '../../../../src/agent/tools/registry.ts';
 import type { Content } from '../../../../src/core/content.ts';
 

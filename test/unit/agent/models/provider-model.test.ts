@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { createModel, type ModelSettings } from '../../../../src/agent/models/create-model.ts';
-import type { ModelAnswer, ModelRequest } from '../../../../src/agent/models/model.ts';
+import type { ModelAnswer, ModelRequest } from '../../../../src/agent/definition/model.ts';
 import type { ProviderName } from '../../../../src/agent/models/provider.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import type { Content } from '../../../../src/core/content.ts';

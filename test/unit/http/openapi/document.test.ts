@@ -1,6 +1,7 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { COMPONENTS } from '../../../../src/components.ts';
 import { type AuthMode, openApiDocument } from '../../../../src/http/openapi/document.ts';
 import { AREAS, operation } from '../../../../src/http/operation/operation.ts';
 import { createSessionSchema } from '../../../../src/core/session.ts';
@@ -21,7 +22,7 @@ interface DocumentedOperation {
 }
 
 const documentOf = (authMode: AuthMode = 'local', operations = sampleOperations) =>
-  openApiDocument(operations, { authMode }) as Document;
+  openApiDocument(operations, { authMode, components: COMPONENTS }) as Document;
 const allOperations = (document: Document) => Object.values(document.paths).flatMap((item) => Object.values(item));
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` });
 

@@ -1,9 +1,8 @@
 import type { Content, JsonObject, Part } from '../../core/content.ts';
 import type { EventActions } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
-import type { AgentNode } from '../definition/agent.ts';
-import type { ToolDeclaration } from '../models/model.ts';
-import type { AgentReply } from '../loop/invocation-state.ts';
+import type { AgentNode } from './agent.ts';
+import type { ToolDeclaration } from './model.ts';
 
 /** What the runtime lends to tools: everything is bound to the session's own user. */
 export interface ToolServices {
@@ -32,6 +31,12 @@ interface ToolContext {
   signal: AbortSignal;
   /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
   askAgent(agent: AgentNode, request: string): Promise<AgentReply>;
+}
+
+/** What an agent that is a tool answered. */
+export interface AgentReply {
+  text: string;
+  actions: EventActions[];
 }
 
 /** A tool that the model can call. */

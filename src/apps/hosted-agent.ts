@@ -1,0 +1,15 @@
+import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts';
+import type { AgentDescription } from './agent-description.ts';
+
+/** An application that this process serves. */
+export interface HostedAgent {
+  /** Author of events that the runtime itself writes for it. */
+  name: string;
+  /**
+   * Makes it ready for one invocation.
+   * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
+   */
+  prepare(overrides: AgentOverrides, signal: AbortSignal): Promise<PreparedAgent>;
+  /** What people see of it. */
+  describe(): AgentDescription;
+}

@@ -1,0 +1,13 @@
+import { createHash } from 'node:crypto';
+import type { SessionKey } from './session.ts';
+
+/** The topic that is published when a session has new events: short, whatever the names. */
+export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
+  return createHash('sha256')
+    .update(JSON.stringify([appName, userId, sessionId]))
+    .digest('base64url')
+    .slice(0, 22);
+}
+
+/** The topic that is published when an invocation is asked to stop. */
+export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
