@@ -18,7 +18,6 @@ const forecast = defineTool({
     required: ['city'],
     additionalProperties: false,
   },
-  idempotent: true,
   run: async ({ city }) => ({ city, ...SKIES.get(String(city)) }),
 });
 

@@ -23,11 +23,17 @@ export interface AgentEnvironment {
   mcp?: McpSettings;
 }
 
-/** True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification, Invoke Harness). */
+/**
+ * True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification, Invoke
+ * Harness).
+ */
 export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
   Object.entries(overrides).some(([name, value]) => name !== 'mcpServers' && value !== undefined);
 
-/** The definition with the overrides of one request: `tools` and `skills` appended, the rest replaced; the definition itself is untouched. */
+/**
+ * The definition with the overrides of one request: `tools` and `skills` appended, the rest replaced; the definition
+ * itself is untouched.
+ */
 function applyOverrides(definition: AgentDefinition, overrides: AgentOverrides): AgentDefinition {
   return {
     ...definition,
@@ -43,7 +49,8 @@ function applyOverrides(definition: AgentDefinition, overrides: AgentOverrides):
 
 /**
  * Makes an agent and those below it ready for one invocation. Call `close()` on the result in any case.
- * @throws {AgentError} for an unknown tool or skill, an MCP server that does not answer, or an abort; nothing stays open then.
+ * @throws {AgentError} for an unknown tool or skill, an MCP server that does not answer, or an abort; nothing stays
+ * open then.
  */
 export async function prepareAgent(
   definition: AgentDefinition,
@@ -54,9 +61,9 @@ export async function prepareAgent(
   const wanted = applyOverrides(definition, overrides);
   // The request's list replaces the full one, that of sub-agents too.
   const below = overrides.mcpServers === undefined ? wanted : { ...wanted, subAgents: withoutMcp(wanted.subAgents) };
-  const drafts: Draft[] = [];
-  const root = await draftNode(below, below, environment, drafts);
-  const close = await connectAll(drafts, environment.mcp ?? PUBLIC_ONLY, signal);
+  const unconnected: UnconnectedNode[] = [];
+  const root = await toNode(below, below, environment, unconnected);
+  const close = await connectAll(unconnected, environment.mcp ?? PUBLIC_ONLY, signal);
   const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
   return { ...root, maxLlmCalls: wanted.maxLlmCalls, ...compaction, close };
 }
@@ -67,7 +74,7 @@ const withoutMcp = (agents: SubAgentDefinition[] = []): SubAgentDefinition[] =>
   agents.map((agent) => ({ ...agent, mcpServers: [], subAgents: withoutMcp(agent.subAgents) }));
 
 /** A node whose MCP servers are not connected yet. */
-interface Draft {
+interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
   confirmTools: string[];
@@ -76,11 +83,11 @@ interface Draft {
 /** What a sub-agent has from the agent above where it says nothing. */
 type Inherited = Pick<AgentDefinition, 'modelName' | 'sampling'>;
 
-async function draftNode(
+async function toNode(
   definition: SubAgentDefinition,
   { modelName, sampling }: Inherited,
   environment: AgentEnvironment,
-  drafts: Draft[],
+  unconnected: UnconnectedNode[],
 ): Promise<AgentNode> {
   const { name, description, kind = 'llm', instruction, outputKey, maxIterations } = definition;
   const own = { modelName: definition.modelName ?? modelName, sampling: definition.sampling ?? sampling };
@@ -89,7 +96,7 @@ async function draftNode(
   const children = await Promise.all(
     (definition.subAgents ?? []).map(async (child) => ({
       isTool: child.asTool === true && kind === 'llm',
-      node: await draftNode(child, own, environment, drafts),
+      node: await toNode(child, own, environment, unconnected),
     })),
   );
   const node: AgentNode = {
@@ -97,7 +104,7 @@ async function draftNode(
     description,
     kind,
     instruction,
-    fixedInstruction: skillsInstruction(skills),
+    appendedInstruction: skillsInstruction(skills),
     model: environment.model,
     ...own,
     tools: [
@@ -109,13 +116,17 @@ async function draftNode(
     ...(outputKey === undefined ? {} : { outputKey }),
     ...(maxIterations === undefined ? {} : { maxIterations }),
   };
-  drafts.push({ node, servers: definition.mcpServers, confirmTools: definition.confirmTools ?? [] });
+  unconnected.push({ node, servers: definition.mcpServers, confirmTools: definition.confirmTools ?? [] });
   return node;
 }
 
 /** Connects the servers of all agents at once and gives the nodes their tools. */
-async function connectAll(drafts: Draft[], settings: McpSettings, signal: AbortSignal): Promise<() => Promise<void>> {
-  const connecting = drafts.map(async ({ node, servers, confirmTools }) => {
+async function connectAll(
+  nodes: UnconnectedNode[],
+  settings: McpSettings,
+  signal: AbortSignal,
+): Promise<() => Promise<void>> {
+  const connecting = nodes.map(async ({ node, servers, confirmTools }) => {
     const taken = node.tools.map((tool) => tool.name);
     const mcp = await connectMcpServers(servers, settings, taken, signal);
     node.tools = [...node.tools, ...mcp.tools].map((tool) =>

@@ -7,9 +7,9 @@ import type { Tool } from './definition/tool.ts';
 
 /** Names of skills, of their directories and of what stands in their front matter (reliability B7). */
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
-/** Largest resource and largest body in bytes. */
+/** Maximum size of a resource and of a body in bytes. */
 const MAX_FILE_BYTES = 100 * 1024;
-/** Most resources that are listed, and how deep they are looked for. */
+/** Maximum number of resources that are listed, and how deep they are looked for. */
 const MAX_RESOURCES = 200;
 const MAX_DEPTH = 4;
 
@@ -72,7 +72,10 @@ function parseYaml(text: string): unknown {
   }
 }
 
-/** Reads a regular file below a skill's directory; every step of the path must be a plain directory, so no link leads out. */
+/**
+ * Reads a regular file below a skill's directory; every step of the path must be a plain directory, so no link leads
+ * out.
+ */
 async function readInside(directory: string, path: string): Promise<Buffer> {
   const steps = path.split('/');
   if (
@@ -135,7 +138,7 @@ const skillName = (skills: Skill[]) => ({ type: 'string', enum: skills.map(({ na
 export function skillTools(skills: Skill[]): Tool[] {
   if (skills.length === 0) return [];
   const find = (name: unknown) => skills.find((skill) => skill.name === name) as Skill;
-  const readOnly = { idempotent: true, needsConfirmation: false };
+
   return [
     {
       name: 'load_skill',
@@ -146,7 +149,7 @@ export function skillTools(skills: Skill[]): Tool[] {
         required: ['name'],
         additionalProperties: false,
       },
-      ...readOnly,
+      needsConfirmation: false,
       async run(args) {
         const { name, body, directory } = find(args['name']);
         return { name, instructions: body, resources: await listResources(directory) };
@@ -164,7 +167,7 @@ export function skillTools(skills: Skill[]): Tool[] {
         required: ['name', 'path'],
         additionalProperties: false,
       },
-      ...readOnly,
+      needsConfirmation: false,
       async run(args) {
         const path = String(args['path']);
         return toResource(path, await readInside(find(args['name']).directory, path));

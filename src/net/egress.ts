@@ -10,8 +10,9 @@ export interface EgressPolicy {
   /** True in local mode: loopback addresses, and http to them. */
   allowLoopback: boolean;
   /**
-   * Where given, nothing else may be reached. An entry is a host (`mcp.example.com`), all below one (`*.example.com`), or an
-   * origin (`http://mcp:3000`): an origin is vouched for by the operator, so it may be http and may have a private address.
+   * Where given, nothing else may be reached. An entry is a host (`mcp.example.com`), all below one (`*.example.com`),
+   * or an origin (`http://mcp:3000`): an origin is vouched for by the operator, so it may be http and may have a
+   * private address.
    */
   allowedHosts?: string[];
   /** Resolves a host name [the system's resolver]. */
@@ -30,7 +31,7 @@ export interface Egress {
 }
 
 const MAX_REDIRECTS = 3;
-/** Largest decoded response body in bytes (reliability B6). */
+/** Maximum size of a decoded response body in bytes (reliability B6). */
 const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
 /** Azure's host agent: it answers instance secrets at an address that looks public. */
 const METADATA_ADDRESSES = new Set(['168.63.129.16']);
@@ -145,8 +146,8 @@ function checkAddress(address: string, host: string, policy: EgressPolicy): void
 }
 
 /**
- * The resolver of every connection: what it returns is what is connected to, so a name cannot point elsewhere between check and
- * connection. All addresses of a name must pass. With `autoSelectFamily` Node always asks for all of them.
+ * The resolver of every connection: what it returns is what is connected to, so a name cannot point elsewhere between
+ * check and connection. All addresses of a name must pass. With `autoSelectFamily` Node always asks for all of them.
  */
 function checkedLookup(policy: EgressPolicy): LookupFunction {
   const resolve = policy.resolve ?? systemResolve;

@@ -12,7 +12,9 @@ export type SubAgentSource = Partial<Omit<SubAgentDefinition, 'tools' | 'subAgen
   subAgents?: SubAgentSource[];
 };
 
-/** An agent application in code. Its name is that of its directory; what is left out has the defaults of `harness.yaml`. */
+/**
+ * An agent application in code. Its name is that of its directory; what is left out has the defaults of `harness.yaml`.
+ */
 export type AgentSource = Omit<SubAgentSource, 'name' | 'asTool'> &
   Partial<Pick<AgentDefinition, 'maxLlmCalls' | 'compaction'>>;
 
@@ -28,15 +30,15 @@ const RESERVED = new Set(['harness_agent', 'user']);
 /** Says what an `agents/<name>/agent.ts` exports as `agent`; returns it as it is. */
 export const defineAgent = (source: AgentSource): AgentSource => source;
 
-/** A tool of your own; by default it is not idempotent and needs no confirmation. */
-export const defineTool = (tool: Omit<Tool, 'idempotent' | 'needsConfirmation'> & Partial<Tool>): Tool => ({
-  idempotent: false,
+/** A tool of your own; by default it needs no confirmation. */
+export const defineTool = (tool: Omit<Tool, 'needsConfirmation'> & Partial<Tool>): Tool => ({
   needsConfirmation: false,
   ...tool,
 });
 
 /**
- * Loads the agent applications below a directory that the operator names, in the order of their names; none where it does not exist.
+ * Loads the agent applications below a directory that the operator names, in the order of their names; none where it
+ * does not exist.
  * @throws {ConfigError} that names the file, for one that cannot be loaded or exports no agent.
  */
 export async function loadAgentModules(directory: string, defaultModel: string): Promise<Map<string, AgentModule>> {

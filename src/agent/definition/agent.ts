@@ -9,7 +9,10 @@ export interface McpServer {
   headers?: Record<string, string>;
 }
 
-/** What an agent does: `llm` asks its model; the others run their sub-agents one after another, side by side, or again and again. */
+/**
+ * What an agent does: `llm` asks its model; the others run their sub-agents one after another, side by side, or again
+ * and again.
+ */
 type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 
 /** An agent below another, as it was deployed. */
@@ -78,7 +81,7 @@ export interface AgentNode {
   /** A template: `{name}`, `{name?}`, `{app:x}` and `{artifact.x}` are filled in before each model call. */
   instruction: string;
   /** Follows the instruction as it is: the list of the agent's skills. */
-  fixedInstruction: string;
+  appendedInstruction: string;
   model: Model;
   modelName: string;
   tools: Tool[];

@@ -1,7 +1,10 @@
 import { stringify } from 'yaml';
 import type { AgentDefinition } from './agent.ts';
 
-/** The effective definition of an agent as YAML, for `harness:check`; values of headers are left out, since they hold secrets. */
+/**
+ * The effective definition of an agent as YAML, for `harness:check`; values of headers are left out, since they hold
+ * secrets.
+ */
 export const toDefinitionText = (definition: AgentDefinition): string =>
   stringify(definition, hideHeaders, { lineWidth: 0 });
 

@@ -9,7 +9,7 @@ import type { Sampling } from './model.ts';
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
 const DEFAULT_MAX_LLM_CALLS = 500;
-/** Most problems that one error lists. */
+/** Maximum number of problems that one error lists. */
 const MAX_PROBLEMS = 20;
 
 /**
@@ -166,7 +166,8 @@ const fill = (value: string, server: string, variables: Variables) =>
   });
 
 /**
- * The servers in the text of `MCP_SERVERS`: a JSON array as in `harness.yaml`, or URLs separated by commas, each named by its host.
+ * The servers in the text of `MCP_SERVERS`: a JSON array as in `harness.yaml`, or URLs separated by commas, each named
+ * by its host.
  * @throws {ConfigError} that says what is allowed, without the text: it may hold a secret.
  */
 export function parseMcpServers(text: string, variables: Variables): McpServer[] {

@@ -1,6 +1,8 @@
 import { z } from 'zod';
 
-/** What a `harness.yaml` may contain. Every object is strict: a misspelled member is an error and not a silent default. */
+/**
+ * What a `harness.yaml` may contain. Every object is strict: a misspelled member is an error and not a silent default.
+ */
 
 const names = z.array(z.string().min(1)).describe('Names.');
 const agentName = z
@@ -38,7 +40,7 @@ const agent = {
   confirm_tools: names.optional().describe('Tools whose calls a person has to confirm.'),
   sampling: sampling.optional(),
   output_key: z.string().min(1).optional().describe('State key that receives the answer.'),
-  max_iterations: count.optional().describe('Most rounds of a `loop`.'),
+  max_iterations: count.optional().describe('Maximum number of rounds of a `loop`.'),
   type: z.enum(['llm', 'sequential', 'parallel', 'loop'], 'llm, sequential, parallel or loop').optional(),
 };
 

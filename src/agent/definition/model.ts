@@ -1,7 +1,7 @@
 import type { Content, JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 
-/** What the model is told of one tool; `parameters` is JSON Schema and reaches the provider unharmed. */
+/** What the model is shown of one tool; `parameters` is JSON Schema and reaches the provider unharmed. */
 export interface ToolDeclaration {
   name: string;
   description: string;

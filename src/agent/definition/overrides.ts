@@ -28,7 +28,7 @@ export const harnessOverridesSchema = z
       .describe('Replaces the whole list of remote MCP servers; `[]` clears it.'),
     model_name: z.string().min(1).nullish().describe('Model to call.'),
     system_prompt: z.string().nullish().describe("Replaces the agent's instruction."),
-    max_llm_calls: limit.nullish().describe('Most model calls of this invocation.'),
+    max_llm_calls: limit.nullish().describe('Maximum number of model calls of this invocation.'),
     temperature: z.number().min(0).nullish(),
     top_p: z.number().min(0).max(1).nullish(),
     max_tokens: limit.nullish(),

@@ -23,7 +23,10 @@ interface ToolContext {
   functionCallId: string;
   /** The state as this invocation sees it, deltas and `temp:` keys of earlier steps included. */
   state: Readonly<JsonObject>;
-  /** Written by the tool; becomes part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
+  /**
+   * Written by the tool; becomes part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent`
+   * …).
+   */
   actions: EventActions;
   /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
   attachments: Part[];
@@ -41,12 +44,16 @@ export interface AgentReply {
 
 /** A tool that the model can call. */
 export interface Tool extends ToolDeclaration {
-  /** True where a second call with the same arguments does no harm: such a call may be repeated after a crash. */
-  idempotent: boolean;
   /** True where the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
-  /** True where a person or another system answers later: `undefined` from `run` leaves the call open and pauses the invocation. */
+  /**
+   * True where a person or another system answers later: `undefined` from `run` leaves the call open and pauses the
+   * invocation.
+   */
   longRunning?: boolean;
-  /** An object is the function response as it is; anything else becomes `{result: …}`; a throw becomes `{error: message}`. */
+  /**
+   * An object is the function response as it is; anything else becomes `{result: …}`; a throw becomes `{error:
+   * message}`.
+   */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
 }

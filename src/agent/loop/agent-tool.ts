@@ -2,10 +2,13 @@ import type { AgentNode } from '../definition/agent.ts';
 import { mergeActions } from './call-tools.ts';
 import type { Tool } from '../definition/tool.ts';
 
-/** Longest request to an agent that is a tool, in characters. */
+/** Maximum length of a request to an agent that is a tool, in characters. */
 const MAX_REQUEST = 100_000;
 
-/** An agent as a tool of another: it gets a request of its own and gives an answer, without a session or events of its own. */
+/**
+ * An agent as a tool of another: it receives a request and gives an answer, without a session or events of its own.
+ * `run` throws what `askAgent` throws; the model sees it as the error of the call.
+ */
 export const agentTool = (agent: AgentNode): Tool => ({
   name: agent.name,
   description: agent.description || `Asks the agent ${agent.name}.`,
@@ -15,7 +18,6 @@ export const agentTool = (agent: AgentNode): Tool => ({
     required: ['request'],
     additionalProperties: false,
   },
-  idempotent: false,
   needsConfirmation: false,
   async run(args, context) {
     const reply = await context.askAgent(agent, String(args['request']));

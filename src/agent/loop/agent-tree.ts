@@ -11,7 +11,10 @@ export function pathTo(root: AgentNode, name: string): AgentNode[] {
   return [];
 }
 
-/** Agents that an agent may hand over to: those below it, and, below an `llm` agent, that one and its other sub-agents (ADK). */
+/**
+ * Agents that an agent may hand over to: those below it, and, below an `llm` agent, that one and its other sub-agents
+ * (as in ADK).
+ */
 export function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] {
   const parent = pathTo(root, agent.name).at(-2);
   const around = parent?.kind === 'llm' ? [parent, ...parent.subAgents.filter((peer) => peer !== agent)] : [];
@@ -19,8 +22,8 @@ export function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] 
 }
 
 /**
- * Who answers a new prompt: the agent that spoke last, where the conversation could have been handed to it (every agent above it
- * is an `llm` agent), else the root (ADK `_find_agent_to_run`).
+ * Who answers a new prompt: the agent that spoke last, where the conversation could have been handed to it (every agent
+ * above it is an `llm` agent), else the root (ADK `_find_agent_to_run`).
  */
 export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
   for (const { author } of history.toReversed()) {
@@ -32,7 +35,10 @@ export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
   return root;
 }
 
-/** Where an agent that asked for a confirmation is taken up again: at the first agent above it that runs others in an order, else at itself. */
+/**
+ * Where an agent that requested a confirmation is resumed: at the first agent above it that runs others in an order,
+ * else at itself.
+ */
 export function findResumed(root: AgentNode, name: string): AgentNode {
   const path = pathTo(root, name);
   return path.find((agent) => agent.kind !== 'llm') ?? path.at(-1) ?? root;

@@ -6,26 +6,26 @@ import { CONFIRMATION_CALL } from './confirmation.ts';
 /** Calls that ask a person; the model never made them and never sees them. */
 const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
 
-/** Who reads the history: events of other agents become context, events of other branches are left out. */
-export interface Reader {
+/**
+ * The agent whose model sees the history: events of other agents become context, those of other branches are left out.
+ */
+export interface Audience {
   agentName: string;
   branch?: string | undefined;
 }
 
 /**
  * What a model is shown of a history: rewound, partial and empty events are left out, compacted ones replaced by their
- * summary, every function call is followed by exactly one response (the latest; `interrupted` where there is none), contents
- * of one role are joined, and a user content stands first and last.
+ * summary, every function call is followed by exactly one response (the latest; `interrupted` where there is none), and
+ * contents of one role are joined. Its first and last content can be of either role: see {@link
+ * ensureUserFirstAndLast}.
  */
-export const toContents = (history: Event[], reader: Reader): Content[] => framed(arrange(history, reader));
-
-/** As {@link toContents}, without the guarantee about the first and the last content. */
-export function arrange(history: Event[], reader: Reader): Content[] {
+export function buildContents(history: Event[], audience: Audience): Content[] {
   const events = withoutCompacted(withoutRewound(history))
-    .filter((event) => event.partial !== true && isInBranch(event, reader.branch))
+    .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
     .map((event) => withVisibleParts(event))
     .filter((event) => partsOf(event.content).length > 0)
-    .map((event) => (isForeign(event, reader) ? toContext(event) : event));
+    .map((event) => (isForeign(event, audience) ? toContext(event) : event));
   return joinRoles(pairCalls(events));
 }
 
@@ -69,14 +69,14 @@ function compactionsOf(events: Event[]): Compaction[] {
 function withoutCompacted(events: Event[]): Event[] {
   const compactions = compactionsOf(events);
   if (compactions.length === 0) return events;
-  const told = new Set<Compaction>();
+  const summarised = new Set<Compaction>();
   return events.flatMap((event, index) => {
     if (event.actions?.compaction) return [];
     const time = event.timestamp ?? Number.POSITIVE_INFINITY;
     const cover = compactions.find((one) => index < one.index && one.start <= time && time <= one.end);
     if (!cover) return [event];
-    if (told.has(cover)) return [];
-    told.add(cover);
+    if (summarised.has(cover)) return [];
+    summarised.add(cover);
     return [cover.summary];
   });
 }
@@ -101,9 +101,9 @@ const withVisibleParts = (event: Event): Event => ({
   content: { ...event.content, parts: partsOf(event.content).filter(isVisible) },
 });
 
-const isForeign = (event: Event, reader: Reader) => event.author !== 'user' && event.author !== reader.agentName;
+const isForeign = (event: Event, audience: Audience) => event.author !== 'user' && event.author !== audience.agentName;
 
-/** What another agent did, told as context by the user (ADK `_present_other_agent_message`). */
+/** What another agent did, as context that the user gives (ADK `_present_other_agent_message`). */
 function toContext(event: Event): Event {
   const parts = partsOf(event.content).flatMap((part): Part[] => {
     if (part.thought === true) return [];
@@ -127,7 +127,10 @@ interface Slot {
   response: Part | undefined;
 }
 
-/** One slot per call, filled with the latest response to it; a response without an id goes to the first open call of its name. */
+/**
+ * One slot per call, filled with the latest response to it; a response without an id goes to the first open call of its
+ * name.
+ */
 function fillSlots(events: Event[]): Map<FunctionCall, Slot> {
   const slots = new Map<FunctionCall, Slot>();
   const latestById = new Map<string, Slot>();
@@ -181,8 +184,8 @@ function joinRoles(contents: Content[]): Content[] {
   return joined;
 }
 
-/** Providers refuse a conversation that starts with the model or has nothing to answer. */
-function framed(contents: Content[]): Content[] {
+/** Adds what is missing so that a user content stands first and last: providers refuse anything else. */
+export function ensureUserFirstAndLast(contents: Content[]): Content[] {
   const user = (text: string): Content => ({ role: 'user', parts: [{ text }] });
   if (contents.length === 0) return [user('Follow your instruction.')];
   const head = contents[0]?.role === 'model' ? [user('(The start of the conversation is left out.)')] : [];

@@ -2,11 +2,11 @@ import type { JsonObject, Part } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { emptyActions, newEvent, type Progress, type Voice } from './invocation-state.ts';
+import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import { argumentsError } from './tool-arguments.ts';
 import type { Tool } from '../definition/tool.ts';
 
-/** Largest function response in characters of JSON: several of them still fit the 1 MiB of an event (reliability B11). */
+/** Maximum size of a function response in characters of JSON: several still fit an event's 1 MiB (reliability B11). */
 const MAX_RESPONSE_CHARACTERS = 500_000;
 
 /** A function call that is to be answered; `invalidArguments` is what the model sent where it was no JSON object. */
@@ -17,7 +17,7 @@ export interface OpenCall {
   invalidArguments?: string;
 }
 
-/** Whether a person approved a call; absent where nobody was asked yet. */
+/** Call id → whether a person approved the call; absent where nobody has decided yet. */
 export type Decisions = ReadonlyMap<string, boolean>;
 
 interface Answer {
@@ -29,7 +29,7 @@ interface Answer {
 
 const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
 
-/** The function calls of a content with what the loop needs to answer them. */
+/** The function calls of an event, in order, with what the loop needs to answer them. */
 export function openCallsOf(event: Event): OpenCall[] {
   return (event.content?.parts ?? []).flatMap((part) => {
     const call = part.functionCall;
@@ -52,9 +52,10 @@ function toResponse(value: unknown): JsonObject {
     : { result: plain };
 }
 
-/** As ADK asks for a confirmation: the call gets an error for now, and the request stands in the event's actions. */
-function askForConfirmation(call: OpenCall): Answer {
-  const hint = `Please approve or reject the call of \`${call.name}\` by a function response with {"confirmed": true} or {"confirmed": false}.`;
+/** As in ADK: the call gets an error for now, and the request stands in the event's actions. */
+function requestConfirmation(call: OpenCall): Answer {
+  const answers = '{"confirmed": true} or {"confirmed": false}';
+  const hint = `Please approve or reject the call of \`${call.name}\` by a function response with ${answers}.`;
   return {
     response: { error: 'This tool call requires confirmation, please approve or reject.' },
     attachments: [],
@@ -66,20 +67,25 @@ function askForConfirmation(call: OpenCall): Answer {
   };
 }
 
-async function runTool(progress: Progress, { signal }: Voice, tool: Tool, call: OpenCall): Promise<Answer> {
-  const { session, invocationId, services } = progress.input;
+async function runTool(
+  invocation: InvocationState,
+  { signal }: AgentTurn,
+  tool: Tool,
+  call: OpenCall,
+): Promise<Answer> {
+  const { session, invocationId, services } = invocation.input;
   const actions = emptyActions();
   const attachments: Part[] = [];
   const context = {
     session,
     invocationId,
     functionCallId: call.id,
-    state: progress.state,
+    state: invocation.state,
     actions,
     attachments,
     services,
     signal,
-    askAgent: (agent: AgentNode, request: string) => progress.askAgent(agent, request, signal),
+    askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal),
   };
   try {
     const value = await orAborted((async () => tool.run(call.args, context))(), signal);
@@ -93,8 +99,13 @@ async function runTool(progress: Progress, { signal }: Voice, tool: Tool, call: 
 
 const errorText = (error: unknown) => (error instanceof Error && error.message ? error.message : 'The tool failed.');
 
-async function answerCall(progress: Progress, voice: Voice, call: OpenCall, decisions: Decisions): Promise<Answer> {
-  const { tools } = voice.agent;
+async function answerCall(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  call: OpenCall,
+  decisions: Decisions,
+): Promise<Answer> {
+  const { tools } = turn.agent;
   const tool = tools.find((candidate) => candidate.name === call.name);
   if (!tool) {
     const names = tools.map((candidate) => candidate.name).join(', ') || 'none';
@@ -107,18 +118,26 @@ async function answerCall(progress: Progress, voice: Voice, call: OpenCall, deci
   if (problem !== undefined) return failed(problem);
   const decision = decisions.get(call.id);
   if (decision === false) return failed('This tool call is rejected.');
-  if (tool.needsConfirmation && decision === undefined) return askForConfirmation(call);
-  return runTool(progress, voice, tool, call);
+  if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
+  return runTool(invocation, turn, tool, call);
 }
 
-async function answerHeard(progress: Progress, voice: Voice, call: OpenCall, decisions: Decisions): Promise<Answer> {
-  const heard = progress.input.observer?.toolCall(voice.agent.name, call);
-  const answer = await answerCall(progress, voice, call, decisions);
-  heard?.(answer.response);
+async function answerTraced(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  call: OpenCall,
+  decisions: Decisions,
+): Promise<Answer> {
+  const endSpan = invocation.input.observer?.toolCall(turn.agent.name, call);
+  const answer = await answerCall(invocation, turn, call, decisions);
+  endSpan?.(answer.response);
   return answer;
 }
 
-/** The actions of several as those of one event: later ones ; maps are merged key by key, in objects without a prototype. */
+/**
+ * Several actions as those of one event: a later value wins; maps are merged key by key, in objects without a
+ * prototype, so that a key like `__proto__` stays data.
+ */
 export function mergeActions(all: EventActions[]): EventActions {
   const merged: Record<string, unknown> = emptyActions();
   for (const actions of all) {
@@ -143,31 +162,32 @@ function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part
 }
 
 /**
- * Runs the calls of one step in parallel and gives their responses as ONE event in call order; `undefined` where every call
- * stays open. An abort answers what still runs with `interrupted` and marks the event with the abort's error. Never throws.
+ * Runs the calls of one step in parallel and gives their responses as ONE event in call order; `undefined` where every
+ * call stays open. An abort answers what still runs with `interrupted` and marks the event with the abort's error.
+ * Never throws.
  */
 export async function callTools(
-  progress: Progress,
-  voice: Voice,
+  invocation: InvocationState,
+  turn: AgentTurn,
   calls: OpenCall[],
   decisions: Decisions = new Map(),
 ): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
-  const answers = await Promise.all(calls.map((call) => answerHeard(progress, voice, call, decisions)));
-  const { signal } = voice;
+  const answers = await Promise.all(calls.map((call) => answerTraced(invocation, turn, call, decisions)));
+  const { signal } = turn;
   const parts = calls.flatMap((call, index) => {
     const answer = answers[index] as Answer;
     return toResponsePart(call, signal.aborted && !answer.response ? failed('interrupted') : answer);
   });
   const stillOpen = parts.length < calls.length;
   if (parts.length === 0 && !signal.aborted) return { event: undefined, stillOpen };
-  const event = newEvent(progress, voice, {
+  const event = newEvent(invocation, turn, {
     ...(parts.length > 0 ? { content: { role: 'user', parts } } : {}),
     actions: mergeActions(answers.map((answer) => answer.actions)),
   });
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
 }
 
-/** The event with the error that ends its invocation. */
+/** A copy of the event with the error that ends its invocation; its content stays. */
 export function withError(event: NewEvent, error: { code: string; message: string }): NewEvent {
   return { ...event, errorCode: error.code, errorMessage: error.message };
 }

@@ -1,23 +1,26 @@
 import { functionCallsOf, functionResponsesOf, type FunctionResponse, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { OpenCall } from './call-tools.ts';
-import { newEvent, type Progress, type Voice } from './invocation-state.ts';
+import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 
 /** Name of the call that asks a person, as ADK's clients know it. */
 export const CONFIRMATION_CALL = 'adk_request_confirmation';
 
-/** Calls that a person has decided on, and the agent that asked. */
-export interface Decided {
+/** Calls that a person has decided on, and the agent that requested the decisions. */
+export interface ConfirmedCalls {
   agentName: string;
   branch: string | undefined;
   calls: OpenCall[];
   decisions: Map<string, boolean>;
 }
 
-/** The event that asks a person to confirm calls; it carries one long-running call for each (ADK `generate_request_confirmation_event`). */
+/**
+ * The event that asks a person to confirm calls: one long-running call for each (ADK
+ * `generate_request_confirmation_event`). `undefined` where `requested` names none of them.
+ */
 export function toConfirmationRequest(
-  progress: Progress,
-  voice: Voice,
+  invocation: InvocationState,
+  turn: AgentTurn,
   calls: OpenCall[],
   requested: JsonObject,
 ): NewEvent | undefined {
@@ -25,19 +28,22 @@ export function toConfirmationRequest(
     .filter((call) => Object.hasOwn(requested, call.id))
     .map(({ id, name, args }) => ({
       functionCall: {
-        id: progress.input.newId(),
+        id: invocation.input.newId(),
         name: CONFIRMATION_CALL,
         args: { originalFunctionCall: { id, name, args }, toolConfirmation: requested[id] },
       },
     }));
   if (parts.length === 0) return undefined;
-  return newEvent(progress, voice, {
+  return newEvent(invocation, turn, {
     content: { role: 'user', parts },
     longRunningToolIds: parts.map((part) => part.functionCall.id),
   });
 }
 
-/** The web UI wraps the decision as JSON text in a `response` member; other clients send it plain. Anything unclear is a no. */
+/**
+ * The web UI wraps the decision as JSON text in a `response` member; other clients send it plain. Anything unclear is a
+ * no.
+ */
 function isConfirmed({ response }: FunctionResponse): boolean {
   const wrapped = response?.['response'];
   if (typeof wrapped !== 'string') return response?.['confirmed'] === true;
@@ -62,25 +68,30 @@ function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefin
 }
 
 /**
- * The calls that the last user event decides on, by the event that asked (parallel agents ask one each): only those that an
- * agent asked about, and none that was run after being asked about.
+ * The calls that the last user event decides on, one member for each requesting event (parallel agents make one each):
+ * only calls that an agent requested, and none that was run since.
  */
-export function findDecided(history: Event[]): Decided[] {
+export function findConfirmations(history: Event[]): ConfirmedCalls[] {
   const last = history.at(-1);
   if (last?.author !== 'user') return [];
   const responses = functionResponsesOf(last.content).filter((response) => response.name === CONFIRMATION_CALL);
   const answers = new Map(responses.map((response) => [response.id ?? '', isConfirmed(response)]));
   if (answers.size === 0) return [];
-  return history.flatMap((event, index) => toDecided(history, event, index, answers));
+  return history.flatMap((event, index) => toConfirmedCalls(history, event, index, answers));
 }
 
-function toDecided(history: Event[], event: Event, index: number, answers: Map<string, boolean>): Decided[] {
-  const asked = requestsIn(event).filter((call) => answers.has(call.id ?? ''));
-  if (asked.length === 0) return [];
+function toConfirmedCalls(
+  history: Event[],
+  event: Event,
+  index: number,
+  answers: Map<string, boolean>,
+): ConfirmedCalls[] {
+  const requests = requestsIn(event).filter((call) => answers.has(call.id ?? ''));
+  if (requests.length === 0) return [];
   const done = answeredSince(history, responsesTo(history, index));
   const decisions = new Map<string, boolean>();
   const calls: OpenCall[] = [];
-  for (const { id, args } of asked) {
+  for (const { id, args } of requests) {
     const call = toOriginalCall(args);
     if (!call || done.has(call.id)) continue;
     calls.push(call);
@@ -94,12 +105,15 @@ function toDecided(history: Event[], event: Event, index: number, answers: Map<s
 const requestsIn = (event: Event) =>
   event.author === 'user' ? [] : functionCallsOf(event.content).filter((call) => call.name === CONFIRMATION_CALL);
 
-/** Index of the event with the provisional responses to the calls that the event at `index` asks about; parallel agents may stand between. */
+/**
+ * Index of the event with the provisional responses to the calls that the event at `index` names; events of parallel
+ * agents may stand between.
+ */
 function responsesTo(history: Event[], index: number): number {
   const request = history[index];
-  const asked = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));
+  const requested = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));
   const isAnswer = (event: Event) =>
-    event.author === request?.author && functionResponsesOf(event.content).some(({ id }) => id && asked.has(id));
+    event.author === request?.author && functionResponsesOf(event.content).some(({ id }) => id && requested.has(id));
   const place = history.findIndex((event, each) => each > index && isAnswer(event));
   return place < 0 ? index : place;
 }

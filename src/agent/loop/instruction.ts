@@ -2,10 +2,12 @@ import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { ToolServices } from '../definition/tool.ts';
 
-/** `{name}`, `{app:name}`, `{artifact.name}`, each with `?` for "may be missing"; any other text in braces stays as it is (ADK). */
+/**
+ * `{name}`, `{app:name}`, `{artifact.name}`, each with `?` for "may be missing"; other braces stay as they are (ADK).
+ */
 const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
-/** Longest artifact that is put into an instruction, in characters. */
+/** Maximum length of an artifact that is put into an instruction, in characters. */
 const MAX_ARTIFACT = 100_000;
 
 /**
@@ -46,6 +48,7 @@ function unset(artifact: string | undefined, key: string): AgentError {
   const what =
     artifact === undefined ? `a value for \`${key}\` in the session's state` : `the artifact \`${artifact}\``;
   const written = artifact === undefined ? key : `artifact.${artifact}`;
-  const text = `The instruction of the agent needs ${what}, which is not there. Set it, or write {${written}?} if it may be missing.`;
+  const advice = `Set it, or write {${written}?} if it may be missing.`;
+  const text = `The instruction of the agent needs ${what}, which is not there. ${advice}`;
   return new AgentError('instruction_unset', text);
 }

@@ -6,7 +6,7 @@ import type { AgentNode } from '../definition/agent.ts';
 import type { ModelAnswer } from '../definition/model.ts';
 
 /** What one invocation has done so far; shared by all agents of its tree. */
-export interface Progress {
+export interface InvocationState {
   readonly input: RunInput;
   /** The history and the events of this invocation, in order. */
   events: Event[];
@@ -23,10 +23,14 @@ export interface Progress {
   askAgent: AskAgent;
 }
 
+/**
+ * Runs an agent as a tool.
+ * @throws {Error} with its failure, or where it would have to wait for a person.
+ */
 export type AskAgent = (agent: AgentNode, request: string, signal: AbortSignal) => Promise<AgentReply>;
 
-/** Where an agent speaks: its node, and what keeps parallel agents apart. */
-export interface Voice {
+/** One agent's turn within an invocation: its node, and what keeps parallel agents apart. */
+export interface AgentTurn {
   /** The tree that the agent can hand over in. */
   root: AgentNode;
   agent: AgentNode;
@@ -41,11 +45,11 @@ export interface Outcome {
   paused: boolean;
 }
 
-/** Yields events that others follow and returns how the turn ended; a last event with `errorCode` ends the whole invocation. */
+/** Yields all events but the last and returns how the turn ended; an `errorCode` on that ends the whole invocation. */
 export type Steps = AsyncGenerator<NewEvent, Outcome, void>;
 
 /** The start of an invocation: nothing done, all of the history known. */
-export function startProgress(input: RunInput, askAgent: AskAgent): Progress {
+export function newInvocationState(input: RunInput, askAgent: AskAgent): InvocationState {
   return {
     input,
     askAgent,
@@ -66,41 +70,41 @@ export const emptyActions = (): EventActions => ({
   requestedToolConfirmations: {},
 });
 
-/** An event of this invocation by the given voice; members that are given win over the defaults. */
+/** An event of this invocation, made in the given turn, with a fresh id; given members win over the defaults. */
 export function newEvent(
-  progress: Progress,
-  voice: Voice,
+  invocation: InvocationState,
+  turn: AgentTurn,
   members: Omit<Event, 'id' | 'invocationId' | 'author'>,
 ): NewEvent {
   return {
-    id: progress.input.newId(),
-    invocationId: progress.input.invocationId,
-    author: voice.agent.name,
-    ...(voice.branch === undefined ? {} : { branch: voice.branch }),
+    id: invocation.input.newId(),
+    invocationId: invocation.input.invocationId,
+    author: turn.agent.name,
+    ...(turn.branch === undefined ? {} : { branch: turn.branch }),
     actions: emptyActions(),
     ...members,
   };
 }
 
-/** Takes a complete event into the progress: later steps see its content and its state delta. */
-export function note(progress: Progress, event: NewEvent): NewEvent {
-  progress.events.push(event);
-  progress.input.observer?.event(event);
-  for (const [key, value] of Object.entries(event.actions?.stateDelta ?? {})) progress.state[key] = value;
+/** Adds a complete event to the state and returns it: later steps see its content and its state delta. */
+export function recordEvent(invocation: InvocationState, event: NewEvent): NewEvent {
+  invocation.events.push(event);
+  invocation.input.observer?.event(event);
+  for (const [key, value] of Object.entries(event.actions?.stateDelta ?? {})) invocation.state[key] = value;
   const text = answerTextOf(event.content);
-  if (text !== '') progress.output = text;
+  if (text !== '') invocation.output = text;
   return event;
 }
 
 /** Adds what a model call used. */
-export function countTokens({ used }: Progress, usage: ModelAnswer['usageMetadata']): void {
+export function countTokens({ used }: InvocationState, usage: ModelAnswer['usageMetadata']): void {
   used.promptTokens += usage?.promptTokenCount ?? 0;
   used.outputTokens += (usage?.candidatesTokenCount ?? 0) + (usage?.thoughtsTokenCount ?? 0);
 }
 
 /** The call's id where it is new, else a fresh one. */
-export function uniqueCallId(progress: Progress, id: string | null | undefined): string {
-  const unique = id && !progress.callIds.has(id) ? id : progress.input.newId();
-  progress.callIds.add(unique);
+export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {
+  const unique = id && !invocation.callIds.has(id) ? id : invocation.input.newId();
+  invocation.callIds.add(unique);
   return unique;
 }

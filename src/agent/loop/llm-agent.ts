@@ -4,120 +4,126 @@ import { answerTextOf, partsOf, type Content, type JsonObject } from '../../core
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
-import { toConfirmationRequest, type Decided } from './confirmation.ts';
-import { toContents } from './build-contents.ts';
+import { toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
+import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
 import { renderInstruction } from './instruction.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
 import {
   countTokens,
   newEvent,
-  note,
+  recordEvent,
   uniqueCallId,
-  type Progress,
+  type InvocationState,
   type Steps,
-  type Voice,
+  type AgentTurn,
 } from './invocation-state.ts';
 
 /**
- * One agent's turn: model → tool calls → model, until an answer without calls, a pause, a transfer or an error. `decided` are
- * confirmed calls of an earlier turn: they run first.
+ * One agent's turn: model → tool calls → model, until an answer without calls, a pause, a transfer or an error.
+ * `confirmed` are calls of an earlier turn that a person has decided on: they run first.
  */
-export async function* runLlmAgent(progress: Progress, voice: Voice, decided?: Decided): Steps {
-  if (decided) {
-    const { event } = await callTools(progress, voice, decided.calls, decided.decisions);
+export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn, confirmed?: ConfirmedCalls): Steps {
+  if (confirmed) {
+    const { event } = await callTools(invocation, turn, confirmed.calls, confirmed.decisions);
     if (event) {
-      if (endsTurn(note(progress, event))) return { event, paused: false };
+      if (endsTurn(recordEvent(invocation, event))) return { event, paused: false };
       yield event;
     }
   }
   for (;;) {
-    const answer = yield* askModel(progress, voice);
+    const answer = yield* askModel(invocation, turn);
     const calls = openCallsOf(answer);
-    if (answer.errorCode || calls.length === 0) return { event: keepOutput(progress, voice, answer), paused: false };
-    yield note(progress, answer);
-    const { event, paused } = yield* answerCalls(progress, voice, calls);
+    if (answer.errorCode || calls.length === 0) return { event: keepOutput(invocation, turn, answer), paused: false };
+    yield recordEvent(invocation, answer);
+    const { event, paused } = yield* answerCalls(invocation, turn, calls);
     if (!event || paused || endsTurn(event)) return { event, paused: paused && !event?.errorCode };
     yield event;
   }
 }
 
-/** Notes an agent's last answer; its text goes to the agent's key of the state, where it has one. */
-function keepOutput(progress: Progress, { agent }: Voice, answer: NewEvent): NewEvent {
+/** Records an agent's last answer; its text goes to the agent's key of the state, where it has one. */
+function keepOutput(invocation: InvocationState, { agent }: AgentTurn, answer: NewEvent): NewEvent {
   const text = answerTextOf(answer.content);
-  if (agent.outputKey === undefined || answer.errorCode) return note(progress, answer);
+  if (agent.outputKey === undefined || answer.errorCode) return recordEvent(invocation, answer);
   const stateDelta = Object.assign(Object.create(null) as JsonObject, { [agent.outputKey]: text });
-  return note(progress, { ...answer, actions: { ...answer.actions, stateDelta } });
+  return recordEvent(invocation, { ...answer, actions: { ...answer.actions, stateDelta } });
 }
 
 /** Runs the tools of one step; the confirmation request, if any, comes before the responses, as in ADK. */
-async function* answerCalls(progress: Progress, voice: Voice, calls: OpenCall[]): Steps {
-  const { event, stillOpen } = await callTools(progress, voice, calls);
+async function* answerCalls(invocation: InvocationState, turn: AgentTurn, calls: OpenCall[]): Steps {
+  const { event, stillOpen } = await callTools(invocation, turn, calls);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
-  const request = toConfirmationRequest(progress, voice, calls, requested);
-  if (request) yield note(progress, request);
-  if (event) note(progress, event);
+  const request = toConfirmationRequest(invocation, turn, calls, requested);
+  if (request) yield recordEvent(invocation, request);
+  if (event) recordEvent(invocation, event);
   return { event, paused: stillOpen || request !== undefined };
 }
 
 const endsTurn = ({ errorCode, actions }: NewEvent) =>
   Boolean(errorCode || actions?.skipSummarization || actions?.transferToAgent || actions?.escalate);
 
-/** One model call: partial events on the way where they are wanted, then the complete event, or an event with an error. */
-async function* askModel(progress: Progress, voice: Voice): AsyncGenerator<NewEvent, NewEvent, void> {
-  const { agent, signal } = voice;
-  const { maxLlmCalls } = progress.input.agent;
-  if (signal.aborted) return withError(newEvent(progress, voice, {}), abortError(signal));
-  if (progress.used.llmCalls >= maxLlmCalls) {
+/**
+ * One model call: partial events on the way where they are wanted, then the complete event, or an event with an error.
+ */
+async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+  const { agent, signal } = turn;
+  const { maxLlmCalls } = invocation.input.agent;
+  if (signal.aborted) return withError(newEvent(invocation, turn, {}), abortError(signal));
+  if (invocation.used.llmCalls >= maxLlmCalls) {
     const text = `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`;
-    return withError(newEvent(progress, voice, {}), new AgentError('llm_calls_limit', text));
+    return withError(newEvent(invocation, turn, {}), new AgentError('llm_calls_limit', text));
   }
-  progress.used.llmCalls += 1;
+  invocation.used.llmCalls += 1;
   const ended = new AbortController();
-  let heard: ReturnType<RunObserver['modelCall']> | undefined;
+  let endSpan: ReturnType<RunObserver['modelCall']> | undefined;
   let answer: NewEvent | undefined;
   try {
-    const request = await toRequest(progress, voice, AbortSignal.any([signal, ended.signal]));
-    heard = progress.input.observer?.modelCall(agent.name, request);
+    const request = await toRequest(invocation, turn, AbortSignal.any([signal, ended.signal]));
+    endSpan = invocation.input.observer?.modelCall(agent.name, request);
     const stream = agent.model.generate(request);
     for (;;) {
       const next = await orAborted(stream.next(), signal);
-      if (next.done) return (answer = toAnswerEvent(progress, voice, next.value));
-      if (progress.input.streaming) yield newEvent(progress, voice, { content: next.value, partial: true });
+      if (next.done) return (answer = toAnswerEvent(invocation, turn, next.value));
+      if (invocation.input.streaming) yield newEvent(invocation, turn, { content: next.value, partial: true });
     }
   } catch (error) {
-    return (answer = withError(newEvent(progress, voice, {}), toAgentError(progress, voice, error)));
+    return (answer = withError(newEvent(invocation, turn, {}), toAgentError(invocation, turn, error)));
   } finally {
     ended.abort();
-    heard?.(answer);
+    endSpan?.(answer);
   }
 }
 
-async function toRequest(progress: Progress, { agent, branch }: Voice, signal: AbortSignal): Promise<ModelRequest> {
-  const { services } = progress.input;
-  const instruction = await orAborted(renderInstruction(agent.instruction, progress.state, services), signal);
+async function toRequest(
+  invocation: InvocationState,
+  { agent, branch }: AgentTurn,
+  signal: AbortSignal,
+): Promise<ModelRequest> {
+  const { services } = invocation.input;
+  const instruction = await orAborted(renderInstruction(agent.instruction, invocation.state, services), signal);
   return {
     modelName: agent.modelName,
-    instruction: instruction + agent.fixedInstruction,
-    contents: toContents(progress.events, { agentName: agent.name, branch }),
+    instruction: instruction + agent.appendedInstruction,
+    contents: ensureUserFirstAndLast(buildContents(invocation.events, { agentName: agent.name, branch })),
     tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
     sampling: agent.sampling,
     signal,
   };
 }
 
-function toAnswerEvent(progress: Progress, voice: Voice, answer: ModelAnswer): NewEvent {
-  countTokens(progress, answer.usageMetadata);
-  const content = answer.content ? withCallIds(progress, answer.content) : undefined;
-  const event = newEvent(progress, voice, { ...answer, ...(content ? { content } : {}) });
-  if (isEmpty(content)) return withError(event, emptyAnswer(voice, answer));
-  return { ...event, ...longRunning(voice, event) };
+function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: ModelAnswer): NewEvent {
+  countTokens(invocation, answer.usageMetadata);
+  const content = answer.content ? withCallIds(invocation, answer.content) : undefined;
+  const event = newEvent(invocation, turn, { ...answer, ...(content ? { content } : {}) });
+  if (isEmpty(content)) return withError(event, emptyAnswer(turn, answer));
+  return { ...event, ...longRunning(turn, event) };
 }
 
-const withCallIds = (progress: Progress, content: Content): Content => ({
+const withCallIds = (invocation: InvocationState, content: Content): Content => ({
   ...content,
   parts: partsOf(content).map((part) =>
     part.functionCall
-      ? { ...part, functionCall: { ...part.functionCall, id: uniqueCallId(progress, part.functionCall.id) } }
+      ? { ...part, functionCall: { ...part.functionCall, id: uniqueCallId(invocation, part.functionCall.id) } }
       : part,
   ),
 });
@@ -131,21 +137,21 @@ const isEmpty = (content: Content | undefined) =>
         Object.keys(part).every((name) => name === 'text' || name === 'thoughtSignature')),
   );
 
-function emptyAnswer({ agent }: Voice, { finishReason }: ModelAnswer): AgentError {
+function emptyAnswer({ agent }: AgentTurn, { finishReason }: ModelAnswer): AgentError {
   const reason = finishReason && finishReason !== 'STOP' ? ` It stopped with ${finishReason}.` : '';
   return new AgentError('empty_answer', `The model \`${agent.modelName}\` gave an empty answer.${reason}`);
 }
 
-function longRunning({ agent }: Voice, event: Event): Pick<Event, 'longRunningToolIds'> {
+function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
   const names = new Set(agent.tools.filter((tool) => tool.longRunning === true).map((tool) => tool.name));
   const ids = openCallsOf(event).flatMap((call) => (names.has(call.name) ? [call.id] : []));
   return ids.length > 0 ? { longRunningToolIds: ids } : {};
 }
 
-function toAgentError(progress: Progress, { agent, signal }: Voice, error: unknown): AgentError {
+function toAgentError(invocation: InvocationState, { agent, signal }: AgentTurn, error: unknown): AgentError {
   if (signal.aborted) return abortError(signal);
   if (error instanceof AgentError) return error;
-  progress.cause = error;
+  invocation.cause = error;
   return new AgentError(
     'model_failed',
     `The model \`${agent.modelName}\` (${agent.model.provider}) failed unexpectedly.`,

@@ -5,42 +5,45 @@ import type { AgentNode } from '../definition/agent.ts';
 import { findResumed, findSpeaker } from './agent-tree.ts';
 import { withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
-import { findDecided } from './confirmation.ts';
-import { newEvent, startProgress, type Outcome, type Progress, type Steps } from './invocation-state.ts';
+import { findConfirmations } from './confirmation.ts';
+import { newEvent, newInvocationState, type Outcome, type InvocationState, type Steps } from './invocation-state.ts';
 import { runNode } from './run-node.ts';
 
 /**
- * The loop of one invocation. The consumer stores each complete event before it asks for the next one, so a function call is
- * stored before its tools run; partial events (`partial: true`, only when streaming) are never stored. The last event is
- * returned, not yielded. Never throws: a failure, a limit or an abort is the `error` of the end and stands on the last event.
+ * The loop of one invocation. The consumer stores each complete event before it asks for the next one, so a function
+ * call is stored before its tools run; partial events (`partial: true`, only when streaming) are never stored. The last
+ * event is returned, not yielded. Never throws: a failure, a limit or an abort is the `error` of the end and stands on
+ * the last event.
  */
 export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEnd, void> {
-  const progress = startProgress(input, (agent, request, signal) => askAgent(progress, agent, request, signal));
+  const invocation = newInvocationState(input, (agent, request, signal) =>
+    askAgent(invocation, agent, request, signal),
+  );
   let outcome: Outcome;
   try {
-    outcome = yield* steps(progress);
+    outcome = yield* steps(invocation);
   } catch (error) {
-    progress.cause = error;
+    invocation.cause = error;
     const failure = { code: 'internal', message: 'The agent failed unexpectedly; the log of the service says why.' };
-    const voice = { root: input.agent, agent: input.agent, branch: undefined, signal: input.signal };
-    outcome = { event: withError(newEvent(progress, voice, {}), failure), paused: false };
+    const turn = { root: input.agent, agent: input.agent, branch: undefined, signal: input.signal };
+    outcome = { event: withError(newEvent(invocation, turn, {}), failure), paused: false };
   }
-  return toEnd(progress, outcome);
+  return toEnd(invocation, outcome);
 }
 
-async function* steps(progress: Progress): Steps {
-  const { agent: root, history, signal } = progress.input;
-  const decided = findDecided(history);
-  const [first] = decided;
+async function* steps(invocation: InvocationState): Steps {
+  const { agent: root, history, signal } = invocation.input;
+  const confirmed = findConfirmations(history);
+  const [first] = confirmed;
   const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
-  const voice = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };
-  const compaction = await compactHistory(progress, voice);
+  const turn = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };
+  const compaction = await compactHistory(invocation, turn);
   if (compaction) yield compaction;
-  return yield* runNode(progress, voice, decided);
+  return yield* runNode(invocation, turn, confirmed);
 }
 
-function toEnd(progress: Progress, { event, paused }: Outcome): RunEnd {
-  const { output, used, cause } = progress;
+function toEnd(invocation: InvocationState, { event, paused }: Outcome): RunEnd {
+  const { output, used, cause } = invocation;
   if (!event?.errorCode) return { lastEvent: event, output, error: undefined, paused, ...used };
   const error = { code: event.errorCode, message: event.errorMessage ?? '' };
   const logged = cause === undefined ? error : { ...error, cause };
@@ -48,13 +51,19 @@ function toEnd(progress: Progress, { event, paused }: Outcome): RunEnd {
 }
 
 /**
- * An agent as a tool: it sees only the request, its model calls count, and only its answer and what it changed come back.
+ * An agent as a tool: it sees only the request, its model calls count, and only its answer and what it changed come
+ * back.
  * @throws {Error} with its failure, or where it would have to wait for a person.
  */
-async function askAgent(parent: Progress, agent: AgentNode, request: string, signal: AbortSignal): Promise<AgentReply> {
+async function askAgent(
+  parent: InvocationState,
+  agent: AgentNode,
+  request: string,
+  signal: AbortSignal,
+): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
-  const progress: Progress = { ...parent, events: [prompt], callIds: new Set(), output: '' };
-  const running = runNode(progress, { root: agent, agent, branch: undefined, signal });
+  const invocation: InvocationState = { ...parent, events: [prompt], callIds: new Set(), output: '' };
+  const running = runNode(invocation, { root: agent, agent, branch: undefined, signal });
   const events: NewEvent[] = [];
   for (;;) {
     const next = await running.next();
@@ -67,6 +76,6 @@ async function askAgent(parent: Progress, agent: AgentNode, request: string, sig
       stateDelta: each?.stateDelta ?? {},
       artifactDelta: each?.artifactDelta ?? {},
     }));
-    return { text: progress.output, actions };
+    return { text: invocation.output, actions };
   }
 }

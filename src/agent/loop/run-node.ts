@@ -3,66 +3,70 @@ import type { NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { pathTo } from './agent-tree.ts';
 import { withError } from './call-tools.ts';
-import type { Decided } from './confirmation.ts';
+import type { ConfirmedCalls } from './confirmation.ts';
 import { runLlmAgent } from './llm-agent.ts';
-import { newEvent, type Outcome, type Progress, type Steps, type Voice } from './invocation-state.ts';
+import { newEvent, type Outcome, type InvocationState, type Steps, type AgentTurn } from './invocation-state.ts';
 import { withTransfer } from './transfer.ts';
 
 /**
- * Runs an agent of any kind, and those it hands over to. `decided` are confirmed calls of an agent below: it is taken up there,
- * and what had run before it is not run again.
+ * Runs an agent of any kind, and those it hands over to. `confirmed` are calls of agents below that a person has
+ * decided on: the run resumes there, and what had run before is not run again.
  */
-export const runNode = (progress: Progress, voice: Voice, decided: Decided[] = []): Steps =>
-  RUNNERS[voice.agent.kind](progress, voice, decided);
+export const runNode = (invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps =>
+  RUNNERS[turn.agent.kind](invocation, turn, confirmed);
 
 const RUNNERS = { llm: runWithTransfers, sequential: runSequence, parallel: runParallel, loop: runLoop };
 
-async function* runWithTransfers(progress: Progress, voice: Voice, decided: Decided[] = []): Steps {
-  // It had handed over: who asked is further down.
-  const below = voice.agent.subAgents.find((agent) => includesAny(agent, decided));
-  if (below) return yield* runNode(progress, { ...voice, agent: below }, decided);
-  const agent = withTransfer(voice.root, voice.agent);
-  const outcome = yield* runLlmAgent(progress, { ...voice, agent }, decided[0]);
+async function* runWithTransfers(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  confirmed: ConfirmedCalls[] = [],
+): Steps {
+  // It had handed over: the agent that requested the confirmation is further down.
+  const below = turn.agent.subAgents.find((agent) => includesAny(agent, confirmed));
+  if (below) return yield* runNode(invocation, { ...turn, agent: below }, confirmed);
+  const agent = withTransfer(turn.root, turn.agent);
+  const outcome = yield* runLlmAgent(invocation, { ...turn, agent }, confirmed[0]);
   const target = outcome.event?.actions?.transferToAgent;
   if (!target || !outcome.event || isOver(outcome)) return outcome;
   yield outcome.event;
-  const next = pathTo(voice.root, target).at(-1);
+  const next = pathTo(turn.root, target).at(-1);
   if (!next) {
     const error = new AgentError('unknown_agent', `There is no agent \`${target}\` to hand over to.`);
-    return { event: withError(newEvent(progress, voice, {}), error), paused: false };
+    return { event: withError(newEvent(invocation, turn, {}), error), paused: false };
   }
-  return yield* runNode(progress, { ...voice, agent: next });
+  return yield* runNode(invocation, { ...turn, agent: next });
 }
 
 const isOver = ({ event, paused }: Outcome) => paused || Boolean(event?.errorCode);
 
-const includesAny = (agent: AgentNode, decided: Decided[]) =>
-  decided.some(({ agentName }) => pathTo(agent, agentName).length > 0);
+const includesAny = (agent: AgentNode, confirmed: ConfirmedCalls[]) =>
+  confirmed.some(({ agentName }) => pathTo(agent, agentName).length > 0);
 
-/** The sub-agents from the one that is taken up again, else all. */
-function remaining({ subAgents }: AgentNode, decided: Decided[]): AgentNode[] {
-  const start = subAgents.findIndex((agent) => includesAny(agent, decided));
+/** The sub-agents from the one that is resumed, else all. */
+function remaining({ subAgents }: AgentNode, confirmed: ConfirmedCalls[]): AgentNode[] {
+  const start = subAgents.findIndex((agent) => includesAny(agent, confirmed));
   return subAgents.slice(Math.max(start, 0));
 }
 
-async function* runSequence(progress: Progress, voice: Voice, decided: Decided[] = []): Steps {
+async function* runSequence(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
   let last: Outcome = { event: undefined, paused: false };
-  for (const [index, agent] of remaining(voice.agent, decided).entries()) {
+  for (const [index, agent] of remaining(turn.agent, confirmed).entries()) {
     if (last.event) yield last.event;
-    last = yield* runNode(progress, { ...voice, agent }, index === 0 ? decided : []);
+    last = yield* runNode(invocation, { ...turn, agent }, index === 0 ? confirmed : []);
     if (isOver(last)) return last;
   }
   return last;
 }
 
-async function* runLoop(progress: Progress, voice: Voice, decided: Decided[] = []): Steps {
-  const { maxIterations = Number.POSITIVE_INFINITY, subAgents } = voice.agent;
+async function* runLoop(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
+  const { maxIterations = Number.POSITIVE_INFINITY, subAgents } = turn.agent;
   let last: Outcome = { event: undefined, paused: false };
   for (let round = 0; round < maxIterations && subAgents.length > 0; round += 1) {
-    const resumed = round === 0 ? decided : [];
-    for (const [index, agent] of remaining(voice.agent, resumed).entries()) {
+    const resumed = round === 0 ? confirmed : [];
+    for (const [index, agent] of remaining(turn.agent, resumed).entries()) {
       if (last.event) yield last.event;
-      const steps = runNode(progress, { ...voice, agent }, index === 0 ? resumed : []);
+      const steps = runNode(invocation, { ...turn, agent }, index === 0 ? resumed : []);
       const { outcome, escalated } = yield* watchEscalation(steps);
       last = outcome;
       if (isOver(last) || escalated) return last;
@@ -71,7 +75,7 @@ async function* runLoop(progress: Progress, voice: Voice, decided: Decided[] = [
   return last;
 }
 
-/** Passes events on and says whether one of them, the last included, asked to leave the loop. */
+/** Passes events on and says whether one of them, the last included, escalated: that ends the loop. */
 async function* watchEscalation(
   steps: Steps,
 ): AsyncGenerator<NewEvent, { outcome: Outcome; escalated: boolean }, void> {
@@ -86,18 +90,19 @@ async function* watchEscalation(
 }
 
 /**
- * Runs the sub-agents side by side, each on a branch of its own. An agent goes on only after its event was taken, so calls are
- * stored before their tools run here too. A failure stops the others; what they had open is answered, and the failure comes last.
+ * Runs the sub-agents side by side, each on a branch of its own. An agent goes on only after its event was consumed, so
+ * calls are stored before their tools run here too. A failure stops the others; what they had open is answered, and the
+ * failure comes last.
  */
-async function* runParallel(progress: Progress, voice: Voice, decided: Decided[] = []): Steps {
+async function* runParallel(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
   const stop = new AbortController();
-  const signal = AbortSignal.any([voice.signal, stop.signal]);
-  const asking = voice.agent.subAgents.filter((agent) => includesAny(agent, decided));
-  const chosen = asking.length > 0 ? asking : voice.agent.subAgents;
+  const signal = AbortSignal.any([turn.signal, stop.signal]);
+  const resumed = turn.agent.subAgents.filter((agent) => includesAny(agent, confirmed));
+  const chosen = resumed.length > 0 ? resumed : turn.agent.subAgents;
   const branches = chosen.map((agent) => {
-    const branch = [voice.branch, voice.agent.name, agent.name].filter(Boolean).join('.');
-    const own = decided.filter(({ agentName }) => pathTo(agent, agentName).length > 0);
-    return runNode(progress, { root: voice.root, agent, branch, signal }, own);
+    const branch = [turn.branch, turn.agent.name, agent.name].filter(Boolean).join('.');
+    const own = confirmed.filter(({ agentName }) => pathTo(agent, agentName).length > 0);
+    return runNode(invocation, { root: turn.root, agent, branch, signal }, own);
   });
   const waiting = new Map(branches.map((steps, index) => [index, advance(steps, index)]));
   let last: Outcome = { event: undefined, paused: false };

@@ -24,7 +24,7 @@ export interface RunInput {
   observer?: RunObserver | undefined;
 }
 
-/** Hears the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
+/** Is notified of the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
 export interface RunObserver {
   /** A model call begins; what is returned is called at its end, without an event where it was cut off. */
   modelCall(agentName: string, request: ModelRequest): (event: NewEvent | undefined) => void;
@@ -37,7 +37,10 @@ export interface RunObserver {
   event(event: NewEvent): void;
 }
 
-/** How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status; a pause may have none. */
+/**
+ * How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status; a pause may have
+ * none.
+ */
 export interface RunEnd {
   lastEvent: NewEvent | undefined;
   /** Text of the last event that has any which is not a thought; `''` after an error. */

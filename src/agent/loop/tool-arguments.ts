@@ -20,7 +20,9 @@ function validatorOf(parameters: JsonObject): ValidateFunction {
   return validator;
 }
 
-/** What is wrong with the arguments by the tool's JSON Schema, as a sentence for the model; `undefined` where nothing is. */
+/**
+ * What is wrong with the arguments by the tool's JSON Schema, as a sentence for the model; `undefined` if nothing is.
+ */
 export function argumentsError(parameters: JsonObject, args: JsonObject): string | undefined {
   let validate: ValidateFunction;
   try {
@@ -33,5 +35,6 @@ export function argumentsError(parameters: JsonObject, args: JsonObject): string
   const place = first?.instancePath ? `\`${first.instancePath}\`` : 'The arguments';
   const extra =
     typeof first?.params['additionalProperty'] === 'string' ? ` (${first.params['additionalProperty']})` : '';
-  return `Invalid arguments: ${place} ${first?.message ?? 'do not fit'}${extra}. Call the tool again with arguments that fit its schema.`;
+  const problem = `${place} ${first?.message ?? 'do not fit'}${extra}`;
+  return `Invalid arguments: ${problem}. Call the tool again with arguments that fit its schema.`;
 }

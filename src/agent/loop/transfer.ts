@@ -10,10 +10,10 @@ export function withTransfer(root: AgentNode, agent: AgentNode): AgentNode {
   const targets = transferTargets(root, agent);
   if (targets.length === 0) return agent;
   const list = targets.map(({ name, description }) => `- ${name}: ${description || 'no description'}`).join('\n');
-  const told = `\n\nIf another agent suits the request better, hand over to it with \`${TRANSFER}\` and say nothing else.\n${list}`;
+  const rule = `If another agent suits the request better, hand over to it with \`${TRANSFER}\` and say nothing else.`;
   return {
     ...agent,
-    fixedInstruction: agent.fixedInstruction + told,
+    appendedInstruction: `${agent.appendedInstruction}\n\n${rule}\n${list}`,
     tools: [...agent.tools, transferTool(targets.map(({ name }) => name))],
   };
 }
@@ -27,7 +27,6 @@ const transferTool = (names: string[]): Tool => ({
     required: ['agent_name'],
     additionalProperties: false,
   },
-  idempotent: true,
   needsConfirmation: false,
   async run(args, { actions }) {
     actions.transferToAgent = String(args['agent_name']);

@@ -4,8 +4,8 @@ import type { JsonObject, Part } from '../../core/content.ts';
 type Block = CallToolResult['content'][number];
 
 /**
- * A tool result of MCP as a function response: structured content as it is, else the texts; images, sounds and blobs go to
- * the attachments; `isError` becomes `{error: text}`.
+ * A tool result of MCP as a function response: structured content as it is, else the texts; images, sounds and blobs go
+ * to the attachments; `isError` becomes `{error: text}`.
  */
 export function toToolResult(result: CallToolResult, attachments: Part[]): JsonObject {
   const texts = result.content.flatMap((block) => textOf(block) ?? []);

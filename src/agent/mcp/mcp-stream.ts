@@ -4,9 +4,9 @@ import type { Egress } from '../../net/egress.ts';
 const STREAM_ENDED = -1;
 
 /**
- * The same `fetch`, but a stream that answers a JSON-RPC request ends with an error for that request. The SDK's transport only
- * notes a stream that breaks or ends too early (1.32.2, `_handleSseStream`), and the request would wait for its time limit; to a
- * request that was answered the error is nothing.
+ * The same `fetch`, but a stream that answers a JSON-RPC request ends with an error for that request. The SDK's
+ * transport only notes a stream that breaks or ends too early (1.32.2, `_handleSseStream`), and the request would wait
+ * for its time limit; to a request that was answered the error is nothing.
  */
 export const withEndOfStream =
   (fetch: Egress['fetch']): Egress['fetch'] =>
@@ -23,7 +23,7 @@ async function* untilEnd(body: AsyncIterable<Uint8Array>, id: unknown): AsyncGen
   try {
     yield* body;
   } catch {
-    // Told below.
+    // The error below says so.
   }
   const error = { jsonrpc: '2.0', id, error: { code: STREAM_ENDED, message: 'The stream ended.' } };
   yield new TextEncoder().encode(`\n\ndata: ${JSON.stringify(error)}\n\n`);

@@ -19,8 +19,8 @@ export interface McpTools {
 }
 
 /**
- * Connects to all servers at once, with clients and connections of this invocation's own: its end cannot disturb another.
- * Tool names are made unique against `taken` and among the servers.
+ * Connects to all servers at once, with clients and connections of this invocation's own: its end cannot disturb
+ * another. Tool names are made unique against `taken` and among the servers.
  * @throws {AgentError} of the first server that failed, after all others were closed.
  */
 export async function connectMcpServers(

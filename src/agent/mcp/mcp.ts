@@ -11,7 +11,7 @@ import { toToolResult } from './mcp-result.ts';
 import { withEndOfStream } from './mcp-stream.ts';
 import type { Tool } from '../definition/tool.ts';
 
-/** Longest waits for an MCP server in milliseconds. */
+/** Maximum waits for an MCP server in milliseconds. */
 export interface McpTimeouts {
   /** [3,000] */
   connectMs: number;
@@ -21,11 +21,12 @@ export interface McpTimeouts {
   callMs: number;
 }
 
+/** The waits that hold where the settings name none. */
 export const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 3_000, listMs: 10_000, callMs: 60_000 };
 
-/** Most pages of a tool list: a server whose cursor never ends must not keep us. */
+/** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
-/** Longest wait for the DELETE that ends a session. */
+/** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
 
 /** A connected server and its tools, under the names that the server gave. */
@@ -70,7 +71,8 @@ async function connect(server: McpServer, egress: Egress, timeoutMs: number, sig
       await within(timeoutMs, signal, (limit) =>
         orAborted(client.connect(asTransport(transport), { signal: limit }), limit),
       );
-      // The one stream that brings every answer broke: what is open will never be answered, though the SDK waits and reconnects.
+      // The one stream that brings every answer broke: what is open will never be answered, though the SDK waits and
+      // reconnects.
       // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's client is no EventTarget
       client.onerror = (error) => void (error instanceof SseError && client.close());
       return { client, transport };
@@ -129,7 +131,6 @@ interface DeclaredTool {
   name: string;
   description?: string | undefined;
   inputSchema: JsonObject;
-  annotations?: { readOnlyHint?: boolean | undefined; idempotentHint?: boolean | undefined } | undefined;
 }
 
 /** All pages, by plain requests: the client's own `listTools` compiles every output schema. */
@@ -152,7 +153,6 @@ function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: n
     name: tool.name,
     description: tool.description ?? '',
     parameters: tool.inputSchema,
-    idempotent: tool.annotations?.readOnlyHint === true || tool.annotations?.idempotentHint === true,
     needsConfirmation: false,
     async run(args, { signal, attachments }) {
       const request = { method: 'tools/call', params: { name: tool.name, arguments: args } } as const;

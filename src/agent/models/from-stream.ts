@@ -8,7 +8,7 @@ import { toSignature, type ProviderData } from './signature.ts';
 type Finish = Extract<StreamPart, { type: 'finish' }>;
 
 /** An answer as far as it has come. */
-interface Draft {
+interface StreamedAnswer {
   provider: ProviderName;
   parts: Part[];
   /** Parts whose block is still open, by the block's id. */
@@ -20,8 +20,8 @@ interface Draft {
 }
 
 /**
- * Reads a provider's stream: yields new text as it comes and returns the whole answer. `modelName` stands in where the provider
- * does not say which version answered.
+ * Reads a provider's stream: yields new text as it comes and returns the whole answer. `modelName` stands in where the
+ * provider does not say which version answered.
  * @throws {ModelFailure} or the stream's own error, also where the stream ends without a finish.
  */
 export async function* readStream(
@@ -29,7 +29,7 @@ export async function* readStream(
   provider: ProviderName,
   modelName: string,
 ): AsyncGenerator<Content, ModelAnswer, void> {
-  const draft: Draft = {
+  const answer: StreamedAnswer = {
     provider,
     parts: [],
     open: new Map(),
@@ -40,69 +40,73 @@ export async function* readStream(
   };
   for await (const part of stream) {
     if (part.type === 'error') throw part.error;
-    const delta = take(draft, part);
+    const delta = addPart(answer, part);
     if (delta) yield { role: 'model', parts: [delta] };
   }
-  return toAnswer(draft, modelName);
+  return toAnswer(answer, modelName);
 }
 
-/** Takes one part into the draft; text that is new comes back. */
-function take(draft: Draft, part: StreamPart): Part | undefined {
+/** Adds one part of the stream to the answer; returns the text that it adds. */
+function addPart(answer: StreamedAnswer, part: StreamPart): Part | undefined {
   if (part.type === 'text-delta' || part.type === 'reasoning-delta') {
-    const block = blockOf(draft, part.id, part.type === 'reasoning-delta');
+    const block = blockOf(answer, part.id, part.type === 'reasoning-delta');
     block.text = (block.text ?? '') + part.delta;
-    sign(draft, block, part.providerMetadata);
+    sign(answer, block, part.providerMetadata);
     if (part.delta === '') return undefined;
     return block.thought === true ? { text: part.delta, thought: true } : { text: part.delta };
   }
   if (part.type === 'reasoning-start' || part.type === 'text-start') {
-    sign(draft, blockOf(draft, part.id, part.type === 'reasoning-start'), part.providerMetadata);
+    sign(answer, blockOf(answer, part.id, part.type === 'reasoning-start'), part.providerMetadata);
   } else if (part.type === 'reasoning-end' || part.type === 'text-end') {
-    sign(draft, blockOf(draft, part.id, part.type === 'reasoning-end'), part.providerMetadata);
-    draft.open.delete(part.id);
-  } else takeWhole(draft, part);
+    sign(answer, blockOf(answer, part.id, part.type === 'reasoning-end'), part.providerMetadata);
+    answer.open.delete(part.id);
+  } else addWholePart(answer, part);
   return undefined;
 }
 
-function takeWhole(draft: Draft, part: StreamPart): void {
+function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
   if (part.type === 'tool-call' && part.providerExecuted !== true) {
     const call: Part = toCall(part);
-    sign(draft, call, part.providerMetadata);
-    draft.parts.push(call);
+    sign(answer, call, part.providerMetadata);
+    answer.parts.push(call);
   } else if (part.type === 'file' && part.data.type === 'data') {
     const data = typeof part.data.data === 'string' ? part.data.data : Buffer.from(part.data.data).toString('base64');
-    draft.parts.push({ inlineData: { mimeType: part.mediaType, data } });
+    answer.parts.push({ inlineData: { mimeType: part.mediaType, data } });
   } else if (part.type === 'source') {
     const title = part.title ? { title: part.title } : {};
-    draft.citations.push(part.sourceType === 'url' ? { uri: part.url, ...title } : title);
-  } else if (part.type === 'response-metadata') draft.modelVersion = part.modelId ?? draft.modelVersion;
-  else if (part.type === 'raw') takeRaw(draft, part.rawValue);
-  else if (part.type === 'finish') draft.finish = part;
+    answer.citations.push(part.sourceType === 'url' ? { uri: part.url, ...title } : title);
+  } else if (part.type === 'response-metadata') answer.modelVersion = part.modelId ?? answer.modelVersion;
+  else if (part.type === 'raw') readRawChunk(answer, part.rawValue);
+  else if (part.type === 'finish') answer.finish = part;
 }
 
-/** Gemini's own chunk says which version answered and where its claims come from; the package leaves parts of that out. */
-function takeRaw(draft: Draft, raw: unknown): void {
-  const chunk = raw as { modelVersion?: string; candidates?: { groundingMetadata?: Draft['grounding'] }[] } | undefined;
-  if (typeof chunk?.modelVersion === 'string') draft.modelVersion = chunk.modelVersion;
-  draft.grounding = chunk?.candidates?.[0]?.groundingMetadata ?? draft.grounding;
+/**
+ * Gemini's own chunk says which version answered and where its claims come from; the package leaves parts of that out.
+ */
+function readRawChunk(answer: StreamedAnswer, raw: unknown): void {
+  const chunk = raw as
+    | { modelVersion?: string; candidates?: { groundingMetadata?: StreamedAnswer['grounding'] }[] }
+    | undefined;
+  if (typeof chunk?.modelVersion === 'string') answer.modelVersion = chunk.modelVersion;
+  answer.grounding = chunk?.candidates?.[0]?.groundingMetadata ?? answer.grounding;
 }
 
-function blockOf(draft: Draft, id: string, thought: boolean): Part {
+function blockOf(answer: StreamedAnswer, id: string, thought: boolean): Part {
   const key = `${thought ? 'thought' : 'text'}:${id}`;
-  const open = draft.open.get(key);
+  const open = answer.open.get(key);
   if (open) return open;
   const block: Part = thought ? { text: '', thought: true } : { text: '' };
-  draft.open.set(key, block);
-  draft.parts.push(block);
+  answer.open.set(key, block);
+  answer.parts.push(block);
   return block;
 }
 
 /** Thoughts always say who made them; other parts keep a signature only where the provider gave one. */
-function sign(draft: Draft, part: Part, metadata: Record<string, JsonObject> | undefined): void {
+function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonObject> | undefined): void {
   const data = metadata as ProviderData | undefined;
   const isSigned = Object.values(metadata ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);
   if (part.thought === true ? data !== undefined || !part.thoughtSignature : isSigned) {
-    part.thoughtSignature = toSignature(draft.provider, data);
+    part.thoughtSignature = toSignature(answer.provider, data);
   }
 }
 
@@ -123,15 +127,15 @@ function parseArguments(input: string): JsonObject | undefined {
   }
 }
 
-function toAnswer(draft: Draft, modelName: string): ModelAnswer {
-  const { finish, citations, grounding } = draft;
+function toAnswer(answer: StreamedAnswer, modelName: string): ModelAnswer {
+  const { finish, citations, grounding } = answer;
   if (!finish || finish.finishReason.unified === 'interrupted') throw new ModelFailure('model_stream_cut');
   if (finish.finishReason.unified === 'error') throw new ModelFailure('model_bad_response');
-  const usageMetadata = toUsage(finish.usage, draft.provider);
+  const usageMetadata = toUsage(finish.usage, answer.provider);
   return {
-    content: { role: 'model', parts: draft.parts.filter((part) => part.text !== '' || part.thoughtSignature) },
-    modelVersion: draft.modelVersion ?? modelName,
-    finishReason: toFinishReason(finish.finishReason, draft.provider),
+    content: { role: 'model', parts: answer.parts.filter((part) => part.text !== '' || part.thoughtSignature) },
+    modelVersion: answer.modelVersion ?? modelName,
+    finishReason: toFinishReason(finish.finishReason, answer.provider),
     ...(usageMetadata ? { usageMetadata } : {}),
     ...(grounding ? { groundingMetadata: grounding } : {}),
     ...(citations.length > 0 ? { citationMetadata: { citations } } : {}),
@@ -161,8 +165,9 @@ const GEMINI_COUNTS = [
 ] as const;
 
 /**
- * Usage by the wire's rule: prompt tokens include cached ones, answer tokens leave thoughts out. Gemini counts so itself; the
- * packages count output with thoughts (OpenAI's completion tokens contain them) and input with cache reads and writes.
+ * Usage by the wire's rule: prompt tokens include cached ones, answer tokens leave thoughts out. Gemini counts so
+ * itself; the packages count output with thoughts (OpenAI's completion tokens contain them) and input with cache reads
+ * and writes.
  */
 function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata | undefined {
   if (provider === 'google' && usage.raw) {

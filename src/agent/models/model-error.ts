@@ -14,7 +14,7 @@ const SENTENCES = {
   model_stream_cut: 'broke off in the middle of its answer. Try again.',
 };
 
-/** A failed model call before it is told to anyone; `detail` holds only a status and a code word of the provider. */
+/** A failed model call before anyone is notified; `detail` holds only a status and a code word of the provider. */
 export class ModelFailure extends Error {
   readonly code: ModelFailureCode;
   readonly detail: string;
@@ -85,7 +85,10 @@ function retryAfter(headers: Record<string, string> | undefined): number {
   return seconds >= 0 ? seconds * 1_000 : 0;
 }
 
-/** The provider's code word such as `context_length_exceeded`; only a short identifier, since messages may quote key or prompt. */
+/**
+ * The provider's code word such as `context_length_exceeded`; only a short identifier, since messages may quote key or
+ * prompt.
+ */
 function codeWord(data: unknown): string {
   const body = data as {
     error?: { code?: unknown; type?: unknown; status?: unknown };

@@ -8,8 +8,8 @@ const HINTS: Record<string, RegExp> = {
 };
 
 /**
- * The tool calls that a prompt asks for, in the order of the prompt: tools it names (with a JSON object behind the name as
- * arguments, where there is one), and the calculator or the clock where the words ask for them. Without ids.
+ * The tool calls that a prompt asks for, in the order of the prompt: tools it names (with a JSON object behind the name
+ * as arguments, where there is one), and the calculator or the clock where the words ask for them. Without ids.
  */
 export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): FunctionCall[] {
   const named = tools

@@ -19,7 +19,7 @@ export interface ProviderSettings {
   provider: ProviderName;
   apiKey?: string;
   baseUrl?: string;
-  /** Longest wait for the next bytes of an answer [120,000]. */
+  /** Maximum wait for the next bytes of an answer [120,000]. */
   timeoutMs?: number;
   /** Retries after 429, 5xx and network failures, before any of the answer has come [3]. */
   maxRetries?: number;
@@ -27,7 +27,7 @@ export interface ProviderSettings {
   retryDelayMs?: number;
 }
 
-/** Longest single back-off; a provider that asks for more is told to the caller at once. */
+/** Maximum single back-off; where a provider demands more, the call fails at once. */
 const MAX_RETRY_DELAY_MS = 20_000;
 
 /** A model behind one of the AI SDK's provider packages, called one step at a time through their provider interface. */
@@ -116,7 +116,9 @@ function toOptions(request: ModelRequest, provider: ProviderName, abortSignal: A
   };
 }
 
-/** The stream's parts; ends with the signal's reason as soon as it is aborted, and lets the connection go in any case. */
+/**
+ * The stream's parts; ends with the signal's reason as soon as it is aborted, and lets the connection go in any case.
+ */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
   signal: AbortSignal,

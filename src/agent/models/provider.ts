@@ -9,14 +9,20 @@ export type CallOptions = Parameters<ProviderModel['doStream']>[0];
 export type StreamPart =
   Awaited<ReturnType<ProviderModel['doStream']>>['stream'] extends ReadableStream<infer Part> ? Part : never;
 
-/** Where the providers are unless `baseUrl` says otherwise; given explicitly, since the packages read the environment else. */
+/**
+ * Where the providers are unless `baseUrl` says otherwise; given explicitly, since the packages read the environment
+ * else.
+ */
 const BASE_URLS = {
   openai: 'https://api.openai.com/v1',
   anthropic: 'https://api.anthropic.com/v1',
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/** Gives the provider's models by name. The package is loaded here, so that a start with another provider does not pay for it. */
+/**
+ * Gives the provider's models by name. The package is loaded here, so that a start with another provider does not pay
+ * for it.
+ */
 export async function loadProvider(
   name: ProviderName,
   apiKey: string | undefined,
@@ -34,6 +40,9 @@ export async function loadProvider(
   return (await import('@ai-sdk/google')).createGoogle(settings);
 }
 
-/** Options that a provider needs in every call: nothing is kept at OpenAI, so that reasoning travels encrypted with the history. */
+/**
+ * Options that a provider needs in every call: nothing is kept at OpenAI, so that reasoning travels encrypted with the
+ * history.
+ */
 export const providerOptions = (name: ProviderName): Pick<CallOptions, 'providerOptions'> =>
   name === 'openai' ? { providerOptions: { openai: { store: false } } } : {};

@@ -6,14 +6,17 @@ export type ProviderData = Record<string, Record<string, never>>;
 const signatureSchema = z.tuple([z.string(), z.record(z.string(), z.record(z.string(), z.unknown())).nullable()]);
 
 /**
- * A provider's data as the text of `thoughtSignature`: base64, as clients of the wire expect bytes, of the provider's name and
- * the data. Without data it still says whose thought it is.
+ * A provider's data as the text of `thoughtSignature`: base64, as clients of the wire expect bytes, of the provider's
+ * name and the data. Without data it still says whose thought it is.
  */
 export function toSignature(provider: string, data: ProviderData | undefined): string {
   return Buffer.from(JSON.stringify([provider, data ?? null])).toString('base64');
 }
 
-/** The data that this provider put into a signature, `{}` where there was none; `undefined` for a signature of another provider. */
+/**
+ * The data that this provider put into a signature, `{}` where there was none; `undefined` for a signature of another
+ * provider.
+ */
 export function fromSignature(provider: string, signature: string | null | undefined): ProviderData | undefined {
   if (!signature) return undefined;
   const parsed = signatureSchema.safeParse(parseBase64(signature));

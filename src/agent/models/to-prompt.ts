@@ -44,7 +44,7 @@ function toAssistantPart(part: Part, provider: ProviderName): AssistantPart[] {
       ? [{ ...toFile(part), ...signed }]
       : [{ type: 'text', text: '(a file that you made)' }];
   }
-  const text = toText(part);
+  const text = textOf(part);
   return text === '' && !('providerOptions' in signed) ? [] : [{ type: 'text', text, ...signed }];
 }
 
@@ -66,12 +66,12 @@ const mediaOf = (response: FunctionResponse): Part[] => response.parts ?? [];
 
 function toUserPart(part: Part): UserPart[] {
   if (part.inlineData ?? part.fileData) return [toFile(part)];
-  const text = toText(part);
+  const text = textOf(part);
   return text === '' ? [] : [{ type: 'text', text }];
 }
 
-/** Text of a part; code that ran at a provider is told as text, since only that provider knows its own form. */
-function toText(part: Part): string {
+/** Text of a part; code that ran at a provider becomes text, since only that provider knows its own form. */
+function textOf(part: Part): string {
   if (part.executableCode) return `\`\`\`\n${part.executableCode.code ?? ''}\n\`\`\``;
   if (part.codeExecutionResult) return `Result of the code: ${part.codeExecutionResult.output ?? ''}`;
   return part.text ?? '';

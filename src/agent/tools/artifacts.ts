@@ -1,9 +1,9 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Tool } from '../definition/tool.ts';
 
-/** Longest text of one artifact that goes to the model, in characters. */
+/** Maximum length of one artifact's text that goes to the model, in characters. */
 const MAX_TEXT = 100_000;
-/** Most base64 characters of media that one call loads: the event must stay under 1 MiB (reliability B11). */
+/** Maximum base64 characters of media that one call loads: the event must stay under 1 MiB (reliability B11). */
 const MAX_MEDIA = 600_000;
 
 const name = {
@@ -30,7 +30,6 @@ export const saveArtifact: Tool = {
     oneOf: [{ required: ['text'] }, { required: ['data', 'mimeType'] }],
     additionalProperties: false,
   },
-  idempotent: false,
   needsConfirmation: false,
   async run(args, { services, actions }) {
     const file = String(args['name']);
@@ -56,7 +55,6 @@ export const loadArtifacts: Tool = {
     required: ['names'],
     additionalProperties: false,
   },
-  idempotent: true,
   needsConfirmation: false,
   async run(args, { services, attachments }) {
     const names = args['names'] as string[];
@@ -92,7 +90,6 @@ export const listArtifacts: Tool = {
   name: 'list_artifacts',
   description: 'Lists the names of the saved files.',
   parameters: { type: 'object', properties: {}, additionalProperties: false },
-  idempotent: true,
   needsConfirmation: false,
   run: async (_args, { services }) => ({ names: await services.listArtifacts() }),
 };

@@ -1,8 +1,11 @@
 import type { Tool } from '../definition/tool.ts';
 
-const waits = { idempotent: true, needsConfirmation: false, longRunning: true } as const;
+const waits = { needsConfirmation: false, longRunning: true } as const;
 
-/** Shows the user options and waits for the choice, which comes as the function response of a later request (ADK `get_user_choice`). */
+/**
+ * Shows the user options and waits for the choice, which comes as the function response of a later request (ADK
+ * `get_user_choice`).
+ */
 export const getUserChoice: Tool = {
   name: 'get_user_choice',
   description: 'Shows the user some options and waits until one is chosen.',

@@ -1,9 +1,12 @@
 import type { MathJsInstance, MathNode } from 'mathjs';
 import type { Tool } from '../definition/tool.ts';
 
-/** Longest expression in characters. */
+/** Maximum length of an expression in characters. */
 const MAX_EXPRESSION = 1_000;
-/** Most nodes of a parsed expression. Evaluation is linear in them: all numbers are doubles, and ranges, loops and own functions are refused. */
+/**
+ * Maximum number of nodes of a parsed expression. Evaluation is linear in them: all numbers are doubles, and ranges, loops and own
+ * functions are refused.
+ */
 const MAX_NODES = 500;
 
 // Without `combinations` and `permutations`: mathjs loops over their arguments (1 s for 1e8).
@@ -23,18 +26,21 @@ let loading: Promise<MathJsInstance> | undefined;
 /** mathjs takes about 300 ms to load (its full build 600 ms), so it is loaded at the first call. */
 const loadMath = () => (loading ??= import('mathjs/number').then(({ all, create }) => create(all ?? {}, {})));
 
-/** Works out arithmetic; only numbers, operators and a list of plain functions, so nothing can be defined, imported or looped. */
+/**
+ * Works out arithmetic; only numbers, operators and a list of plain functions, so nothing can be defined, imported or
+ * looped.
+ */
 export const calculator: Tool = {
   name: 'calculator',
   description:
-    'Works out an arithmetic expression exactly, for example "17 * 23", "sqrt(2) ^ 3", "15 % of 80" is written "0.15 * 80".',
+    'Works out an arithmetic expression exactly, for example "17 * 23", "sqrt(2) ^ 3", ' +
+    '"15 % of 80" is written "0.15 * 80".',
   parameters: {
     type: 'object',
     properties: { expression: { type: 'string', minLength: 1, maxLength: MAX_EXPRESSION } },
     required: ['expression'],
     additionalProperties: false,
   },
-  idempotent: true,
   needsConfirmation: false,
   run: async (args) => ({ result: evaluate(await loadMath(), String(args['expression'])) }),
 };

@@ -15,7 +15,6 @@ export const currentTime = (now: () => Date = () => new Date()): Tool => ({
     },
     additionalProperties: false,
   },
-  idempotent: true,
   needsConfirmation: false,
   async run(args) {
     const timeZone = typeof args['timeZone'] === 'string' ? args['timeZone'] : 'UTC';

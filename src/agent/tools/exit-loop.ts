@@ -5,7 +5,6 @@ export const exitLoop: Tool = {
   name: 'exit_loop',
   description: 'Ends the loop. Call it only when you are told to end it.',
   parameters: { type: 'object', properties: {}, additionalProperties: false },
-  idempotent: true,
   needsConfirmation: false,
   async run(_args, { actions }) {
     actions.escalate = true;

@@ -26,7 +26,9 @@ const ENTITIES: Record<string, string> = {
   rsquo: '’',
 };
 
-/** The text of a page as a person would read it, and its title; linear in the length of the page, whatever it contains. */
+/**
+ * The text of a page as a person would read it, and its title; linear in the length of the page, whatever it contains.
+ */
 export function htmlToText(html: string): { title: string; text: string } {
   const lower = html.toLowerCase();
   const pieces: string[] = [];
@@ -46,7 +48,9 @@ export function htmlToText(html: string): { title: string; text: string } {
   return { title: tidy(title), text: tidy(pieces.join('')) };
 }
 
-/** Name (with a `/` for a closing tag) and end of the tag that starts at `open`; a lone `<` ends right behind itself. */
+/**
+ * Name (with a `/` for a closing tag) and end of the tag that starts at `open`; a lone `<` ends right behind itself.
+ */
 function readTag(lower: string, open: number): { name: string; end: number } {
   if (lower.startsWith('<!--', open)) return { name: '!', end: after(lower, '-->', open + 4) };
   const name = /^<(\/?[a-z][a-z0-9]*|[!?])/.exec(lower.slice(open, open + 40))?.[1];

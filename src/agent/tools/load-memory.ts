@@ -1,7 +1,7 @@
 import { answerTextOf } from '../../core/content.ts';
 import type { Tool } from '../definition/tool.ts';
 
-/** Most memories that one call gives. */
+/** Maximum number of memories that one call gives. */
 const MAX_MEMORIES = 20;
 
 /** Looks up what was said in earlier sessions of the same user. */
@@ -14,7 +14,6 @@ export const loadMemory: Tool = {
     required: ['query'],
     additionalProperties: false,
   },
-  idempotent: true,
   needsConfirmation: false,
   async run(args, { services }) {
     const found = await services.searchMemory(String(args['query']));

@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../core/content.ts';
 import type { Tool } from '../definition/tool.ts';
 
-/** Longest value in characters of JSON. */
+/** Maximum size of a value in characters of JSON. */
 const MAX_VALUE = 32_000;
 
 /** Reads keys of the state, or lists them. */
@@ -13,7 +13,6 @@ export const readState: Tool = {
     properties: { keys: { type: 'array', items: { type: 'string' }, maxItems: 50 } },
     additionalProperties: false,
   },
-  idempotent: true,
   needsConfirmation: false,
   async run(args, { state }) {
     const keys = args['keys'] as string[] | undefined;
@@ -25,13 +24,14 @@ export const readState: Tool = {
 };
 
 /**
- * Keeps a value in the state of the session (`user:` in front: of the user, `temp:`: of this invocation). What all users share
- * (`app:`) is out of a model's reach: one user's prompt must not change another's session (reliability B8).
+ * Keeps a value in the state of the session (`user:` in front: of the user, `temp:`: of this invocation). What all
+ * users share (`app:`) is out of a model's reach: one user's prompt must not change another's session (reliability B8).
  */
 export const writeState: Tool = {
   name: 'write_state',
   description:
-    'Keeps a value in the state of this conversation under a key; `user:` in front of the key keeps it for all conversations of the user.',
+    'Keeps a value in the state of this conversation under a key; ' +
+    '`user:` in front of the key keeps it for all conversations of the user.',
   parameters: {
     type: 'object',
     properties: {
@@ -47,7 +47,6 @@ export const writeState: Tool = {
     required: ['key', 'value'],
     additionalProperties: false,
   },
-  idempotent: true,
   needsConfirmation: false,
   async run(args, { actions }) {
     const key = String(args['key']);

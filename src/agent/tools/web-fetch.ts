@@ -2,7 +2,7 @@ import { createEgress, type EgressPolicy } from '../../net/egress.ts';
 import type { Tool } from '../definition/tool.ts';
 import { htmlToText } from './html-text.ts';
 
-/** Longest text that goes to the model, in characters. */
+/** Maximum length of the text that goes to the model, in characters. */
 const MAX_TEXT = 50_000;
 const TIMEOUT_MS = 20_000;
 const READABLE = /^(?:text\/|application\/(?:[\w.+-]*\+)?(?:json|xml|xhtml\+xml|javascript)\b)/i;
@@ -18,7 +18,6 @@ export const webFetch = (policy: EgressPolicy): Tool => ({
     required: ['url'],
     additionalProperties: false,
   },
-  idempotent: true,
   needsConfirmation: false,
   async run(args, { signal }) {
     const url = URL.parse(String(args['url']));

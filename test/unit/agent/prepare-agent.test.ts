@@ -37,7 +37,7 @@ test('without overrides the agent is as deployed', async () => {
     description: 'Helps.',
     kind: 'llm',
     instruction: 'Help.',
-    fixedInstruction: '',
+    appendedInstruction: '',
     model: environment.model,
     modelName: 'deployed',
     sampling: { temperature: 0.5 },
@@ -129,7 +129,7 @@ test('skills stand in the instruction and bring their tools', async () => {
   await writeFile(join(skillsDir, 'reports/SKILL.md'), '---\nname: reports\ndescription: Writes reports\n---\nBrief.');
   const agent = await prepare({ skills: ['reports'] }, { skillsDir });
   await rm(skillsDir, { recursive: true });
-  expect(agent.fixedInstruction).toContain('- reports: Writes reports');
+  expect(agent.appendedInstruction).toContain('- reports: Writes reports');
   expect(agent.tools.map(({ name }) => name)).toEqual(['calculator', 'load_skill', 'load_skill_resource']);
 });
 

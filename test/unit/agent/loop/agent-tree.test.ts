@@ -340,7 +340,7 @@ describe('instruction', () => {
   });
 
   test('a list of skills is never read as a template', async () => {
-    const top = node('top', [say('ok')], { fixedInstruction: ' {left as it is}{who}' });
+    const top = node('top', [say('ok')], { appendedInstruction: ' {left as it is}{who}' });
     await runToEnd(runInput({ agent: root(top) }));
     expect(top.requests[0]?.instruction).toBe('Help. {left as it is}{who}');
   });

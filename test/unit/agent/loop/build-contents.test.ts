@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { toContents } from '../../../../src/agent/loop/build-contents.ts';
+import { buildContents, ensureUserFirstAndLast, type Audience } from '../../../../src/agent/loop/build-contents.ts';
 import type { Content, Part } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
 
@@ -15,6 +15,7 @@ const response = (name: string, id?: string, value: unknown = 'ok'): Part => ({
   functionResponse: { ...(id ? { id } : {}), name, response: { result: value } },
 });
 const me = { agentName: 'me' };
+const contentsOf = (history: Event[], audience: Audience) => ensureUserFirstAndLast(buildContents(history, audience));
 const asUser = (...parts: (Part | string)[]): Content => ({ role: 'user', parts: parts.map(toPart) });
 const asModel = (...parts: (Part | string)[]): Content => ({ role: 'model', parts: parts.map(toPart) });
 const toPart = (part: Part | string): Part => (typeof part === 'string' ? { text: part } : part);
@@ -33,12 +34,12 @@ test('partial, empty and error-only events are left out', () => {
     said('hello'),
     user('and?'),
   ];
-  expect(toContents(history, me)).toEqual([asUser('hi'), asModel('hello'), asUser('and?')]);
+  expect(contentsOf(history, me)).toEqual([asUser('hi'), asModel('hello'), asUser('and?')]);
 });
 
 test('a call without a response gets one, right behind it', () => {
   const history = [user('go'), event('me', [call('a', '1'), call('b', '2')]), user('still there?')];
-  expect(toContents(history, me)).toEqual([
+  expect(contentsOf(history, me)).toEqual([
     asUser('go'),
     asModel(call('a', '1'), call('b', '2')),
     asUser(interrupted('a', '1'), interrupted('b', '2'), 'still there?'),
@@ -55,7 +56,7 @@ test('responses that came late, apart or out of order are moved behind their cal
     event('user', [response('b', '2', 'late'), { text: 'there' }]),
     event('me', [response('a', '1')]),
   ];
-  expect(toContents(history, me)).toEqual([
+  expect(contentsOf(history, me)).toEqual([
     asUser('go'),
     asModel(call('a', '1'), call('b', '2')),
     asUser(response('a', '1'), response('b', '2', 'late')),
@@ -72,7 +73,7 @@ test('an id that is used again belongs to the nearest call before the response',
     event('me', [call('a', '1')]),
     event('me', [response('a', '1', 'second')]),
   ];
-  expect(toContents(history, me).filter(({ role }) => role === 'user')).toEqual([
+  expect(contentsOf(history, me).filter(({ role }) => role === 'user')).toEqual([
     asUser('go'),
     asUser(response('a', '1', 'first')),
     asUser(response('a', '1', 'second')),
@@ -85,27 +86,27 @@ test('calls without ids are paired by name and place', () => {
     event('me', [call('a'), call('b'), call('a')]),
     event('me', [response('a', undefined, 1), response('a', undefined, 2)]),
   ];
-  expect(toContents(history, me).at(-1)).toEqual(
+  expect(contentsOf(history, me).at(-1)).toEqual(
     asUser(response('a', undefined, 1), interrupted('b'), response('a', undefined, 2)),
   );
 });
 
 test('a call by the user is never shown as one of the model', () => {
-  expect(toContents([user('go'), event('user', [call('a', '1'), { text: 'x' }])], me)).toEqual([asUser('go', 'x')]);
+  expect(contentsOf([user('go'), event('user', [call('a', '1'), { text: 'x' }])], me)).toEqual([asUser('go', 'x')]);
 });
 
 test('rewound invocations are forgotten, also when rewound twice', () => {
   const turn = (id: string) => [user(`ask ${id}`, { invocationId: id }), said(`say ${id}`, { invocationId: id })];
   const rewind = (id: string): Event => ({ author: 'user', actions: { rewindBeforeInvocationId: id } });
   const history = [...turn('1'), ...turn('2'), rewind('2'), ...turn('3'), ...turn('4'), rewind('4'), user('now')];
-  expect(toContents(history, me)).toEqual([
+  expect(contentsOf(history, me)).toEqual([
     asUser('ask 1'),
     asModel('say 1'),
     asUser('ask 3'),
     asModel('say 3'),
     asUser('now'),
   ]);
-  expect(toContents([user('a'), rewind('unknown'), user('b')], me)).toEqual([asUser('a', 'b')]);
+  expect(contentsOf([user('a'), rewind('unknown'), user('b')], me)).toEqual([asUser('a', 'b')]);
 });
 
 test('compacted events are replaced by their summary; what came after its end time stays', () => {
@@ -124,19 +125,19 @@ test('compacted events are replaced by their summary; what came after its end ti
     said('d', { timestamp: 5 }),
     user('e', { timestamp: 6 }),
   ];
-  expect(toContents(history, me)).toEqual([asUser('a and b', 'c'), asModel('d'), asUser('e')]);
+  expect(contentsOf(history, me)).toEqual([asUser('a and b', 'c'), asModel('d'), asUser('e')]);
   const again = [...history.slice(0, 5), compaction(1, 5, 'all', 5.5), user('e', { timestamp: 6 })];
-  expect(toContents(again, me)).toEqual([asUser('all', 'e')]);
+  expect(contentsOf(again, me)).toEqual([asUser('all', 'e')]);
 });
 
-test("another agent's events are told as context, without its thoughts", () => {
+test("another agent's events become context, without its thoughts", () => {
   const history = [
     user('go'),
     event('other', [{ text: 'hm', thought: true }, { text: 'hi' }, call('a', '1', { n: 1 })]),
     event('other', [response('a', '1')]),
     event('other', [{ text: 'only a thought', thought: true }]),
   ];
-  expect(toContents(history, me)).toEqual([
+  expect(contentsOf(history, me)).toEqual([
     asUser(
       'go',
       'For context:',
@@ -155,16 +156,16 @@ test('an agent sees its own branch and those above it', () => {
     said('left', { branch: 'p.left' }),
     said('twin', { branch: 'p.le' }),
   ];
-  expect(toContents(history, { ...me, branch: 'p.left' })[1]).toEqual(asModel('up', 'left'));
+  expect(contentsOf(history, { ...me, branch: 'p.left' })[1]).toEqual(asModel('up', 'left'));
 });
 
 test('a user content stands first and last, also in an empty history', () => {
-  expect(toContents([said('hello')], me)).toEqual([
+  expect(contentsOf([said('hello')], me)).toEqual([
     asUser('(The start of the conversation is left out.)'),
     asModel('hello'),
     asUser('Go on with what was asked, or conclude.'),
   ]);
-  expect(toContents([], me)).toEqual([asUser('Follow your instruction.')]);
+  expect(contentsOf([], me)).toEqual([asUser('Follow your instruction.')]);
 });
 
 test('a history of 9,000 events with calls is arranged', () => {
@@ -173,5 +174,5 @@ test('a history of 9,000 events with calls is arranged', () => {
     event('me', [response('a', `${index}`)]),
     said('next'),
   ]).flat();
-  expect(toContents([user('go'), ...steps], me)).toHaveLength(1 + 2 * 3_000 + 1 + 1);
+  expect(contentsOf([user('go'), ...steps], me)).toHaveLength(1 + 2 * 3_000 + 1 + 1);
 });
