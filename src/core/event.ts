@@ -149,3 +149,19 @@ export function isFinalResponse(event: Event): boolean {
     !event.content?.parts?.at(-1)?.codeExecutionResult
   );
 }
+
+/** Events without the invocations that a rewind took back, and without the rewind events themselves (`rewindBeforeInvocationId`). */
+export function withoutRewound(events: Event[]): Event[] {
+  const kept: Event[] = [];
+  for (let index = events.length - 1; index >= 0; index -= 1) {
+    const event = events[index] as Event;
+    const target = event.actions?.rewindBeforeInvocationId;
+    if (!target) {
+      kept.push(event);
+      continue;
+    }
+    const first = events.findIndex(({ invocationId }) => invocationId === target);
+    if (first >= 0 && first < index) index = first;
+  }
+  return kept.toReversed();
+}

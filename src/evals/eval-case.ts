@@ -1,15 +1,6 @@
 import { z } from 'zod';
-import {
-  type Content,
-  type FunctionCall,
-  functionCallsOf,
-  type FunctionResponse,
-  functionResponsesOf,
-  type JsonObject,
-  type Part,
-  partsOf,
-} from '../core/content.ts';
-import { type Event, isFinalResponse } from '../core/event.ts';
+import { type Content, functionCallsOf, type JsonObject, partsOf } from '../core/content.ts';
+import { type Event, isFinalResponse, withoutRewound } from '../core/event.ts';
 import { identifierSchema } from '../core/session.ts';
 
 export const addSessionSchema = z
@@ -20,24 +11,17 @@ export const addSessionSchema = z
   })
   .describe('Turns a session into an evaluation case.');
 
-/** What happened between the user's content and the final response; both generations of clients read their own members. */
-interface IntermediateData {
-  invocationEvents: { author: string; content: Content }[];
-  toolUses: FunctionCall[];
-  toolResponses: FunctionResponse[];
-  intermediateResponses: [author: string, parts: Part[]][];
-}
-
-/** One turn of an evaluation case. */
+/** One turn of an evaluation case that was made from a session. */
 export interface EvalInvocation {
   invocationId: string;
   userContent: Content;
   finalResponse?: Content;
-  intermediateData: IntermediateData;
+  intermediateData: { invocationEvents: { author: string; content: Content }[] };
+  /** Unix time in seconds of the user's content; 0 where the user said nothing. */
   creationTimestamp: number;
 }
 
-/** An evaluation case as the wire shows it; the store adds `creationTimestamp`. */
+/** An evaluation case that was made from a session; the store adds `creationTimestamp`. */
 export interface EvalCase {
   evalId: string;
   conversation: EvalInvocation[];
@@ -45,48 +29,55 @@ export interface EvalCase {
 }
 
 /**
- * A session's conversation as turns: events grouped by invocation in first-seen order (inventory §2.2). Groups in which nothing
- * was said (a change of state over HTTP) are no turns.
+ * A session's conversation as turns, in the form that every version of ADK reads: events grouped by invocation in
+ * first-seen order. A group in which nothing was said (a change of state over HTTP, a compaction) is no turn, nor is a
+ * rewound invocation.
  */
 export function toEvalInvocations(events: Event[]): EvalInvocation[] {
-  const groups = Map.groupBy(events, (event) => event.invocationId ?? '');
+  const groups = Map.groupBy(withoutRewound(events), (event) => event.invocationId ?? '');
   return [...groups].flatMap(([id, group]) =>
     group.some(({ content }) => content) ? [toEvalInvocation(id, group)] : [],
   );
 }
 
 function toEvalInvocation(invocationId: string, group: Event[]): EvalInvocation {
-  const asked = group.findLast((event) => isUsers(event) && event.content);
+  const question = group.findLast((event) => isUsers(event) && event.content);
   const spoken = group.filter((event) => !isUsers(event) && partsOf(event.content).length > 0);
   const final = spoken.findLast(isFinalResponse);
-  const intermediate = spoken.filter((event) => event !== final || functionCallsOf(event.content).length > 0);
+  const invocationEvents = spoken.flatMap(({ author, content }, index) => {
+    // The calls of a long-running tool stand in a final event: without it the trajectory would lose them.
+    const isAnswer = spoken[index] === final && functionCallsOf(content).length === 0;
+    return content && !isAnswer && saysSomething(content) ? [{ author: author ?? 'agent', content }] : [];
+  });
   return {
     invocationId,
-    userContent: asked?.content ?? { parts: [] },
+    userContent: question?.content ?? { parts: [] },
     ...(final?.content ? { finalResponse: final.content } : {}),
-    intermediateData: toIntermediateData(intermediate),
-    creationTimestamp: asked?.timestamp ?? 0,
+    intermediateData: { invocationEvents },
+    creationTimestamp: question?.timestamp ?? 0,
   };
 }
 
 const isUsers = (event: Event) => event.author?.toLowerCase() === 'user';
 
-function toIntermediateData(events: Event[]): IntermediateData {
-  const said = events.flatMap(({ author, content }) => (content ? [{ author: author ?? 'agent', content }] : []));
-  return {
-    invocationEvents: said,
-    toolUses: said.flatMap(({ content }) => functionCallsOf(content)),
-    toolResponses: said.flatMap(({ content }) => functionResponsesOf(content)),
-    intermediateResponses: said.flatMap(({ author, content }): [string, Part[]][] => {
-      const texts = partsOf(content).filter((part) => part.text != null);
-      return texts.length > 0 ? [[author, texts]] : [];
-    }),
-  };
-}
+/** False for a content that ADK leaves out of a case: only empty text, results of code, references to files. */
+const saysSomething = (content: Content) =>
+  partsOf(content).some((part) => part.functionCall || part.functionResponse || part.text || part.inlineData);
 
-/** The part of a session's own state that no event changed: what the conversation started from. Shared scopes are left out. */
+/** The part of a session's own state that no event changed: what the conversation started from; no shared scopes. */
 export function toInitialState(state: JsonObject, events: Event[]): JsonObject {
   const changed = new Set(events.flatMap((event) => Object.keys(event.actions?.stateDelta ?? {})));
   const kept = Object.entries(state).filter(([key]) => !changed.has(key) && !/^(app|user):/.test(key));
   return Object.fromEntries(kept);
+}
+
+/**
+ * A state that fills every `{word}` of the instructions: with its own value, and with `''` where it has none, since a
+ * model call with an open placeholder fails. Scoped (`{user:x}`) and optional (`{x?}`) placeholders need no value.
+ */
+export function withPlaceholders(state: JsonObject, instructions: string[]): JsonObject {
+  const words = instructions.flatMap((text) =>
+    [...text.matchAll(/\{([\p{L}\p{N}_]+)\}/gu)].map(([, word = '']) => word),
+  );
+  return { ...Object.fromEntries(words.map((word) => [word, ''])), ...state };
 }

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { contentSchema, functionCallSchema, functionResponseSchema, jsonObject } from '../core/content.ts';
 import { identifierSchema } from '../core/session.ts';
 
-/** Evaluation sets and cases as ADK's clients send and read them (interface inventory §2.1); members of later versions are kept. */
+/** Evaluation sets and cases as ADK's clients send and read them (inventory §2.1); members of later versions are kept. */
 
 const number = () => z.number().nullish();
 const objects = () => z.array(jsonObject).nullish();

@@ -4,6 +4,7 @@ import { fromJsonb, toJsonb, toText } from '../db/json-escape.ts';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from './eval-set.ts';
+import { toStoredCase, withToolUses } from './intermediate-data.ts';
 
 /** What names one evaluation set. */
 export interface EvalSetKey {
@@ -72,7 +73,7 @@ export async function insertEvalSet(
       insert into eval_cases (app_name, eval_set_id, id, payload)
       select ${appName}, created.id, payload ->> 'evalId',
              jsonb_build_object('creationTimestamp', extract(epoch from created.create_time)) || payload
-      from created, jsonb_array_elements(${toJsonb(cases)}::jsonb) as payload)
+      from created, jsonb_array_elements(${toJsonb(cases.map(toStoredCase))}::jsonb) as payload)
     select from created`);
   const { rows } = await onConflict(
     inserted,
@@ -110,12 +111,12 @@ export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<void
   if (rows.length === 0) throw new NotFoundError(evalSetNotFound(key));
 }
 
-/** A case as JSON text; `undefined` where there is none. */
+/** A case as JSON text, with the members that the UI reads; `undefined` where there is none. */
 export async function findEvalCaseText(db: Database, key: EvalSetKey, evalId: string): Promise<string | undefined> {
   const { rows } = await db.execute<{ text: string }>(
     sql`select c.payload::text as text from eval_cases c where ${isCase(key, evalId)}`,
   );
-  return rows[0] && fromJsonb(rows[0].text);
+  return rows[0] && JSON.stringify(withToolUses(JSON.parse(fromJsonb(rows[0].text)) as EvalCaseBody));
 }
 
 /** Replaces a case; one without a creation time keeps that of before. @throws {NotFoundError} for an absent set or case. */
@@ -125,7 +126,8 @@ export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: E
     key,
     evalCase.evalId,
     sql`update eval_cases c
-        set payload = jsonb_build_object('creationTimestamp', c.payload -> 'creationTimestamp') || ${toJsonb(evalCase)}::jsonb`,
+        set payload = jsonb_build_object('creationTimestamp', c.payload -> 'creationTimestamp')
+                      || ${toJsonb(toStoredCase(evalCase))}::jsonb`,
   );
 }
 

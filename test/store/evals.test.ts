@@ -47,16 +47,13 @@ describe('add session', () => {
               { author: 'helper', content: { role: 'model', parts: [{ text: 'let me see' }, call] } },
               { author: 'helper', content: { role: 'model', parts: [response] } },
             ],
-            toolUses: [call.functionCall],
-            toolResponses: [response.functionResponse],
-            intermediateResponses: [['helper', [{ text: 'let me see' }]]],
           },
         },
         {
           invocationId: 'e-2',
           userContent: { role: 'user', parts: [{ text: 'q2' }] },
           creationTimestamp: 9,
-          intermediateData: { invocationEvents: [], toolUses: [], toolResponses: [], intermediateResponses: [] },
+          intermediateData: { invocationEvents: [] },
         },
       ],
     });

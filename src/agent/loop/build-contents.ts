@@ -1,6 +1,6 @@
 import type { Content, FunctionCall, Part } from '../../core/content.ts';
 import { functionCallsOf, partsOf } from '../../core/content.ts';
-import type { Event } from '../../core/event.ts';
+import { type Event, withoutRewound } from '../../core/event.ts';
 import { CONFIRMATION_CALL } from './confirmation.ts';
 
 /** Calls that ask a person; the model never made them and never sees them. */
@@ -27,22 +27,6 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
     .filter((event) => partsOf(event.content).length > 0)
     .map((event) => (isForeign(event, audience) ? toContext(event) : event));
   return joinRoles(pairCalls(events));
-}
-
-/** Drops the invocations that a rewind took back, and the rewind events themselves (ADK `rewindBeforeInvocationId`). */
-function withoutRewound(events: Event[]): Event[] {
-  const kept: Event[] = [];
-  for (let index = events.length - 1; index >= 0; index -= 1) {
-    const event = events[index] as Event;
-    const target = event.actions?.rewindBeforeInvocationId;
-    if (!target) {
-      kept.push(event);
-      continue;
-    }
-    const first = events.findIndex((candidate) => candidate.invocationId === target);
-    if (first >= 0 && first < index) index = first;
-  }
-  return kept.toReversed();
 }
 
 interface Compaction {

@@ -1,0 +1,98 @@
+import {
+  type Content,
+  type FunctionCall,
+  functionCallsOf,
+  type FunctionResponse,
+  functionResponsesOf,
+  type Part,
+  partsOf,
+} from '../core/content.ts';
+import type { EvalCaseBody } from './eval-set.ts';
+
+type EvalTurnBody = NonNullable<EvalCaseBody['conversation']>[number];
+/** What happened in a turn between the user's content and the final response, as clients send it. */
+export type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
+
+/** The members of ADK 1.x: calls, responses and texts, each on its own. */
+interface ToolUses {
+  toolUses: FunctionCall[];
+  toolResponses: FunctionResponse[];
+  intermediateResponses: [author: string, parts: Part[]][];
+}
+
+/** The function calls of a turn, in order: `toolUses`, else those in `invocationEvents`; `[]` without data. */
+export function callsOf(data: IntermediateData | null | undefined): FunctionCall[] {
+  return data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => functionCallsOf(content));
+}
+
+/** The function responses of a turn, in order. */
+export function responsesOf(data: IntermediateData | null | undefined): FunctionResponse[] {
+  return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => functionResponsesOf(content));
+}
+
+/** The contents between question and answer, in order, each with its author; of ADK 1.x's form the texts only. */
+export function contentsOf(data: IntermediateData | null | undefined): { author: string; content: Content }[] {
+  if (data?.invocationEvents) {
+    return data.invocationEvents.flatMap(({ author, content }) =>
+      content ? [{ author: author ?? 'agent', content }] : [],
+    );
+  }
+  return (data?.intermediateResponses ?? []).flatMap((pair) => {
+    const [author, parts] = Array.isArray(pair) ? (pair as unknown[]) : [];
+    return Array.isArray(parts) ? [{ author: String(author), content: { parts: parts as Part[] } }] : [];
+  });
+}
+
+/**
+ * A case as it is stored: a turn holds `invocationEvents` or ADK 1.x's members, never both, because every version of
+ * ADK refuses a set with both. The UI edits arguments in `toolUses`, so those win where there is one for each call.
+ */
+export const toStoredCase = (evalCase: EvalCaseBody): EvalCaseBody => mapData(evalCase, withoutToolUses);
+
+/** A case as the UI reads it: turns with `invocationEvents` get ADK 1.x's members beside them. */
+export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody =>
+  mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data));
+
+function mapData(evalCase: EvalCaseBody, change: (data: IntermediateData) => IntermediateData): EvalCaseBody {
+  if (!evalCase.conversation) return evalCase;
+  const conversation = evalCase.conversation.map((turn) =>
+    turn.intermediateData ? { ...turn, intermediateData: change(turn.intermediateData) } : turn,
+  );
+  return { ...evalCase, conversation };
+}
+
+function withoutToolUses(data: IntermediateData): IntermediateData {
+  if (!data.invocationEvents) return data;
+  const { toolUses, toolResponses: _responses, intermediateResponses: _texts, ...kept } = data;
+  const calls = callsOf(kept);
+  if (!toolUses || toolUses.length !== calls.length) return kept;
+  const edited = new Map(calls.map((call, index) => [call, toolUses[index]?.args]));
+  const invocationEvents = data.invocationEvents.map((event) => withArguments(event, edited));
+  return { ...kept, invocationEvents };
+}
+
+function withArguments<EventOfTurn extends { content?: Content | null | undefined }>(
+  event: EventOfTurn,
+  edited: Map<FunctionCall, FunctionCall['args']>,
+): EventOfTurn {
+  if (functionCallsOf(event.content).length === 0) return event;
+  const parts = partsOf(event.content).map((part) => {
+    if (!part.functionCall) return part;
+    const { args: _before, ...call } = part.functionCall;
+    const args = edited.get(part.functionCall);
+    return { ...part, functionCall: args == null ? call : { ...call, args } };
+  });
+  return { ...event, content: { ...event.content, parts } };
+}
+
+function toToolUses(data: IntermediateData): ToolUses {
+  const said = contentsOf(data);
+  return {
+    toolUses: said.flatMap(({ content }) => functionCallsOf(content)),
+    toolResponses: said.flatMap(({ content }) => functionResponsesOf(content)),
+    intermediateResponses: said.flatMap(({ author, content }): [string, Part[]][] => {
+      const texts = partsOf(content).filter((part) => part.text != null);
+      return texts.length > 0 ? [[author, texts]] : [];
+    }),
+  };
+}
