@@ -63,6 +63,7 @@ const LINE: [folder: string, imports: string[]][] = [
     ]),
   ],
   ['evals', ['core', 'db', 'http/access', 'http/operation', 'http/validation', 'sessions']],
+  ['cronjobs', []],
   ['service', ['apps', 'core', 'db', 'http/operation']],
   ['devui', ['http/operation']],
   [

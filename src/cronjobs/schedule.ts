@@ -1,0 +1,137 @@
+import { z } from 'zod';
+import { instantOf, MAX_CRON_LENGTH, nextCronTimes, whyNoCron, whyNoDateTime, whyNoTimezone } from './clock-times.ts';
+
+/** Shortest interval in seconds, and the longest (366 days). */
+const MIN_INTERVAL_SECONDS = 30;
+const MAX_INTERVAL_SECONDS = 31_622_400;
+
+/** A string that a function judges, which returns why it cannot be accepted. */
+const judged = (maxLength: number, whyNot: (text: string) => string | undefined) =>
+  z
+    .string()
+    .max(maxLength)
+    .superRefine((text, refusal) => {
+      const message = text.length > maxLength ? undefined : whyNot(text);
+      if (message !== undefined) refusal.addIssue({ code: 'custom', message });
+    });
+
+const dateTime = judged(64, whyNoDateTime);
+const timeOfDay = z
+  .string()
+  .regex(/^(?:[01]\d|2[0-3]):[0-5]\d$/)
+  .describe('`HH:MM`');
+const weekday = z.int().min(0).max(6).describe('0 is Sunday.');
+const timezone = judged(128, whyNoTimezone).optional().describe('Name of an IANA time zone [UTC].');
+
+const once = z.strictObject({
+  type: z.literal('once'),
+  onceAt: dateTime.describe('A date and time; without an offset by the clock of `timezone`.'),
+  timezone,
+});
+const interval = z.strictObject({
+  type: z.literal('interval'),
+  intervalSeconds: z.int().min(MIN_INTERVAL_SECONDS).max(MAX_INTERVAL_SECONDS),
+  anchorAt: dateTime.optional().describe('When it fires first; by default one interval after the request.'),
+  timezone,
+});
+const daily = z.strictObject({ type: z.literal('daily'), time: timeOfDay, timezone });
+const weekly = z
+  .strictObject({
+    type: z.literal('weekly'),
+    time: timeOfDay,
+    weekday: weekday.optional(),
+    weekdays: z.array(weekday).min(1).max(7).optional(),
+    timezone,
+  })
+  .refine(
+    (given) => (given.weekday === undefined) !== (given.weekdays === undefined),
+    'a weekly schedule has either `weekday` or `weekdays`',
+  );
+const monthly = z.strictObject({
+  type: z.literal('monthly'),
+  time: timeOfDay,
+  monthDays: z
+    .array(z.int().min(1).max(31))
+    .min(1)
+    .max(31)
+    .describe('Days of the month; a month without that day is left out.'),
+  timezone,
+});
+const cron = z.strictObject({
+  type: z.literal('cron'),
+  cron: judged(MAX_CRON_LENGTH, whyNoCron).describe(
+    'Five fields: minute, hour, day of the month, month, day of the week. Names, `L` and `#` are known; where both days are given, either of them matches.',
+  ),
+  timezone,
+});
+
+/** When a cronjob fires, as the wire has it; members that its type does not have are refused. */
+export const scheduleSchema = z
+  .discriminatedUnion('type', [once, interval, daily, weekly, monthly, cron], {
+    error: ({ code }) =>
+      code === 'invalid_union'
+        ? "the type is one of 'once', 'interval', 'daily', 'weekly', 'monthly' and 'cron'"
+        : undefined,
+  })
+  .describe(
+    'When a cronjob fires, by the clock of `timezone`. A time that a change of the clocks leaves out fires at the first moment after the gap, a time that comes twice fires the first time only. A cron expression with a wildcard or a step in its minutes or hours is no time of the day: it keeps its pace through a repeated hour and skips what is left out.',
+  );
+
+export type Schedule = z.infer<typeof scheduleSchema>;
+
+/**
+ * The next times of a schedule after a moment, that moment left out, in order; fewer than `count` where it comes to its end.
+ * Whole seconds; an interval without an anchor counts from `after`.
+ */
+export function nextTimes(schedule: Schedule, after: Date, count: number): Date[] {
+  const zone = schedule.timezone ?? 'UTC';
+  if (schedule.type === 'once') {
+    const at = instantOf(schedule.onceAt, zone);
+    return at && at > after ? [at] : [];
+  }
+  if (schedule.type === 'interval') {
+    const anchor = schedule.anchorAt === undefined ? undefined : instantOf(schedule.anchorAt, zone);
+    return intervalTimes(anchor ?? after, schedule.intervalSeconds * 1000, after, count);
+  }
+  return nextCronTimes(toCron(schedule), zone, after, count);
+}
+
+/** The cron expression of a schedule that goes by the calendar. */
+function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): string {
+  if (schedule.type === 'cron') return schedule.cron;
+  if (schedule.type === 'daily') return `${clock(schedule.time)} * * *`;
+  if (schedule.type === 'monthly') return `${clock(schedule.time)} ${schedule.monthDays.join(',')} * *`;
+  return `${clock(schedule.time)} * * ${(schedule.weekdays ?? [schedule.weekday]).join(',')}`;
+}
+
+/** `08:05` as the first two fields of a cron expression. */
+const clock = (time: string) => time.split(':').map(Number).toReversed().join(' ');
+
+/** Seconds on the time line, whatever the clocks do: nothing of a calendar is in it. */
+function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number): Date[] {
+  const passed = Math.floor((after.getTime() - anchor.getTime()) / stepMs);
+  const first = anchor.getTime() + Math.max(0, passed + 1) * stepMs;
+  return Array.from({ length: count }, (_, position) => new Date(first + position * stepMs));
+}
+
+/** The schedule with its anchor, for keeping: what is counted from the request is counted from the same moment for good. */
+export function anchored(schedule: Schedule, now: Date): Schedule {
+  if (schedule.type !== 'interval' || schedule.anchorAt !== undefined) return schedule;
+  const [first = now] = nextTimes(schedule, now, 1);
+  return { ...schedule, anchorAt: first.toISOString() };
+}
+
+/**
+ * Why a schedule has no time after `now` and before `until`, a sentence; `undefined` where it has one.
+ * A 29th of February is found, also that of a Monday; a 31st is known to have none.
+ */
+export function whyNeverFires(schedule: Schedule, now: Date, until?: Date): string | undefined {
+  const [first] = nextTimes(schedule, now, 1);
+  if (first && (!until || first < until)) return undefined;
+  if (first && until) {
+    return `The schedule never fires: its first time, ${first.toISOString()}, is not before its end, ${until.toISOString()}.`;
+  }
+  return schedule.type === 'once'
+    ? `The schedule never fires: ${schedule.onceAt} is over, or no such time exists.`
+    : 'The schedule never fires: no date matches it.';
+}
