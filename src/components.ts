@@ -4,7 +4,8 @@ import { artifactVersionSchema, saveArtifactSchema } from './artifacts/artifact-
 import { evalCaseSchema, evalSetSchema } from './evals/eval-set.ts';
 import { invocationSchema } from './invocations/invocation.ts';
 import { contentSchema, partSchema } from './core/content.ts';
-import { eventActionsSchema, eventSchema, usageMetadataSchema } from './core/event.ts';
+import { eventActionsSchema, eventSchema } from './core/event.ts';
+import { usageMetadataSchema } from './core/model-metadata.ts';
 import { groundingMetadataSchema } from './core/grounding.ts';
 import { createSessionSchema, sessionSchema, updateSessionSchema } from './core/session.ts';
 import { apiErrorSchema, httpValidationErrorSchema, validationErrorSchema } from './http/operation/error-bodies.ts';

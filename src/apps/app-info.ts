@@ -5,34 +5,42 @@ import { type AgentDescription, listAgents } from './agent-description.ts';
 /** What agents are written in; ADK's clients only show it. */
 const LANGUAGE = 'typescript';
 
+const appMembers = {
+  name: z.string().describe('What `appName` and `{app_name}` take.'),
+  rootAgentName: z.string().describe('The agent that gets the prompt; the `author` of most events.'),
+  description: z.string().describe('What the root agent says of itself; may be empty.'),
+  language: z.string().describe('What its agents are written in: always `typescript`.'),
+  isComputerUse: z.boolean().describe('Always false: no agent here drives a screen.'),
+};
+
 const appSchema = z.looseObject({
-  name: z.string(),
-  rootAgentName: z.string(),
-  description: z.string(),
-  language: z.string(),
-  isComputerUse: z.boolean(),
+  ...appMembers,
   agents: jsonObject.nullable().describe('Always null here; `app-info` has them.'),
 });
 
 export const appListSchema = z
-  .union([z.array(z.string()), z.looseObject({ apps: z.array(appSchema) })])
+  .union([z.array(z.string()), z.looseObject({ apps: z.array(appSchema).describe('Sorted by name.') })])
   .describe('Names, sorted; with `detailed` the applications.');
 
 const agentInfoSchema = z.looseObject({
-  name: z.string(),
-  description: z.string(),
+  name: z.string().describe('The `author` of its events.'),
+  description: z.string().describe('By this the agent above decides whom to hand over to.'),
   instruction: z.string().describe("Empty for the users of a user pool: it is the operator's."),
-  tools: z.array(z.looseObject({ functionDeclarations: z.array(jsonObject) })),
+  tools: z
+    .array(
+      z.looseObject({
+        functionDeclarations: z
+          .array(jsonObject)
+          .describe('One tool: `name`, `description` and `parameters`, a JSON Schema.'),
+      }),
+    )
+    .describe('Its tools; those of skills and remote MCP servers are known in an invocation only.'),
   sub_agents: z.array(z.string()).describe('Names of the agents below it.'),
 });
 
 export const appInfoSchema = z
   .looseObject({
-    name: z.string(),
-    rootAgentName: z.string(),
-    description: z.string(),
-    language: z.string(),
-    isComputerUse: z.boolean(),
+    ...appMembers,
     agents: z.record(z.string(), agentInfoSchema).describe('All agents of the application, by name.'),
   })
   .describe('What an application is made of.');

@@ -1,97 +1,142 @@
 import { z } from 'zod';
+import { flag, number, openEnum, text } from './members.ts';
 
 /**
- * Content and Part as the specification's "Content" and "Part" sections list them. Every object is loose: members that the
- * specification does not name are kept. Enumerations whose values are "not shown" stay open strings. Members may be `null`
- * on the way in, as pydantic clients send them; answers leave nulls out.
+ * Content and Part as the specification's sections of that name list them. Every object is loose: members that the
+ * specification does not name are kept. Enumerations whose values are "not shown" stay open strings.
  */
 
-const text = () => z.string().nullish();
-const flag = () => z.boolean().nullish();
-const number = () => z.number().nullish();
 /** A free-form JSON object: its keys are data and are never renamed. */
 export const jsonObject = z.record(z.string(), z.unknown());
 export type JsonObject = Record<string, unknown>;
-
-/** An open enumeration: the specification shows only `sample`; any other string is accepted and kept. */
-export const openEnum = (sample: string) =>
-  z.string().nullish().describe(`Open enumeration; the specification shows the value ${sample}.`);
+/** An optional free-form object with the sentence that the OpenAPI document shows. */
+export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);
 
 const inlineData = z
   .looseObject({
-    data: text().describe('The bytes, base64.'),
-    displayName: text(),
-    mimeType: text(),
+    data: text('The bytes, base64.'),
+    displayName: text('File name to show and to send to the provider; not unique.'),
+    mimeType: text('IANA media type of the bytes, for example `image/png`.'),
   })
   .describe('Bytes carried inside the part.');
 
 const fileData = z
-  .looseObject({ displayName: text(), fileUri: text(), mimeType: text() })
+  .looseObject({
+    displayName: text('File name to show and to send to the provider; not unique.'),
+    fileUri: text('Where the file is; this runtime never fetches it.'),
+    mimeType: text('IANA media type of the file.'),
+  })
   .describe('A reference to a file elsewhere.');
+
+const partialArgument = z.looseObject({
+  jsonPath: text('The argument that this fragment belongs to, a JSON path (RFC 9535) such as `$.city`.'),
+  boolValue: flag('The value of a boolean argument.'),
+  nullValue: openEnum('NULL_VALUE', 'Set where the argument is null.'),
+  numberValue: number('The value of a numeric argument.'),
+  stringValue: text('The next characters of a string argument.'),
+  willContinue: flag('True where more fragments of the same `jsonPath` follow.'),
+});
 
 export const functionCallSchema = z
   .looseObject({
-    id: text().describe('Pairs the call with its response.'),
-    name: text(),
-    args: jsonObject.nullish(),
+    id: text('Pairs the call with its response.'),
+    name: text('The tool to call.'),
+    args: freeForm("The arguments, by the tool's JSON Schema."),
     partialArgs: z
-      .array(
-        z.looseObject({
-          jsonPath: text(),
-          boolValue: flag(),
-          nullValue: openEnum('NULL_VALUE'),
-          numberValue: number(),
-          stringValue: text(),
-          willContinue: flag(),
-        }),
-      )
-      .nullish(),
-    willContinue: flag(),
+      .array(partialArgument)
+      .nullish()
+      .describe('Fragments of arguments while a provider streams them; kept as sent, this runtime writes none.'),
+    willContinue: flag('True where further fragments of this call follow; this runtime stores whole calls only.'),
   })
-  .describe('A tool call that the model asks for.');
+  .describe('A tool call that the model requests.');
 
 export const functionResponseSchema = z
   .looseObject({
-    id: text().describe('The id of the call that this answers.'),
-    name: text(),
-    response: jsonObject.nullish(),
-    willContinue: flag(),
-    scheduling: openEnum('SCHEDULING_UNSPECIFIED'),
-    parts: z.array(z.looseObject({ inlineData: inlineData.nullish(), fileData: fileData.nullish() })).nullish(),
+    id: text('The id of the call that this answers.'),
+    name: text('The tool that was called.'),
+    response: freeForm('The result; a failure is `{"error": …}`, which the model reads and may recover from.'),
+    willContinue: flag('True where the tool answers again later; kept as sent, this runtime writes none.'),
+    scheduling: openEnum('SCHEDULING_UNSPECIFIED', 'When a live session reads a response that it did not wait for.'),
+    parts: z
+      .array(
+        z.looseObject({
+          inlineData: inlineData.nullish().describe('Media that the tool returns as bytes.'),
+          fileData: fileData.nullish().describe('Media that the tool returns as a reference.'),
+        }),
+      )
+      .nullish()
+      .describe('Media beside `response`.'),
   })
   .describe("A tool's answer to one call.");
 
+const executableCode = z.looseObject({
+  code: text('The source text.'),
+  language: openEnum('LANGUAGE_UNSPECIFIED', 'Programming language of `code`.'),
+  id: text('Pairs the code with its `codeExecutionResult`.'),
+});
+
+const codeExecutionResult = z.looseObject({
+  outcome: openEnum('OUTCOME_UNSPECIFIED', 'Whether the code succeeded, failed or ran out of time.'),
+  output: text('Standard output on success, else the error.'),
+  id: text('The id of the `executableCode` that this is the result of.'),
+});
+
+const mediaResolution = z.looseObject({
+  level: openEnum('MEDIA_RESOLUTION_UNSPECIFIED', 'How finely the model looks.'),
+  numTokens: number('Number of tokens that the media is turned into.'),
+});
+
+const videoMetadata = z.looseObject({
+  startOffset: text('Where the clip begins, seconds with an `s`, for example `3.5s`.'),
+  endOffset: text('Where the clip ends, written as `startOffset` is.'),
+  fps: number('Frames per second that the model sees; without it the provider chooses.'),
+});
+
+const toolCall = z.looseObject({
+  id: text('Pairs the call with its `toolResponse`.'),
+  toolType: openEnum('TOOL_TYPE_UNSPECIFIED', "Which of the provider's tools is called."),
+  args: freeForm('The arguments, as the provider defines them.'),
+});
+
+const toolResponse = z.looseObject({
+  id: text('The id of the `toolCall` that this answers.'),
+  toolType: openEnum('TOOL_TYPE_UNSPECIFIED', "Which of the provider's tools answers."),
+  response: freeForm('The result, as the provider defines it.'),
+});
+
 export const partSchema = z
   .looseObject({
-    text: text(),
-    thought: flag().describe('True for text that is reasoning and not an answer.'),
-    thoughtSignature: text().describe("The provider's signature of a thought; sent back unchanged."),
-    inlineData: inlineData.nullish(),
-    fileData: fileData.nullish(),
-    functionCall: functionCallSchema.nullish(),
-    functionResponse: functionResponseSchema.nullish(),
-    executableCode: z.looseObject({ code: text(), language: openEnum('LANGUAGE_UNSPECIFIED'), id: text() }).nullish(),
-    codeExecutionResult: z
-      .looseObject({ outcome: openEnum('OUTCOME_UNSPECIFIED'), output: text(), id: text() })
-      .nullish(),
-    mediaResolution: z.looseObject({ level: openEnum('MEDIA_RESOLUTION_UNSPECIFIED'), numTokens: number() }).nullish(),
-    videoMetadata: z.looseObject({ startOffset: text(), endOffset: text(), fps: number() }).nullish(),
-    toolCall: z
-      .looseObject({ id: text(), toolType: openEnum('TOOL_TYPE_UNSPECIFIED'), args: jsonObject.nullish() })
-      .nullish(),
-    toolResponse: z
-      .looseObject({ id: text(), toolType: openEnum('TOOL_TYPE_UNSPECIFIED'), response: jsonObject.nullish() })
-      .nullish(),
-    partMetadata: jsonObject.nullish(),
+    text: text('Plain text or Markdown; an answer or, with `thought`, reasoning.'),
+    thought: flag('True for text that is reasoning and not an answer.'),
+    thoughtSignature: text("The provider's signature of a thought; sent back unchanged."),
+    inlineData: inlineData
+      .nullish()
+      .describe('Media as bytes; in a stored event too, so artifacts suit large files better.'),
+    fileData: fileData.nullish().describe('Media as a reference, handed on to providers that can read it.'),
+    functionCall: functionCallSchema
+      .nullish()
+      .describe('A tool call that the model requests; the runtime runs the tool.'),
+    functionResponse: functionResponseSchema
+      .nullish()
+      .describe('The answer to a call: of its tool, or of a person where the call waits for one.'),
+    executableCode: executableCode.nullish().describe('Code that a provider wrote to run itself; never run here.'),
+    codeExecutionResult: codeExecutionResult.nullish().describe('What such code gave when the provider ran it.'),
+    mediaResolution: mediaResolution.nullish().describe('Resolution of the media of this part; kept as sent.'),
+    videoMetadata: videoMetadata.nullish().describe('The clip of a video in this part; kept as sent.'),
+    toolCall: toolCall.nullish().describe('A call of a tool that the provider runs on its side; kept as sent.'),
+    toolResponse: toolResponse.nullish().describe('The answer to such a `toolCall`; kept as sent.'),
+    partMetadata: freeForm(
+      'Free-form notes about the part; `invalidArguments` holds call arguments that were no JSON object.',
+    ),
   })
   .describe('One piece of a content; it carries the members it uses.');
 
 export const contentSchema = z
   .looseObject({
-    parts: z.array(partSchema).nullish(),
-    role: text().describe('`user` or `model`.'),
+    parts: z.array(partSchema).nullish().describe('What is said, in order; absent is the same as `[]`.'),
+    role: text('`user` or `model`; function responses have `user`.'),
   })
-  .describe('A message: parts by one role.');
+  .describe('What one side says: parts by one role.');
 
 export type FunctionCall = z.infer<typeof functionCallSchema>;
 export type FunctionResponse = z.infer<typeof functionResponseSchema>;
@@ -109,7 +154,7 @@ export const functionCallsOf = (content: Content | null | undefined): FunctionCa
 export const functionResponsesOf = (content: Content | null | undefined): FunctionResponse[] =>
   partsOf(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
 
-/** All text of a content that is an answer: thoughts left out, parts joined without a separator; `''` where there is none. */
+/** All text of a content that is an answer: thoughts left out, parts joined as they are; `''` where there is none. */
 export const answerTextOf = (content: Content | null | undefined): string =>
   partsOf(content)
     .filter((part) => part.thought !== true)

@@ -1,145 +1,152 @@
 import { z } from 'zod';
-import { contentSchema, functionCallsOf, functionResponsesOf, jsonObject, openEnum } from './content.ts';
+import { contentSchema, freeForm, functionCallsOf, functionResponsesOf } from './content.ts';
 import { groundingMetadataSchema } from './grounding.ts';
+import { flag, number, openEnum, text, texts } from './members.ts';
+import { citationMetadata, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
 
-/** Event and all that hangs on it, as the specification's "Event" section lists it. Every member is optional. */
+/** Event and EventActions as the specification's sections of that name list them. Every member is optional. */
 
-const text = () => z.string().nullish();
-const flag = () => z.boolean().nullish();
-const number = () => z.number().nullish();
 /** An identifier inside an event: it stands in an index, whose rows are bounded. */
-const identifier = () => z.string().max(256).nullish();
+const identifier = (meaning: string) => z.string().max(256).nullish().describe(meaning);
 
-const candidate = z
-  .looseObject({ logProbability: number(), token: text(), tokenId: number() })
-  .describe('One token that the model considered.');
+const compaction = z.looseObject({
+  startTimestamp: number('`timestamp` of the oldest event that is summarised, Unix seconds.'),
+  endTimestamp: number('`timestamp` of the newest event that is summarised, Unix seconds.'),
+  compactedContent: contentSchema.nullish().describe('The summary.'),
+});
 
-const transcription = z.looseObject({ text: text(), finished: flag(), languageCode: text() });
-
-const modalityTokenCounts = () =>
-  z.array(z.looseObject({ modality: openEnum('MODALITY_UNSPECIFIED'), tokenCount: number() })).nullish();
-
-export const usageMetadataSchema = z
-  .looseObject({
-    cachedContentTokenCount: number(),
-    candidatesTokenCount: number().describe('Tokens of the answer, thoughts left out.'),
-    promptTokenCount: number().describe('Tokens of the prompt, cached ones included.'),
-    thoughtsTokenCount: number(),
-    toolUsePromptTokenCount: number(),
-    totalTokenCount: number(),
-    trafficType: openEnum('TRAFFIC_TYPE_UNSPECIFIED'),
-    cacheTokensDetails: modalityTokenCounts(),
-    candidatesTokensDetails: modalityTokenCounts(),
-    promptTokensDetails: modalityTokenCounts(),
-    toolUsePromptTokensDetails: modalityTokenCounts(),
-  })
-  .describe('Tokens that one model call used.');
-
-const citationMetadata = z.looseObject({
-  citations: z
-    .array(
-      z.looseObject({
-        startIndex: number(),
-        endIndex: number(),
-        license: text(),
-        title: text(),
-        uri: text(),
-        publicationDate: z.looseObject({ day: number(), month: number(), year: number() }).nullish(),
-      }),
-    )
-    .nullish(),
+const uiWidget = z.looseObject({
+  id: text('Identifier of the widget.'),
+  provider: text('Who draws the widget, for example `mcp`.'),
+  payload: freeForm('What the provider needs to draw it.'),
 });
 
 export const eventActionsSchema = z
   .looseObject({
-    skipSummarization: flag(),
-    stateDelta: jsonObject
+    skipSummarization: flag('True: the function response is the answer, the model is not called again.'),
+    stateDelta: freeForm(
+      'Keys to merge into the state; `app:` and `user:` choose the scope, `temp:` keys are not stored.',
+    ),
+    artifactDelta: freeForm('Artifact name to the version that the event saved.'),
+    transferToAgent: text('Name of the agent that goes on with the invocation.'),
+    escalate: flag('True ends the round of the `loop` agent above, and the loop.'),
+    requestedAuthConfigs: freeForm(
+      'Credentials that tools need, by the id of the function call; this runtime writes `{}`.',
+    ),
+    requestedToolConfirmations: freeForm(
+      'Function calls that wait for a person, by id: `{hint, confirmed}`. The invocation pauses for them.',
+    ),
+    compaction: compaction
       .nullish()
-      .describe('Keys to merge into the state; `app:`, `user:` and `temp:` choose the scope.'),
-    artifactDelta: jsonObject.nullish().describe('Artifact name to the version that was saved.'),
-    transferToAgent: text(),
-    escalate: flag(),
-    requestedAuthConfigs: jsonObject.nullish(),
-    requestedToolConfirmations: jsonObject.nullish(),
-    compaction: z
-      .looseObject({ startTimestamp: number(), endTimestamp: number(), compactedContent: contentSchema.nullish() })
-      .nullish(),
-    endOfAgent: flag(),
-    agentState: jsonObject.nullish(),
-    rewindBeforeInvocationId: text(),
-    route: flag(),
-    renderUiWidgets: z.array(z.looseObject({ id: text(), provider: text(), payload: jsonObject.nullish() })).nullish(),
+      .describe('A summary that stands for older events in later model calls; the events themselves stay.'),
+    endOfAgent: flag('True where an agent that can be resumed has ended; kept as sent, this runtime writes none.'),
+    agentState: freeForm('Checkpoint of an agent that can be resumed; kept as sent, this runtime writes none.'),
+    rewindBeforeInvocationId: text(
+      'The event takes this invocation and all after it back: later model calls do not see them.',
+    ),
+    route: flag('The edge that a workflow graph takes next; kept as sent, this runtime writes none.'),
+    renderUiWidgets: z
+      .array(uiWidget)
+      .nullish()
+      .describe('Widgets for the client to draw; kept as sent, this runtime writes none.'),
     setModelResponse: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
   })
   .describe('What an event does beside saying something.');
 
+const transcription = z.looseObject({
+  text: text('What was heard, as text.'),
+  finished: flag('True on the last part of an utterance.'),
+  languageCode: text('Language as a BCP 47 tag, for example `en-US`.'),
+});
+
+const liveSessionResumptionUpdate = z.looseObject({
+  newHandle: text('Handle to resume the live session with; empty where `resumable` is false.'),
+  resumable: flag('True where the live session can be resumed at this point.'),
+  lastConsumedClientMessageIndex: number("Index of the client's last input that the handle covers."),
+});
+
+// The one place of the session wire whose members are snake_case (specification, Event table).
+const cacheMetadata = z.looseObject({
+  fingerprint: text('Hash of the instruction, tools and contents that are cached.'),
+  contents_count: z.int().nullish().describe('Number of contents that `fingerprint` covers.'),
+  cache_name: text("The provider's name of the cache; absent before there is one."),
+  expire_time: number('When the cache ends, Unix seconds.'),
+  invocations_used: z.int().nullish().describe('Number of invocations that the cache has served.'),
+  created_at: number('When the cache was made, Unix seconds.'),
+});
+
+const nodeInfo = z.looseObject({
+  path: text('Path of the node in the workflow, for example `team@1/poet@1`.'),
+  outputFor: texts('Paths of the nodes whose output this event is.'),
+  messageAsOutput: flag("True where `content` is the node's output."),
+});
+
 export const eventSchema = z
   .looseObject({
-    modelVersion: text(),
-    content: contentSchema.nullish(),
-    groundingMetadata: groundingMetadataSchema.nullish(),
-    partial: flag().describe('True for a piece of a stream; such events are never stored.'),
-    turnComplete: flag(),
-    turnCompleteReason: openEnum('TURN_COMPLETE_REASON_UNSPECIFIED'),
-    finishReason: openEnum('FINISH_REASON_UNSPECIFIED'),
-    errorCode: text(),
-    errorMessage: text(),
-    interrupted: flag(),
-    customMetadata: jsonObject.nullish(),
-    usageMetadata: usageMetadataSchema.nullish(),
-    liveSessionResumptionUpdate: z
-      .looseObject({ newHandle: text(), resumable: flag(), lastConsumedClientMessageIndex: number() })
-      .nullish(),
-    liveSessionId: text(),
-    goAway: z.looseObject({ timeLeft: text() }).nullish(),
-    inputTranscription: transcription.nullish(),
-    outputTranscription: transcription.nullish(),
-    avgLogprobs: number(),
-    logprobsResult: z
-      .looseObject({
-        chosenCandidates: z.array(candidate).nullish(),
-        topCandidates: z.array(z.looseObject({ candidates: z.array(candidate).nullish() })).nullish(),
-        logProbabilitySum: number(),
-      })
-      .nullish(),
-    // The one place of the session wire whose members are snake_case (specification, Event table).
-    cacheMetadata: z
-      .looseObject({
-        fingerprint: text(),
-        contents_count: z.int().nullish(),
-        cache_name: text(),
-        expire_time: number(),
-        invocations_used: z.int().nullish(),
-        created_at: number(),
-      })
-      .nullish(),
-    citationMetadata: citationMetadata.nullish(),
-    interactionId: text(),
-    invocationId: identifier().describe('The invocation that this event belongs to.'),
-    author: text().describe('`user` or the name of an agent.'),
-    actions: eventActionsSchema.nullish(),
+    modelVersion: text('The model that answered, as the provider names it; `offline` for the built-in one.'),
+    content: contentSchema.nullish().describe('What was said; absent on events that only change something.'),
+    groundingMetadata: groundingMetadataSchema.nullish().describe('Sources of the answer; from Google models only.'),
+    partial: flag('True for a partial event of a stream: a fragment of text that a whole event repeats. Never stored.'),
+    turnComplete: flag("True at the end of a model's turn in a live session; kept as sent, this runtime writes none."),
+    turnCompleteReason: openEnum('TURN_COMPLETE_REASON_UNSPECIFIED', 'Why a turn of a live session ended.'),
+    finishReason: openEnum(
+      'FINISH_REASON_UNSPECIFIED',
+      'Why the model stopped: `STOP`, `MAX_TOKENS`, `SAFETY`, `OTHER` or another value of a Google model.',
+    ),
+    errorCode: text('Stable code of what ended the invocation; absent while all is well.'),
+    errorMessage: text('The sentence for people that goes with `errorCode`.'),
+    interrupted: flag('True where the invocation was interrupted or cancelled.'),
+    customMetadata: freeForm('Free-form notes of the client; those of a run request stand on its user event.'),
+    usageMetadata: usageMetadataSchema.nullish().describe('Tokens of the model call that made this event.'),
+    liveSessionResumptionUpdate: liveSessionResumptionUpdate
+      .nullish()
+      .describe('How to resume a live session; kept as sent, this runtime writes none.'),
+    liveSessionId: text('Identifier of a live session; kept as sent, this runtime writes none.'),
+    goAway: z
+      .looseObject({ timeLeft: text('Time until the connection ends, seconds with an `s`, for example `10s`.') })
+      .nullish()
+      .describe('Says that a live connection ends soon; kept as sent, this runtime writes none.'),
+    inputTranscription: transcription
+      .nullish()
+      .describe('Text of what the user spoke; live sessions only, kept as sent.'),
+    outputTranscription: transcription
+      .nullish()
+      .describe('Text of what the model spoke; live sessions only, kept as sent.'),
+    avgLogprobs: number('Mean log probability of the tokens of the answer; kept as sent, this runtime writes none.'),
+    logprobsResult: logprobsResult
+      .nullish()
+      .describe('Log probabilities token by token; kept as sent, this runtime writes none.'),
+    cacheMetadata: cacheMetadata
+      .nullish()
+      .describe("State of a provider's context cache, members in snake_case; kept as sent, this runtime writes none."),
+    citationMetadata: citationMetadata.nullish().describe('Sources that the provider names for the answer.'),
+    interactionId: text("The provider's identifier of a stateful exchange; kept as sent, this runtime writes none."),
+    invocationId: identifier('The invocation that this event belongs to; `p-…` on a change of state over HTTP.'),
+    author: text('`user` or the name of an agent; `user` where a client that appends leaves it out.'),
+    actions: eventActionsSchema.nullish().describe('What the event does beside saying something.'),
     output: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
-    nodeInfo: z
-      .looseObject({ path: text(), outputFor: z.array(z.string()).nullish(), messageAsOutput: flag() })
-      .nullish(),
-    longRunningToolIds: z.array(z.string()).nullish(),
-    branch: text(),
-    isolationScope: text(),
-    id: identifier().describe('Unique within its session.'),
-    timestamp: number().describe('Unix time in seconds.'),
+    nodeInfo: nodeInfo
+      .nullish()
+      .describe('The workflow node that made the event; kept as sent, this runtime writes none.'),
+    longRunningToolIds: texts(
+      'Ids of function calls in this event that a later request answers; the invocation pauses until then.',
+    ),
+    branch: text('Names of agents joined by `.`: the agents of a parallel group do not see what the others of it say.'),
+    isolationScope: text('Scope of a workflow whose events others do not see; kept as sent, this runtime writes none.'),
+    id: identifier('Unique within its session; made by the server where a client that appends leaves it out.'),
+    timestamp: number("Unix time in seconds; the database's clock where a client that appends leaves it out."),
   })
   .describe("One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.");
 
-export type UsageMetadata = z.infer<typeof usageMetadataSchema>;
 export type EventActions = z.infer<typeof eventActionsSchema>;
 export type Event = z.infer<typeof eventSchema>;
-/** An event on its way into the store: the store adds `timestamp` (the database's clock) where it has none. */
+/** An event for the store, which adds `timestamp` (the database's clock) where there is none. */
 export type NewEvent = Event & { id: string; invocationId: string; author: string };
 
 /** Size of an event: the bytes of its JSON, which `MAX_EVENT_BYTES` bounds. */
 export const eventBytes = (event: Event): number => Buffer.byteLength(JSON.stringify(event));
 
-/** True for an event that ends an answer: no open calls, no tool responses, not a piece of a stream (inventory §2.2, rule 3). */
+/** True for an event that ends an answer, by ADK's rule: no function call, no function response, not partial. */
 export function isFinalResponse(event: Event): boolean {
   if (event.actions?.skipSummarization === true || (event.longRunningToolIds?.length ?? 0) > 0) return true;
   return (

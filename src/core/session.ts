@@ -2,12 +2,12 @@ import { z } from 'zod';
 import { type JsonObject, jsonObject } from './content.ts';
 import { eventSchema } from './event.ts';
 
-/** Longest identifier in characters; with {@link MAX_IDENTIFIER_BYTES} it keeps every index row under PostgreSQL's 2,704 bytes. */
+/** Maximum length of an identifier in characters; PostgreSQL takes index rows of at most 2,704 bytes. */
 export const MAX_IDENTIFIER_LENGTH = 256;
-/** Longest identifier in bytes of UTF-8: three of this size and an event id of 256 characters still fit one index row. */
+/** Maximum size of an identifier in UTF-8: three of this size and an event id of 256 characters fit one index row. */
 export const MAX_IDENTIFIER_BYTES = 512;
 
-/** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification, Invoke Harness). */
+/** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
 export const HARNESS_APP = 'harness_agent';
 
 /** An identifier in a body: no control characters, no lone surrogates (PostgreSQL's text refuses both). */
@@ -20,9 +20,9 @@ export const EVAL_SESSION_ID_PREFIX = '___eval___session___';
 
 export const sessionSchema = z
   .looseObject({
-    id: z.string().describe('Session identifier.'),
-    appName: z.string().describe('Application name.'),
-    userId: z.string().describe('User identifier.'),
+    id: z.string().describe('Unique for one user of one application; 1 to 256 characters, at most 512 bytes.'),
+    appName: z.string().describe('The application that answers in it; `harness_agent` for every `/harness/invoke`.'),
+    userId: z.string().describe('Its owner; chosen by the client, or the user of the token.'),
     state: jsonObject.describe('Free-form state: keys of the session, and the `app:` and `user:` keys that it shares.'),
     events: z.array(eventSchema).describe('The conversation, by sequence. Always `[]` in a list.'),
     lastUpdateTime: z.number().describe('Time of the last update, Unix seconds; never goes back.'),

@@ -1,50 +1,66 @@
 import { z } from 'zod';
-import { contentSchema, functionCallSchema, functionResponseSchema, jsonObject } from '../core/content.ts';
+import { contentSchema, freeForm, functionCallSchema, functionResponseSchema, jsonObject } from '../core/content.ts';
+import { number, text } from '../core/members.ts';
 import { identifierSchema } from '../core/session.ts';
 
-/** Evaluation sets and cases as ADK's clients send and read them (inventory §2.1); members of later versions are kept. */
+/** Evaluation sets and cases as ADK's clients send and read them; members of later versions are kept. */
 
-const number = () => z.number().nullish();
-const objects = () => z.array(jsonObject).nullish();
+const rubrics = (meaning: string) => z.array(jsonObject).nullish().describe(meaning);
 
 const intermediateDataSchema = z
   .looseObject({
     invocationEvents: z
-      .array(z.looseObject({ author: z.string().nullish(), content: contentSchema.nullish() }))
+      .array(
+        z.looseObject({
+          author: text('`user` or the name of the agent.'),
+          content: contentSchema.nullish().describe('What it said: text, function calls or function responses.'),
+        }),
+      )
       .nullish()
       .describe('ADK 2.x: all that was said in between.'),
     toolUses: z.array(functionCallSchema).nullish().describe('ADK 1.x: the function calls.'),
-    toolResponses: z.array(functionResponseSchema).nullish(),
+    toolResponses: z.array(functionResponseSchema).nullish().describe('ADK 1.x: the function responses.'),
     intermediateResponses: z.array(z.unknown()).nullish().describe('ADK 1.x: pairs of an author and parts.'),
   })
   .describe('What happened between the question and the final response.');
 
 const evalInvocationSchema = z
   .looseObject({
-    invocationId: z.string().nullish(),
-    userContent: contentSchema,
-    finalResponse: contentSchema.nullish(),
-    intermediateData: intermediateDataSchema.nullish(),
-    creationTimestamp: number(),
-    inferenceCallCount: number(),
-    duration: number(),
-    rubrics: objects(),
-    appDetails: jsonObject.nullish(),
+    invocationId: text('The invocation of the session that the turn was made from.'),
+    userContent: contentSchema.describe(
+      'What the user says; `{"parts": []}` where the turn began without a user event.',
+    ),
+    finalResponse: contentSchema.nullish().describe("The agent's answer; in a case the expected one."),
+    intermediateData: intermediateDataSchema
+      .nullish()
+      .describe('What happened between the question and the final response; in a case the expected tool calls.'),
+    creationTimestamp: number("Time of the user's event, Unix seconds; 0 where it is not known."),
+    inferenceCallCount: number('Number of model calls of the turn.'),
+    duration: number('How long the turn took, seconds.'),
+    rubrics: rubrics('What a judge model checks in this turn, beside the rubrics of the case.'),
+    appDetails: freeForm('The agents of the turn with instructions and tools, by name, as ADK 2.x notes them.'),
   })
   .describe('One turn of the conversation.');
 
 export const evalCaseSchema = z
   .looseObject({
     evalId: identifierSchema.describe('Unique within its set.'),
-    conversation: z.array(evalInvocationSchema).nullish(),
-    conversationScenario: jsonObject.nullish().describe('A plan from which a simulated user speaks.'),
+    conversation: z
+      .array(evalInvocationSchema)
+      .nullish()
+      .describe('The turns, in order; either this or `conversationScenario` is given.'),
+    conversationScenario: freeForm('A plan from which a simulated user speaks.'),
     sessionInput: z
-      .looseObject({ appName: z.string(), userId: z.string(), state: jsonObject.nullish() })
+      .looseObject({
+        appName: z.string().describe('The application that the case was made for.'),
+        userId: z.string().describe('The user that the agent sees.'),
+        state: freeForm('State that the session begins with [`{}`].'),
+      })
       .nullish()
       .describe('The session that the case starts in.'),
-    creationTimestamp: number().describe('Unix time in seconds.'),
-    rubrics: objects(),
-    finalSessionState: jsonObject.nullish(),
+    creationTimestamp: number('Unix time in seconds; set by the server where absent.'),
+    rubrics: rubrics('What a judge model checks in every turn.'),
+    finalSessionState: freeForm('State that the session should end with; kept for clients, no metric reads it.'),
   })
   .refine(({ conversation, conversationScenario }) => (conversation == null) !== (conversationScenario == null), {
     message: 'Exactly one of conversation and conversation_scenario must be provided in an EvalCase.',
@@ -53,15 +69,17 @@ export const evalCaseSchema = z
 
 export const evalSetSchema = z
   .looseObject({
-    eval_set_id: identifierSchema,
-    name: z.string().nullish(),
-    description: z.string().nullish(),
-    eval_cases: z.array(evalCaseSchema).nullish(),
-    creation_timestamp: number().describe('Unix time in seconds; the server sets it.'),
+    eval_set_id: identifierSchema.describe('Unique within the application; letters, digits and `_`.'),
+    name: text('Name to show [the id].'),
+    description: text('What the set is for.'),
+    eval_cases: z.array(evalCaseSchema).nullish().describe('The cases, oldest first.'),
+    creation_timestamp: number('Unix time in seconds; the server sets it.'),
   })
   .describe('A named set of evaluation cases. Its own members are snake_case.');
 
-export const createEvalSetSchema = z.looseObject({ evalSet: evalSetSchema }).describe('A new evaluation set.');
+export const createEvalSetSchema = z
+  .looseObject({ evalSet: evalSetSchema.describe('The set, with its first cases where it has some.') })
+  .describe('A new evaluation set.');
 
 export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 

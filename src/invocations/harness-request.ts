@@ -6,18 +6,22 @@ const limit = z.int().min(1);
 
 export const harnessInvokeSchema = z
   .looseObject({
-    prompt: z.string().describe('What the user says.'),
-    harness_name: z.string().describe('Echoed back in the answer.'),
+    prompt: z.string().describe('What the user says, as plain text.'),
+    harness_name: z.string().describe('Any name, echoed in the answer; chooses neither application nor session.'),
     run_agent_request: z
       .looseObject({
-        user_id: identifierSchema,
+        user_id: identifierSchema.describe('The owner of the session.'),
         session_id: identifierSchema.describe('Created where it is absent, always under `harness_agent`.'),
         max_llm_calls: limit
           .nullish()
-          .describe('Most model calls of this invocation; wins over `harness.max_llm_calls`.'),
+          .describe(
+            'Maximum number of model calls of this invocation [as deployed, 500]; wins over `harness.max_llm_calls`.',
+          ),
       })
       .describe('Who asks, and in which session.'),
-    harness: harnessOverridesSchema.nullish(),
+    harness: harnessOverridesSchema
+      .nullish()
+      .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.'),
   })
   .describe('One prompt. `harness_merge` and `harness_enhance` are not supported: they are accepted and ignored.');
 

@@ -14,21 +14,27 @@ export type DoubleTexting = (typeof DOUBLE_TEXTING)[number];
 
 export const invocationSchema = z
   .looseObject({
-    id: z.string(),
-    appName: z.string(),
-    userId: z.string(),
-    sessionId: z.string(),
+    id: z.string().describe('The `invocationId` of its events.'),
+    appName: z.string().describe('The application that answers.'),
+    userId: z.string().describe('The owner of the session.'),
+    sessionId: z.string().describe('The session that it belongs to.'),
     status: z
       .enum(STATUSES)
-      .describe('`queued` waits for its session, `paused` for a person; the others have begun or ended.'),
-    createTime: z.number().describe('When it was asked for, Unix seconds.'),
-    startTime: z.number().optional().describe('When it took its session.'),
-    endTime: z.number().optional(),
-    llmCalls: z.int(),
-    toolCalls: z.int(),
-    promptTokens: z.int(),
-    outputTokens: z.int(),
-    error: z.looseObject({ code: z.string(), message: z.string() }).optional().describe('Why it did not succeed.'),
+      .describe('`queued` waits for its session, `running` works, `paused` waits for a person; all others have ended.'),
+    createTime: z.number().describe('When it was requested, Unix seconds.'),
+    startTime: z.number().optional().describe('When it got its session, Unix seconds; absent while it is queued.'),
+    endTime: z.number().optional().describe('When it ended or paused, Unix seconds; absent until then.'),
+    llmCalls: z.int().describe('Number of model calls, those of sub-agents included.'),
+    toolCalls: z.int().describe('Number of tool calls.'),
+    promptTokens: z.int().describe('Tokens of the prompts of all its model calls, as the provider counts them.'),
+    outputTokens: z.int().describe('Tokens of the answers of all its model calls, reasoning included.'),
+    error: z
+      .looseObject({
+        code: z.string().describe('Stable code, the `errorCode` of its last event.'),
+        message: z.string().describe('What happened and what to check, a sentence for people.'),
+      })
+      .optional()
+      .describe('Why it did not succeed; absent while it runs and on success.'),
   })
   .describe('One prompt up to its final answer.');
 

@@ -3,17 +3,23 @@ import { contentSchema } from '../core/content.ts';
 import { identifierSchema } from '../core/session.ts';
 
 export const addMemorySchema = z
-  .looseObject({ sessionId: identifierSchema.describe('The session to remember.') })
+  .looseObject({
+    sessionId: identifierSchema.describe(
+      'The session to remember; events that are remembered already stay as they are.',
+    ),
+  })
   .describe("Adds what was said in a session to its user's memory.");
 
 export const memoriesSchema = z
   .looseObject({
-    memories: z.array(
-      z.looseObject({
-        author: z.string().describe('Who said it.'),
-        timestamp: z.string().describe('When it was said, ISO 8601.'),
-        content: contentSchema,
-      }),
-    ),
+    memories: z
+      .array(
+        z.looseObject({
+          author: z.string().describe('`user` or the name of the agent that said it.'),
+          timestamp: z.string().describe('When it was said, ISO 8601.'),
+          content: contentSchema.describe('What was said, as the event has it.'),
+        }),
+      )
+      .describe('Best match first; `[]` where nothing matches.'),
   })
   .describe('What was said in earlier sessions, best match first.');

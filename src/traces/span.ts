@@ -22,13 +22,15 @@ export type Attributes = Record<string, string | number | string[]>;
 
 export const spanSchema = z
   .looseObject({
-    name: z.string(),
-    span_id: z.string(),
-    trace_id: z.string().describe('One for each invocation.'),
+    name: z.string().describe('`invocation`, `invoke_agent <agent>`, `call_llm` or `execute_tool <tool>`.'),
+    span_id: z.string().describe('Unique within the trace, 16 hexadecimal digits.'),
+    trace_id: z.string().describe('One for each invocation, 32 hexadecimal digits.'),
     start_time: z.number().describe('Unix nanoseconds, an integer beyond what a double holds exactly.'),
-    end_time: z.number(),
-    attributes: z.record(z.string(), z.unknown()),
-    parent_span_id: z.string().nullable(),
+    end_time: z.number().describe('Unix nanoseconds, as `start_time`.'),
+    attributes: z
+      .record(z.string(), z.unknown())
+      .describe("OpenTelemetry's GenAI attributes and those of the ADK Web UI; never null, long ones shortened."),
+    parent_span_id: z.string().nullable().describe('The span that this is a step of; null on the whole invocation.'),
   })
   .describe('One step of an invocation: the whole, an agent, a model call or a tool call.');
 

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { number, text } from '../../core/members.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import type { Sampling } from './model.ts';
 
@@ -8,12 +9,12 @@ const limit = z.int().min(1);
 
 const mcpServerSchema = z
   .looseObject({
-    name: z.string().nullish().describe('Appears in errors; by default the host of the URL.'),
-    url: z.string().nullish().describe('Address of the server; `server_url` is another spelling.'),
-    server_url: z.string().nullish(),
+    name: text('Appears in errors; by default the host of the URL.'),
+    url: text('Address of the server, https; `server_url` is another spelling.'),
+    server_url: text('Another spelling of `url`, which wins where both are given.'),
     transport: z.enum(['streamable-http', 'sse']).nullish().describe('By default streamable HTTP, then SSE.'),
     headers: z.record(z.string(), z.string()).nullish().describe('Sent to this server and nowhere else.'),
-    bearer_token: z.string().nullish().describe('Shorthand for an Authorization header.'),
+    bearer_token: text('Sent to this server as `Authorization: Bearer …`.'),
   })
   .describe('A remote MCP server.');
 
@@ -26,14 +27,14 @@ export const harnessOverridesSchema = z
       .array(z.union([z.string(), mcpServerSchema]))
       .nullish()
       .describe('Replaces the whole list of remote MCP servers; `[]` clears it.'),
-    model_name: z.string().min(1).nullish().describe('Model to call.'),
-    system_prompt: z.string().nullish().describe("Replaces the agent's instruction."),
-    max_llm_calls: limit.nullish().describe('Maximum number of model calls of this invocation.'),
-    temperature: z.number().min(0).nullish(),
-    top_p: z.number().min(0).max(1).nullish(),
-    max_tokens: limit.nullish(),
-    presence_penalty: z.number().nullish(),
-    frequency_penalty: z.number().nullish(),
+    model_name: z.string().min(1).nullish().describe('Model to call, of the deployed provider.'),
+    system_prompt: text("Replaces the agent's instruction."),
+    max_llm_calls: limit.nullish().describe('Maximum number of model calls of this invocation [as deployed, 500].'),
+    temperature: z.number().min(0).nullish().describe('Sampling temperature; 0 is the most predictable.'),
+    top_p: z.number().min(0).max(1).nullish().describe('Nucleus sampling: share of the probability to choose from.'),
+    max_tokens: limit.nullish().describe('Maximum number of tokens of one answer of the model.'),
+    presence_penalty: number('Penalty for tokens that stand in the text already; providers take about -2 to 2.'),
+    frequency_penalty: number('Penalty that grows with each repetition of a token; providers take about -2 to 2.'),
   })
   .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.');
 

@@ -1,5 +1,5 @@
 import type { Content, JsonObject, Part } from '../../core/content.ts';
-import type { UsageMetadata } from '../../core/event.ts';
+import type { UsageMetadata } from '../../core/model-metadata.ts';
 import type { ModelAnswer } from '../definition/model.ts';
 import { ModelFailure } from './model-error.ts';
 import type { ProviderName, StreamPart } from './provider.ts';

@@ -106,11 +106,15 @@ function convert(registry: z.core.$ZodRegistry<{ id: string }>): Record<string, 
 /** Takes off what zod adds and no reader needs, and writes "or null" as a type array, as OpenAPI 3.1 can. */
 function simplify(schema: JsonSchema): void {
   delete schema.propertyNames;
-  if (schema.type === 'integer') {
-    if (schema.maximum === Number.MAX_SAFE_INTEGER) delete schema.maximum;
-    if (schema.minimum === Number.MIN_SAFE_INTEGER) delete schema.minimum;
-  }
-  if (isEmptySchema(schema.additionalProperties) && schema.properties !== undefined) delete schema.additionalProperties;
+  const isOpenObject = schema.properties !== undefined || schema.$ref !== undefined;
+  if (isEmptySchema(schema.additionalProperties) && isOpenObject) delete schema.additionalProperties;
+  joinNull(schema);
+  if (![schema.type].flat().includes('integer')) return;
+  if (schema.maximum === Number.MAX_SAFE_INTEGER) delete schema.maximum;
+  if (schema.minimum === Number.MIN_SAFE_INTEGER) delete schema.minimum;
+}
+
+function joinNull(schema: JsonSchema): void {
   const [value, none] = Array.isArray(schema.anyOf) && schema.anyOf.length === 2 ? (schema.anyOf as JsonSchema[]) : [];
   if (value === undefined || none?.type !== 'null' || typeof value.type !== 'string' || 'enum' in value) return;
   if ('const' in value) return;

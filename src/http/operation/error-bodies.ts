@@ -8,7 +8,7 @@ export const apiErrorSchema = z
 /** One place of a request that cannot be accepted; the member order is FastAPI's and is part of the body's bytes. */
 export const validationErrorSchema = z
   .looseObject({
-    type: z.string().describe("pydantic's name of the rule, for example `missing`."),
+    type: z.string().describe('Name of the broken rule as pydantic has it, for example `missing`.'),
     loc: z.array(z.union([z.string(), z.int()])).describe('Where: `path`, `query` or `body`, then keys and indexes.'),
     msg: z.string().describe('What is expected there.'),
     input: z.unknown().optional().describe('What was sent there.'),
@@ -18,7 +18,7 @@ export const validationErrorSchema = z
 
 /** Body of status 422. */
 export const httpValidationErrorSchema = z
-  .looseObject({ detail: z.array(validationErrorSchema) })
+  .looseObject({ detail: z.array(validationErrorSchema).describe('One entry for each invalid place.') })
   .describe('All that is invalid in a request: path first, then query, then body.');
 
 /** One entry of a 422 body; `input: undefined` leaves the member out. */

@@ -1,0 +1,20 @@
+import { z } from 'zod';
+
+/**
+ * Optional members of the wire's objects, each with the sentence that the OpenAPI document shows. All may come as `null`,
+ * as pydantic clients send them; answers leave nulls out.
+ */
+
+/** A string. */
+export const text = (meaning: string) => z.string().nullish().describe(meaning);
+/** A boolean. */
+export const flag = (meaning: string) => z.boolean().nullish().describe(meaning);
+/** A number, fractions included. */
+export const number = (meaning: string) => z.number().nullish().describe(meaning);
+/** An array of strings. */
+export const texts = (meaning: string) => z.array(z.string()).nullish().describe(meaning);
+/** An array of numbers. */
+export const numbers = (meaning: string) => z.array(z.number()).nullish().describe(meaning);
+/** An open enumeration: the specification shows only `sample`; any other string is accepted and kept. */
+export const openEnum = (sample: string, meaning: string) =>
+  text(`${meaning} Open enumeration; the specification shows the value ${sample}.`);
