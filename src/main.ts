@@ -24,6 +24,8 @@ Settings are environment variables, or lines of a file .env; README.md lists the
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
   version: string;
 };
+/** A signal that comes sooner after the first is that one again: npm hands on what a terminal sent to all of its group. */
+const SAME_SIGNAL_MS = 1000;
 /** Exit code of a process that got a second signal while it was stopping: 128 + SIGINT, as shells expect. */
 const INTERRUPTED_EXIT_CODE = 130;
 
@@ -49,10 +51,11 @@ async function main(): Promise<void> {
   const config = readConfig(processEnvironment());
   if (values.check) return checkHarness(config);
   if (values.migrate && config.DATABASE_URL) return migrate(config.DATABASE_URL);
-  const runtime = await startRuntime({ config, log: createLog(config.LOG_LEVEL), version });
-  if (values.migrate) return runtime.close();
-  stopOnSignals(runtime);
-  printStart(config, runtime);
+  const starting = startRuntime({ config, log: createLog(config.LOG_LEVEL), version });
+  if (values.migrate) return (await starting).close();
+  const stopping = stopOnSignals(starting);
+  const runtime = await starting;
+  if (!stopping.aborted) printStart(config, runtime);
 }
 
 /** Says whether the agent can be served as configured, and how. */
@@ -100,21 +103,34 @@ function printStart(config: Config, { url, database }: Runtime): void {
   console.log(lines.join('\n'));
 }
 
-/** The first SIGTERM or Ctrl-C drains and stops, a second one ends at once. */
-function stopOnSignals(runtime: Runtime): void {
-  let stopping = false;
+/**
+ * The first SIGTERM or Ctrl-C drains and stops, also during the start; a later one ends at once, and the embedded
+ * PostgreSQL with it. The signal that is returned says that it has come.
+ */
+function stopOnSignals(starting: Promise<Runtime>): AbortSignal {
+  const stopping = new AbortController();
+  let firstAt = 0;
   const stop = () => {
-    if (stopping) process.exit(INTERRUPTED_EXIT_CODE);
-    stopping = true;
+    if (stopping.signal.aborted) {
+      if (performance.now() - firstAt >= SAME_SIGNAL_MS) process.exit(INTERRUPTED_EXIT_CODE);
+      return;
+    }
+    stopping.abort();
+    firstAt = performance.now();
     console.log('Stopping; running requests may finish. Once more to end at once.');
-    runtime.close().then(
-      () => process.exit(0),
-      (error: unknown) => {
-        console.error(error);
-        process.exit(1);
-      },
-    );
+    starting.then(close, () => undefined); // a start that fails is reported by main
   };
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
+  return stopping.signal;
+}
+
+async function close(runtime: Runtime): Promise<void> {
+  try {
+    await runtime.close();
+    process.exit(0);
+  } catch (error) {
+    console.error(error);
+    process.exit(1);
+  }
 }

@@ -44,6 +44,20 @@ export async function startApp(
   };
 }
 
+/** The product's limits of time are for networks that fail; here they would only say how busy the machine is. */
+const PATIENT = Object.fromEntries(
+  [
+    'DATABASE_STATEMENT_TIMEOUT_MS',
+    'DATABASE_LOCK_TIMEOUT_MS',
+    'DATABASE_CONNECT_TIMEOUT_MS',
+    'MCP_CONNECT_TIMEOUT_MS',
+    'MCP_LIST_TIMEOUT_MS',
+    'MCP_CALL_TIMEOUT_MS',
+    'SESSION_WAIT_MS',
+    'SESSION_LEASE_MS',
+  ].map((name) => [name, '120000']),
+);
+
 /** Starts a further replica on a database. */
 export function startOn(
   databaseUrl: string,
@@ -51,6 +65,7 @@ export function startOn(
   overrides: Partial<Context> = {},
 ): Promise<Runtime> {
   const settings = {
+    ...PATIENT,
     DATABASE_URL: databaseUrl,
     PORT: '0',
     DEV_UI: 'true',

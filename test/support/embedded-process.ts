@@ -8,7 +8,6 @@ import { startEmbedded } from '../../src/db/embedded/embedded.ts';
 export interface EmbeddedProcess {
   process: ChildProcess;
   url: string;
-  adopted: boolean;
   home: string;
 }
 
@@ -33,8 +32,8 @@ export async function spawnEmbedded(
   throw new Error(said);
 }
 
-/** Ends the process: `SIGTERM` lets it stop its server, `SIGKILL` does not. */
-export async function endProcess(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {
+/** Ends the process: at `SIGTERM` it stops its server, at `SIGUSR2` it exits without a word, at `SIGKILL` it cannot. */
+export async function endProcess(child: ChildProcess, signal: 'SIGTERM' | 'SIGUSR2' | 'SIGKILL'): Promise<void> {
   const ended = once(child, 'exit');
   child.kill(signal);
   await ended;
@@ -44,6 +43,7 @@ const [, script, directory] = process.argv;
 if (script === fileURLToPath(import.meta.url) && directory) {
   const server = await startEmbedded({ dir: directory });
   process.stdin.resume().once('end', () => void server.stop()); // also ends when the test process was killed
+  process.once('SIGUSR2', () => process.exit());
   process.once('SIGTERM', () => void server.stop().then(() => process.stdin.destroy()));
   console.log(JSON.stringify(server));
 }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startEmbedded } from '../../src/db/embedded/embedded.ts';
 import { SYSTEM_DIR } from '../../src/db/embedded/binaries.ts';
-import { isOwnerAlive, newOwnedName } from '../../src/db/embedded/owners.ts';
+import { livingPid, newProcessName } from '../../src/db/embedded/process-name.ts';
 import { mayBeServer } from '../../src/db/embedded/server.ts';
 
 const PREFIX = 'agent-runtime-test-';
@@ -12,7 +12,7 @@ const PREFIX = 'agent-runtime-test-';
 export async function startEphemeral(): Promise<{ url: string; stop(): Promise<void> }> {
   const parent = tmpdir();
   for (const dir of new Set([parent, SYSTEM_DIR])) await sweep(dir);
-  const dir = await mkdtemp(join(parent, `${PREFIX}${newOwnedName()}-`));
+  const dir = await mkdtemp(join(parent, `${PREFIX}${newProcessName()}-`));
   const server = await startEmbedded({ dir, ephemeral: true });
   return {
     url: server.url,
@@ -26,7 +26,7 @@ export async function startEphemeral(): Promise<{ url: string; stop(): Promise<v
 async function sweep(parent: string): Promise<void> {
   const names = await readdir(parent).catch(() => []);
   for (const name of names) {
-    if (!name.startsWith(PREFIX) || isOwnerAlive(name.slice(PREFIX.length))) continue;
+    if (!name.startsWith(PREFIX) || livingPid(name.slice(PREFIX.length)) !== undefined) continue;
     const dir = join(parent, name);
     if ((await lstat(dir).catch(() => undefined))?.uid !== process.getuid?.()) continue; // somebody else's tests
     await killServer(join(dir, 'data'));

@@ -85,14 +85,15 @@ function doesDockerAnswer(): Promise<boolean> {
 
 async function startContainer(): Promise<Server> {
   const { GenericContainer, Wait } = await import('testcontainers'); // 0.3 s, so only where there is an engine
+  const password = randomBytes(12).toString('hex');
   const container = await new GenericContainer('postgres:18-alpine')
-    .withEnvironment({ POSTGRES_PASSWORD: 'test' })
+    .withEnvironment({ POSTGRES_PASSWORD: password })
     .withCommand(['postgres', '-c', 'fsync=off', '-c', 'max_connections=200'])
     .withExposedPorts(5432)
     .withWaitStrategy(Wait.forLogMessage(/database system is ready to accept connections/, 2)) // the first is initdb's own server
     .withStartupTimeout(120_000)
     .start();
-  const url = `postgres://postgres:test@${container.getHost()}:${container.getMappedPort(5432)}/postgres`;
+  const url = `postgres://postgres:${password}@${container.getHost()}:${container.getMappedPort(5432)}/postgres`;
   return { url, name: 'testcontainers', stop: () => container.stop() };
 }
 

@@ -25,14 +25,14 @@ export function testPool(size = 10): { readonly pool: DatabasePool; readonly url
   };
 }
 
-/** A pool with the time-outs of the product. */
+/** A pool without limits of time: they would only say how busy the machine is. */
 export const openPool = (url: string, size = 10): DatabasePool =>
   openDatabase({
     url,
     size,
-    statementTimeoutMs: 10_000,
-    lockTimeoutMs: 5_000,
-    connectTimeoutMs: 5_000,
+    statementTimeoutMs: 120_000,
+    lockTimeoutMs: 120_000,
+    connectTimeoutMs: 120_000,
     maxStateBytes: 1_048_576,
     onIdleError: () => undefined,
   });

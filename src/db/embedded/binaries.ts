@@ -4,7 +4,7 @@ import { chmod, cp, lstat, mkdir, readdir, readFile, realpath, rename, rm, stat,
 import { createRequire } from 'node:module';
 import { basename, dirname, join, resolve } from 'node:path';
 import { ConfigError } from '../../core/errors.ts';
-import { newOwnedName } from './owners.ts';
+import { newProcessName } from './process-name.ts';
 
 const PLATFORM = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
 const INSTEAD = 'Or set DATABASE_URL=postgres://user:password@host:5432/database to use a PostgreSQL of your own.';
@@ -123,7 +123,7 @@ function findPackage(): string {
 }
 
 async function copyBinaries(native: string, target: string): Promise<void> {
-  const copy = `${target}.${newOwnedName()}`;
+  const copy = `${target}.${newProcessName()}`;
   await cp(native, copy, { recursive: true, verbatimSymlinks: true });
   await addMissingLinks(copy);
   for (const entry of await readdir(copy, { recursive: true, withFileTypes: true }))

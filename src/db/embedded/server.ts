@@ -1,4 +1,5 @@
-import { execFile, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { constants } from 'node:fs';
 import { open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -7,11 +8,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Client } from 'pg';
 import type { Account } from './binaries.ts';
-import { isPidAlive, newOwnedName } from './owners.ts';
+import { isPidAlive, newProcessName } from './process-name.ts';
 
 /** One embedded PostgreSQL: its files and how to run its programs. */
 export interface Cluster {
-  /** Holds `data`, `owners` and `postgres.log`. */
+  /** Holds `data` and `postgres.log`. */
   home: string;
   data: string;
   /** Holds `bin`, `lib` and `share`. */
@@ -20,6 +21,24 @@ export interface Cluster {
   account: Account | undefined;
   /** Without crash safety, and deleted when stopped. */
   isEphemeral: boolean;
+}
+
+/** A server of the cluster that takes connections. */
+export interface FoundServer {
+  pid: number;
+  port: number;
+  /** The name of the process that launched it (process-name.ts); empty where somebody launched it by hand. */
+  owner: string;
+}
+
+/** A server that this process launched. */
+export interface LaunchedServer {
+  port: number;
+  /**
+   * Ends it; never throws. Clean within 10 s, else at once: PostgreSQL then recovers at the next start, and nothing
+   * committed is lost.
+   */
+  stop(): Promise<void>;
 }
 
 const run = promisify(execFile);
@@ -32,6 +51,8 @@ const SETTINGS = {
 };
 const EPHEMERAL_SETTINGS = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' };
 const LOG_FLAGS = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | (constants.O_NOFOLLOW ?? 0);
+/** The setting in which a server keeps the name of the process that launched it. */
+const OWNER = 'agent_runtime.owner';
 /** Above the pids of every system (Linux ends at 2^22), so no process has it. */
 const NO_PID = '2147483646';
 
@@ -52,18 +73,18 @@ function spawnOptions(cluster: Cluster) {
 }
 
 /**
- * The port of the live server of this cluster, proved by logging in; `pending`: it starts or ends; `absent`: a new one may be
+ * The live server of this cluster, proved by logging in; `pending`: it starts or ends; `absent`: a new one may be
  * launched. `pg_ctl status` is of no use: it says "running" for a stranger that got the pid of a killed server.
  */
-export async function findServer(cluster: Cluster, password: string): Promise<number | 'pending' | 'absent'> {
+export async function findServer(cluster: Cluster, password: string): Promise<FoundServer | 'pending' | 'absent'> {
   const found = await readPidFile(cluster);
   if (!found || !isPidAlive(found.pid)) return 'absent'; // a file with a dead pid is replaced by PostgreSQL itself
   if (!(await mayBeServer(found.pid, cluster.data))) {
     await disownPidFile(cluster, found.text);
     return 'absent';
   }
-  const isOurs = found.isReady && (await serves(connectionUrl(found.port, password), cluster.data));
-  return isOurs ? found.port : 'pending';
+  const owner = found.isReady ? await readOwner(connectionUrl(found.port, password), cluster.data) : undefined;
+  return owner === undefined ? 'pending' : { pid: found.pid, port: found.port, owner };
 }
 
 const pidFile = (cluster: Cluster) => join(cluster.data, 'postmaster.pid');
@@ -95,7 +116,7 @@ export async function mayBeServer(pid: number, data: string): Promise<boolean> {
  */
 async function disownPidFile(cluster: Cluster, staleText: string): Promise<void> {
   const path = pidFile(cluster);
-  const aside = `${path}.${newOwnedName()}`;
+  const aside = `${path}.${newProcessName()}`;
   await rename(path, aside).catch(() => undefined);
   const text = await readFile(aside, 'utf8').catch(() => undefined);
   if (text === undefined) return;
@@ -105,24 +126,34 @@ async function disownPidFile(cluster: Cluster, staleText: string): Promise<void>
   await rm(aside);
 }
 
-async function serves(url: string, data: string): Promise<boolean> {
+/** Who launched the server at `url`; undefined: it does not answer, or it is not the server of `data`. */
+async function readOwner(url: string, data: string): Promise<string | undefined> {
   try {
     return await withClient(url, async (client) => {
-      const { rows } = await client.query<{ data: string }>("select current_setting('data_directory') as data");
-      return rows[0]?.data === data;
+      const { rows } = await client.query<{ data: string; owner: string | null }>(
+        "select current_setting('data_directory') as data, current_setting($1, true) as owner",
+        [OWNER],
+      );
+      return rows[0]?.data === data ? (rows[0].owner ?? '') : undefined;
     });
   } catch {
-    return false;
+    return undefined;
   }
 }
 
 /**
- * Launches a server in a session of its own, so that Ctrl-C does not reach it. Returns the port of the server that is ready
- * then (`adopted`: another process launched it), or why there is none.
+ * Launches a server for the process of this name, in a session of its own, so that Ctrl-C does not reach it. It ends with
+ * this process, unless that is killed. Returns the reason where it does not start: PostgreSQL itself lets one server at a
+ * time have a data directory.
  */
-export async function launch(cluster: Cluster, password: string): Promise<{ port: number; adopted: boolean } | string> {
+export async function launch(cluster: Cluster, password: string, owner: string): Promise<LaunchedServer | string> {
   const port = await freePort();
-  const settings = { ...SETTINGS, port: String(port), ...(cluster.isEphemeral ? EPHEMERAL_SETTINGS : {}) };
+  const settings = {
+    ...SETTINGS,
+    port: String(port),
+    [OWNER]: owner,
+    ...(cluster.isEphemeral ? EPHEMERAL_SETTINGS : {}),
+  };
   const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
   const log = await open(join(cluster.home, 'postgres.log'), LOG_FLAGS, 0o600);
   const { size: logStart } = await log.stat();
@@ -134,15 +165,23 @@ export async function launch(cluster: Cluster, password: string): Promise<{ port
     server.once('error', (error) => (end.reason = describe(error)));
     server.once('exit', (code, signal) => (end.reason ??= `it ended with ${signal ?? code}`));
     server.unref();
+    endWithProcess(server);
     for (const until = Date.now() + START_TIMEOUT_MS; end.reason === undefined && Date.now() < until; await sleep(20)) {
       const found = await findServer(cluster, password);
-      if (typeof found === 'number') return { port: found, adopted: found !== port };
+      if (typeof found === 'object' && found.owner === owner) return { port, stop: () => stopServer(cluster, server) };
     }
     const { buffer, bytesRead } = await log.read(Buffer.alloc(4096), 0, 4096, logStart);
     return `${end.reason ?? 'it did not become ready'}\n${buffer.toString('utf8', 0, bytesRead).trim()}\n`;
   } finally {
     await log.close();
   }
+}
+
+/** Also a process that ends in the middle of something, by `process.exit` or an error, leaves no server behind. */
+function endWithProcess(server: ChildProcess): void {
+  const end = () => void server.kill('SIGINT'); // PostgreSQL's fast shutdown, which needs nobody to wait for it
+  process.once('exit', end);
+  server.once('exit', () => process.off('exit', end));
 }
 
 async function freePort(): Promise<number> {
@@ -166,22 +205,29 @@ export async function withClient<T>(url: string, work: (client: Client) => Promi
   }
 }
 
-/**
- * Ends the server of the cluster, whoever started it; never throws. Clean within 10 s, else at once: PostgreSQL then recovers
- * at the next start, and nothing committed is lost.
- */
-export async function stopServer(cluster: Cluster): Promise<void> {
-  if (!cluster.isEphemeral) await signalServer(cluster, 'fast', 10);
-  await signalServer(cluster, 'immediate', 2);
+async function stopServer(cluster: Cluster, server: ChildProcess): Promise<void> {
+  const exited = once(server, 'exit');
+  const ways: ['fast' | 'immediate', number][] = [
+    ['fast', 10_000],
+    ['immediate', 2_000],
+  ];
+  for (const [mode, timeoutMs] of cluster.isEphemeral ? ways.slice(1) : ways) {
+    if (server.pid === undefined || server.exitCode !== null || server.signalCode !== null) break;
+    await signalServer(cluster, server.pid, mode);
+    const waiting = new AbortController();
+    await Promise.race([exited, sleep(timeoutMs, undefined, { signal: waiting.signal }).catch(() => undefined)]);
+    waiting.abort();
+  }
   if (cluster.isEphemeral) await rm(cluster.home, { recursive: true, force: true, maxRetries: 3 });
 }
 
-/** Does nothing when the server is gone: pg_ctl would signal whatever process has its pid now. */
-async function signalServer(cluster: Cluster, mode: 'fast' | 'immediate', seconds: number): Promise<void> {
-  const found = await readPidFile(cluster);
-  if (!found || !isPidAlive(found.pid) || !(await mayBeServer(found.pid, cluster.data))) return;
-  const args = ['stop', '-D', cluster.data, '-m', mode, '-t', String(seconds), '-w', '-s'];
-  await runProgram(cluster, 'pg_ctl', args, (seconds + 1) * 1000).catch(() => undefined);
+/**
+ * Tells the server with this pid to end, and does not wait for it; never throws. By pg_ctl, which can do it on Windows too,
+ * and by the pid: `pg_ctl stop` would end the server that another process has launched meanwhile.
+ */
+export async function signalServer(cluster: Cluster, pid: number, mode: 'fast' | 'immediate'): Promise<void> {
+  const args = ['kill', mode === 'fast' ? 'INT' : 'QUIT', String(pid)];
+  await runProgram(cluster, 'pg_ctl', args, 5_000).catch(() => undefined);
 }
 
 /** An error in one line for a person: of a failed program what it said rather than its command line. */

@@ -23,7 +23,8 @@ const definition: AgentDefinition = Object.freeze({
 const environment: AgentEnvironment = {
   model: scriptedModel([[{ text: 'ok' }]]),
   builtInTools: builtInTools(),
-  mcp: { egress: { allowLoopback: true } },
+  // The product's 3 s to connect would only say how busy the machine is.
+  mcp: { egress: { allowLoopback: true }, timeouts: { connectMs: 60_000, listMs: 60_000, callMs: 60_000 } },
 };
 const signal = new AbortController().signal;
 const prepare = (overrides: AgentOverrides, more: Partial<AgentEnvironment> = {}) =>

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { functionResponsesOf } from '../../../../src/core/content.ts';
@@ -19,7 +19,9 @@ async function start(tools: FakeMcpTool[], options?: FakeMcpOptions) {
   return server;
 }
 
-const settings: McpSettings = { egress: { allowLoopback: true } };
+/** The product's limits of time would only say how busy the machine is. */
+const patient = { connectMs: 60_000, listMs: 60_000, callMs: 60_000 };
+const settings: McpSettings = { egress: { allowLoopback: true }, timeouts: patient };
 const signal = new AbortController().signal;
 const at = (name: string, { url }: FakeMcp, more = {}) => ({ name, url, ...more });
 
@@ -52,7 +54,7 @@ test('one connect, all pages of the list, and a DELETE at the end', async () => 
   await close();
   expect(server.openSessions()).toBe(0);
   expect(server.counts).toMatchObject({ initialize: 1, 'tools/list': 3, 'tools/call': 1, DELETE: 1 });
-  await vi.waitFor(async () => expect(await server.openSockets()).toBe(0));
+  await expect.poll(() => server.openSockets()).toBe(0);
 });
 
 test('a schema arrives unharmed', async () => {
@@ -146,7 +148,7 @@ test('an older server is reached by SSE, and its session ends too', async () => 
   const { tools, close } = await connectMcpServers([at('old', server)], settings, [], signal);
   expect(await call(tools, [['old', { x: 1 }]])).toEqual([{ response: { result: 'got 1' } }]);
   await close();
-  await vi.waitFor(() => expect(server.openSessions()).toBe(0));
+  await expect.poll(() => server.openSessions()).toBe(0);
 });
 
 test('names are unique among servers and built-in tools, and fit the providers', async () => {
@@ -185,7 +187,7 @@ test.each([401, 403, 500])(
       new AgentError('mcp_failed', `MCP server \`bad\` could not be reached. It answered HTTP ${code}.`),
     );
     expect(good.openSessions()).toBe(0);
-    await vi.waitFor(async () => expect([await good.openSockets(), await bad.openSockets()]).toEqual([0, 0]));
+    await expect.poll(async () => [await good.openSockets(), await bad.openSockets()]).toEqual([0, 0]);
   },
 );
 
@@ -221,7 +223,7 @@ test('a server that takes connections and says nothing is given up', async () =>
   const silent = createServer((socket) => sockets.push(socket));
   await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}/`;
-  const quick: McpSettings = { ...settings, timeouts: { connectMs: 30 } };
+  const quick: McpSettings = { ...settings, timeouts: { ...patient, connectMs: 30 } };
   await expect(connectMcpServers([{ name: 'mute', url }], quick, [], signal)).rejects.toMatchObject({
     message: 'MCP server `mute` could not be reached. It took too long.',
   });
@@ -326,7 +328,7 @@ test('after 200 invocations, 20 at a time, no session and no socket is left', as
   for (let round = 0; round < 10; round += 1) await Promise.all(Array.from({ length: 20 }, invoke));
   expect(server.openSessions()).toBe(0);
   expect(server.counts).toMatchObject({ initialize: 200, 'tools/list': 200, 'tools/call': 200, DELETE: 200 });
-  await vi.waitFor(async () => expect(await server.openSockets()).toBe(0));
+  await expect.poll(() => server.openSockets()).toBe(0);
 }, 60_000);
 
 test('the end of one invocation does not disturb another', async () => {

@@ -8,8 +8,8 @@ import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type EmbeddedDatabase, startEmbedded } from '../../../../src/db/embedded/embedded.ts';
 import { SYSTEM_DIR } from '../../../../src/db/embedded/binaries.ts';
-import { newOwnedName } from '../../../../src/db/embedded/owners.ts';
-import { endProcess, spawnEmbedded } from '../../../support/embedded-process.ts';
+import { newProcessName } from '../../../../src/db/embedded/process-name.ts';
+import { type EmbeddedProcess, endProcess, spawnEmbedded } from '../../../support/embedded-process.ts';
 
 const NOBODY = { uid: 65534, gid: 65534 };
 const isRoot = process.getuid?.() === 0;
@@ -42,7 +42,7 @@ describe('one cluster through starts, kills and restarts', () => {
   afterAll(() => first.stop());
 
   test('the first start makes a UTF-8 database on the loopback address only', async () => {
-    expect(first).toMatchObject({ adopted: false, home: dir });
+    expect(first.home).toBe(dir);
     expect(new URL(first.url)).toMatchObject({ hostname: '127.0.0.1', pathname: '/agent_runtime' });
     const [settings] = await query(
       first.url,
@@ -58,29 +58,44 @@ describe('one cluster through starts, kills and restarts', () => {
     await expect(query(url.href, 'select 1')).rejects.toMatchObject({ code: '28P01' });
   });
 
-  test('two owners: the stop of one keeps the server for the other, also when a third was killed', async () => {
-    const second = await startEmbedded({ dir });
-    const third = await spawnEmbedded(dir);
-    expect([second.adopted, third.adopted]).toEqual([true, true]);
-    expect([second.url, third.url]).toEqual([first.url, first.url]);
-    await first.stop();
-    await first.stop();
-    expect(await isUp(third.url)).toBe(true);
-    await endProcess(third.process, 'SIGKILL');
-    await second.stop();
-    expect(await isUp(second.url)).toBe(false);
-    first = await startEmbedded({ dir });
-    expect(first.adopted).toBe(false);
-    expect(await query(first.url, 'select value from kept')).toEqual([{ value: 'a' }]);
+  test('a second start of the directory says which process holds it and what to do', async () => {
+    const sentence = `Process ${process.pid} already uses the embedded PostgreSQL in ${dir}. Stop it, or choose another DATA_DIR for this process. Or set DATABASE_URL=postgres://user:password@host:5432/database to use a PostgreSQL of your own.`;
+    await expect(startEmbedded({ dir })).rejects.toMatchObject({ code: 'config', message: sentence });
+    await expect(spawnEmbedded(dir)).rejects.toThrow(sentence);
+    expect(await isUp(first.url)).toBe(true);
   });
 
-  test('kill -9 of node: the next start adopts the server', async () => {
+  test('after its end another process may have the directory, and finds what was kept', async () => {
+    await first.stop();
+    await first.stop();
+    expect(await isUp(first.url)).toBe(false);
+    const other = await spawnEmbedded(dir);
+    children.add(other.process);
+    expect(await query(other.url, 'select value from kept')).toEqual([{ value: 'a' }]);
+    await expect(startEmbedded({ dir })).rejects.toThrow(`Process ${other.process.pid} already uses`);
+    await endProcess(other.process, 'SIGTERM');
+    expect(await isUp(other.url)).toBe(false);
+    first = await startEmbedded({ dir });
+  });
+
+  test('kill -9 of node: the next start ends the server that was left and launches its own', async () => {
     await first.stop();
     const killed = await spawnEmbedded(dir);
     await endProcess(killed.process, 'SIGKILL');
     expect(await isUp(killed.url)).toBe(true);
+    const left = await serverPid(dir);
     first = await startEmbedded({ dir });
-    expect(first).toMatchObject({ adopted: true, url: killed.url });
+    expect(await serverPid(dir)).not.toBe(left);
+    expect(await isUp(killed.url)).toBe(false);
+    expect(await query(first.url, 'select value from kept')).toEqual([{ value: 'a' }]);
+  });
+
+  test('a process that ends in the middle of something takes its server along', async () => {
+    await first.stop();
+    const { process: owner, url } = await spawnEmbedded(dir);
+    await endProcess(owner, 'SIGUSR2'); // the process calls process.exit without stopping anything
+    await expect.poll(() => isUp(url)).toBe(false);
+    first = await startEmbedded({ dir });
   });
 
   test('kill -9 of node and server: the next start recovers what was committed', async () => {
@@ -90,7 +105,6 @@ describe('one cluster through starts, kills and restarts', () => {
     await endProcess(killed.process, 'SIGKILL');
     process.kill(await serverPid(dir), 'SIGKILL');
     first = await startEmbedded({ dir });
-    expect(first.adopted).toBe(false);
     expect(await query(first.url, 'select value from kept order by 1')).toEqual([{ value: 'a' }, { value: 'b' }]);
   });
 
@@ -105,7 +119,6 @@ describe('one cluster through starts, kills and restarts', () => {
     await writeFile(pidFile, text.replace(/^\d+/, String(stranger.pid)), { mode: 0o600 });
     await chown(pidFile, uid, gid);
     first = await startEmbedded({ dir });
-    expect(first.adopted).toBe(false);
     expect(await query(first.url, 'select count(*)::int as count from kept')).toEqual([{ count: 2 }]);
     expect(await serverPid(dir)).not.toBe(stranger.pid);
     expect(stranger.exitCode ?? stranger.signalCode).toBeNull();
@@ -116,25 +129,26 @@ describe('one cluster through starts, kills and restarts', () => {
     const dead = spawn('true', { stdio: 'ignore' });
     await once(dead, 'exit');
     const abandoned = join(dir, `init-${dead.pid}-1-00000000`);
-    const current = join(dir, `init-${newOwnedName()}`);
+    const current = join(dir, `init-${newProcessName()}`);
     for (const draft of [abandoned, current]) await mkdir(draft);
     first = await startEmbedded({ dir });
     expect([existsSync(abandoned), existsSync(current)]).toEqual([false, true]);
   });
 });
 
-test('four first starts at once: one server, and it ends with the last of its owners', async () => {
+test('four first starts at once: one gets the directory, the others are told which', async () => {
   const dir = join(base, 'four');
-  const four = await Promise.all([spawnEmbedded(dir), spawnEmbedded(dir), spawnEmbedded(dir), spawnEmbedded(dir)]);
-  for (const each of four) children.add(each.process);
-  expect(new Set(four.map(({ url }) => url)).size).toBe(1);
-  expect(four.filter(({ adopted }) => !adopted)).toHaveLength(1);
-  expect((await readdir(dir)).sort()).toEqual(['data', 'owners', 'postgres.log']);
-  const [last, ...others] = four;
-  await Promise.all(others.map((each) => endProcess(each.process, 'SIGTERM')));
-  expect(await isUp(last.url)).toBe(true);
-  await endProcess(last.process, 'SIGTERM');
-  expect(await isUp(last.url)).toBe(false);
+  const four = await Promise.allSettled(Array.from({ length: 4 }, () => spawnEmbedded(dir)));
+  const started = four.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+  for (const each of started) children.add(each.process);
+  expect(started).toHaveLength(1);
+  const [{ process: holder, url }] = started as [EmbeddedProcess];
+  for (const each of four) {
+    if (each.status === 'rejected') expect(String(each.reason)).toContain(`Process ${holder.pid} already uses`);
+  }
+  expect((await readdir(dir)).sort()).toEqual(['data', 'postgres.log']);
+  await endProcess(holder, 'SIGTERM');
+  expect(await isUp(url)).toBe(false);
 });
 
 test('an ephemeral server takes its directory with it', async () => {
@@ -190,11 +204,12 @@ test('a normal user', async (context) => {
   children.add(server.process);
   expect((await stat(join(server.home, 'data'))).uid).toBe(NOBODY.uid);
   expect(await isUp(server.url)).toBe(true);
-  const root = await startEmbedded({ dir: join(own, 'data dir') });
-  expect(root).toMatchObject({ adopted: true, url: server.url });
-  await root.stop();
+  await query(server.url, "create table kept as select 'nobody' as value");
   await endProcess(server.process, 'SIGTERM');
   expect(await isUp(server.url)).toBe(false);
+  const root = await startEmbedded({ dir: join(own, 'data dir') });
+  expect(await query(root.url, 'select value from kept')).toEqual([{ value: 'nobody' }]);
+  await root.stop();
 });
 
 async function query(url: string, text: string): Promise<unknown[]> {

@@ -1,0 +1,43 @@
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+
+/** The start of a process in clock ticks since boot (field 22 of /proc/<pid>/stat); undefined where there is no such file. */
+function readStart(pid: number): { ticks: string; isZombie: boolean } | undefined {
+  if (process.platform !== 'linux') return undefined;
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // The command in front may hold spaces and brackets.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return { ticks: fields[19] ?? '0', isZombie: fields[0] === 'Z' };
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * A name for something of this process, `<pid>-<start>-<random>`: unique, and recognisable as dead even when its pid is
+ * used again.
+ */
+export function newProcessName(): string {
+  return `${process.pid}-${readStart(process.pid)?.ticks ?? '0'}-${randomBytes(4).toString('hex')}`;
+}
+
+/** The pid of the living process that made this name with `newProcessName`; undefined: it ended, or it is no such name. */
+export function livingPid(processName: string): number | undefined {
+  const [, digits, ticks] = /^(\d+)-(\d+)-[0-9a-f]{8}/.exec(processName) ?? [];
+  const pid = Number(digits);
+  if (digits === undefined || !isPidAlive(pid)) return undefined;
+  const start = readStart(pid);
+  if (start === undefined || ticks === '0') return pid; // cannot be told apart from a process that got the same pid
+  return !start.isZombie && start.ticks === ticks ? pid : undefined;
+}
+
+/** Whether the pid is in use, by whomever; a zombie counts. */
+export function isPidAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
+  }
+}

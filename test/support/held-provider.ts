@@ -1,0 +1,44 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+/** A model of the kind `openai-compatible` that says `At last.`, but not before it is let. */
+interface HeldProvider {
+  baseUrl: string;
+  /** Resolves when the first request has come. */
+  requested: Promise<void>;
+  /** Answers every request, those to come too. */
+  release(): void;
+  close(): Promise<void>;
+}
+
+/** Starts it on loopback. The caller closes it. */
+export async function startHeldProvider(): Promise<HeldProvider> {
+  const requested = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  const chunk = (delta: object, reason: string | null) => ({
+    id: 'c1',
+    object: 'chat.completion.chunk',
+    created: 1,
+    model: 'held',
+    choices: [{ index: 0, delta, finish_reason: reason }],
+  });
+  const chunks = [chunk({ role: 'assistant', content: 'At last.' }, null), chunk({}, 'stop')];
+  const answer = [...chunks.map((each) => JSON.stringify(each)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('');
+  const server = createServer((request, response) => {
+    request.resume();
+    requested.resolve();
+    void released.promise.then(() => response.writeHead(200, { 'content-type': 'text/event-stream' }).end(answer));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    baseUrl: `http://127.0.0.1:${port}/v1`,
+    requested: requested.promise,
+    release: () => released.resolve(),
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
