@@ -18,7 +18,7 @@ const HELP = `Agent runtime: an HTTP service that hosts an agent and keeps its s
   node src/main.ts --print-openapi  print the OpenAPI document with every operation and end
   node src/main.ts --help           this text
 
-Settings are environment variables, or lines of a file .env; README.md lists them.
+Settings are environment variables, or lines of a file .env; docs/configuration.md lists them.
 `;
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {

@@ -16,6 +16,7 @@ const COPIED = [
   'migrations',
   'package.json',
   'README.md',
+  'docs',
   'vitest.config.ts',
   'vitest.fault.config.ts',
   'tsconfig.json',

@@ -75,9 +75,9 @@ describe('the examples', () => {
   });
 });
 
-test('the harness.yaml of the README is valid', () => {
-  const [, written = ''] = /```yaml\n(model:[\s\S]*?)```/.exec(readFileSync(pathOf('README.md'), 'utf8')) ?? [];
-  expect(parseHarnessFile(written, 'README.md')).toMatchObject({
+test('the harness.yaml of docs/agents.md is valid', () => {
+  const [, written = ''] = /```yaml\n(model:[\s\S]*?)```/.exec(readFileSync(pathOf('docs/agents.md'), 'utf8')) ?? [];
+  expect(parseHarnessFile(written, 'agents.md')).toMatchObject({
     sub_agents: [{ name: 'poet' }, { name: 'complaint' }],
   });
 });

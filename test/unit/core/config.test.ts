@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { environmentSchema, readConfig } from '../../../src/core/config.ts';
+import { configurationPage } from '../../../docs/configuration.ts';
+import { readConfig } from '../../../src/core/config.ts';
 import { ConfigError } from '../../../src/core/errors.ts';
+import { environmentSchema } from '../../../src/core/settings.ts';
 
 const KEY = 'k'.repeat(16);
 const messageOf = (environment: Record<string, string>) => {
@@ -38,10 +40,10 @@ describe('a wrong value ends the start with a sentence', () => {
       'PORT: found "-1"; allowed: a whole number from 0 to 65535.\nAUTH_MODE: found "open"; allowed: local, key, jwt.',
     ],
     [{ MODEL_BASE_URL: 'secret-host' }, 'MODEL_BASE_URL: found a wrong value; allowed: a URL.'],
-    [{ AUTH_MODE: 'key' }, 'RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs a key at least.'],
+    [{ AUTH_MODE: 'key' }, 'RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.'],
     [
       { RUNTIME_API_KEYS: 'short' },
-      'RUNTIME_API_KEYS: found a key of less than 16 characters; make one with `openssl rand -hex 32`.',
+      'RUNTIME_API_KEYS: found a key of fewer than 16 characters; make one with `openssl rand -hex 32`.',
     ],
     [{ AUTH_MODE: 'jwt' }, 'JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.'],
     [
@@ -50,7 +52,7 @@ describe('a wrong value ends the start with a sentence', () => {
     ],
     [
       { HOST: '0.0.0.0' },
-      'HOST: found "0.0.0.0"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ALLOW_ANONYMOUS=true if everybody who reaches this address may use the runtime.',
+      'HOST: found "0.0.0.0"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ALLOW_ANONYMOUS=true if everybody who can reach this address may use the runtime.',
     ],
     [
       { HOST: '0.0.0.0', RUNTIME_API_KEYS: KEY, DEV_UI: 'true' },
@@ -66,13 +68,15 @@ describe('a wrong value ends the start with a sentence', () => {
   });
 });
 
-test("the README's table lists every variable with its default and meaning", () => {
-  const readme = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
-  const rows = Object.entries(environmentSchema.shape).map(([name, schema]) => {
-    const fallback = schema.safeParse(undefined).data;
-    const shown =
-      fallback === undefined || (Array.isArray(fallback) && fallback.length === 0) ? '' : `\`${String(fallback)}\``;
-    return `| \`${name}\` | ${shown} | ${schema.description} |`;
+describe('docs/configuration.md', () => {
+  const page = readFileSync(new URL('../../../docs/configuration.md', import.meta.url), 'utf8');
+
+  test('is what the schema makes; npm run docs:config writes it', () => {
+    expect(page).toBe(configurationPage());
   });
-  expect(readme.split('\n').filter((line) => /^\| `[A-Z_]+` \|/.test(line))).toEqual(rows);
+
+  test('lists every variable once, with its meaning', () => {
+    const rows = [...page.matchAll(/^\| `([A-Z_]+)` \|.*\| ([A-Z][^|]*\.) \|$/gm)];
+    expect(rows.map(([, name]) => name)).toEqual(Object.keys(environmentSchema.shape));
+  });
 });

@@ -1,0 +1,36 @@
+import { writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { z } from 'zod';
+import { SETTING_GROUPS } from '../src/core/settings.ts';
+
+const INTRODUCTION = `# Configuration
+
+Settings are environment variables, or lines of a \`.env\` file in the working directory; a variable of the environment
+wins. All are optional. A wrong value ends the start with a sentence that names the variable. Times whose name ends in
+\`_MS\` are milliseconds. The agent can also be described by a file, see [agents.md](agents.md).
+
+This page is made from \`src/core/settings.ts\` by \`npm run docs:config\`; change it there.
+`;
+
+/** The page \`docs/configuration.md\`: every setting by subject, with its default, its allowed values and its meaning. */
+export const configurationPage = (): string =>
+  [INTRODUCTION, ...SETTING_GROUPS.map(([heading, settings]) => section(heading, settings))].join('\n');
+
+const section = (heading: string, settings: Record<string, z.ZodType>) =>
+  [
+    `## ${heading}`,
+    '',
+    '| variable | default | allowed | meaning |',
+    '|---|---|---|---|',
+    ...Object.entries(settings).map(([name, schema]) => row(name, schema)),
+    '',
+  ].join('\n');
+
+function row(name: string, schema: z.ZodType): string {
+  const { description = '', allowed = '', otherwise = '' } = (schema.meta() ?? {}) as Record<string, string>;
+  const fallback = schema.safeParse(undefined).data;
+  const isNone = fallback === undefined || (Array.isArray(fallback) && fallback.length === 0);
+  return `| \`${name}\` | ${isNone ? otherwise : `\`${String(fallback)}\``} | ${allowed} | ${description} |`;
+}
+
+if (import.meta.main) writeFileSync(fileURLToPath(new URL('configuration.md', import.meta.url)), configurationPage());

@@ -1,0 +1,248 @@
+import { z } from 'zod';
+
+/**
+ * What `docs/configuration.md` shows of a setting: its meaning, the values that are allowed, and what holds where it is
+ * not set and the schema has no default (`otherwise`).
+ */
+const documented = <Schema extends z.ZodType>(schema: Schema, meaning: string, allowed = '', otherwise = ''): Schema =>
+  schema.meta({ description: meaning, allowed, otherwise });
+
+const text = (meaning: string, otherwise?: string) => documented(z.string().min(1).optional(), meaning, '', otherwise);
+const textOr = (fallback: string, meaning: string) => documented(z.string().min(1).default(fallback), meaning);
+const url = (meaning: string, otherwise?: string) => documented(z.url('a URL').optional(), meaning, 'a URL', otherwise);
+const flag = (fallback: boolean, meaning: string) =>
+  documented(
+    z
+      .enum(['true', 'false'], 'true or false')
+      .transform((value) => value === 'true')
+      .default(fallback),
+    meaning,
+    '`true`, `false`',
+  );
+const splitAtCommas = (value: string) =>
+  value
+    .split(',')
+    .map((item) => item.trim())
+    .filter(Boolean);
+const list = (meaning: string, otherwise?: string) =>
+  documented(z.string().transform(splitAtCommas).default([]), meaning, 'comma-separated', otherwise);
+
+const integer = ([minimum, maximum]: [number, number]) =>
+  z
+    .string()
+    .regex(/^\d{1,12}$/, `a whole number from ${minimum} to ${maximum}`)
+    .transform(Number)
+    .refine((value) => value >= minimum && value <= maximum, `a whole number from ${minimum} to ${maximum}`);
+const rangeText = ([minimum, maximum]: [number, number]) =>
+  `${minimum.toLocaleString('en')} to ${maximum.toLocaleString('en')}`;
+const whole = (fallback: number, range: [number, number], meaning: string) =>
+  documented(integer(range).default(fallback), meaning, rangeText(range));
+
+const valuesText = (values: readonly string[]) => values.map((value) => `\`${value}\``).join(', ');
+const choice = <const Values extends readonly [string, ...string[]]>(
+  values: Values,
+  meaning: string,
+  otherwise?: string,
+) => documented(z.enum(values, values.join(', ')).optional(), meaning, valuesText(values), otherwise);
+const choiceOr = <const Values extends readonly [string, ...string[]]>(
+  fallback: Values[number],
+  values: Values,
+  meaning: string,
+) => documented(z.enum(values, values.join(', ')).default(fallback), meaning, valuesText(values));
+
+const SERVER = {
+  HOST: textOr('127.0.0.1', 'Address to listen on.'),
+  PORT: whole(8000, [0, 65_535], 'Port to listen on; 0 takes a free one.'),
+  MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Maximum size of a request body, in bytes.'),
+  DEV_UI: flag(
+    false,
+    'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. It has no login.',
+  ),
+  ALLOWED_HOSTS: list(
+    'Host names that mode `local` and the development UI mode answer to, beside those of loopback.',
+    'loopback names only',
+  ),
+  ALLOWED_ORIGINS: list('Origins of web pages that may read answers in a browser.', 'the own origin only'),
+};
+
+const DATABASE = {
+  DATABASE_URL: text('The PostgreSQL database to use.', 'an embedded PostgreSQL'),
+  DATA_DIR: textOr('.data', 'Directory where the embedded PostgreSQL keeps its data.'),
+  DATABASE_POOL_SIZE: whole(10, [1, 1000], 'Maximum number of connections of this process.'),
+  DATABASE_STATEMENT_TIMEOUT_MS: whole(10_000, [100, 600_000], 'Maximum time of one SQL statement.'),
+  DATABASE_LOCK_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a row lock.'),
+  DATABASE_CONNECT_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a connection.'),
+};
+
+const ACCESS = {
+  AUTH_MODE: choice(
+    ['local', 'key', 'jwt'],
+    'Who may call: everybody on this machine, holders of a key, or users with a token of an issuer.',
+    '`key` if `RUNTIME_API_KEYS` is set, `jwt` if `JWT_ISSUER` is set, else `local`',
+  ),
+  ALLOW_ANONYMOUS: flag(false, 'Lets mode `local` and the development UI mode listen on any address.'),
+  RUNTIME_API_KEYS: list(
+    'Keys of mode `key`, of at least 16 characters each. Several are valid at once, so that keys can be replaced.',
+  ),
+  JWT_ISSUER: url('Issuer of the tokens of mode `jwt`.'),
+  JWT_AUDIENCE: text('Audience that a token must be made for; required in mode `jwt`.'),
+  JWT_JWKS_URL: url('Where the public keys of the issuer are.', 'from the discovery document of the issuer'),
+  JWT_USER_CLAIM: textOr('sub', 'Claim that holds the user of a token.'),
+};
+
+const MODEL = {
+  MODEL_PROVIDER: choice(
+    ['offline', 'openai', 'openai-compatible', 'anthropic', 'google'],
+    'Who serves the model; `offline` is a built-in model that needs no key.',
+    '`offline`',
+  ),
+  MODEL_NAME: text('Model to call; required for every provider except `offline`.'),
+  MODEL_API_KEY: text("The provider's key; never accepted as a credential of this runtime."),
+  MODEL_BASE_URL: url('Base URL of the provider; required for `openai-compatible`.', 'the public one of the provider'),
+  MODEL_TIMEOUT_MS: whole(120_000, [100, 3_600_000], 'Maximum time in which the provider sends nothing.'),
+  MODEL_MAX_RETRIES: whole(
+    3,
+    [0, 20],
+    'Maximum number of further tries of a model call after 429, 5xx and network failures.',
+  ),
+};
+
+const AGENT = {
+  HARNESS_FILE: text(
+    'YAML file that describes the agent; a variable wins over the member of the same meaning.',
+    '`harness.yaml`, if it exists',
+  ),
+  SYSTEM_PROMPT: text('Instruction of the agent.'),
+  TOOLS: list('Built-in tools of the agent.', '`current_time,calculator`'),
+  SKILLS: list('Skills of the agent: names of directories in `SKILLS_DIR`.'),
+  SKILLS_DIR: text('Directory of the skills.'),
+  MCP_SERVERS: text('Remote MCP servers: a JSON array of `{name, url, headers?}`, or URLs separated by commas.'),
+  MCP_ALLOWED_HOSTS: list(
+    'Hosts that MCP servers may have: names, `*.example.com`, or an origin for a private address.',
+    'every public host; in mode `local` loopback too',
+  ),
+  MCP_CONNECT_TIMEOUT_MS: whole(3_000, [10, 600_000], 'Maximum time to connect to an MCP server.'),
+  MCP_LIST_TIMEOUT_MS: whole(10_000, [10, 600_000], 'Maximum time to list the tools of an MCP server.'),
+  MCP_CALL_TIMEOUT_MS: whole(60_000, [10, 3_600_000], 'Maximum time of one call of an MCP tool.'),
+  MCP_ON_FAILURE: choiceOr(
+    'fail',
+    ['fail', 'skip'],
+    'An MCP server that cannot be reached ends the invocation (`fail`), or its tools are left out (`skip`).',
+  ),
+  AGENTS_DIR: textOr('agents', 'Directory of further agent applications, one `<name>/agent.ts` each.'),
+};
+
+const MAX_LLM_CALLS_RANGE: [number, number] = [1, 1_000_000];
+
+const INVOCATIONS = {
+  DOUBLE_TEXTING: choiceOr(
+    'enqueue',
+    ['enqueue', 'reject', 'interrupt'],
+    'What a request for a busy session does: wait for its turn, fail with 409, or interrupt what runs.',
+  ),
+  SESSION_QUEUE_DEPTH: whole(
+    8,
+    [0, 1000],
+    'Maximum number of requests that wait for one session; further ones are refused with 429.',
+  ),
+  SESSION_WAIT_MS: whole(
+    30_000,
+    [0, 600_000],
+    'Maximum time that a request waits for a busy session; then it is refused with 429.',
+  ),
+  SESSION_LEASE_MS: whole(15_000, [300, 600_000], 'How long a process that was killed keeps its sessions.'),
+  ON_DISCONNECT: choiceOr(
+    'continue',
+    ['continue', 'cancel'],
+    'What happens to an invocation when the client that waits for it disconnects.',
+  ),
+  MAX_INVOCATIONS: whole(
+    200,
+    [1, 100_000],
+    'Maximum number of invocations in this process, waiting ones included; further ones are refused with 503.',
+  ),
+  INVOCATION_TIMEOUT_MS: whole(600_000, [100, 86_400_000], 'Maximum time of one invocation.'),
+  MAX_LLM_CALLS: documented(
+    integer(MAX_LLM_CALLS_RANGE).optional(),
+    'Maximum number of model calls of one invocation.',
+    rangeText(MAX_LLM_CALLS_RANGE),
+    '`500`',
+  ),
+  MAX_TOOL_CALLS: whole(500, [1, 1_000_000], 'Maximum number of tool calls of one invocation.'),
+  MAX_EVENT_BYTES: whole(1_048_576, [1_024, 104_857_600], 'Maximum size of an event, in bytes of JSON.'),
+  MAX_STATE_BYTES: whole(
+    1_048_576,
+    [1_024, 104_857_600],
+    'Maximum size of the state of a session, a user or an application, in bytes of JSON.',
+  ),
+};
+
+const ARTIFACTS = {
+  MAX_ARTIFACT_BYTES: whole(
+    10_485_760,
+    [1_024, 104_857_600],
+    'Maximum size of an artifact. A larger one as base64 also needs a larger `MAX_BODY_BYTES`.',
+  ),
+  ARTIFACT_STORE: documented(
+    z
+      .string()
+      .regex(/^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w./-]{0,512})?$/, 's3://bucket or s3://bucket/prefix')
+      .optional(),
+    'Bucket for the bytes of artifacts, Amazon S3 or compatible.',
+    '`s3://bucket/prefix`',
+    'in the database',
+  ),
+  ARTIFACT_STORE_PATH_STYLE: choice(
+    ['true', 'false'],
+    'Whether the name of the bucket stands in the path instead of the host name.',
+    '`true` if `AWS_ENDPOINT_URL` is set',
+  ),
+  AWS_REGION: textOr('us-east-1', 'Region of the bucket.'),
+  AWS_ENDPOINT_URL: url('Address of a store that is not Amazon S3.', 'Amazon S3'),
+  AWS_ACCESS_KEY_ID: text('Access key for the bucket.', 'the credentials of the machine'),
+  AWS_SECRET_ACCESS_KEY: text('Secret of `AWS_ACCESS_KEY_ID`.'),
+  AWS_SESSION_TOKEN: text('Session token of a temporary access key.'),
+};
+
+const OPERATION = {
+  SHUTDOWN_GRACE_MS: whole(30_000, [0, 600_000], 'Maximum time that running requests may take to end after SIGTERM.'),
+  SWEEP_INTERVAL_MS: whole(
+    5_000,
+    [50, 3_600_000],
+    'Time between two sweeps, which end the invocations of dead processes and forget old keys and traces.',
+  ),
+  TRACE_RETENTION_HOURS: whole(
+    72,
+    [1, 8_760],
+    'How long traces, which the development UI mode records with prompts and answers, are kept.',
+  ),
+  LOG_LEVEL: choiceOr(
+    'warn',
+    ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'],
+    'What is logged, as JSON lines on standard error.',
+  ),
+};
+
+/** The settings by subject, in the order of `docs/configuration.md`. */
+export const SETTING_GROUPS: readonly [heading: string, settings: Record<string, z.ZodType>][] = [
+  ['Server', SERVER],
+  ['Database', DATABASE],
+  ['Access', ACCESS],
+  ['Model', MODEL],
+  ['Agent', AGENT],
+  ['Invocations and limits', INVOCATIONS],
+  ['Artifacts', ARTIFACTS],
+  ['Operation', OPERATION],
+];
+
+/** Every environment variable that the runtime reads, with its default and meaning. */
+export const environmentSchema = z.object({
+  ...SERVER,
+  ...DATABASE,
+  ...ACCESS,
+  ...MODEL,
+  ...AGENT,
+  ...INVOCATIONS,
+  ...ARTIFACTS,
+  ...OPERATION,
+});
