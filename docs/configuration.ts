@@ -28,9 +28,9 @@ const section = (heading: string, settings: Record<string, z.ZodType>) =>
 
 function row(name: string, schema: z.ZodType): string {
   const { description = '', allowed = '', otherwise = '' } = (schema.meta() ?? {}) as Record<string, string>;
-  const fallback = schema.safeParse(undefined).data;
-  const isNone = fallback === undefined || (Array.isArray(fallback) && fallback.length === 0);
-  return `| \`${name}\` | ${isNone ? otherwise : `\`${String(fallback)}\``} | ${allowed} | ${description} |`;
+  const fallback = schema.safeParse(undefined).data as string | number | boolean | string[] | undefined;
+  const isNone = fallback === undefined || Array.isArray(fallback);
+  return `| \`${name}\` | ${isNone ? otherwise : `\`${fallback}\``} | ${allowed} | ${description} |`;
 }
 
 if (import.meta.main) writeFileSync(fileURLToPath(new URL('configuration.md', import.meta.url)), configurationPage());
