@@ -1,6 +1,6 @@
 import { KeyObject, constants, createHmac, sign as signBytes } from 'node:crypto';
 import { SignJWT, exportSPKI } from 'jose';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { mayActFor } from '../../src/http/access/bearer.ts';
 import { type Sent, type StartedEdge, startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';
@@ -252,20 +252,20 @@ describe('jwt mode', () => {
 describe('the keys of an issuer', () => {
   let issuer: Issuer;
   let key: SigningKey;
-  let now: number;
   const edges: StartedEdge[] = [];
   beforeEach(async () => {
     key = await signingKey('ES256', 'one');
     issuer = await startIssuer([key.jwk]);
-    now = Date.now();
+    vi.useFakeTimers({ toFake: ['Date'] });
   });
   afterEach(async () => {
+    vi.useRealTimers();
     for (const edge of edges.splice(0)) await edge.close();
     await issuer.close();
   });
 
   const start = async (options: { jwksUrl?: string; issuer?: string; timeoutMs?: number } = {}) => {
-    const auth = { mode: 'jwt' as const, issuer: issuer.url, userClaim: 'user_id', now: () => now };
+    const auth = { mode: 'jwt' as const, issuer: issuer.url, userClaim: 'user_id' };
     const edge = await startEdge({ operations: sampleOperations, auth: { ...auth, ...options } });
     edges.push(edge);
     return edge;
@@ -278,9 +278,8 @@ describe('the keys of an issuer', () => {
       .sign(signer.privateKey);
   const status = async (edge: StartedEdge, text: string) =>
     (await edge.send({ path: SESSIONS, headers: bearer(text) })).status;
-  const minutes = (count: number) => {
-    now += count * 60_000;
-  };
+  const seconds = (count: number) => vi.setSystemTime(Date.now() + count * 1000);
+  const minutes = (count: number) => seconds(count * 60);
 
   it('come from the discovery document or from an address, once for all requests', async () => {
     for (const options of [{}, { jwksUrl: issuer.jwksUrl }]) {
@@ -299,11 +298,11 @@ describe('the keys of an issuer', () => {
     const rotated = await signingKey('ES256', 'two');
     issuer.keys = [key.jwk, rotated.jwk];
     expect(await status(edge, await token(rotated, 'two'))).toBe(401);
-    now += 31_000;
+    seconds(31);
     expect(await status(edge, await token(rotated, 'two'))).toBe(200);
     issuer.fetches = 0;
     for (let second = 0; second < 60; second++) {
-      now += 1000;
+      seconds(1);
       for (let kid = 0; kid < 5; kid++)
         expect(await status(edge, await token(rotated, `forged-${second}-${kid}`))).toBe(401);
     }
@@ -333,7 +332,7 @@ describe('the keys of an issuer', () => {
     minutes(20);
     expect(await status(edge, text)).toBe(503);
     issuer.broken = undefined;
-    now += 6000;
+    seconds(6);
     expect(await status(edge, text)).toBe(200);
   });
 
@@ -351,7 +350,7 @@ describe('the keys of an issuer', () => {
     }
     expect(issuer.fetches).toBe(1);
     issuer.broken = undefined;
-    now += 6000;
+    seconds(6);
     expect(await status(edge, text)).toBe(200);
   });
 

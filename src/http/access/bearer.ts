@@ -1,8 +1,8 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Request, RequestHandler } from 'express';
-import { type JWTVerifyResult, jwtVerify } from 'jose';
+import { type JWTVerifyGetKey, type JWTVerifyResult, jwtVerify } from 'jose';
 import { UnauthenticatedError, UnavailableError } from '../../core/errors.ts';
-import { type JwksOptions, type KeySource, createKeySource } from './jwks.ts';
+import { type JwksOptions, createKeySource } from './jwks.ts';
 import type { Principal } from '../operation/operation.ts';
 
 /** How callers prove who they are. */
@@ -80,7 +80,7 @@ function bearerToken(request: Request): string {
 
 const digest = (text: string) => createHash('sha256').update(text).digest();
 
-/** Compares digests, which have one length, and always with all keys: the time tells nothing about any of them. */
+/** Compares digests, which have one length, and always with all keys: the time reveals nothing about any of them. */
 function keyAuthenticator(keys: string[]): Authenticate {
   const digests = keys.map(digest);
   return (request) => {
@@ -93,7 +93,7 @@ function keyAuthenticator(keys: string[]): Authenticate {
 
 async function verifiedUser(
   token: string,
-  keys: KeySource,
+  keys: JWTVerifyGetKey,
   options: { issuer: string; audience?: string | undefined; userClaim: string },
 ): Promise<string> {
   const { protectedHeader, payload } = await verify(token, keys, options);
@@ -106,14 +106,14 @@ async function verifiedUser(
   return userId;
 }
 
-/** jose demands neither `exp` nor an audience by itself, so both are asked for here. */
+/** jose demands neither `exp` nor an audience by itself, so both are required here. */
 async function verify(
   token: string,
-  keys: KeySource,
+  keys: JWTVerifyGetKey,
   options: { issuer: string; audience?: string | undefined; userClaim: string },
 ): Promise<JWTVerifyResult> {
   try {
-    return await jwtVerify(token, (header, jws) => keys.find(header, jws), {
+    return await jwtVerify(token, keys, {
       issuer: options.issuer,
       algorithms: ALGORITHMS,
       requiredClaims: ['exp', options.userClaim],

@@ -1,10 +1,10 @@
 import {
-  type CryptoKey,
-  type FlattenedJWSInput,
-  type JSONWebKeySet,
-  type JWSHeaderParameters,
   createLocalJWKSet,
-  errors,
+  createRemoteJWKSet,
+  customFetch,
+  type FetchImplementation,
+  type JSONWebKeySet,
+  type JWTVerifyGetKey,
 } from 'jose';
 import { UnavailableError } from '../../core/errors.ts';
 
@@ -13,19 +13,9 @@ export interface JwksOptions {
   issuer: string;
   /** Address of the key set (RFC 7517); without one it is taken from the issuer's discovery document. */
   jwksUrl?: string | undefined;
-  /** Milliseconds since 1970, for tests; `Date.now` otherwise. */
-  now?: (() => number) | undefined;
   /** Longest wait for the issuer, milliseconds [3000]. */
   timeoutMs?: number | undefined;
 }
-
-/** The keys of an issuer, kept between requests. */
-export interface KeySource {
-  /** @throws UnavailableError when no keys are known and none can be fetched; JWKSNoMatchingKey and the like of jose */
-  find(header: JWSHeaderParameters, jws: FlattenedJWSInput): Promise<CryptoKey>;
-}
-
-type Resolve = ReturnType<typeof createLocalJWKSet>;
 
 /** After this long a removed key is refused. */
 const FRESH_MS = 10 * 60_000;
@@ -39,69 +29,57 @@ const DEFAULT_TIMEOUT_MS = 3_000;
 const MAX_KEY_SET_BYTES = 256 * 1024;
 
 /**
- * Keeps an issuer's key set. jose's own remote set asks again for every token while the issuer is down (59 fetches for 100
- * tokens) and refuses known keys as soon as its cache is stale; this one fetches once for all who wait, backs off after a
- * failure, and goes on with the keys it has for up to an hour.
+ * The keys of an issuer, kept between requests: single flight, freshness and the cool-down after an unknown key are jose's.
+ * @returns a function that throws UnavailableError when no keys are known and none can be fetched, JWKSNoMatchingKey and the
+ *   like of jose for a token that no key fits.
  */
-export function createKeySource(options: JwksOptions): KeySource {
-  const now = options.now ?? Date.now;
-  const fetchKeys = keyFetcher(options);
-  let keys: { resolve: Resolve; fetchedAt: number } | undefined;
-  let failedAt = Number.NEGATIVE_INFINITY;
-  let fetching: Promise<void> | undefined;
-
-  const fetchOnce = async () => {
-    try {
-      keys = { resolve: createLocalJWKSet(await fetchKeys()), fetchedAt: now() };
-      failedAt = Number.NEGATIVE_INFINITY;
-    } catch {
-      failedAt = now();
-    }
-  };
-  const refresh = async () => {
-    if (!fetching && now() - failedAt < BACK_OFF_MS) return;
-    fetching ??= fetchOnce().finally(() => {
-      fetching = undefined;
-    });
-    await fetching;
-  };
-  const current = async (maxAgeMs: number) => {
-    if (!keys || now() - keys.fetchedAt >= maxAgeMs) await refresh();
-    if (!keys || now() - keys.fetchedAt >= STALE_MS) {
-      throw new UnavailableError('The keys to verify tokens with cannot be fetched for now.');
-    }
-    return keys.resolve;
-  };
-
+export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
+  const source = keySetFetch(options);
+  const remote = createRemoteJWKSet(new URL(options.jwksUrl ?? options.issuer), {
+    timeoutDuration: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    cacheMaxAge: FRESH_MS,
+    cooldownDuration: UNKNOWN_KEY_COOLDOWN_MS,
+    [customFetch]: source.fetch,
+  });
   // Warm from the start; a failure is met again, and reported, by the first request.
-  void refresh();
+  void remote.reload().catch(() => undefined);
+  return async (header, token) => {
+    // jose takes a repeated answer for a fresh one, so the end of the hour is looked at here.
+    if (source.isTooOld()) await remote.reload();
+    return remote(header, token);
+  };
+}
 
+/**
+ * A `fetch` for jose that outlasts an issuer which is down: it leaves the issuer alone for a while after a failure and repeats
+ * the last good answer. By itself jose asks again for every token (59 fetches for 100 tokens) and refuses all of them.
+ */
+function keySetFetch({ issuer, jwksUrl }: JwksOptions): { fetch: FetchImplementation; isTooOld(): boolean } {
+  let address = jwksUrl;
+  let last: { keySet: JSONWebKeySet; fetchedAt: number } | undefined;
+  let failedAt = Number.NEGATIVE_INFINITY;
+  const isTooOld = () => last === undefined || Date.now() - last.fetchedAt >= STALE_MS;
   return {
-    async find(header, jws) {
-      const resolve = await current(FRESH_MS);
-      try {
-        return await resolve(header, jws);
-      } catch (error) {
-        if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
-        const newer = await current(UNKNOWN_KEY_COOLDOWN_MS);
-        if (newer === resolve) throw error;
-        return newer(header, jws);
+    isTooOld,
+    async fetch(_url, { signal }) {
+      if (Date.now() - failedAt >= BACK_OFF_MS) {
+        try {
+          address ??= await discoveredAddress(issuer, signal);
+          const keySet = (await fetchJson(address, signal)) as unknown as JSONWebKeySet;
+          // Throws for what is no key set: it must not take the place of the last good one.
+          createLocalJWKSet(keySet);
+          last = { keySet, fetchedAt: Date.now() };
+        } catch {
+          failedAt = Date.now();
+        }
       }
+      if (isTooOld()) throw new UnavailableError('The keys to verify tokens with cannot be fetched for now.');
+      return Response.json(last?.keySet);
     },
   };
 }
 
-/** Fetches the key set; the discovery document is asked for its address until it answered once. */
-function keyFetcher({ issuer, jwksUrl, timeoutMs }: JwksOptions): () => Promise<JSONWebKeySet> {
-  let address = jwksUrl;
-  return async () => {
-    const signal = AbortSignal.timeout(timeoutMs ?? DEFAULT_TIMEOUT_MS);
-    address ??= await discoveredAddress(issuer, signal);
-    return (await fetchJson(address, signal)) as unknown as JSONWebKeySet;
-  };
-}
-
-/** OpenID Connect Discovery 1.0 §4: the document must name the issuer that it was asked of. */
+/** OpenID Connect Discovery 1.0 §4: the document must name the issuer that it was requested from. */
 async function discoveredAddress(issuer: string, signal: AbortSignal): Promise<string> {
   const document = await fetchJson(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`, signal);
   if (document.issuer !== issuer || typeof document.jwks_uri !== 'string') {
