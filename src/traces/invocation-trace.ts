@@ -24,8 +24,8 @@ export interface TracedInvocation {
   invocationId: string;
 }
 
-/** A span whose end is known before it is told: an agent's is its last step's, a tool call's waits for the id of its event. */
-interface Ending {
+/** A span that ends at a known time and waits: an agent's for its last step, a tool call's for the id of its event. */
+interface EndedSpan {
   span: Span;
   endTime: HrTime;
 }
@@ -39,10 +39,10 @@ export class InvocationTrace implements RunObserver {
   readonly #attributes: Attributes;
   readonly #now = startClock();
   readonly #root: Span;
-  readonly #agents = new Map<string, Ending>();
-  readonly #answeredCalls = new Map<string, Ending>();
-  /** The model call that asked for a tool call, by the id of the tool call. */
-  readonly #askedBy = new Map<string, Span>();
+  readonly #agents = new Map<string, EndedSpan>();
+  readonly #answeredCalls = new Map<string, EndedSpan>();
+  /** The model call that requested a tool call, by the id of the tool call. */
+  readonly #requestedBy = new Map<string, Span>();
 
   constructor(tracer: Tracer, { key, invocationId }: TracedInvocation) {
     this.#tracer = tracer;
@@ -55,14 +55,14 @@ export class InvocationTrace implements RunObserver {
     return (event) => {
       if (event) span.setAttributes(modelAnswerAttributes(event));
       if (event?.errorCode) fail(span, event.errorCode);
-      for (const id of callIdsOf(event ?? {})) this.#askedBy.set(id, span);
+      for (const id of callIdsOf(event ?? {})) this.#requestedBy.set(id, span);
       span.end(this.#now());
       this.#agent(agentName);
     };
   }
 
   toolCall(agentName: string, call: TracedCall): (response: JsonObject | undefined) => void {
-    const parent = this.#askedBy.get(call.id) ?? this.#agent(agentName);
+    const parent = this.#requestedBy.get(call.id) ?? this.#agent(agentName);
     const span = this.#start(toolSpanName(call), parent, toolCallAttributes(call));
     return (response) => {
       if (response) span.setAttributes(toolResponseAttributes(response));

@@ -1,8 +1,10 @@
+import { diag } from '@opentelemetry/api';
 import {
   AlwaysOnSampler,
   BasicTracerProvider,
+  BatchSpanProcessor,
   type ReadableSpan,
-  type SpanProcessor,
+  type SpanExporter,
 } from '@opentelemetry/sdk-trace-base';
 import type { Database } from '../db/database.ts';
 import type { Log } from '../core/log.ts';
@@ -21,78 +23,72 @@ export interface Tracing {
 
 /** How spans are stored. */
 export interface TracingOptions {
-  /** How long spans are gathered for one statement [200]. */
+  /** How long spans are gathered for one statement, milliseconds [200]. */
   lingerMs?: number;
-  /** Most spans that wait; what comes beyond is dropped and counted in the log [5000]. */
+  /** Maximum of spans that wait; what comes beyond is dropped and counted in the log [5000]. */
   maxWaiting?: number;
 }
 
-/** Most spans of one statement; each holds 64 KB of JSON at most. */
+/** Maximum of spans of one statement; each holds 64 KB of JSON at most. */
 const MAX_BATCH = 100;
+/** Longest wait for one batch; the database's own time-outs end it earlier. */
+const EXPORT_TIMEOUT_MS = 30_000;
+/** `ExportResultCode.SUCCESS` of @opentelemetry/core, which only OpenTelemetry's packages need. */
+const SUCCESS = 0;
 
 /** Starts to trace with an OpenTelemetry tracer of its own, beside whatever tracer the process may have. */
 export function createTracing(db: Database, log: Log, options: TracingOptions = {}): Tracing {
-  const processor = storingProcessor(db, log, options);
-  // Everything is said here: the provider would read the OTEL_* variables for what is left out.
+  const { lingerMs = 200, maxWaiting = 5_000 } = options;
+  const exporter = storingExporter(db, log);
+  // Everything is set here: provider and processor would read the OTEL_* variables for what is left out.
+  const processor = new BatchSpanProcessor(exporter, {
+    scheduledDelayMillis: lingerMs,
+    maxQueueSize: maxWaiting,
+    maxExportBatchSize: Math.min(MAX_BATCH, maxWaiting),
+    exportTimeoutMillis: EXPORT_TIMEOUT_MS,
+  });
   const provider = new BasicTracerProvider({
     sampler: new AlwaysOnSampler(),
     spanLimits: { attributeValueLengthLimit: Number.POSITIVE_INFINITY, attributeCountLimit: 64 },
     spanProcessors: [processor],
   });
+  // The processor says here how many spans it had to drop.
+  const ignore = () => undefined;
+  const warn = (message: string) => log.warn({ reason: message }, 'traces are incomplete');
+  diag.setLogger({ warn, error: ignore, info: ignore, debug: ignore, verbose: ignore }, { suppressOverrideMessage: true });
   const tracer = provider.getTracer('agent-runtime');
+  const flush = async () => {
+    // The processor does not wait for a batch that its timer began, so the exporter is waited for too.
+    await processor.forceFlush().catch(ignore);
+    await exporter.forceFlush();
+  };
   return {
     startInvocation: (invocation) => new InvocationTrace(tracer, invocation),
-    flush: () => processor.forceFlush(),
-    close: () => processor.shutdown(),
+    flush,
+    close: async () => {
+      await flush();
+      await processor.shutdown().catch(ignore);
+    },
   };
 }
 
 /**
- * Gathers ended spans and stores them in the background: an invocation never waits for them. A batch that cannot be stored is
- * logged and dropped.
+ * Stores spans in the background, one statement at a time, so that traces never take the pool from invocations. A batch that
+ * cannot be stored is logged here and dropped: reported to OpenTelemetry, the error's text, which quotes prompts, would reach
+ * OpenTelemetry's own log.
  */
-function storingProcessor(
-  db: Database,
-  log: Log,
-  { lingerMs = 200, maxWaiting = 5_000 }: TracingOptions,
-): SpanProcessor {
-  let waiting: Span[] = [];
-  let dropped = 0;
-  let closed = false;
+function storingExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
   let storing = Promise.resolve();
-  let timer: NodeJS.Timeout | undefined;
-
-  const store = () => {
-    clearTimeout(timer);
-    timer = undefined;
-    storing = storing.then(storeWaiting);
-    return storing;
-  };
-  const storeWaiting = async () => {
-    for (;;) {
-      const batch = waiting.slice(0, MAX_BATCH);
-      if (batch.length === 0) return;
-      waiting = waiting.slice(MAX_BATCH);
-      await insertSpans(db, batch).catch((error: unknown) => {
-        log.warn({ err: error, spans: batch.length }, 'spans of a trace could not be stored');
-      });
-      if (dropped > 0) log.warn({ spans: dropped }, 'spans of traces were dropped: more ended than could be stored');
-      dropped = 0;
-    }
-  };
+  const store = (spans: ReadableSpan[]) =>
+    insertSpans(db, spans.map(toSpan)).catch((error: unknown) => {
+      log.warn({ err: error, spans: spans.length }, 'spans of a trace could not be stored');
+    });
   return {
-    onStart: () => undefined,
-    onEnd(readable) {
-      if (closed) return;
-      if (waiting.length >= maxWaiting) dropped += 1;
-      else waiting.push(toSpan(readable));
-      timer ??= setTimeout(() => void store(), lingerMs).unref();
+    export(spans, done) {
+      storing = storing.then(() => store(spans)).then(() => done({ code: SUCCESS }));
     },
-    forceFlush: store,
-    shutdown() {
-      closed = true;
-      return store();
-    },
+    forceFlush: () => storing,
+    shutdown: () => storing,
   };
 }
 

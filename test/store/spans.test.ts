@@ -137,9 +137,21 @@ describe('createTracing', () => {
   });
 
   test('what is too much is dropped and counted, never kept', async () => {
-    await trace({ maxWaiting: 4 }, 3).close();
-    expect(await count()).toBe(4);
-    expect(logged).toEqual([expect.stringContaining('"spans":5')]);
+    // Four are on their way to the database, four wait, the ninth is one too many.
+    const tracing = trace({ maxWaiting: 4 }, 3);
+    await tracing.flush();
+    expect(await count()).toBe(8);
+    tracing.startInvocation({ key, invocationId: 'later' }).end(undefined);
+    await tracing.close();
+    expect(await count()).toBe(9);
+    expect(logged).toEqual([expect.stringContaining('Dropped 1 spans')]);
+  });
+
+  test('flush waits for a batch that is on its way already', async () => {
+    const tracing = trace({}, 50);
+    await tracing.flush();
+    expect(await count()).toBe(150);
+    await tracing.close();
   });
 
   test('a database that refuses costs a line of the log, without what was in the spans', async () => {
