@@ -85,7 +85,7 @@ export async function startRuntime({ config, log, version, overrides = {} }: Run
         eventBytes: config.MAX_EVENT_BYTES,
         queueDepth: config.SESSION_QUEUE_DEPTH,
       },
-      doubleTexting: config.DOUBLE_TEXTING,
+      busyPolicy: config.DOUBLE_TEXTING,
       cancelOnDisconnect: config.ON_DISCONNECT === 'cancel',
       draining: draining.signal,
       stopping: stopping.signal,

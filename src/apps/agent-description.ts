@@ -7,7 +7,10 @@ interface ToolDescription {
   parameters: JsonObject;
 }
 
-/** An agent and those below it as people see them. Tools of skills and of remote MCP servers are known in an invocation only. */
+/**
+ * An agent and those below it as people see them. Tools of skills and of remote MCP servers are known in an
+ * invocation only.
+ */
 export interface AgentDescription {
   name: string;
   description: string;

@@ -22,7 +22,10 @@ export const toStructure = ({ name, description, kind, model, tools, subAgents }
   sub_agents: subAgents.map(toStructure),
 });
 
-/** The agent at a path of names (`root/child` or `child`); `undefined` where there is none. The empty path is the root's. */
+/**
+ * The agent at a path of names (`root/child` or `child`); `undefined` where there is none. The empty path is the
+ * root's.
+ */
 export function findAgentAt(root: AgentDescription, path: string): AgentDescription | undefined {
   const names = path.split('/').filter(Boolean);
   if (names[0] === root.name) names.shift();
@@ -59,8 +62,9 @@ const PALETTES = {
 const ICONS = { llm: '✦', sequential: '→', parallel: '⇉', loop: '↻' };
 
 /**
- * The agent, those below it and their tools as a graph in Graphviz' DOT language; the UI draws it. The steps of an event are
- * highlighted, with nodes of their own for tools that the description does not know (those of MCP servers and of skills).
+ * The agent, those below it and their tools as a graph in Graphviz' DOT language; the UI draws it. The steps of an
+ * event are highlighted, with nodes of their own for tools that the description does not know (those of MCP servers
+ * and of skills).
  */
 export function toDot(
   agent: AgentDescription,

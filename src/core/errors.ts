@@ -1,4 +1,9 @@
-/** An error that a caller can act on. `code` is stable; the status it becomes is decided in `http/error-handler.ts` only. */
+import type { ErrorCode } from './error-codes.ts';
+
+/**
+ * An error that a caller can act on. `code` is stable; the status it becomes is decided in `http/error-handler.ts`
+ * only.
+ */
 export abstract class AppError extends Error {
   abstract readonly code: string;
 }
@@ -18,7 +23,10 @@ export class ConflictError extends AppError {
   readonly code = 'conflict';
 }
 
-/** The session runs another invocation: the wait for it was in vain, too many wait already, or the request would not wait. */
+/**
+ * The session runs another invocation: the wait for it was in vain, too many wait already, or the request would not
+ * wait.
+ */
 export class BusyError extends AppError {
   readonly code = 'busy';
   /** Seconds after which a retry makes sense. */
@@ -62,26 +70,41 @@ export class LeaseLostError extends AppError {
   readonly code = 'lease_lost';
 }
 
-/** The process cannot start with this configuration; the message names the variable, what was found and what is allowed. */
+/**
+ * The process cannot start with this configuration; the message names the variable, what was found and what is
+ * allowed.
+ */
 export class ConfigError extends AppError {
   readonly code = 'config';
 }
 
-/** The agent cannot run as asked: unknown tool or skill, an MCP server that does not answer, a model that fails, a limit. */
+/**
+ * The agent cannot run as asked: unknown tool or skill, an MCP server that does not answer, a model that fails, a
+ * limit.
+ */
 export class AgentError extends AppError {
-  readonly code: string;
-  constructor(code: string, message: string, options?: ErrorOptions) {
+  readonly code: ErrorCode;
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
     this.code = code;
   }
 }
 
-/** SQLSTATE classes and codes after which the same request can work: connection, shutdown, resources, read-only, locks. */
+/**
+ * SQLSTATE classes and codes after which the same request can work: connection, shutdown, resources, read-only,
+ * locks.
+ */
 const PASSING_SQLSTATE = /^(?:08...|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
 /** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
-const PASSING_MESSAGES =
-  /^(?:timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error|Query read timeout)/;
+const PASSING_MESSAGES = new RegExp(
+  `^(?:${[
+    'timeout exceeded when trying to connect',
+    'Connection terminated',
+    'Client has encountered a connection error',
+    'Query read timeout',
+  ].join('|')})`,
+);
 
 /** An error as Node, pg and drizzle shape it. */
 export interface CausedError {
@@ -100,7 +123,10 @@ export function* causes(error: unknown): Generator<CausedError> {
   }
 }
 
-/** True for a failure of the database that passes: the same work can succeed later, and whether this attempt did is not known. */
+/**
+ * True for a failure of the database that passes: the same work can succeed later, and whether this attempt did is
+ * not known.
+ */
 export function isPassingFailure(error: unknown): boolean {
   // What has a name of its own is no trouble of the database, whatever caused it (an MCP server that refuses, say).
   if (error instanceof AppError) return false;

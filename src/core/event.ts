@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { contentSchema, freeForm, functionCallsOf, functionResponsesOf } from './content.ts';
+import { ERROR_CODES } from './error-codes.ts';
 import { groundingMetadataSchema } from './grounding.ts';
 import { flag, number, openEnum, text, texts } from './members.ts';
 import { citationMetadata, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
@@ -81,6 +82,9 @@ const nodeInfo = z.looseObject({
   messageAsOutput: flag("True where `content` is the node's output."),
 });
 
+/** The codes that the runtime writes, for the document. */
+const CODES = Object.keys(ERROR_CODES).join(', ');
+
 export const eventSchema = z
   .looseObject({
     modelVersion: text('The model that answered, as the provider names it; `offline` for the built-in one.'),
@@ -93,7 +97,10 @@ export const eventSchema = z
       'FINISH_REASON_UNSPECIFIED',
       'Why the model stopped: `STOP`, `MAX_TOKENS`, `SAFETY`, `OTHER` or another value of a Google model.',
     ),
-    errorCode: text('Stable code of what ended the invocation; absent while all is well.'),
+    errorCode: text(
+      `Stable code of what ended the invocation; absent while all is well. The runtime writes ${CODES}, which ` +
+        '`Invocation` explains; events from elsewhere may carry others.',
+    ),
     errorMessage: text('The sentence for people that goes with `errorCode`.'),
     interrupted: flag('True where the invocation was interrupted or cancelled.'),
     customMetadata: freeForm('Free-form notes of the client; those of a run request stand on its user event.'),

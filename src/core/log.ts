@@ -25,7 +25,10 @@ export function createLog(level: string): Log {
   );
 }
 
-/** What the log keeps of an error. Messages of drizzle and pg quote statements and values, so of those only codes and names stay. */
+/**
+ * What the log keeps of an error. Messages of drizzle and pg quote statements and values, so of those only codes and
+ * names stay.
+ */
 export function toLogFields(error: unknown): Record<string, unknown> {
   const chain = [...causes(error)];
   const withCode = chain.find(({ code }) => code !== undefined);

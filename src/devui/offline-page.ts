@@ -26,8 +26,8 @@ interface PagePlaces {
 }
 
 /**
- * The UI's prebuilt page made to work on a machine without a network: fonts of this machine and of this server instead of ones
- * from elsewhere, no inline handlers, and a base that makes its relative addresses right.
+ * The UI's prebuilt page made to work on a machine without a network: fonts of this machine and of this server
+ * instead of ones from elsewhere, no inline handlers, and a base that makes its relative addresses right.
  */
 export function toOfflinePage(html: string, { home, iconFont }: PagePlaces): string {
   return html

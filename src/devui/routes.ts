@@ -12,15 +12,19 @@ const HOME = '/dev-ui/';
 const ICON_FONT = `${HOME}fonts/icons.woff2`;
 
 /**
- * What the UI needs and nothing else: files and answers of this origin, a WebAssembly module that draws graphs, styles that
- * Angular writes into the page, media that a conversation carries as data. Nothing a conversation shows can call out.
+ * What the UI needs and nothing else: files and answers of this origin, a WebAssembly module that draws graphs,
+ * styles that Angular writes into the page, media that a conversation carries as data. Nothing a conversation shows
+ * can call out.
  */
 const PAGE_POLICY =
   "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; font-src 'self' data:; " +
   "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; worker-src 'self' blob:; " +
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 
-/** `backendUrl` empty: the API is where the page came from; without `telemetry` newer versions of the UI ask on each load. */
+/**
+ * `backendUrl` empty: the API is where the page came from; without `telemetry` newer versions of the UI ask on each
+ * load.
+ */
 const RUNTIME_CONFIG = { backendUrl: '', telemetry: false };
 /** ADK's own: the logo to show instead of the built-in one. */
 const UI_CONFIG = { logo_text: null, logo_image_url: null };
@@ -28,7 +32,9 @@ const UI_CONFIG = { logo_text: null, logo_image_url: null };
 /** File names with a hash of their content, as Angular's builder writes them: what they hold never changes. */
 const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 
-/** The development UI: the prebuilt ADK Web UI under `/dev-ui/`, to which `/` leads. The pages ask for no credential. */
+/**
+ * The development UI: the prebuilt ADK Web UI under `/dev-ui/`, to which `/` leads. The pages ask for no credential.
+ */
 export function devUiPages(): RequestHandler[] {
   const folder = findBrowserFolder();
   const page = toOfflinePage(readFileSync(join(folder, 'index.html'), 'utf8'), { home: HOME, iconFont: ICON_FONT });
@@ -45,7 +51,9 @@ export function devUiPages(): RequestHandler[] {
   return [router];
 }
 
-/** The package exports its server only (its package.json is not among the exports); the browser's files lie beside it. */
+/**
+ * The package exports its server only (its package.json is not among the exports); the browser's files lie beside it.
+ */
 function findBrowserFolder(): string {
   const server = createRequire(import.meta.url).resolve('@google/adk-devtools');
   return join(dirname(server), '..', 'browser');

@@ -11,13 +11,13 @@ export interface Admission {
   whenIdle(): Promise<void>;
 }
 
-/** @param most invocations that may run or wait in this process at once. */
-export function createAdmission(most: number): Admission {
+/** Counts from zero. @param maxInvocations that may run or wait in this process at once. */
+export function createAdmission(maxInvocations: number): Admission {
   const present = new Set<Promise<unknown>>();
   return {
     async admit(work) {
-      if (present.size >= most)
-        throw new UnavailableError(`The service holds ${most} invocations already. Try again later.`);
+      if (present.size >= maxInvocations)
+        throw new UnavailableError(`The service holds ${maxInvocations} invocations already. Try again later.`);
       const running = work();
       present.add(running);
       try {

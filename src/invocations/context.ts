@@ -11,17 +11,17 @@ import type { Content, JsonObject } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Admission } from './admission.ts';
-import type { DoubleTexting, InvocationError } from './invocation.ts';
+import type { BusyPolicy, InvocationError } from './invocation.ts';
 
-/** What always holds for an invocation. */
+/** Limits of every invocation. */
 interface InvocationLimits {
-  /** Longest time, the wait for the session left out. */
+  /** Time limit in milliseconds, the wait for the session left out. */
   timeoutMs: number;
-  /** Most tool calls. */
+  /** Maximum of tool calls. */
   toolCalls: number;
-  /** Largest event, bytes of its JSON. */
+  /** Maximum size of an event, bytes of its JSON. */
   eventBytes: number;
-  /** Most requests that wait for one session. */
+  /** Maximum of requests that wait for one session. */
   queueDepth: number;
 }
 
@@ -38,12 +38,12 @@ export interface InvocationContext {
   /** By application name. */
   agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;
-  /** Unix time in seconds, for pieces of a stream only; what is stored gets the database's clock. */
+  /** Unix time in seconds, for partial events only; what is stored gets the database's clock. */
   now: () => number;
   leaseTimes: LeaseTimes;
   limits: InvocationLimits;
-  /** What a second message for a busy session does, where the request does not say. */
-  doubleTexting: DoubleTexting;
+  /** What a request for a busy session does where it does not say. */
+  busyPolicy: BusyPolicy;
   /** True: an invocation ends as cancelled when the client that waits for it goes away. */
   cancelOnDisconnect: boolean;
   /** Aborted when the process begins to stop: open streams end, so that clients go on elsewhere. */
@@ -71,8 +71,8 @@ export interface InvocationRequest {
   createSession: boolean;
   /** True: partial events reach the listener too. */
   streaming: boolean;
-  doubleTexting?: DoubleTexting | undefined;
-  /** The `Idempotency-Key` of the request and the hash of what it asks for. */
+  busyPolicy?: BusyPolicy | undefined;
+  /** The `Idempotency-Key` of the request and the hash of its content. */
   idempotency?: KeyedRequest | undefined;
   /** The answer to keep with the invocation, made from its end; without it a retry's answer is made from its events. */
   toAnswer?: (end: InvocationEnd) => string;
@@ -90,12 +90,12 @@ export interface InvocationEnd {
   paused?: boolean;
 }
 
-/** An event on its way to a client: JSON text; `sequence` where it is stored, none for a piece of a stream. */
+/** An event on its way to a client: JSON text; `sequence` where it is stored, none for a partial event. */
 export interface EventFrame {
   text: string;
   event: Event;
   sequence: number | undefined;
 }
 
-/** Hears each event of the agent: stored ones after they were stored, partial ones as they come. */
+/** Called with each event of the agent: stored ones after they were stored, partial ones as they come. */
 export type EventListener = (frame: EventFrame) => void;

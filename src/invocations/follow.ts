@@ -8,7 +8,7 @@ import { listEventsAfter } from './invocation-store.ts';
 
 /** Events that are read at once. */
 const PAGE = 100;
-/** Longest time between two looks: notifications only save time, they may be lost. */
+/** Maximum time between two looks: notifications only save time, they may be lost. */
 const LOOK_MS = 1_000;
 
 /** What following needs of the process. */
@@ -18,8 +18,8 @@ interface FollowContext {
 }
 
 /**
- * The events of a session after a sequence, then those to come, in order, from whatever replica wrote them. Ends when `signal`
- * aborts, when the session is gone, and when `isOver` says so after all events so far were given.
+ * The events of a session after a sequence, then those to come, in order, from whatever replica wrote them. Ends when
+ * `signal` aborts, when the session is gone, and when `isOver` says so after all events so far were given.
  */
 export async function* followEvents(
   { database, notifications }: FollowContext,

@@ -1,4 +1,5 @@
 import { sql } from 'drizzle-orm';
+import { toErrorCode } from '../core/error-codes.ts';
 import type { Database } from '../db/database.ts';
 import { fromJsonb, fromText } from '../db/json-escape.ts';
 import { isInvocation, isSession } from '../sessions/session-key.ts';
@@ -133,7 +134,10 @@ export async function findByIdempotencyKey(
     status: row.status as InvocationStatus,
     hash: row.request_hash,
     answer: row.answer ?? undefined,
-    error: row.error_code === null ? undefined : { code: row.error_code, message: fromText(row.error_message ?? '') },
+    error:
+      row.error_code === null
+        ? undefined
+        : { code: toErrorCode(row.error_code), message: fromText(row.error_message ?? '') },
     live: row.live,
   };
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { type ErrorCode, errorCodeList } from '../core/error-codes.ts';
 import type { FunctionCall } from '../core/content.ts';
 import { functionCallsOf, functionResponsesOf } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
@@ -8,10 +9,12 @@ const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interru
 /** How an invocation stands. `queued` waits for its session, `paused` for a person; all after `running` have ended. */
 export type InvocationStatus = (typeof STATUSES)[number];
 
-/** What a second message for a session does while an invocation runs there. */
-export const DOUBLE_TEXTING = ['enqueue', 'reject', 'interrupt'] as const;
-export type DoubleTexting = (typeof DOUBLE_TEXTING)[number];
+/** What a request for a session does while an invocation runs there: wait, fail, or stop that one and wait. */
+export const BUSY_POLICIES = ['enqueue', 'reject', 'interrupt'] as const;
+/** One of {@link BUSY_POLICIES}; the header and the setting are called double texting, after LangGraph. */
+export type BusyPolicy = (typeof BUSY_POLICIES)[number];
 
+/** An invocation as the wire shows it. */
 export const invocationSchema = z
   .looseObject({
     id: z.string().describe('The `invocationId` of its events.'),
@@ -30,7 +33,11 @@ export const invocationSchema = z
     outputTokens: z.int().describe('Tokens of the answers of all its model calls, reasoning included.'),
     error: z
       .looseObject({
-        code: z.string().describe('Stable code, the `errorCode` of its last event.'),
+        code: z
+          .string()
+          .describe(
+            `Stable code, the \`errorCode\` of its last event; later versions may add others.\n${errorCodeList()}`,
+          ),
         message: z.string().describe('What happened and what to check, a sentence for people.'),
       })
       .optional()
@@ -40,11 +47,11 @@ export const invocationSchema = z
 
 /** Why an invocation did not succeed: a stable code and a sentence for people. */
 export interface InvocationError {
-  code: string;
+  code: ErrorCode;
   message: string;
 }
 
-/** What the response of a call says that will never be answered by its tool. */
+/** The function response that the runtime writes in place of a tool that never answered. */
 const INTERRUPTED_RESPONSE = { error: 'The call was interrupted before it answered.' };
 
 /** The function calls of these events that no function response answers, in order. */
@@ -54,8 +61,8 @@ function openFunctionCalls(events: Event[]): FunctionCall[] {
 }
 
 /**
- * The events that end an invocation which cannot go on: one that answers its open calls, so that providers accept every later
- * turn, and one that says why. `events` are those that it stored so far.
+ * The events that end an invocation which cannot go on: one that answers its open calls, because providers refuse a
+ * history with unanswered ones, and one with the error. `events` are those that it stored so far.
  */
 export function endingEvents(
   invocationId: string,
@@ -74,10 +81,10 @@ export function endingEvents(
   return [...answers, isStopped(error.code) ? { ...end, interrupted: true } : end];
 }
 
-/** True for the codes of an invocation that somebody or something stopped: they are statuses too. */
+/** True for the codes of an invocation that was stopped: they are statuses too. */
 export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
   code === 'interrupted' || code === 'cancelled';
 
-/** What is told of an invocation that somebody stopped. */
+/** The error message of an invocation that a request stopped. */
 export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
   status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';

@@ -1,8 +1,7 @@
 import type { RunEnd } from '../agent/loop/run.ts';
-import type { HostedAgent } from '../apps/hosted-agent.ts';
-import { sessionTopic } from '../core/topics.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
-import type { InvocationTrace } from '../traces/invocation-trace.ts';
+import type { HostedAgent } from '../apps/hosted-agent.ts';
+import { functionCallsOf, type JsonObject } from '../core/content.ts';
 import {
   AgentError,
   isPassingFailure,
@@ -11,22 +10,32 @@ import {
   NotFoundError,
   STATE_TOO_LARGE,
 } from '../core/errors.ts';
-import { keepLease, takeSession } from './session-lock.ts';
-import { appendOnce, finishOnce, persist } from './persist.ts';
-import type { Lease } from './lock-store.ts';
-import { functionCallsOf, type JsonObject } from '../core/content.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
+import { sessionTopic } from '../core/topics.ts';
 import { findHistory, type StoredEvent } from '../sessions/session-store.ts';
+import type { InvocationTrace } from '../traces/invocation-trace.ts';
 import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
+import { fenceIn } from './fence.ts';
 import { endingEvents, isStopped } from './invocation.ts';
 import { listInvocationEvents } from './invocation-store.ts';
+import type { Lease } from './lock-store.ts';
+import { appendOnce, finishOnce, persist } from './persist.ts';
+import { acquireSession } from './session-lock.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**
- * Runs one invocation from its prompt to its answer. The session is held by a lease meanwhile; no connection, lock or transaction
- * is held across a model or tool call. Every failure of the agent is stored as an event and returned as `error`.
+ * How long the start of an invocation outlasts an absence of the database: nothing is lost yet, so the caller may
+ * retry.
+ */
+const CLAIM_PATIENCE_MS = 1_000;
+
+/**
+ * Runs one invocation from its prompt to its answer. A lease holds the session meanwhile; no connection, lock or
+ * transaction is held across a model or tool call. Every failure of the agent is stored as an event and returned as
+ * `error`.
  * @throws {NotFoundError} for an absent application or session. @throws {BusyError} when the session stays busy.
- * @throws {RepeatedInvocationError} when its idempotency key was used before. @throws {UnavailableError} when there is no room.
+ * @throws {RepeatedInvocationError} when its idempotency key was used before. @throws {UnavailableError} when there
+ * is no room.
  * @throws {LeaseLostError} when another process took the session over.
  */
 export async function invoke(
@@ -36,39 +45,42 @@ export async function invoke(
 ): Promise<InvocationEnd> {
   const agent = context.agents.get(request.key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${request.key.appName}`);
-  return await context.admission.admit(() => invokeAdmitted(context, request, agent, listener));
+  return await context.admission.admit(async () => {
+    const outside = AbortSignal.any([context.stopping, ...(request.signal ? [request.signal] : [])]);
+    const lease = await claimSession(context, request, outside);
+    return await runClaimed({ context, request, agent, lease, listener }, outside);
+  });
 }
 
-async function invokeAdmitted(
+/** Acquires the session and stores the user's event with the claim. */
+async function claimSession(
   context: InvocationContext,
   request: InvocationRequest,
-  agent: HostedAgent,
-  listener: EventListener,
-): Promise<InvocationEnd> {
-  const outside = AbortSignal.any([context.stopping, ...(request.signal ? [request.signal] : [])]);
-  const lease = await begin(context, request, outside);
-  context.notifications.publish(sessionTopic(lease.key));
-  const held = keepLease(context, lease, context.leaseTimes);
-  const limit = timeLimit(context.limits.timeoutMs);
-  try {
-    const signal = AbortSignal.any([held.signal, limit.signal, outside]);
-    const trace = context.tracing?.startInvocation(lease);
-    const running: Running = { context, request, agent, lease, signal, listener, toolCalls: 0, trace };
-    const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
-    trace?.end(ending.error);
-    return await finish(running, ending);
-  } finally {
-    limit.stop();
-    held.stop();
-    context.notifications.publish(sessionTopic(lease.key));
-  }
+  signal: AbortSignal,
+): Promise<Lease> {
+  const { newId, leaseTimes } = context;
+  const { key, invocationId, idempotency } = request;
+  const lease: Lease = { key, invocationId, token: newId(), durationMs: leaseTimes.durationMs, request: idempotency };
+  const claim = {
+    lease,
+    events: userEvents(request, newId),
+    createSession: request.createSession,
+    busyPolicy: request.busyPolicy ?? context.busyPolicy,
+    resumes: request.resumes === true,
+    times: leaseTimes,
+    queueDepth: context.limits.queueDepth,
+    signal,
+    onQueued: request.onKnown,
+  };
+  await persist(() => acquireSession(context, claim), CLAIM_PATIENCE_MS);
+  request.onKnown?.();
+  return lease;
 }
 
-/** Takes the session and stores the user's event with the claim. */
-async function begin(context: InvocationContext, request: InvocationRequest, signal: AbortSignal): Promise<Lease> {
-  const { newId, leaseTimes } = context;
-  const { key, invocationId, content, stateDelta, customMetadata, idempotency } = request;
-  const lease: Lease = { key, invocationId, token: newId(), durationMs: leaseTimes.durationMs, request: idempotency };
+/** The event that opens an invocation; none where it only goes on. */
+function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
+  const { invocationId, content, stateDelta, customMetadata } = request;
+  if (!content && !stateDelta) return [];
   const event: NewEvent = {
     id: newId(),
     invocationId,
@@ -82,53 +94,66 @@ async function begin(context: InvocationContext, request: InvocationRequest, sig
       requestedToolConfirmations: {},
     },
   };
-  const claim = {
-    lease,
-    events: content || stateDelta ? [event] : [],
-    createSession: request.createSession,
-    doubleTexting: request.doubleTexting ?? context.doubleTexting,
-    resumes: request.resumes === true,
-    times: leaseTimes,
-    queueDepth: context.limits.queueDepth,
-    signal,
-    onQueued: request.onKnown,
-  };
-  await persist(() => takeSession(context, claim), BEGIN_PATIENCE_MS);
-  request.onKnown?.();
-  return lease;
+  return [event];
 }
 
-/** How long the start of an invocation outlasts an absence of the database: nothing is lost yet, so the caller hears soon. */
-const BEGIN_PATIENCE_MS = 1_000;
-
-interface Running {
+/** An invocation that holds its session. */
+interface ClaimedInvocation {
   context: InvocationContext;
   request: InvocationRequest;
   agent: HostedAgent;
   lease: Lease;
-  signal: AbortSignal;
   listener: EventListener;
+}
+
+/** A claimed invocation between its limits. */
+interface RunningInvocation extends ClaimedInvocation {
+  /** Of its fence. */
+  signal: AbortSignal;
+  /** So far. */
   toolCalls: number;
   trace: InvocationTrace | undefined;
 }
 
-/** Runs the loop and stores each event before the loop goes on, so that a function call is stored before its tools run. */
-async function runAndStore(running: Running): Promise<Ending> {
+/** Runs the agent inside a fence, stores how that ended and releases the session. */
+async function runClaimed(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
+  const { context, lease } = claimed;
+  const publish = () => context.notifications.publish(sessionTopic(lease.key));
+  publish();
+  const times = { timeoutMs: context.limits.timeoutMs, renewalMs: context.leaseTimes.renewalMs };
+  const fence = fenceIn(context, lease, times, outside);
+  try {
+    const trace = context.tracing?.startInvocation(lease);
+    const running: RunningInvocation = { ...claimed, signal: fence.signal, toolCalls: 0, trace };
+    const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
+    trace?.end(ending.error);
+    return await finish(running, ending);
+  } finally {
+    fence.release();
+    publish();
+  }
+}
+
+/**
+ * Runs the loop and stores each event before the loop goes on, so that a function call is stored before its tools
+ * run.
+ */
+async function runAndStore(running: RunningInvocation): Promise<InvocationEnding> {
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;
-  const { db } = context.database;
+  const { limits } = context;
   const prepared = await agent.prepare(request.overrides, signal);
   try {
-    const history = await persist(() => findHistory(db, key), lease.durationMs);
+    const history = await persist(() => findHistory(context.database.db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
-    const limit = new AbortController();
+    const tooManyCalls = new AbortController();
     const steps = runAgent({
       agent: prepared,
       session: key,
       invocationId,
       history: history.events,
       state: withTemporary(history.state, request.stateDelta),
-      signal: AbortSignal.any([signal, limit.signal]),
+      signal: AbortSignal.any([signal, tooManyCalls.signal]),
       streaming: request.streaming,
       services: newToolServices(context, lease),
       newId: context.newId,
@@ -137,10 +162,10 @@ async function runAndStore(running: Running): Promise<Ending> {
     try {
       for (;;) {
         const step = await steps.next();
-        if (step.done) return toEnding(step.value, context.limits.eventBytes);
-        await take(running, step.value);
+        if (step.done) return toEnding(step.value, limits.eventBytes);
+        await storeEvent(running, step.value);
         // The loop answers the calls that are open and ends.
-        if (running.toolCalls > context.limits.toolCalls) limit.abort(tooManyToolCalls(context.limits.toolCalls));
+        if (running.toolCalls > limits.toolCalls) tooManyCalls.abort(toolCallsLimitError(limits.toolCalls));
       }
     } finally {
       await steps.return(undefined as never);
@@ -150,11 +175,11 @@ async function runAndStore(running: Running): Promise<Ending> {
   }
 }
 
-const tooManyToolCalls = (limit: number) =>
+const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
 
-/** Stores a complete event and tells it; a piece of a stream is only told. */
-async function take(running: Running, event: NewEvent): Promise<void> {
+/** Stores a complete event and notifies the listener; a partial event only goes to the listener. */
+async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
   const { context, lease, listener } = running;
   if (event.partial === true) {
     const text = JSON.stringify({ ...event, timestamp: context.now() });
@@ -162,21 +187,21 @@ async function take(running: Running, event: NewEvent): Promise<void> {
   }
   running.toolCalls += functionCallsOf(event.content).length;
   checkSize(event, context.limits.eventBytes);
-  tell(await appendOnce(context.database.db, lease, event), [event], listener);
+  notifyListener(listener, await appendOnce(context.database.db, lease, event), [event]);
   context.notifications.publish(sessionTopic(lease.key));
 }
 
-function tell(stored: StoredEvent[], events: NewEvent[], listener: EventListener): void {
+function notifyListener(listener: EventListener, stored: StoredEvent[], events: NewEvent[]): void {
   for (const [position, { sequence, text }] of stored.entries()) {
     const event = events[position];
     if (event) listener({ text, event, sequence });
   }
 }
 
-function checkSize(event: NewEvent, most: number): void {
+function checkSize(event: NewEvent, maxBytes: number): void {
   const size = eventBytes(event);
-  if (size > most)
-    throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${most} bytes.`);
+  if (size > maxBytes)
+    throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${maxBytes} bytes.`);
 }
 
 /** The state with the `temp:` keys of the request, which this invocation sees and nobody stores. */
@@ -185,11 +210,11 @@ function withTemporary(state: JsonObject, delta: JsonObject | undefined): JsonOb
   return { ...state, ...Object.fromEntries(temporary) };
 }
 
-/** What is left to store of an invocation: how it ended, and the events that say so. */
-type Ending = Omit<RunEnd, 'lastEvent'> & { events: NewEvent[] };
+/** What is left to store of an invocation: how it ended, and its last events. */
+type InvocationEnding = Omit<RunEnd, 'lastEvent'> & { events: NewEvent[] };
 
-function toEnding({ lastEvent, ...end }: RunEnd, mostBytes: number): Ending {
-  if (lastEvent) checkSize(lastEvent, mostBytes);
+function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): InvocationEnding {
+  if (lastEvent) checkSize(lastEvent, maxEventBytes);
   return { ...end, events: lastEvent ? [lastEvent] : [] };
 }
 
@@ -197,25 +222,29 @@ function toEnding({ lastEvent, ...end }: RunEnd, mostBytes: number): Ending {
 const toAgentError = (error: unknown) =>
   isStateTooLarge(error) ? new AgentError('state_too_large', STATE_TOO_LARGE, { cause: error }) : error;
 
-/** The ending of an invocation that threw: what the agent could not do is its answer; a lost lease leaves nothing to write. */
-async function toFailedEnding({ context, agent, lease, signal }: Running, error: unknown): Promise<Ending> {
+/**
+ * The ending of an invocation that threw: the agent's failure is its answer.
+ * @throws what was thrown where nothing can be written any more: the lease is lost or the database is away.
+ */
+async function toFailedEnding(
+  { context, agent, lease, signal }: RunningInvocation,
+  error: unknown,
+): Promise<InvocationEnding> {
   const reason: unknown = signal.aborted ? signal.reason : toAgentError(error);
   if (reason instanceof LeaseLostError || isPassingFailure(reason)) throw reason;
-  const known = reason instanceof AgentError;
-  if (!known) context.log.error({ err: reason, invocationId: lease.invocationId }, 'invocation failed');
-  const { code, message } = known
+  const isKnown = reason instanceof AgentError;
+  if (!isKnown) context.log.error({ err: reason, invocationId: lease.invocationId }, 'invocation failed');
+  const { code, message } = isKnown
     ? reason
-    : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
+    : { code: 'internal' as const, message: 'The runtime failed while it ran the agent.' };
   const stored = await listInvocationEvents(context.database.db, lease.key, lease.invocationId);
   const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId);
   return { events, output: '', error: { code, message }, paused: false, llmCalls: 0, promptTokens: 0, outputTokens: 0 };
 }
 
-/** Stores the last events, the status and the answer together; only then is the end told. */
-async function finish(
-  { context, request, lease, listener, signal, toolCalls }: Running,
-  ending: Ending,
-): Promise<InvocationEnd> {
+/** Stores the last events, the status and the answer together; only then is the end reported. */
+async function finish(running: RunningInvocation, ending: InvocationEnding): Promise<InvocationEnd> {
+  const { context, request, lease, listener, signal, toolCalls } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
   const { events, output, error, paused, llmCalls, promptTokens, outputTokens } = ending;
   if (error?.cause !== undefined) {
@@ -231,14 +260,6 @@ async function finish(
     promptTokens,
     outputTokens,
   });
-  tell(stored, events, listener);
+  notifyListener(listener, stored, events);
   return end;
-}
-
-/** A signal that aborts when the invocation has taken too long. */
-function timeLimit(timeoutMs: number): { signal: AbortSignal; stop(): void } {
-  const limit = new AbortController();
-  const message = `The invocation took longer than its limit of ${timeoutMs / 1000} s.`;
-  const timer = setTimeout(() => limit.abort(new AgentError('time_limit', message)), timeoutMs);
-  return { signal: limit.signal, stop: () => clearTimeout(timer) };
 }

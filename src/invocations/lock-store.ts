@@ -197,7 +197,7 @@ export async function finishInvocation(
  * Who holds a session: nobody (`free`), a live invocation, a dead one whose lease is over (without an id where the session has a
  * token that no running invocation has), or there is no such session.
  */
-export type Holder =
+export type LockHolder =
   | { kind: 'absent' | 'free' }
   | { kind: 'live'; invocationId: string; token: string }
   | { kind: 'dead'; invocationId: string | undefined; token: string };
@@ -206,7 +206,7 @@ export type Holder =
  * Finds the holder of a session in a transaction and locks the session row until its end. Two statements: a join would show the
  * invocation of an older snapshot when the lock had to be waited for (EvalPlanQual renews the locked row only).
  */
-export async function findHolder(tx: Database, key: SessionKey): Promise<Holder> {
+export async function findHolder(tx: Database, key: SessionKey): Promise<LockHolder> {
   const session = await tx.execute<{ token: string | null }>(
     sql`select lease_token as token from sessions where ${isSession(key, sql`id`)} for update`,
   );
@@ -224,7 +224,7 @@ export async function findHolder(tx: Database, key: SessionKey): Promise<Holder>
 }
 
 /** Gives a session free whose token no running invocation has. */
-export async function freeSession(tx: Database, key: SessionKey, token: string): Promise<void> {
+export async function releaseSession(tx: Database, key: SessionKey, token: string): Promise<void> {
   await tx.execute(
     sql`update sessions set lease_token = null where ${isSession(key, sql`id`)} and lease_token = ${token}`,
   );
@@ -238,16 +238,16 @@ export async function hasFinished(db: Database, lease: Lease): Promise<boolean> 
   return rows.length === 1;
 }
 
-/** What is told of an invocation whose process stopped while it waited: it never began, so its idempotency key is free again. */
-const NEVER_BEGUN = 'The invocation was interrupted: its process stopped before it began.';
-/** What is told of one that lost its session without an ending. */
-const LOST = 'The invocation was interrupted: its process lost the session.';
+/** The error of an invocation whose process stopped while it waited: it never began, so its idempotency key is free again. */
+const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stopped before it began.';
+/** The error of one that lost its session without an ending. */
+const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
 
 /** Ends the queued invocations that nobody waits for any more. */
 export async function endDeadWaiters(db: Database): Promise<void> {
   await db.execute(sql`
     update invocations set status = 'interrupted', end_time = clock_timestamp(), error_code = 'interrupted',
-      error_message = ${NEVER_BEGUN}, idempotency_key = null
+      error_message = ${STOPPED_WHILE_QUEUED}, idempotency_key = null
     where status = 'queued' and lease_expire_time < clock_timestamp()`);
 }
 
@@ -255,7 +255,7 @@ export async function endDeadWaiters(db: Database): Promise<void> {
 export async function sweepInvocations(db: Database, limit: number): Promise<SessionKey[]> {
   await db.execute(sql`
     update invocations i set status = 'interrupted', end_time = clock_timestamp(), error_code = 'interrupted',
-      error_message = ${LOST}
+      error_message = ${LOST_ITS_SESSION}
     where i.status = 'running' and i.lease_expire_time < clock_timestamp() and not exists (
       select from sessions s where s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id
         and s.lease_token = i.lease_token)`);

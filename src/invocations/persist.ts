@@ -7,15 +7,15 @@ import { appendEvents, type StoredEvent } from '../sessions/session-store.ts';
 import { finishInvocation, hasFinished, type InvocationOutcome, type Lease } from './lock-store.ts';
 
 const FIRST_PAUSE_MS = 50;
-const LONGEST_PAUSE_MS = 500;
+const MAX_PAUSE_MS = 500;
 
 /**
- * Does work again while the database is away, for `patienceMs` after its first failure. The work must recognise that an earlier
- * try was done although its answer was lost: it is looked up, never repeated blindly.
+ * Does work again while the database is away, for `patienceMs` after its first failure. The work must recognise that
+ * an earlier try was done although its answer was lost: it is looked up, never repeated blindly.
  */
 export async function persist<T>(work: () => Promise<T>, patienceMs: number): Promise<T> {
   let deadline: number | undefined;
-  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
     try {
       return await work();
     } catch (error) {
@@ -26,7 +26,7 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
   }
 }
 
-/** Appends an invocation's event once, also when the answer to an append is lost: the event's id tells. */
+/** Appends an invocation's event once, also when the answer to an append is lost: it is then looked up by its id. */
 export function appendOnce(db: Database, lease: Lease, event: NewEvent): Promise<StoredEvent[]> {
   let repeated = false;
   return persist(async () => {
@@ -40,7 +40,7 @@ export function appendOnce(db: Database, lease: Lease, event: NewEvent): Promise
   }, lease.durationMs);
 }
 
-/** Ends an invocation once, also when the answer to that is lost: its row tells. */
+/** Ends an invocation once, also when the answer to that is lost: its row is then looked up. */
 export function finishOnce(
   db: Database,
   lease: Lease,

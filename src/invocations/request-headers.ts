@@ -1,7 +1,7 @@
 import { IDEMPOTENCY_HEADER, readKeyedRequest, type KeyedRequest } from '../idempotency/key.ts';
 import type { Request, Response } from 'express';
 import { AgentError } from '../core/errors.ts';
-import { DOUBLE_TEXTING, type DoubleTexting } from './invocation.ts';
+import { BUSY_POLICIES, type BusyPolicy } from './invocation.ts';
 import { identifierSchema } from '../core/session.ts';
 import type { HeaderParameter } from '../http/operation/operation.ts';
 import { ValidationFailedError, valueError } from '../http/operation/request-errors.ts';
@@ -11,7 +11,7 @@ export const INVOCATION_HEADERS: HeaderParameter[] = [
   IDEMPOTENCY_HEADER,
   {
     name: 'x-double-texting',
-    schema: { type: 'string', enum: DOUBLE_TEXTING },
+    schema: { type: 'string', enum: BUSY_POLICIES },
     description: 'While the session runs another invocation: wait, fail with 409, or interrupt it.',
   },
 ];
@@ -27,16 +27,16 @@ export const BUSY_ERRORS = {
 export function readInvocationHeaders(
   request: Request,
   asked: unknown,
-): { idempotency: KeyedRequest | undefined; doubleTexting: DoubleTexting | undefined } {
+): { idempotency: KeyedRequest | undefined; busyPolicy: BusyPolicy | undefined } {
   return {
     idempotency: readKeyedRequest(request, asked),
-    doubleTexting: readPolicy(request.get('x-double-texting')),
+    busyPolicy: readPolicy(request.get('x-double-texting')),
   };
 }
 
-function readPolicy(sent: string | undefined): DoubleTexting | undefined {
+function readPolicy(sent: string | undefined): BusyPolicy | undefined {
   if (sent === undefined) return undefined;
-  const policy = DOUBLE_TEXTING.find((known) => known === sent);
+  const policy = BUSY_POLICIES.find((known) => known === sent);
   if (policy) return policy;
   const expected = "'enqueue', 'reject' or 'interrupt'";
   const loc = ['header', 'x-double-texting'];

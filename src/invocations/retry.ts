@@ -3,22 +3,30 @@ import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/erro
 import { endDeadWaiters } from './lock-store.ts';
 import { takeOver } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
-import type { InvocationContext, InvocationEnd } from './context.ts';
+import type { DatabasePool } from '../db/database.ts';
+import type { InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
+/** What looking up an earlier invocation needs of the process. */
+interface RetryContext {
+  database: DatabasePool;
+  newId: () => string;
+}
+
 /**
- * The invocation that a repeated request belongs to. One whose process is gone is ended first, so that its end can be told.
- * @returns `undefined` where the earlier request was given up before it began: its key is free.
+ * The invocation that a repeated request belongs to. One whose process is gone is ended first, so that its answer is
+ * final.
+ * @returns `undefined` where the earlier request was abandoned before it began: its key is free.
  * @throws {KeyReusedError} when the key was used for another request.
  */
 export async function findRepeated(
-  context: InvocationContext,
+  context: RetryContext,
   user: SessionKey,
   request: KeyedRequest,
 ): Promise<KeyedInvocation | undefined> {
   const find = () => findByIdempotencyKey(context.database.db, user, request.idempotencyKey);
   let found = await find();
-  if (found && isUnderWay(found) && !found.live) {
+  if (found && isActive(found) && !found.live) {
     if (found.status === 'queued') await endDeadWaiters(context.database.db);
     else await takeOver(context.database, found.key, context.newId);
     found = await find();
@@ -29,18 +37,18 @@ export async function findRepeated(
 }
 
 /** True while the invocation waits or runs. */
-export const isUnderWay = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
+export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
 
-/** What a stream or a start in the background is told when the earlier request was given up. */
-export const givenUp = () =>
-  new BusyError('The request with this Idempotency-Key has just been given up. Try again.', 1);
+/** The error of a repeated request whose first try was abandoned in this very moment. */
+export const abandonedError = () =>
+  new BusyError('The request with this Idempotency-Key has just been abandoned. Try again.', 1);
 
 /**
- * Runs `work`; where its idempotency key shows that it was asked for before, the answer is the one of that time.
+ * Runs `work`; where its idempotency key shows that it was requested before, the answer is the one of that time.
  * @throws {BusyError} (`rejected`) while the earlier request is still under way.
  */
 export async function answerOnce(
-  context: InvocationContext,
+  context: RetryContext,
   user: SessionKey,
   request: KeyedRequest | undefined,
   work: () => Promise<string>,
@@ -52,9 +60,9 @@ export async function answerOnce(
     } catch (error) {
       if (!(error instanceof RepeatedInvocationError) || !request) throw error;
       const found = await findRepeated(context, user, request);
-      if (!found && tries > 1) throw givenUp();
+      if (!found && tries > 1) throw abandonedError();
       if (!found) continue;
-      if (isUnderWay(found)) {
+      if (isActive(found)) {
         throw new BusyError('The request with this Idempotency-Key is still running.', 1, 'rejected');
       }
       return (

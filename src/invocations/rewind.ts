@@ -1,7 +1,7 @@
 import type { KeyedRequest } from '../idempotency/key.ts';
 import { NotFoundError } from '../core/errors.ts';
 import { USER_ARTIFACT_PREFIX } from '../artifacts/artifact-content.ts';
-import { takeSession } from './session-lock.ts';
+import { acquireSession } from './session-lock.ts';
 import { finishOnce } from './persist.ts';
 import type { Lease } from './lock-store.ts';
 import type { JsonObject } from '../core/content.ts';
@@ -13,13 +13,21 @@ import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
 import { newToolServices } from './tool-services.ts';
 
+/** What a rewind needs of the process: it holds the session like an invocation, and runs no agent. */
+type RewindContext = Pick<
+  InvocationContext,
+  'database' | 'contentStore' | 'notifications' | 'log' | 'newId' | 'leaseTimes' | 'limits' | 'busyPolicy' | 'stopping'
+>;
+
 /**
- * Takes a session back to before an invocation: one event says so, restores the session's own state keys and saves the artifacts
- * as they were as new versions. Events stay; models no longer see what was rewound. `user:` and `app:` scopes are not touched.
- * @throws {NotFoundError} when the session or the invocation does not exist. @throws {BusyError} when the session stays busy.
+ * Takes a session back to before an invocation: one event says so, restores the session's own state keys and saves
+ * the artifacts as they were as new versions. Events stay; models no longer see what was rewound. `user:` and `app:`
+ * scopes are not touched.
+ * @throws {NotFoundError} when the session or the invocation does not exist. @throws {BusyError} when the session
+ * stays busy.
  */
 export async function rewind(
-  context: InvocationContext,
+  context: RewindContext,
   key: SessionKey,
   invocationId: string,
   request: KeyedRequest | undefined,
@@ -32,8 +40,8 @@ export async function rewind(
     durationMs: leaseTimes.durationMs,
     request,
   };
-  const claim = { lease, events: [], createSession: false, doubleTexting: context.doubleTexting, resumes: false };
-  await takeSession(context, { ...claim, times: leaseTimes, queueDepth: limits.queueDepth, signal: stopping });
+  const claim = { lease, events: [], createSession: false, busyPolicy: context.busyPolicy, resumes: false };
+  await acquireSession(context, { ...claim, times: leaseTimes, queueDepth: limits.queueDepth, signal: stopping });
   try {
     const event = await rewindEvent(context, lease, invocationId);
     const [stored] = await finishOnce(database.db, lease, [event], { status: 'succeeded' });
@@ -46,7 +54,11 @@ export async function rewind(
   }
 }
 
-async function rewindEvent(context: InvocationContext, lease: Lease, invocationId: string): Promise<NewEvent> {
+async function rewindEvent(
+  context: Pick<RewindContext, 'database' | 'contentStore' | 'log' | 'newId'>,
+  lease: Lease,
+  invocationId: string,
+): Promise<NewEvent> {
   const { database, newId } = context;
   const { key } = lease;
   const history = (await findHistory(database.db, key))?.events ?? [];
@@ -62,7 +74,10 @@ async function rewindEvent(context: InvocationContext, lease: Lease, invocationI
   return { id: newId(), invocationId: lease.invocationId, author: 'user', actions };
 }
 
-/** What the keys that were changed from `from` on held before: by the events, like ADK; `null` for a key that none had set. */
+/**
+ * What the keys that were changed from `from` on held before: by the events, like ADK; `null` for a key that none had
+ * set.
+ */
 function stateBefore(history: Event[], from: number): JsonObject {
   const deltas = history.map((event) => Object.entries(event.actions?.stateDelta ?? {}));
   const before = new Map(deltas.slice(0, from).flat());
@@ -73,7 +88,10 @@ function stateBefore(history: Event[], from: number): JsonObject {
   return Object.fromEntries(changed.map(([name]) => [name, before.get(name) ?? null]));
 }
 
-/** Saves the artifacts that were changed from `from` on as they were before; one that did not exist becomes empty (ADK's rule). */
+/**
+ * Saves the artifacts that were changed from `from` on as they were before; one that did not exist becomes empty
+ * (ADK's rule).
+ */
 async function restoreArtifacts(services: ToolServices, history: Event[], from: number): Promise<JsonObject> {
   const saved = history.map((event) => Object.entries(event.actions?.artifactDelta ?? {}));
   const before = new Map(saved.slice(0, from).flat());

@@ -3,29 +3,22 @@ import { sessionTopic, stopTopic } from '../core/topics.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
-import {
-  AgentError,
-  BusyError,
-  isPassingFailure,
-  LeaseLostError,
-  NotFoundError,
-  RepeatedInvocationError,
-} from '../core/errors.ts';
-import { type DoubleTexting, stoppedMessage } from './invocation.ts';
+import { AgentError, BusyError, NotFoundError, RepeatedInvocationError } from '../core/errors.ts';
+import { type BusyPolicy, stoppedMessage } from './invocation.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import {
   claimQueued,
   claimSession,
   enqueueInvocation,
-  type Holder,
+  type LockHolder,
   type Lease,
   leaveQueue,
   renewLease,
 } from './lock-store.ts';
 import { takeOver } from './take-over.ts';
 
-/** How sessions are held, in milliseconds. */
+/** How long sessions are held and waited for, in milliseconds. */
 export interface LeaseTimes {
   /** How long a lease lasts without a renewal: the longest time a killed process keeps its session. */
   durationMs: number;
@@ -35,22 +28,22 @@ export interface LeaseTimes {
   waitMs: number;
 }
 
-/** First and longest pause between two looks at a busy session; a notification cuts it short. */
+/** First and maximum pause between two looks at a busy session; a notification cuts it short. */
 const FIRST_PAUSE_MS = 20;
-const LONGEST_PAUSE_MS = 250;
+const MAX_PAUSE_MS = 250;
 
-/** What a claim needs. */
+/** A request for a session. */
 export interface ClaimRequest {
   lease: Lease;
   /** Events that open the invocation, stored with the claim. */
   events: NewEvent[];
   /** Create the session where it is absent. */
   createSession: boolean;
-  doubleTexting: DoubleTexting;
+  busyPolicy: BusyPolicy;
   /** True for an ended invocation that goes on: it never waits, since its row says how it ended. */
   resumes: boolean;
   times: LeaseTimes;
-  /** Most requests that wait for one session. */
+  /** Maximum of requests that wait for one session. */
   queueDepth: number;
   /** Aborted when nobody wants the wait to go on. */
   signal: AbortSignal;
@@ -58,20 +51,20 @@ export interface ClaimRequest {
   onQueued?: (() => void) | undefined;
 }
 
-/** What holding sessions needs of the process. */
-export interface LeaseContext {
+/** What acquiring sessions needs of the process. */
+export interface LockContext {
   database: DatabasePool;
   notifications: Notifications;
   newId: () => string;
 }
 
 /**
- * Takes a session for one invocation. A dead holder is taken over; a live one is waited for, first come, first served, or by
- * `doubleTexting` makes the request fail (`reject`) or is asked to end (`interrupt`).
- * @throws {NotFoundError} when the session is absent and not to be created. @throws {BusyError} when the wait was in vain, the
- * queue is full or the policy rejects. @throws {RepeatedInvocationError} when the request was made before.
+ * Acquires a session for one invocation. A dead holder is taken over. For a live one `busyPolicy` decides: the
+ * request waits, first come, first served (`enqueue`), fails (`reject`), or stops the holder and waits (`interrupt`).
+ * @throws {NotFoundError} when the session is absent and not to be created. @throws {BusyError} when the wait was in
+ * vain, the queue is full or the policy rejects. @throws {RepeatedInvocationError} when the request was made before.
  */
-export async function takeSession(context: LeaseContext, request: ClaimRequest): Promise<void> {
+export async function acquireSession(context: LockContext, request: ClaimRequest): Promise<void> {
   const { lease, events, createSession } = request;
   const claim = () => claimSession(context.database.db, lease, events, createSession);
   for (;;) {
@@ -86,22 +79,22 @@ export async function takeSession(context: LeaseContext, request: ClaimRequest):
 }
 
 /** A claim whose answer was lost did its work: the session is held with this very token. */
-const isMine = (holder: Holder, { token }: Lease) => holder.kind === 'live' && holder.token === token;
+const isMine = (holder: LockHolder, { token }: Lease) => holder.kind === 'live' && holder.token === token;
 
-async function waitForTurn(context: LeaseContext, request: ClaimRequest, runningId: string | undefined): Promise<void> {
-  const { lease, doubleTexting, queueDepth } = request;
+async function waitForTurn(context: LockContext, request: ClaimRequest, runningId: string | undefined): Promise<void> {
+  const { lease, busyPolicy, queueDepth } = request;
   const { db } = context.database;
   const known = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
   if (known && known.invocationId !== lease.invocationId) {
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
-  if (doubleTexting === 'reject' || request.resumes)
+  if (busyPolicy === 'reject' || request.resumes)
     throw new BusyError(`Session ${lease.key.sessionId} runs another invocation.`, 1, 'rejected');
   if (!(await enqueueInvocation(db, lease, queueDepth))) {
     throw new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
   }
   request.onQueued?.();
-  if (doubleTexting === 'interrupt' && runningId !== undefined) {
+  if (busyPolicy === 'interrupt' && runningId !== undefined) {
     await requestStop(db, lease.key, runningId, 'interrupted');
     context.notifications.publish(stopTopic(runningId));
   }
@@ -115,14 +108,14 @@ async function waitForTurn(context: LeaseContext, request: ClaimRequest, running
 }
 
 /** Looks at the session until it is this request's turn; keeps its place in the queue alive meanwhile. */
-async function takeTurn(context: LeaseContext, { lease, events, times, signal }: ClaimRequest): Promise<void> {
+async function takeTurn(context: LockContext, { lease, events, times, signal }: ClaimRequest): Promise<void> {
   const { database, notifications, newId } = context;
   const deadline = performance.now() + times.waitMs;
   let renewAt = performance.now() + times.renewalMs;
   let woken = Promise.withResolvers<void>();
   const unsubscribe = notifications.subscribe(sessionTopic(lease.key), () => woken.resolve());
   try {
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
       woken = Promise.withResolvers<void>();
       if (await claimQueued(database.db, lease, events)) return;
       if (isMine(await takeOver(database, lease.key, newId), lease)) return;
@@ -142,47 +135,3 @@ async function takeTurn(context: LeaseContext, { lease, events, times, signal }:
 }
 
 const stopped = (status: 'cancelled' | 'interrupted') => new AgentError(status, stoppedMessage(status));
-
-/**
- * Renews a lease until it is stopped. The signal aborts when somebody asked the invocation to end, and with a
- * {@link LeaseLostError} when a renewal is refused, or is not known to have worked when the lease runs out: authority to write is
- * over then.
- */
-export function keepLease(
-  { database, notifications }: LeaseContext,
-  lease: Lease,
-  times: LeaseTimes,
-): { signal: AbortSignal; stop(): void } {
-  const ended = new AbortController();
-  let heldUntil = performance.now() + lease.durationMs;
-  const lost = () => new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
-  const renew = async () => {
-    const askedAt = performance.now();
-    const renewal = await renewLease(database.db, lease).catch((error: unknown) => {
-      if (isPassingFailure(error)) return 'unsure' as const;
-      throw error;
-    });
-    if (renewal === 'lost') return ended.abort(lost());
-    if (renewal === 'cancelled' || renewal === 'interrupted') ended.abort(stopped(renewal));
-    if (renewal !== 'unsure') heldUntil = askedAt + lease.durationMs;
-  };
-  let renewing = false;
-  const renewOrEnd = () => {
-    // Without an answer too the authority ends with the lease.
-    if (performance.now() >= heldUntil) ended.abort(lost());
-    if (renewing) return;
-    renewing = true;
-    renew()
-      .catch((error: unknown) => ended.abort(error))
-      .finally(() => (renewing = false));
-  };
-  const timer = setInterval(renewOrEnd, times.renewalMs);
-  const unsubscribe = notifications.subscribe(stopTopic(lease.invocationId), renewOrEnd);
-  return {
-    signal: ended.signal,
-    stop: () => {
-      clearInterval(timer);
-      unsubscribe();
-    },
-  };
-}

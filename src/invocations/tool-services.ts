@@ -11,7 +11,7 @@ import type { Log } from '../core/log.ts';
 import { searchMemories } from '../memory/memory-store.ts';
 import type { SessionKey } from '../core/session.ts';
 
-/** Most memories that one search of a tool gives the model. */
+/** Maximum of memories that one search of a tool gives the model. */
 const MEMORY_LIMIT = 20;
 /** How long a tool's read outlasts an absence of the database. A save is never repeated: it may have been done. */
 const READ_PATIENCE_MS = 2_000;
@@ -24,8 +24,8 @@ interface ToolContext {
 }
 
 /**
- * What the tools of an invocation may reach: artifacts and memories of the session's own user, and nothing else. What they write
- * asks for the lease, like every write of an invocation.
+ * What the tools of an invocation may reach: artifacts and memories of the session's own user, and nothing else. Their
+ * writes are refused without the lease, like every write of an invocation.
  */
 export function newToolServices(
   { database: { db }, contentStore, log }: ToolContext,
@@ -45,7 +45,9 @@ export function newToolServices(
   };
 }
 
-/** What a tool is told, and with it the model and the session, of a failure below it: never a statement or its values. */
+/**
+ * Throws the error that a tool, the model and the session see of a failure below it: never a statement or its values.
+ */
 function fail(error: unknown, log: Log): never {
   if (error instanceof AppError) throw error;
   if (isPassingFailure(error))

@@ -31,8 +31,8 @@ interface EndedSpan {
 }
 
 /**
- * Turns the steps of one invocation into spans: `invocation` → `invoke_agent <name>` → `call_llm` → `execute_tool <name>`.
- * Nothing here waits or touches the database. Steps that are cut off before they end are not kept.
+ * Turns the steps of one invocation into spans: `invocation` → `invoke_agent <name>` → `call_llm` → `execute_tool
+ * <name>`. Nothing here waits or touches the database. Steps that are cut off before they end are not kept.
  */
 export class InvocationTrace implements RunObserver {
   readonly #tracer: Tracer;

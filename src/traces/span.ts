@@ -34,7 +34,9 @@ export const spanSchema = z
   })
   .describe('One step of an invocation: the whole, an agent, a model call or a tool call.');
 
-/** The names that the Web UI reads (inventory §1.7, span rules); the others follow OpenTelemetry's GenAI conventions. */
+/**
+ * The names that the Web UI reads (inventory §1.7, span rules); the others follow OpenTelemetry's GenAI conventions.
+ */
 export const ATTRIBUTE = {
   appName: 'agent_runtime.app_name',
   userId: 'user.id',
@@ -78,8 +80,8 @@ export interface TracedRequest {
 }
 
 /**
- * Of a span `call_llm`: the request in ADK's shape. Without an operation name: that of a model call makes the UI insist on an
- * event id, which a call that is cut off does not have.
+ * Of a span `call_llm`: the request in ADK's shape. Without an operation name: that of a model call makes the UI
+ * insist on an event id, which a call that is cut off does not have.
  */
 export const modelRequestAttributes = ({
   modelName,

@@ -12,7 +12,10 @@ import { InvocationTrace, type TracedInvocation } from './invocation-trace.ts';
 import { ATTRIBUTE, type Span } from './span.ts';
 import { insertSpans } from './span-store.ts';
 
-/** Traces of invocations, kept in PostgreSQL: prompts and answers stand in them, so only the development UI mode has them. */
+/**
+ * Traces of invocations, kept in PostgreSQL: prompts and answers stand in them, so only the development UI mode has
+ * them.
+ */
 export interface Tracing {
   startInvocation(invocation: TracedInvocation): InvocationTrace;
   /** Resolves when every span that has ended by now is stored, or given up; never rejects. */
@@ -55,7 +58,10 @@ export function createTracing(db: Database, log: Log, options: TracingOptions = 
   // The processor says here how many spans it had to drop.
   const ignore = () => undefined;
   const warn = (message: string) => log.warn({ reason: message }, 'traces are incomplete');
-  diag.setLogger({ warn, error: ignore, info: ignore, debug: ignore, verbose: ignore }, { suppressOverrideMessage: true });
+  diag.setLogger(
+    { warn, error: ignore, info: ignore, debug: ignore, verbose: ignore },
+    { suppressOverrideMessage: true },
+  );
   const tracer = provider.getTracer('agent-runtime');
   const flush = async () => {
     // The processor does not wait for a batch that its timer began, so the exporter is waited for too.
@@ -73,19 +79,21 @@ export function createTracing(db: Database, log: Log, options: TracingOptions = 
 }
 
 /**
- * Stores spans in the background, one statement at a time, so that traces never take the pool from invocations. A batch that
- * cannot be stored is logged here and dropped: reported to OpenTelemetry, the error's text, which quotes prompts, would reach
- * OpenTelemetry's own log.
+ * Stores spans in the background, one statement at a time, so that traces never take the pool from invocations. A
+ * batch that cannot be stored is logged here and dropped: reported to OpenTelemetry, the error's text, which quotes
+ * prompts, would reach OpenTelemetry's own log.
  */
 function storingExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
   let storing = Promise.resolve();
-  const store = (spans: ReadableSpan[]) =>
-    insertSpans(db, spans.map(toSpan)).catch((error: unknown) => {
+  const store = async (spans: ReadableSpan[], done: Parameters<SpanExporter['export']>[1]) => {
+    await insertSpans(db, spans.map(toSpan)).catch((error: unknown) => {
       log.warn({ err: error, spans: spans.length }, 'spans of a trace could not be stored');
     });
+    done({ code: SUCCESS });
+  };
   return {
     export(spans, done) {
-      storing = storing.then(() => store(spans)).then(() => done({ code: SUCCESS }));
+      storing = storing.then(() => store(spans, done));
     },
     forceFlush: () => storing,
     shutdown: () => storing,

@@ -4,7 +4,7 @@ import { openNotifications } from '../../src/db/notifications.ts';
 import { toArtifactContent } from '../../src/artifacts/artifact-content.ts';
 import { findArtifactVersionText, saveArtifactVersion } from '../../src/artifacts/artifact-store.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
-import { takeSession } from '../../src/invocations/session-lock.ts';
+import { acquireSession } from '../../src/invocations/session-lock.ts';
 import {
   claimQueued,
   claimSession,
@@ -174,13 +174,13 @@ describe('take over', () => {
     const next = { ...newLease(), key: dead.key };
     const events = [textEvent('next', { invocationId: next.invocationId })];
     const notifications = openNotifications(store.url, () => undefined);
-    await takeSession(
+    await acquireSession(
       { database: store.pool, notifications, newId: randomUUID },
       {
         lease: next,
         events,
         createSession: false,
-        doubleTexting: 'enqueue',
+        busyPolicy: 'enqueue',
         resumes: false,
         times: { durationMs: 60_000, renewalMs: 20_000, waitMs: 0 },
         queueDepth: 8,

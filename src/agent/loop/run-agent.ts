@@ -1,3 +1,4 @@
+import { toErrorCode } from '../../core/error-codes.ts';
 import type { RunEnd, RunInput } from './run.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
@@ -45,7 +46,7 @@ async function* steps(invocation: InvocationState): Steps {
 function toEnd(invocation: InvocationState, { event, paused }: Outcome): RunEnd {
   const { output, used, cause } = invocation;
   if (!event?.errorCode) return { lastEvent: event, output, error: undefined, paused, ...used };
-  const error = { code: event.errorCode, message: event.errorMessage ?? '' };
+  const error = { code: toErrorCode(event.errorCode), message: event.errorMessage ?? '' };
   const logged = cause === undefined ? error : { ...error, cause };
   return { lastEvent: event, output: '', error: logged, paused: false, ...used };
 }

@@ -1,4 +1,5 @@
 import type { JsonObject } from '../../core/content.ts';
+import type { ErrorCode } from '../../core/error-codes.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { PreparedAgent } from '../definition/agent.ts';
@@ -45,7 +46,7 @@ export interface RunEnd {
   lastEvent: NewEvent | undefined;
   /** Text of the last event that has any which is not a thought; `''` after an error. */
   output: string;
-  error: { code: string; message: string /** For the log only. */; cause?: unknown } | undefined;
+  error: { code: ErrorCode; message: string /** For the log only. */; cause?: unknown } | undefined;
   /** True where the invocation waits for a person: a confirmation or a long-running tool. */
   paused: boolean;
   llmCalls: number;

@@ -48,8 +48,8 @@ type Authenticate = (request: Request) => Principal | Promise<Principal>;
 /**
  * Middleware that sets `response.locals.principal`, before any byte of a body is read.
  *
- * In `local` mode nothing could check a credential, so one that is sent is ignored and every caller is anonymous: the mode is
- * for a loopback address, where `origin-guard.ts` keeps web pages out.
+ * In `local` mode nothing could check a credential, so one that is sent is ignored and every caller is anonymous: the
+ * mode is for a loopback address, where `origin-guard.ts` keeps web pages out.
  */
 export function authentication(options: AuthOptions): RequestHandler {
   const authenticate = authenticator(options);

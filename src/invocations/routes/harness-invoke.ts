@@ -6,7 +6,7 @@ import { operation, type Operation } from '../../http/operation/operation.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { answerOnce } from '../retry.ts';
-import { harnessInvokeSchema, harnessResultSchema } from '../harness-request.ts';
+import { harnessInvokeSchema, harnessResultSchema } from '../request.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 
 /** Not an answer yet: a caller that took it for one would wait for ever (specification: success holds only when `error` is null). */

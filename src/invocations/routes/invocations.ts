@@ -10,10 +10,10 @@ import { followEvents } from '../follow.ts';
 import { invocationSchema } from '../invocation.ts';
 import type { InvocationContext, InvocationRequest } from '../context.ts';
 import { invoke } from '../invoke.ts';
-import { invocationNotFound, toInvocation } from '../new-invocation.ts';
-import { answerOnce, findRepeated, givenUp } from '../retry.ts';
+import { invocationNotFound, toInvocation } from '../request.ts';
+import { answerOnce, findRepeated, abandonedError } from '../retry.ts';
 import { rewind } from '../rewind.ts';
-import { rewindSchema, startInvocationSchema } from '../run-request.ts';
+import { rewindSchema, startInvocationSchema } from '../request.ts';
 import {
   findInvocationText,
   listEventTexts,
@@ -181,7 +181,7 @@ async function startInBackground(context: InvocationContext, run: InvocationRequ
   const id = await begun.catch(async (error: unknown) => {
     if (!(error instanceof RepeatedInvocationError) || !run.idempotency) throw error;
     const found = await findRepeated(context, run.key, run.idempotency);
-    if (!found) throw givenUp();
+    if (!found) throw abandonedError();
     return found.invocationId;
   });
   return (await findInvocationText(context.database.db, run.key, id)) ?? 'null';

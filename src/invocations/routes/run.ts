@@ -15,9 +15,9 @@ import { type EventStream, openEventStream } from '../../http/operation/server-s
 import { followEvents } from '../follow.ts';
 import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
 import { invoke } from '../invoke.ts';
-import { toInvocation } from '../new-invocation.ts';
-import { answerOnce, findRepeated, givenUp, isUnderWay } from '../retry.ts';
-import { runRequestSchema } from '../run-request.ts';
+import { toInvocation } from '../request.ts';
+import { answerOnce, findRepeated, abandonedError, isActive } from '../retry.ts';
+import { runRequestSchema } from '../request.ts';
 import { findFirstSequence, listEventTexts } from '../invocation-store.ts';
 import type { Event } from '../../core/event.ts';
 import { type SessionKey, HARNESS_APP, sessionNotFound } from '../../core/session.ts';
@@ -187,13 +187,13 @@ async function attach(
   if (!run.idempotency) return;
   const request = run.idempotency;
   const found = await findRepeated(context, run.key, request);
-  if (!found) throw givenUp();
+  if (!found) throw abandonedError();
   const { key, invocationId } = found;
   const stream = open();
   const signal = AbortSignal.any([stream.signal, context.draining]);
   const isOver = async () => {
     const now = await findRepeated(context, run.key, request);
-    return !now || !isUnderWay(now);
+    return !now || !isActive(now);
   };
   const first = await findFirstSequence(context.database.reads, key, invocationId);
   for await (const { text, sequence, ...stored } of followEvents(

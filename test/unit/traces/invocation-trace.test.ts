@@ -61,11 +61,11 @@ test('several tools of one answer stand below its model call', async () => {
 });
 
 test('a model that fails is the error of its call and of the invocation', async () => {
-  const model = scriptedModel([new AgentError('model_refused', 'No.')]);
+  const model = scriptedModel([new AgentError('model_rejected', 'No.')]);
   expect(await outlineOf(agent({ model }))).toEqual([
-    'invocation (model_refused)',
+    'invocation (model_rejected)',
     '  invoke_agent assistant',
-    '    call_llm (model_refused)',
+    '    call_llm (model_rejected)',
   ]);
 });
 

@@ -1,0 +1,47 @@
+/**
+ * Every code that this runtime writes as the `errorCode` of an event and as `error.code` of an invocation, each with
+ * a sentence for whoever reads the interface's document. Codes are stable: clients compare them. Events that come
+ * from elsewhere (appended by a client) may carry codes of their own.
+ */
+export const ERROR_CODES = {
+  cancelled: 'Somebody cancelled the invocation, or its client left where that cancels it.',
+  interrupted: 'A newer prompt took its place, the service stopped, or the process that ran it is gone.',
+  time_limit: 'The invocation took longer than INVOCATION_TIMEOUT_MS.',
+  llm_calls_limit: 'The invocation needed more model calls than it may make.',
+  tool_calls_limit: 'The invocation needed more tool calls than MAX_TOOL_CALLS.',
+  event_too_large: 'The agent made an event of more than MAX_EVENT_BYTES.',
+  state_too_large: 'The agent wrote a state of more than MAX_STATE_BYTES.',
+  empty_answer: 'The model answered with neither text nor a function call.',
+  instruction_unset: 'The instruction names a state key or an artifact that does not exist.',
+  unknown_agent: 'The model handed over to an agent that does not exist.',
+  unknown_tool: 'The request or the configuration names a tool that does not exist.',
+  unknown_skill: 'A skill does not exist or cannot be read.',
+  mcp_failed: 'An MCP server could not be reached or does not follow its protocol.',
+  egress_denied: 'An address is outside what the runtime may call.',
+  tool_failed: 'A tool could not store or read its artifact or memory.',
+  unavailable: 'The database was away while a tool needed it.',
+  model_unauthorized: 'The model provider refused the key.',
+  model_not_found: 'The model provider does not know the model.',
+  model_rejected: 'The model provider refused the request.',
+  model_rate_limited: 'The model provider limits the rate of calls, or the quota is used up.',
+  model_unavailable: 'The model provider could not be reached or failed.',
+  model_timeout: 'The model provider sent nothing for too long.',
+  model_bad_response: 'The answer of the model provider cannot be read.',
+  model_stream_cut: 'The answer of the model provider broke off.',
+  model_failed: 'The model failed in a way that the runtime does not know; the log says more.',
+  internal: 'The runtime itself failed; the log says more.',
+} as const;
+
+/** A code of {@link ERROR_CODES}. */
+export type ErrorCode = keyof typeof ERROR_CODES;
+
+/** The code as one of this runtime's; `internal` for any other text. */
+export const toErrorCode = (code: string): ErrorCode => (isErrorCode(code) ? code : 'internal');
+
+const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(ERROR_CODES, code);
+
+/** All codes with their sentences as a list in Markdown, for descriptions in the OpenAPI document. */
+export const errorCodeList = (): string =>
+  Object.entries(ERROR_CODES)
+    .map(([code, sentence]) => `- \`${code}\`: ${sentence}`)
+    .join('\n');

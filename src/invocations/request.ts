@@ -1,0 +1,113 @@
+import { z } from 'zod';
+import { harnessOverridesSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
+import { contentSchema, freeForm } from '../core/content.ts';
+import { InvalidError, NotFoundError } from '../core/errors.ts';
+import { text } from '../core/members.ts';
+import { identifierSchema, type SessionKey } from '../core/session.ts';
+import type { DatabasePool } from '../db/database.ts';
+import { type InvocationRequest, newInvocationId } from './context.ts';
+import { findInvocationText } from './invocation-store.ts';
+
+const prompt = {
+  newMessage: contentSchema.nullish().describe('What the user says; may be absent only when an invocation goes on.'),
+  stateDelta: freeForm("Merged into the state with the user's event."),
+  invocationId: identifierSchema
+    .nullish()
+    .describe('An ended invocation to go on with, for instance after a confirmation.'),
+  customMetadata: freeForm("Kept with the user's event."),
+  harness: harnessOverridesSchema
+    .nullish()
+    .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.'),
+};
+
+/** Body of a start in the background; the path names the session. */
+export const startInvocationSchema = z.looseObject(prompt).describe('One prompt of a session.');
+
+/** Body of `/run` and `/run_sse`. */
+export const runRequestSchema = z
+  .looseObject({
+    appName: identifierSchema.describe('A name of `/list-apps`.'),
+    userId: identifierSchema.describe('The owner of the session; with a user-pool token its own user.'),
+    sessionId: identifierSchema.describe('An existing session.'),
+    ...prompt,
+    streaming: z
+      .boolean()
+      .nullish()
+      .describe('True: `/run_sse` sends text as it comes, in events marked `partial` [false]. `/run` ignores it.'),
+    functionCallEventId: text('The event whose function call this message answers.'),
+  })
+  .describe('One prompt, as the ADK clients send it.');
+
+/** Body of a rewind. */
+export const rewindSchema = z
+  .looseObject({ rewindBeforeInvocationId: identifierSchema.describe('The first invocation to undo.') })
+  .describe('Takes a session back to before an invocation.');
+
+/** Body of `POST /harness/invoke`, in the specification's spelling. */
+export const harnessInvokeSchema = z
+  .looseObject({
+    prompt: z.string().describe('What the user says, as plain text.'),
+    harness_name: z.string().describe('Any name, echoed in the answer; chooses neither application nor session.'),
+    run_agent_request: z
+      .looseObject({
+        user_id: identifierSchema.describe('The owner of the session.'),
+        session_id: identifierSchema.describe('Created where it is absent, always under `harness_agent`.'),
+        max_llm_calls: z
+          .int()
+          .min(1)
+          .nullish()
+          .describe(
+            'Maximum number of model calls of this invocation [as deployed, 500]; wins over `harness.max_llm_calls`.',
+          ),
+      })
+      .describe('Who asks, and in which session.'),
+    harness: harnessOverridesSchema
+      .nullish()
+      .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.'),
+  })
+  .describe('One prompt. `harness_merge` and `harness_enhance` are not supported: they are accepted and ignored.');
+
+/** Answer of `POST /harness/invoke`. */
+export const harnessResultSchema = z
+  .looseObject({
+    harness_name: z.string().describe('The name in the request.'),
+    overwrite: z.boolean().describe('True when an override other than `mcp_servers` was applied.'),
+    output: z.string().describe("The agent's answer; empty on failure."),
+    error: z.string().nullable().describe('Why it failed, a sentence; `null` on success, and only then.'),
+  })
+  .describe('What the agent answered. Status 200 alone does not mean success: `error` does.');
+
+/** The text of the 404 of an invocation. */
+export const invocationNotFound = (invocationId: string): string => `Invocation not found: ${invocationId}`;
+
+/**
+ * The invocation that a body and its headers request.
+ * @throws {InvalidError} without a message and without an invocation to go on with. @throws {NotFoundError} when that
+ * is absent.
+ */
+export async function toInvocation(
+  { database, newId }: { database: DatabasePool; newId: () => string },
+  key: SessionKey,
+  body: z.infer<typeof startInvocationSchema>,
+  headers: Pick<InvocationRequest, 'idempotency' | 'busyPolicy'>,
+): Promise<InvocationRequest> {
+  const { newMessage, stateDelta, invocationId, customMetadata, harness } = body;
+  if (!newMessage && !invocationId) {
+    throw new InvalidError('newMessage is missing: only a request with the invocationId to go on with needs none.');
+  }
+  if (invocationId && (await findInvocationText(database.reads, key, invocationId)) === undefined) {
+    throw new NotFoundError(invocationNotFound(invocationId));
+  }
+  return {
+    key,
+    invocationId: invocationId ?? newInvocationId({ newId }),
+    resumes: invocationId != null,
+    content: newMessage ?? undefined,
+    stateDelta: stateDelta ?? undefined,
+    customMetadata: customMetadata ?? undefined,
+    overrides: toAgentOverrides(harness),
+    createSession: false,
+    streaming: false,
+    ...headers,
+  };
+}
