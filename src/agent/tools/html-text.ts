@@ -1,83 +1,80 @@
-/** Elements whose content is not read. */
-const HIDDEN = new Set(['script', 'style', 'noscript', 'template', 'svg', 'iframe', 'object', 'select']);
+import { Tokenizer } from 'htmlparser2';
+
+/** Elements whose content is not part of the text. */
+const HIDDEN = new Set('iframe noscript object script select style svg template title'.split(' '));
 /** Elements that stand on lines of their own. */
 const BLOCKS = new Set(
   (
-    'address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr li ' +
-    'main nav ol p pre section table tbody td th thead tr ul'
+    'address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header ' +
+    'hr li main nav ol p pre section table tbody td th thead tr ul'
   ).split(' '),
 );
-const ENTITIES: Record<string, string> = {
-  amp: '&',
-  apos: "'",
-  copy: '©',
-  gt: '>',
-  hellip: '…',
-  laquo: '«',
-  ldquo: '“',
-  lsquo: '‘',
-  lt: '<',
-  mdash: '—',
-  nbsp: ' ',
-  ndash: '–',
-  quot: '"',
-  raquo: '»',
-  rdquo: '”',
-  rsquo: '’',
+const ignore = () => {};
+/** What the tokenizer finds that is no text. */
+const IGNORED = {
+  onopentagend: ignore,
+  onattribname: ignore,
+  onattribdata: ignore,
+  onattribentity: ignore,
+  onattribend: ignore,
+  oncdata: ignore,
+  oncomment: ignore,
+  ondeclaration: ignore,
+  onprocessinginstruction: ignore,
+  onend: ignore,
 };
 
 /**
- * The text of a page as a person would read it, and its title; linear in the length of the page, whatever it contains.
+ * The text of a page as a person would read it, and its first title; linear in the length of the page, whatever it
+ * contains. It reads tokens: the parser of the same package keeps the open elements and looks through all of them at
+ * each end tag (version 12.0.0: 16 s for 100,000 nested `<b>` before 100,000 `</z>`, where the tokenizer takes 20 ms).
  */
 export function htmlToText(html: string): { title: string; text: string } {
-  const lower = html.toLowerCase();
-  const pieces: string[] = [];
-  let title = '';
-  let place = 0;
-  while (place < html.length) {
-    const open = html.indexOf('<', place);
-    pieces.push(html.slice(place, open < 0 ? html.length : open));
-    if (open < 0) break;
-    const tag = readTag(lower, open);
-    if (tag.name === '') pieces.push('<');
-    if (tag.name === 'title' && title === '') title = html.slice(tag.end, closing(lower, 'title', tag.end));
-    if (HIDDEN.has(tag.name) || tag.name === 'title') place = closing(lower, tag.name, tag.end);
-    else place = tag.end;
-    if (BLOCKS.has(tag.name.replace('/', ''))) pieces.push('\n');
-  }
-  return { title: tidy(title), text: tidy(pieces.join('')) };
+  const text: string[] = [];
+  const title: string[] = [];
+  let titles = 0;
+  /** The hidden element that is open, and how many of its name are nested. */
+  let hidden = { name: '', depth: 0 };
+  const open = (name: string) => {
+    if (name === hidden.name) hidden.depth += 1;
+    if (hidden.depth > 0) return;
+    if (HIDDEN.has(name)) hidden = { name, depth: 1 };
+    if (name === 'title') titles += 1;
+    if (BLOCKS.has(name)) text.push('\n');
+  };
+  const close = (name: string) => {
+    if (name === hidden.name) hidden.depth -= 1;
+    if (hidden.depth > 0) return;
+    hidden = { name: '', depth: 0 };
+    if (BLOCKS.has(name)) text.push('\n');
+  };
+  const add = (piece: string) => {
+    if (hidden.depth === 0) text.push(piece);
+    else if (hidden.name === 'title' && titles === 1) title.push(piece);
+  };
+  let last = '';
+  const nameAt = (start: number, end: number) => html.slice(start, end).toLowerCase();
+  const tokenizer = new Tokenizer(
+    { decodeEntities: true },
+    {
+      ...IGNORED,
+      ontext: (start, end) => add(html.slice(start, end)),
+      ontextentity: (codePoint) => add(String.fromCodePoint(codePoint)),
+      onopentagname: (start, end) => open((last = nameAt(start, end))),
+      onclosetag: (start, end) => close(nameAt(start, end)),
+      // HTML knows `<x/>` in SVG only; elsewhere the slash means nothing.
+      onselfclosingtag: () => void (last === 'svg' && close('svg')),
+    },
+  );
+  tokenizer.write(html);
+  tokenizer.end();
+  return { title: tidy(title.join('')), text: tidy(text.join('')) };
 }
 
-/**
- * Name (with a `/` for a closing tag) and end of the tag that starts at `open`; a lone `<` ends right behind itself.
- */
-function readTag(lower: string, open: number): { name: string; end: number } {
-  if (lower.startsWith('<!--', open)) return { name: '!', end: after(lower, '-->', open + 4) };
-  const name = /^<(\/?[a-z][a-z0-9]*|[!?])/.exec(lower.slice(open, open + 40))?.[1];
-  return name === undefined ? { name: '', end: open + 1 } : { name, end: after(lower, '>', open) };
-}
-
-function after(text: string, mark: string, from: number): number {
-  const place = text.indexOf(mark, from);
-  return place < 0 ? text.length : place + mark.length;
-}
-
-/** Where the closing tag of an element starts; the end of the page where there is none. */
-function closing(lower: string, name: string, from: number): number {
-  const place = lower.indexOf(`</${name}`, from);
-  return place < 0 ? lower.length : place;
-}
-
+/** One line per block, blanks collapsed, empty lines left out. */
 const tidy = (text: string) =>
   text
-    .replaceAll(/&(?:#x([0-9a-f]{1,6})|#(\d{1,7})|([a-z]{2,8}));/gi, decodeEntity)
     .split('\n')
     .map((line) => line.replaceAll(/\s+/g, ' ').trim())
     .filter(Boolean)
     .join('\n');
-
-function decodeEntity(whole: string, hex?: string, decimal?: string, name?: string): string {
-  if (name !== undefined) return ENTITIES[name.toLowerCase()] ?? whole;
-  const code = hex === undefined ? Number(decimal) : Number.parseInt(hex, 16);
-  return code > 0 && code <= 0x10_ff_ff && (code < 0xd8_00 || code > 0xdf_ff) ? String.fromCodePoint(code) : '';
-}

@@ -266,7 +266,14 @@ describe('htmlToText', () => {
     ['<!-- <p>no</p> -->yes', 'yes'],
     ['<STYLE>p{}</STYLE><P>yes</P>', 'yes'],
     ['<li>one<li>two', 'one\ntwo'],
-    ['&lt;&#65;&#x42;&bogus;&#xD800;&#0;', '<AB&bogus;'],
+    ['&lt;&#65;&#x42;&bogus;&#xD800;&#0;', '<AB&bogus;\uFFFD\uFFFD'],
+    ['caf&eacute; &frac12; &CounterClockwiseContourIntegral; &amp;lt;', 'café ½ ∳ &lt;'],
+    ['<!DOCTYPE html><html><head><title>no</title></head><body>yes', 'yes'],
+    ['<!-- never closed <p>no', ''],
+    ['<a title=">">yes</a>', 'yes'],
+    ['<svg><svg>no</svg>no</svg>yes<svg/>too', 'yestoo'],
+    ['<noscript><p>no</p></noscript>a<template><div>no</div></template>b', 'ab'],
+    ['<select><option>no</select>yes</select></div>', 'yes'],
     ['<script>never closed', ''],
     ['<p title="a', ''],
     ['a<b>b</b>c', 'abc'],
@@ -275,9 +282,23 @@ describe('htmlToText', () => {
   });
 
   test('megabytes of hostile markup are read to the end', () => {
-    for (const piece of ['<script', '<!--', '<', '<p', '</', '&#', '<title>']) {
+    for (const piece of ['<script', '<!--', '<', '<p', '</', '&#', '&am', '<title>', '<p ', '<svg>', '<template>']) {
       expect(htmlToText(piece.repeat(200_000)).text.length).toBeLessThan(2_000_000);
     }
+  });
+
+  test('deep nesting, end tags without a start and huge attributes cost no more than their length', () => {
+    const deep = `${'<b>'.repeat(100_000)}deep${'</z>'.repeat(100_000)}${'</b>'.repeat(100_000)} end`;
+    expect(htmlToText(deep)).toEqual({ title: '', text: 'deep end' });
+    const hidden = `${'<svg>'.repeat(100_000)}no${'</svg>'.repeat(100_000)}yes`;
+    expect(htmlToText(hidden)).toEqual({ title: '', text: 'yes' });
+    const attribute = `<p class="${'a>&amp;'.repeat(500_000)}" ${'x '.repeat(500_000)}>yes</p>`;
+    expect(htmlToText(attribute)).toEqual({ title: '', text: 'yes' });
+  });
+
+  test('the title is the first one, with its entities', () => {
+    const page = '<title>a &amp; <b>\n b</title><svg><title>no</title></svg><title>no</title>text';
+    expect(htmlToText(page)).toEqual({ title: 'a & <b>\nb', text: 'text' });
   });
 });
 
