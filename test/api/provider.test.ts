@@ -339,6 +339,28 @@ describe('a failure is answered with 200, an empty output and a sentence, and is
     expect(sent(2)).toEqual([...(sent(1) as object[]), { role: 'user', content: 'And now?' }]);
   });
 
+  test('a message that was refused is not sent again with the next one', async () => {
+    play({ status: 400 }, { text: ['Here.'] });
+    expect((await invoke('refused', undefined, { prompt: 'Explode!' })).body).toMatchObject({
+      error: expect.stringContaining('refused the request'),
+    });
+    const unknown = await invoke('refused', { tools: ['nope'] }, { prompt: 'Hello?' });
+    expect(unknown.body).toMatchObject({ error: expect.stringContaining('Tool `nope` is not a supported') });
+    expect((await invoke('refused', undefined, { prompt: 'Hello?' })).body).toEqual(answered('Here.'));
+    expect((sent(1) as object[]).slice(1)).toEqual([{ role: 'user', content: 'Hello?' }]);
+    const texts = (await events('refused')).map((event) => event.content?.parts?.[0]?.text ?? event.errorCode);
+    expect(texts).toEqual(['Explode!', 'model_rejected', 'Hello?', 'unknown_tool', 'Hello?', 'Here.']);
+  });
+
+  test('a message after a passing failure is sent with the one before, a blank line between', async () => {
+    play({ status: 401 }, { text: ['Here.'] });
+    await invoke('failed', undefined, { prompt: 'First.' });
+    expect((await invoke('failed', undefined, { prompt: 'Second.' })).body).toEqual(answered('Here.'));
+    const [, ...messages] = sent(1) as { content: unknown }[];
+    const texts = messages.map(({ content }) => (content as { text: string }[]).map(({ text }) => text).join(''));
+    expect(texts).toEqual(['First.\n\nSecond.']);
+  });
+
   test('no secret and no prompt is in what was answered or logged', async () => {
     const server = (more: object) => ({
       name: 'words',

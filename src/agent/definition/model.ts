@@ -17,7 +17,13 @@ export interface Sampling {
   frequencyPenalty?: number;
 }
 
-/** One model call. `contents` ends with a user content, and every function call in it has exactly one response. */
+/** First text of a user content that reports what other agents did; the user did not say it. */
+export const CONTEXT_PREFIX = 'For context:';
+
+/**
+ * One model call. `contents` starts and ends with a user content, contents of one role can follow each other, and every
+ * function call is followed by exactly one response.
+ */
 export interface ModelRequest {
   modelName: string;
   instruction: string;

@@ -1,6 +1,7 @@
 import type { Content, FunctionCall, Part } from '../../core/content.ts';
-import { functionCallsOf, partsOf } from '../../core/content.ts';
+import { functionCallsOf, functionResponsesOf, partsOf } from '../../core/content.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
+import { CONTEXT_PREFIX } from '../definition/model.ts';
 import { CONFIRMATION_CALL } from './confirmation.ts';
 
 /** Calls that ask a person; the model never made them and never sees them. */
@@ -15,18 +16,40 @@ export interface Audience {
 }
 
 /**
- * What a model is shown of a history: rewound, partial and empty events are left out, compacted ones replaced by their
- * summary, every function call is followed by exactly one response (the latest; `interrupted` where there is none), and
- * contents of one role are joined. Its first and last content can be of either role: see {@link
- * ensureUserFirstAndLast}.
+ * What a model is shown of a history: rewound, refused, partial and empty events are left out, compacted ones replaced by
+ * their summary, and every function call is followed by exactly one response (the latest; `interrupted` where there is
+ * none). Its first and last content can be of either role: see {@link ensureUserFirstAndLast}.
  */
 export function buildContents(history: Event[], audience: Audience): Content[] {
-  const events = withoutCompacted(withoutRewound(history))
+  const events = withoutCompacted(withoutRefused(withoutRewound(history)))
     .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
     .map((event) => withVisibleParts(event))
     .filter((event) => partsOf(event.content).length > 0)
     .map((event) => (isForeign(event, audience) ? toContext(event) : event));
-  return joinRoles(pairCalls(events));
+  return pairCalls(events).filter((content) => partsOf(content).length > 0);
+}
+
+/** Errors of an invocation that its own request caused: the same content would fail each later invocation too. */
+const REFUSALS = new Set(['model_rejected', 'model_not_found', 'unknown_tool', 'unknown_skill']);
+
+/**
+ * Drops what the user said in an invocation that was refused, else it would be refused again with every later message.
+ * What no later message follows stays: such an invocation goes on, and its content is all there is to answer.
+ */
+function withoutRefused(events: Event[]): Event[] {
+  const refused = new Set<string | null | undefined>();
+  const kept: Event[] = [];
+  let isFollowed = false;
+  for (const event of events.toReversed()) {
+    if (REFUSALS.has(event.errorCode ?? '')) refused.add(event.invocationId);
+    // A content with responses answers calls, which stay.
+    const isAnswer = functionResponsesOf(event.content).length > 0;
+    const isPrompt = event.author === 'user' && partsOf(event.content).length > 0;
+    if (isPrompt && !isAnswer && isFollowed && refused.has(event.invocationId)) continue;
+    isFollowed ||= isPrompt;
+    kept.push(event);
+  }
+  return kept.toReversed();
 }
 
 interface Compaction {
@@ -102,7 +125,7 @@ function toContext(event: Event): Event {
     }
     return [part];
   });
-  const content = parts.length > 0 ? { role: 'user', parts: [{ text: 'For context:' }, ...parts] } : undefined;
+  const content = parts.length > 0 ? { role: 'user', parts: [{ text: CONTEXT_PREFIX }, ...parts] } : undefined;
   return { ...event, author: 'user', content };
 }
 
@@ -154,18 +177,6 @@ function pairCalls(events: Event[]): Content[] {
       { role: 'user', parts: answered.map(toResponse) },
     ];
   });
-}
-
-function joinRoles(contents: Content[]): Content[] {
-  const joined: Content[] = [];
-  for (const content of contents) {
-    const last = joined.at(-1);
-    if (partsOf(content).length === 0) continue;
-    if (last?.role === content.role)
-      joined[joined.length - 1] = { ...last, parts: [...partsOf(last), ...partsOf(content)] };
-    else joined.push(content);
-  }
-  return joined;
 }
 
 /** Adds what is missing so that a user content stands first and last: providers refuse anything else. */

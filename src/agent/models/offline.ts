@@ -5,7 +5,13 @@ import {
   type FunctionResponse,
   type JsonObject,
 } from '../../core/content.ts';
-import type { Model, ModelAnswer, ModelRequest, ToolDeclaration } from '../definition/model.ts';
+import {
+  CONTEXT_PREFIX,
+  type Model,
+  type ModelAnswer,
+  type ModelRequest,
+  type ToolDeclaration,
+} from '../definition/model.ts';
 import { toolCallsFor } from './offline-calls.ts';
 
 /** What stands in `modelVersion` of every event that this model made. */
@@ -13,7 +19,7 @@ const OFFLINE = 'offline';
 
 /**
  * The built-in model that needs no key and no network. It is honest about what it is: deterministic rules, no language
- * understanding. It calls the tools that a prompt asks for, so that a newcomer sees a whole invocation.
+ * understanding. It calls the tools that a prompt names, so that a newcomer sees a whole invocation.
  */
 export function offlineModel(): Model {
   return { provider: OFFLINE, generate };
@@ -31,17 +37,23 @@ async function* generate(request: ModelRequest): AsyncGenerator<Content, ModelAn
 }
 
 function answer(request: ModelRequest): Content {
-  const last = request.contents.at(-1);
-  const responses = functionResponsesOf(last);
+  const responses = functionResponsesOf(request.contents.at(-1));
   if (responses.length > 0) return text(responses.map(toSentence).join('\n'));
-  const prompt = partsOf(last)
-    .map((part) => part.text ?? '')
-    .join('\n')
-    .trim();
+  const prompt = textOf(request.contents.findLast(isPrompt));
   const calls = toolCallsFor(prompt, request.tools);
   if (calls.length === 0) return text(introduction(prompt, request));
   return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
 }
+
+const textOf = (content: Content | undefined) =>
+  partsOf(content)
+    .map((part) => part.text ?? '')
+    .join('\n')
+    .trim();
+
+/** True for what the user said: no responses of tools, and no context that other agents left. */
+const isPrompt = (content: Content) =>
+  content.role === 'user' && functionResponsesOf(content).length === 0 && !textOf(content).startsWith(CONTEXT_PREFIX);
 
 const text = (value: string): Content => ({ role: 'model', parts: [{ text: value }] });
 
@@ -50,18 +62,15 @@ function toSentence({ name, response }: FunctionResponse): string {
   if (typeof response?.['error'] === 'string') return `The tool \`${name}\` failed: ${response['error']}`;
   const [only, ...others] = Object.entries(response ?? {});
   const isLone = only !== undefined && others.length === 0 && only[0] === 'result';
-  return `The tool \`${name}\` answered: ${isLone ? toText(only[1]) : JSON.stringify(response ?? {})}`;
+  const shown: unknown = isLone ? only[1] : (response ?? {});
+  return `The tool \`${name}\` answered: ${typeof shown === 'string' ? shown : JSON.stringify(shown)}`;
 }
 
-const toText = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value));
-
-/** Longest part of a prompt that is repeated, in characters. */
+/** Maximum length of a prompt that is repeated in full, in characters. */
 const MAX_ECHO = 500;
 
 function introduction(prompt: string, { contents, tools }: ModelRequest): string {
-  const turns = contents.filter(
-    (content) => content.role === 'user' && functionResponsesOf(content).length === 0,
-  ).length;
+  const turns = contents.filter(isPrompt).length;
   const echo = prompt.length > MAX_ECHO ? `${prompt.slice(0, MAX_ECHO)}…` : prompt;
   return [
     `I am the offline model: rules, not a language model. You wrote: "${echo}" (turn ${turns} of this session).`,

@@ -14,15 +14,36 @@ type Json = Extract<Extract<ToolPart, { type: 'tool-result' }>['output'], { type
 /** Most providers refuse a message without content. */
 const EMPTY = '(empty)';
 
-/** The request as the provider packages take it: instruction first, tool results apart from what the user says. */
+/**
+ * The request as the provider packages take it: instruction first, contents of one role joined, tool results apart from
+ * what the user says.
+ */
 export function toPrompt({ instruction, contents }: ModelRequest, provider: ProviderName): Prompt {
   const system: Prompt = instruction === '' ? [] : [{ role: 'system', content: instruction }];
   return [
     ...system,
-    ...contents.flatMap((content) =>
+    ...joinRoles(contents).flatMap((content) =>
       content.role === 'model' ? toAssistant(content, provider) : toUser(content, provider),
     ),
   ];
+}
+
+/** Local servers refuse a conversation whose roles do not alternate (chat templates of Mistral and Gemma). */
+function joinRoles(contents: Content[]): Content[] {
+  const joined: Content[] = [];
+  for (const content of contents) {
+    const last = joined.at(-1);
+    if (last?.role !== content.role) joined.push(content);
+    else joined[joined.length - 1] = { ...last, parts: joinParts(partsOf(last), partsOf(content)) };
+  }
+  return joined;
+}
+
+/** A blank line keeps two texts apart: not every wire shows where a part ends. Signed texts stay as they were signed. */
+function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
+  const isText = (part: Part | undefined) => Boolean(part?.text) && part?.thought !== true && !part?.thoughtSignature;
+  const apart = isText(before.at(-1)) && isText(first) ? { ...first, text: `\n\n${first?.text}` } : first;
+  return [...before, ...(apart ? [apart] : []), ...others];
 }
 
 function toAssistant(content: Content, provider: ProviderName): Message[] {

@@ -48,7 +48,7 @@ test('the offline model works out a product by the calculator', async () => {
 });
 
 test('the offline model tells the time by the clock tool', async () => {
-  const { end } = await ask('What time is it in Europe/Berlin?');
+  const { end } = await ask('current_time {"timeZone":"Europe/Berlin"}');
   expect(end.output).toContain('"time":"2026-11-20 19:30:00","weekday":"Friday","timeZone":"Europe/Berlin"');
 });
 

@@ -393,7 +393,7 @@ describe('compaction', () => {
     const second = compacting([say('two'), say('good')], 100);
     const again = await runToEnd(runInput({ agent: second.tree, history: later }));
     expect(textsOf(second.plain.requests[0])[0]).toMatch(
-      /^user: Summary of the earlier conversation:\none\nquestion 3 .*answer 3$/s,
+      /^user: Summary of the earlier conversation:\none\n\nuser: question 3 .*answer 3$/s,
     );
     expect(again.events[0]?.actions?.compaction).toMatchObject({ startTimestamp: 10, endTimestamp: 31 });
     expect(textsOf(second.plain.requests[1])[0]).toBe('Summary of the earlier conversation:\ntwo');

@@ -42,7 +42,8 @@ test('a call without a response gets one, right behind it', () => {
   expect(contentsOf(history, me)).toEqual([
     asUser('go'),
     asModel(call('a', '1'), call('b', '2')),
-    asUser(interrupted('a', '1'), interrupted('b', '2'), 'still there?'),
+    asUser(interrupted('a', '1'), interrupted('b', '2')),
+    asUser('still there?'),
   ]);
 });
 
@@ -92,7 +93,10 @@ test('calls without ids are paired by name and place', () => {
 });
 
 test('a call by the user is never shown as one of the model', () => {
-  expect(contentsOf([user('go'), event('user', [call('a', '1'), { text: 'x' }])], me)).toEqual([asUser('go', 'x')]);
+  expect(contentsOf([user('go'), event('user', [call('a', '1'), { text: 'x' }])], me)).toEqual([
+    asUser('go'),
+    asUser('x'),
+  ]);
 });
 
 test('rewound invocations are forgotten, also when rewound twice', () => {
@@ -106,7 +110,42 @@ test('rewound invocations are forgotten, also when rewound twice', () => {
     asModel('say 3'),
     asUser('now'),
   ]);
-  expect(contentsOf([user('a'), rewind('unknown'), user('b')], me)).toEqual([asUser('a', 'b')]);
+  expect(contentsOf([user('a'), rewind('unknown'), user('b')], me)).toEqual([asUser('a'), asUser('b')]);
+});
+
+test('what the user said in a refused invocation is left out once another message follows', () => {
+  const refusal = (invocationId: string, errorCode: string): Event => ({ author: 'me', invocationId, errorCode });
+  const history = [user('first', { invocationId: '1' }), said('yes', { invocationId: '1' })];
+  for (const code of ['model_rejected', 'model_not_found', 'unknown_tool', 'unknown_skill']) {
+    const refused = [...history, user('bad', { invocationId: '2' }), refusal('2', code)];
+    expect(contentsOf([...refused, user('next', { invocationId: '3' })], me)).toEqual([
+      asUser('first'),
+      asModel('yes'),
+      asUser('next'),
+    ]);
+    expect(contentsOf(refused, me).at(-1)).toEqual(asUser('bad'));
+    expect(contentsOf([...refused, user('better', { invocationId: '2' })], me).slice(2)).toEqual([asUser('better')]);
+  }
+  const failed = [...history, user('again', { invocationId: '2' }), refusal('2', 'model_unavailable')];
+  expect(contentsOf([...failed, user('next', { invocationId: '3' })], me).slice(2)).toEqual([
+    asUser('again'),
+    asUser('next'),
+  ]);
+});
+
+test('the calls of a refused invocation stay: what its tools did is done', () => {
+  const history = [
+    user('pay', { invocationId: '1' }),
+    event('me', [call('pay', '1')], { invocationId: '1' }),
+    event('me', [response('pay', '1')], { invocationId: '1' }),
+    { author: 'me', invocationId: '1', errorCode: 'model_rejected' },
+    user('next', { invocationId: '2' }),
+  ];
+  expect(contentsOf(history, me).slice(1)).toEqual([
+    asModel(call('pay', '1')),
+    asUser(response('pay', '1')),
+    asUser('next'),
+  ]);
 });
 
 test('compacted events are replaced by their summary; what came after its end time stays', () => {
@@ -125,9 +164,9 @@ test('compacted events are replaced by their summary; what came after its end ti
     said('d', { timestamp: 5 }),
     user('e', { timestamp: 6 }),
   ];
-  expect(contentsOf(history, me)).toEqual([asUser('a and b', 'c'), asModel('d'), asUser('e')]);
+  expect(contentsOf(history, me)).toEqual([asUser('a and b'), asUser('c'), asModel('d'), asUser('e')]);
   const again = [...history.slice(0, 5), compaction(1, 5, 'all', 5.5), user('e', { timestamp: 6 })];
-  expect(contentsOf(again, me)).toEqual([asUser('all', 'e')]);
+  expect(contentsOf(again, me)).toEqual([asUser('all'), asUser('e')]);
 });
 
 test("another agent's events become context, without its thoughts", () => {
@@ -138,14 +177,9 @@ test("another agent's events become context, without its thoughts", () => {
     event('other', [{ text: 'only a thought', thought: true }]),
   ];
   expect(contentsOf(history, me)).toEqual([
-    asUser(
-      'go',
-      'For context:',
-      '[other] said: hi',
-      '[other] called tool `a` with parameters: {"n":1}',
-      'For context:',
-      '[other] `a` tool returned result: {"result":"ok"}',
-    ),
+    asUser('go'),
+    asUser('For context:', '[other] said: hi', '[other] called tool `a` with parameters: {"n":1}'),
+    asUser('For context:', '[other] `a` tool returned result: {"result":"ok"}'),
   ]);
 });
 
@@ -156,7 +190,7 @@ test('an agent sees its own branch and those above it', () => {
     said('left', { branch: 'p.left' }),
     said('twin', { branch: 'p.le' }),
   ];
-  expect(contentsOf(history, { ...me, branch: 'p.left' })[1]).toEqual(asModel('up', 'left'));
+  expect(contentsOf(history, { ...me, branch: 'p.left' }).slice(1, 3)).toEqual([asModel('up'), asModel('left')]);
 });
 
 test('a user content stands first and last, also in an empty history', () => {
@@ -174,5 +208,5 @@ test('a history of 9,000 events with calls is arranged', () => {
     event('me', [response('a', `${index}`)]),
     said('next'),
   ]).flat();
-  expect(contentsOf([user('go'), ...steps], me)).toHaveLength(1 + 2 * 3_000 + 1 + 1);
+  expect(contentsOf([user('go'), ...steps], me)).toHaveLength(1 + 3 * 3_000 + 1);
 });

@@ -8,46 +8,32 @@ import type { Content } from '../../../../src/core/content.ts';
 const own: ToolDeclaration = {
   name: 'book-room',
   description: '',
-  parameters: {
-    type: 'object',
-    properties: {
-      guests: { type: 'integer' },
-      kind: { enum: ['single', 'double'] },
-      note: { type: 'string' },
-      late: { type: 'boolean' },
-      optional: { type: 'string' },
-    },
-    required: ['guests', 'kind', 'note', 'late'],
-  },
+  parameters: { type: 'object', properties: { guests: { type: 'integer' } } },
 };
 const tools = [...builtInTools().values(), own];
 
 test.each([
   ['What is 17 * 23? Use the calculator.', [['calculator', { expression: '17 * 23' }]]],
-  ['How much is (2 + 3) × 4?', [['calculator', { expression: '(2 + 3) * 4' }]]],
+  ['How much is (2 + 3) × 4? The calculator knows.', [['calculator', { expression: '(2 + 3) * 4' }]]],
   ['Calculator: 5 - 3', [['calculator', { expression: '5 - 3' }]]],
-  ['What time is it?', [['current_time', {}]]],
-  ['what is the date in Asia/Tokyo', [['current_time', { timeZone: 'Asia/Tokyo' }]]],
+  ['calculator {"expression":"1 + 1"} or 2 + 2 + 2', [['calculator', { expression: '1 + 1' }]]],
   ['Please call save_artifact {"name":"a.md","text":"x {y}"}', [['save_artifact', { name: 'a.md', text: 'x {y}' }]]],
-  ['Use load memory for "green tea"', [['load_memory', { query: 'green tea' }]]],
+  ['{"name":"a"} is no argument of load_memory', [['load_memory', {}]]],
   [
-    'list_artifacts and then current_time',
+    'list_artifacts and then current_time {"timeZone":"Asia/Tokyo"}',
     [
       ['list_artifacts', {}],
-      ['current_time', {}],
+      ['current_time', { timeZone: 'Asia/Tokyo' }],
     ],
   ],
-  ['Fetch https://example.org/a?b=1 with web_fetch', [['web_fetch', { url: 'https://example.org/a?b=1' }]]],
-  [
-    'book-room for 2, double, "by the sea", not late',
-    [['book-room', { guests: 2, kind: 'double', note: 'by the sea', late: false }]],
-  ],
+  ['Book-Room {"guests":2}', [['book-room', { guests: 2 }]]],
   ['write_state {"key":"a","value":[1,{"b":2}]}', [['write_state', { key: 'a', value: [1, { b: 2 }] }]]],
+  ['save_artifact {"name":"a","text":"calculator"}', [['save_artifact', { name: 'a', text: 'calculator' }]]],
   ['Hello', []],
+  ['How much is 2 + 3?', []],
   ['My calculators are broken', []],
-  ['On 2026-11-20 we meet', []],
   ['', []],
-] as [string, [string, object][]][])('%j asks for %j', (prompt, expected) => {
+] as [string, [string, object][]][])('%j requests %j', (prompt, expected) => {
   expect(toolCallsFor(prompt, tools).map(({ name, args }) => [name, args])).toEqual(expected);
 });
 
@@ -85,7 +71,7 @@ test('it streams words, counts tokens and is the same each time', async () => {
   expect(await ask([user('Hello there')])).toEqual(first);
 });
 
-test('it tells results and failures of tools', async () => {
+test('it gives the results and failures of tools', async () => {
   const responses: Content = {
     role: 'user',
     parts: [
@@ -98,4 +84,25 @@ test('it tells results and failures of tools', async () => {
   expect(answer.content?.parts?.[0]?.text).toBe(
     'The tool `calculator` answered: 391\nThe tool `look` answered: {"a":1,"b":2}\nThe tool `fails` failed: no disk',
   );
+});
+
+test('it answers the last message of the user, and no result of an earlier turn', async () => {
+  const call: Content = { role: 'model', parts: [{ functionCall: { id: '1', name: 'calculator', args: {} } }] };
+  const response: Content = {
+    role: 'user',
+    parts: [{ functionResponse: { id: '1', name: 'calculator', response: { result: 391 } } }],
+  };
+  const asked = await ask([user('What is 17 * 23? Use the calculator.'), call, response, user('Tell me a joke')]);
+  expect(asked.answer.content?.parts?.[0]?.text).toContain('You wrote: "Tell me a joke" (turn 2 of this session).');
+  const apart = await ask([user('One'), user('Two')]);
+  expect(apart.answer.content?.parts?.[0]?.text).toContain('You wrote: "Two" (turn 2 of this session).');
+});
+
+test('what another agent did is no message of the user', async () => {
+  const context: Content = {
+    role: 'user',
+    parts: [{ text: 'For context:' }, { text: '[other] called tool `calculator`' }],
+  };
+  const { answer } = await ask([user('Hello'), context]);
+  expect(answer.content?.parts?.[0]?.text).toContain('You wrote: "Hello" (turn 1 of this session).');
 });
