@@ -4,9 +4,10 @@ import type { DatabasePool } from './db/database.ts';
 import type { Notifications } from './db/notifications.ts';
 import { deleteOldSpans } from './traces/span-store.ts';
 import { isPassingFailure } from './core/errors.ts';
-import { forgetIdempotencyKeys } from './invocations/invocation-store.ts';
+import { deleteOldKeys } from './idempotency/key-store.ts';
+import { forgetInvocationKeys } from './invocations/invocation-store.ts';
 import type { Log } from './core/log.ts';
-import { endDeadWaiters, sweepInvocations } from './invocations/lock-store.ts';
+import { endDeadWaiters, endLostInvocations, listDeadHolders } from './invocations/lock-store.ts';
 import { takeOver } from './invocations/take-over.ts';
 
 /** Sessions that one sweep takes over at most. */
@@ -23,14 +24,19 @@ interface SweepContext {
   traceHours: number;
 }
 
-/** Ends the invocations whose process died, everywhere, forgets idempotency keys of yesterday and deletes old traces. Several replicas may sweep at once. */
+/**
+ * Ends the invocations whose process died, everywhere, forgets idempotency keys of yesterday and deletes old traces. Several
+ * replicas may sweep at once.
+ */
 async function sweep({ database, notifications, newId, traceHours }: SweepContext): Promise<void> {
   await endDeadWaiters(database.db);
-  for (const key of await sweepInvocations(database.db, BATCH)) {
+  await endLostInvocations(database.db);
+  for (const key of await listDeadHolders(database.db, BATCH)) {
     await takeOver(database, key, newId);
     notifications.publish(sessionTopic(key));
   }
-  await forgetIdempotencyKeys(database.db, IDEMPOTENCY_HOURS);
+  await deleteOldKeys(database.db, IDEMPOTENCY_HOURS);
+  await forgetInvocationKeys(database.db, IDEMPOTENCY_HOURS);
   await deleteOldSpans(database.db, traceHours);
 }
 

@@ -1,7 +1,10 @@
 import { createHash } from 'node:crypto';
-import { type SQL, sql } from 'drizzle-orm';
+import { and, desc, eq, exists, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
-import { fromJsonb, fromText, toJsonb, toText } from '../db/json-escape.ts';
+import { escapeJson, escapeText, unescapeJson, unescapeText } from '../db/json-escape.ts';
+import { artifacts, artifactVersions } from '../db/schema.ts';
+import { assignments, insertSelect, names } from '../db/sql.ts';
+import { heldSession } from '../sessions/session-lease.ts';
 import { LeaseLostError } from '../core/errors.ts';
 import type { JsonObject, Part } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
@@ -20,15 +23,21 @@ const MAX_VERSION = 2_147_483_647;
 const scopeOf = ({ sessionId, artifactName }: ArtifactKey) =>
   artifactName.startsWith(USER_ARTIFACT_PREFIX) ? '' : sessionId;
 
-const isArtifact = (key: ArtifactKey, alias: SQL) =>
-  sql`${alias}.app_name = ${key.appName} and ${alias}.user_id = ${key.userId} and ${alias}.session_id = ${scopeOf(key)}
-      and ${alias}.artifact_name = ${key.artifactName}`;
+const isVersionOf = (key: ArtifactKey) =>
+  and(
+    eq(artifactVersions.appName, key.appName),
+    eq(artifactVersions.userId, key.userId),
+    eq(artifactVersions.sessionId, scopeOf(key)),
+    eq(artifactVersions.artifactName, key.artifactName),
+  );
 
 /** The specification's ArtifactVersion as JSON text. */
-const versionText = sql`
-  '{"version":' || v.version || ',"canonicalUri":' || to_json(v.canonical_uri) || ',"customMetadata":' || v.custom_metadata ||
-  ',"createTime":' || extract(epoch from v.create_time) ||
-  case when v.mime_type is null then '' else ',"mimeType":' || to_json(v.mime_type) end || '}'`;
+const versionText = sql<string>`
+  '{"version":' || ${artifactVersions.version} || ',"canonicalUri":' || to_json(${artifactVersions.canonicalUri}) ||
+  ',"customMetadata":' || ${artifactVersions.customMetadata} ||
+  ',"createTime":' || extract(epoch from ${artifactVersions.createTime}) ||
+  case when ${artifactVersions.mimeType} is null then ''
+       else ',"mimeType":' || to_json(${artifactVersions.mimeType}) end || '}'`;
 
 /** Where a version lives: the same for every client, built from escaped segments so that two names never share one. */
 function canonicalUriPrefix(key: ArtifactKey): string {
@@ -40,8 +49,8 @@ function canonicalUriPrefix(key: ArtifactKey): string {
 
 /**
  * Saves the next version of an artifact and returns its ArtifactVersion as JSON text; the bytes go into the row unless an object
- * holds them already. One statement: the upsert of the artifact
- * row locks it and hands out the number, so that concurrent saves get unique, rising numbers; number and content appear together.
+ * holds them already. One statement: the upsert of the artifact row locks it and hands out the number, so that concurrent saves
+ * get unique, rising numbers; number and content appear together.
  * With a `leaseToken` the save is an invocation's. @throws {LeaseLostError} when the session's lease is another's by then.
  */
 export async function saveArtifactVersion(
@@ -53,35 +62,36 @@ export async function saveArtifactVersion(
   leaseToken?: string,
 ): Promise<string> {
   const bytes = content.bytes ?? Buffer.alloc(0);
-  const uri = object ? sql`${object.uri}` : sql`${canonicalUriPrefix(key)} || version`;
-  const mimeType = content.mimeType === undefined ? null : toText(content.mimeType);
-  // Locked against a take-over, which is then before the save or after it.
-  const held = leaseToken
-    ? sql`held as materialized (
-        select from sessions where app_name = ${key.appName} and user_id = ${key.userId} and id = ${key.sessionId}
-          and lease_token = ${leaseToken} for key share),`
-    : sql``;
-  const fence = leaseToken ? sql`from held` : sql``;
+  const { appName, userId } = key;
+  const sessionId = scopeOf(key);
+  const numbered = insertSelect(artifacts, { appName, userId, sessionId, name: key.artifactName, nextVersion: 1 });
+  const version = insertSelect(artifactVersions, {
+    appName,
+    userId,
+    sessionId,
+    artifactName: key.artifactName,
+    version: sql`numbered.version`,
+    canonicalUri: object ? object.uri : sql`${canonicalUriPrefix(key)} || numbered.version`,
+    mimeType: content.mimeType === undefined ? null : escapeText(content.mimeType),
+    customMetadata: sql`${escapeJson(customMetadata)}::jsonb`,
+    part: sql`${escapeJson(content.part)}::jsonb`,
+    content: object ? null : (content.bytes ?? null),
+    objectKey: object?.key ?? null,
+    sizeBytes: bytes.length,
+    sha256: createHash('sha256').update(bytes).digest(),
+  });
+  const { nextVersion } = artifacts;
   const { rows } = await db.execute<{ text: string }>(sql`
-    with ${held} numbered as (
-      insert into artifacts as a (app_name, user_id, session_id, name, next_version)
-      select ${key.appName}, ${key.userId}, ${scopeOf(key)}, ${key.artifactName}, 1 ${fence}
-      on conflict (app_name, user_id, session_id, name) do update set next_version = a.next_version + 1
-      returning next_version - 1 as version
-    ), v as (
-      insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, mime_type,
-                                     custom_metadata, part, content, object_key, size_bytes, sha256)
-      select ${key.appName}, ${key.userId}, ${scopeOf(key)}, ${key.artifactName}, version, ${uri}, ${mimeType},
-             ${toJsonb(customMetadata)}::jsonb, ${toJsonb(content.part)}::jsonb,
-             ${object ? null : (content.bytes ?? null)}, ${object?.key ?? null}, ${bytes.length},
-             ${createHash('sha256').update(bytes).digest()}
-      from numbered
-      returning *
-    )
-    select ${versionText} as text from v`);
+    with ${leaseToken ? sql`held as materialized (${heldSession(key, leaseToken)}),` : sql``}
+    numbered as (
+      ${numbered} ${leaseToken ? sql`from held` : sql``}
+      on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
+        do update set ${assignments(artifacts, { nextVersion: sql`${nextVersion} + 1` })}
+      returning ${nextVersion} - 1 as version)
+    ${version} from numbered returning ${versionText} as text`);
   const row = rows[0];
   if (!row) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
-  return fromJsonb(row.text);
+  return unescapeJson(row.text);
 }
 
 /** The ArtifactVersion of one version as JSON text, in one statement that never reads the content. */
@@ -91,10 +101,11 @@ export async function findArtifactVersionText(
   version: number,
 ): Promise<string | undefined> {
   if (!isVersion(version)) return undefined;
-  const { rows } = await db.execute<{ text: string }>(
-    sql`select ${versionText} as text from artifact_versions v where ${isArtifact(key, sql`v`)} and v.version = ${version}`,
-  );
-  return rows[0] && fromJsonb(rows[0].text);
+  const [row] = await db
+    .select({ text: versionText })
+    .from(artifactVersions)
+    .where(and(isVersionOf(key), eq(artifactVersions.version, version)));
+  return row && unescapeJson(row.text);
 }
 
 /** A version as its row has it: the part without its bytes, and where those are. */
@@ -110,23 +121,19 @@ export async function findStoredArtifact(
   version?: number,
 ): Promise<StoredArtifact | undefined> {
   if (version !== undefined && !isVersion(version)) return undefined;
-  const which = version === undefined ? sql`order by v.version desc limit 1` : sql`and v.version = ${version}`;
-  const { rows } = await db.execute<{
-    part: string;
-    mime_type: string | null;
-    content: Buffer | null;
-    object_key: string | null;
-    sha256: Buffer;
-  }>(sql`
-    select v.part::text, v.mime_type, v.content, v.object_key, v.sha256
-    from artifact_versions v where ${isArtifact(key, sql`v`)} ${which}`);
-  const row = rows[0];
+  const { mimeType, content, objectKey, sha256 } = artifactVersions;
+  const [row] = await db
+    .select({ part: sql<string>`${artifactVersions.part}::text`, mimeType, content, objectKey, sha256 })
+    .from(artifactVersions)
+    .where(and(isVersionOf(key), version === undefined ? undefined : eq(artifactVersions.version, version)))
+    .orderBy(desc(artifactVersions.version))
+    .limit(1);
   return (
     row && {
-      part: JSON.parse(fromJsonb(row.part)) as Part,
-      mimeType: row.mime_type === null ? undefined : fromText(row.mime_type),
+      part: JSON.parse(unescapeJson(row.part)) as Part,
+      mimeType: row.mimeType === null ? undefined : unescapeText(row.mimeType),
       content: row.content ?? undefined,
-      objectKey: row.object_key ?? undefined,
+      objectKey: row.objectKey ?? undefined,
       sha256: row.sha256,
     }
   );
@@ -134,38 +141,62 @@ export async function findStoredArtifact(
 
 /** The version numbers of an artifact, ascending; `[]` for one that does not exist. */
 export async function listArtifactVersions(db: Database, key: ArtifactKey): Promise<number[]> {
-  const { rows } = await db.execute<{ version: number }>(
-    sql`select v.version from artifact_versions v where ${isArtifact(key, sql`v`)} order by v.version`,
-  );
+  const rows = await db
+    .select({ version: artifactVersions.version })
+    .from(artifactVersions)
+    .where(isVersionOf(key))
+    .orderBy(artifactVersions.version);
   return rows.map(({ version }) => version);
 }
 
 /** The ArtifactVersions of an artifact as the JSON text of an array, ascending, in one statement that never reads the content. */
 export async function listArtifactVersionsText(db: Database, key: ArtifactKey): Promise<string> {
-  const { rows } = await db.execute<{ text: string }>(sql`
-    select coalesce(string_agg(${versionText}, ',' order by v.version), '') as text
-    from artifact_versions v where ${isArtifact(key, sql`v`)}`);
-  return `[${fromJsonb(rows[0]?.text ?? '')}]`;
+  const rows = await db
+    .select({ text: versionText })
+    .from(artifactVersions)
+    .where(isVersionOf(key))
+    .orderBy(artifactVersions.version);
+  return `[${rows.map(({ text }) => unescapeJson(text)).join(',')}]`;
 }
 
-/** Deletes all versions of an artifact; its next number stays, so that no number is ever given twice. @returns the keys of their objects. */
+/**
+ * Deletes all versions of an artifact; its next number stays, so that no number is ever given twice.
+ * @returns the keys of their objects.
+ */
 export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
-  const { rows } = await db.execute<{ object_key: string | null }>(
-    sql`delete from artifact_versions v where ${isArtifact(key, sql`v`)} returning v.object_key`,
-  );
-  return rows.flatMap(({ object_key }) => object_key ?? []);
+  const rows = await db
+    .delete(artifactVersions)
+    .where(isVersionOf(key))
+    .returning({ objectKey: artifactVersions.objectKey });
+  return rows.flatMap(({ objectKey }) => objectKey ?? []);
 }
 
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= MAX_VERSION;
 
 /** Names of a session's artifacts and of its user's (with their prefix), sorted by code point. Deleted ones are left out. */
 export async function listArtifactNames(db: Database, { appName, userId, sessionId }: SessionKey): Promise<string[]> {
-  const { rows } = await db.execute<{ name: string }>(sql`
-    select a.name from artifacts a
-    where a.app_name = ${appName} and a.user_id = ${userId} and a.session_id in (${sessionId}, '')
-      and exists (select from artifact_versions v
-                  where v.app_name = a.app_name and v.user_id = a.user_id and v.session_id = a.session_id
-                    and v.artifact_name = a.name)
-    order by a.name`);
+  const versions = db
+    .select({ version: artifactVersions.version })
+    .from(artifactVersions)
+    .where(
+      and(
+        eq(artifactVersions.appName, artifacts.appName),
+        eq(artifactVersions.userId, artifacts.userId),
+        eq(artifactVersions.sessionId, artifacts.sessionId),
+        eq(artifactVersions.artifactName, artifacts.name),
+      ),
+    );
+  const rows = await db
+    .select({ name: artifacts.name })
+    .from(artifacts)
+    .where(
+      and(
+        eq(artifacts.appName, appName),
+        eq(artifacts.userId, userId),
+        inArray(artifacts.sessionId, [sessionId, '']),
+        exists(versions),
+      ),
+    )
+    .orderBy(artifacts.name);
   return rows.map(({ name }) => name);
 }

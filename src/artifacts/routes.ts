@@ -8,9 +8,7 @@ import { sessionKeyOf } from '../core/session.ts';
 import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
 import type { ContentStore } from './content-store.ts';
-import { deleteArtifact } from './delete-artifact.ts';
-import { loadArtifact, type LoadedArtifact } from './load-artifact.ts';
-import { saveArtifact } from './save-artifact.ts';
+import { deleteArtifact, loadArtifact, type LoadedArtifact, saveArtifact } from './artifacts.ts';
 import {
   type ArtifactKey,
   findArtifactVersionText,

@@ -3,7 +3,14 @@ import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { DatabaseError, Pool, type PoolConfig } from 'pg';
 import { isPassingFailure } from '../core/errors.ts';
 
-/** A pool or a transaction: the first argument of every store function. */
+/**
+ * A pool or a transaction: the first argument of every store function.
+ *
+ * Statements on one table are made with the query builder. `sql` is for what the builder has no words for: CTEs, JSON text,
+ * lateral pages, the queue. There tables and columns are written `${events}` and `${events.sessionId}`, so that a renamed one
+ * does not compile; `sql.ts` has what stands where SQL takes bare names. Only the feature that owns a table names it
+ * (test/unit/table-owners.test.ts); where another needs its rows, the owner exports a piece of SQL.
+ */
 export type Database = NodePgDatabase;
 
 /** The connections of this process to its database. */
@@ -11,7 +18,7 @@ export interface DatabasePool {
   db: Database;
   /** A slice of the connections for plain reads: they answer while invocations use up all others. */
   reads: Database;
-  /** Runs `work` in one transaction and commits; any throw rolls back. Repeated after a deadlock: `work` must bear that. */
+  /** Runs `work` in one transaction and commits; any throw rolls back. It runs again after a deadlock. */
   transaction<T>(work: (tx: Database) => Promise<T>): Promise<T>;
   close(): Promise<void>;
 }
@@ -19,15 +26,15 @@ export interface DatabasePool {
 /** How the pool behaves. */
 export interface PoolOptions {
   url: string;
-  /** Most connections of this process; a quarter of them (one at least) are for reads. */
+  /** Maximum of connections of this process; a quarter of them (one at least) are for reads. */
   size: number;
-  /** Longest one statement may take. */
+  /** Time-out of one statement. */
   statementTimeoutMs: number;
-  /** Longest wait for a row lock. */
+  /** Time-out of the wait for a row lock. */
   lockTimeoutMs: number;
-  /** Largest state of a session, user or app, bytes of its JSON; the SQL function `limited_state` refuses a larger one. */
+  /** Maximum size of the state of a session, user or app, bytes of its JSON: the SQL function `limited_state` holds it. */
   maxStateBytes: number;
-  /** Longest wait for a free connection, and for a new one to open. */
+  /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
   /** An idle connection broke; the pool has dropped it and goes on. */
   onIdleError: (error: Error) => void;
@@ -36,10 +43,10 @@ export interface PoolOptions {
 const READ_SHARE = 0.25;
 /** Serialization failure, deadlock, lock not available: nothing was done, and the same work can succeed at once. */
 const REPEATABLE = new Set(['40001', '40P01', '55P03']);
-const MOST_REPEATS = 3;
-/** How much longer than the server's time-out we wait for its word of it. */
+const MAX_REPEATS = 3;
+/** How much longer than the server's own time-out we wait for the error that it sends. */
 const CLIENT_SLACK_MS = 1_000;
-const LONGEST_PAUSE_MS = 200;
+const MAX_PAUSE_MS = 200;
 
 /** Opens the pools; nothing connects before the first query. */
 export function openDatabase(options: PoolOptions): DatabasePool {
@@ -73,7 +80,7 @@ function openPool(options: PoolOptions, max: number): Pool {
   return pool;
 }
 
-/** A pool that repeats a single statement after a deadlock or the like: it was a transaction of its own, so nothing of it is left. */
+/** A pool that repeats a statement after a deadlock or the like: it was a transaction of its own, so nothing of it is left. */
 class RepeatingPool extends Pool {
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
   override query = ((...args: unknown[]) =>
@@ -81,14 +88,14 @@ class RepeatingPool extends Pool {
     repeated(() => Reflect.apply(Pool.prototype.query, this, args) as Promise<unknown>)) as Pool['query'];
 }
 
-/** Does `work` again, three times at the most, with a random pause, when it failed for a reason that leaves nothing behind. */
+/** Does `work` again, at most three times and after a random pause, when it failed in a way that leaves nothing behind. */
 async function repeated<T>(work: () => Promise<T>): Promise<T> {
   for (let repeats = 0; ; repeats++) {
     try {
       return await work();
     } catch (error) {
-      if (repeats >= MOST_REPEATS || !REPEATABLE.has(sqlState(error)?.code ?? '')) throw error;
-      await sleep(Math.random() * LONGEST_PAUSE_MS);
+      if (repeats >= MAX_REPEATS || !REPEATABLE.has(sqlState(error)?.code ?? '')) throw error;
+      await sleep(Math.random() * MAX_PAUSE_MS);
     }
   }
 }
@@ -99,7 +106,7 @@ async function repeated<T>(work: () => Promise<T>): Promise<T> {
  */
 async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): Promise<T> {
   const client = await pool.connect();
-  // A connection that breaks while it is out of the pool emits an error beside the failed query; unheard it ends the process.
+  // A connection that breaks while it is out of the pool also emits an error; without a listener that ends the process.
   client.on('error', ignore);
   let unsure = true;
   try {

@@ -11,25 +11,25 @@ const REFUSED_ESCAPE = /\\(?:u(0000|d[89a-f][0-9a-f]{2})|[^])/g;
 const MARKED = new RegExp(`${MARK}([0-9a-f]{4})`, 'g');
 
 /** JSON text as PostgreSQL accepts it. `json` must come from JSON.stringify (lower-case escapes). */
-export function toJsonb(value: unknown): string {
+export function escapeJson(value: unknown): string {
   const json = JSON.stringify(value);
   const unmarked = json.includes(MARK) ? json.replaceAll(MARK, MARK + MARK_CODE) : json;
   if (!unmarked.includes('\\u0000') && !unmarked.includes('\\ud')) return unmarked;
   return unmarked.replace(REFUSED_ESCAPE, (escape, code: string | undefined) => (code ? MARK + code : escape));
 }
 
-/** The text of a jsonb value as JSON text again: the inverse of {@link toJsonb}, without parsing. */
-export function fromJsonb(text: string): string {
+/** The text of a jsonb value as JSON text again: the inverse of {@link escapeJson}, without parsing. */
+export function unescapeJson(text: string): string {
   if (!text.includes(MARK)) return text;
   return text.replace(MARKED, (_, code: string) => (code === MARK_CODE ? MARK : `\\u${code}`));
 }
 
-/** A plain string for a text column, which refuses the same code units; undone by {@link fromText}. */
-export function toText(value: string): string {
-  return JSON.parse(toJsonb(value)) as string;
+/** A plain string for a text column, which refuses the same code units; undone by {@link unescapeText}. */
+export function escapeText(value: string): string {
+  return JSON.parse(escapeJson(value)) as string;
 }
 
-/** The inverse of {@link toText}. */
-export function fromText(stored: string): string {
-  return JSON.parse(fromJsonb(JSON.stringify(stored))) as string;
+/** The inverse of {@link escapeText}. */
+export function unescapeText(stored: string): string {
+  return JSON.parse(unescapeJson(JSON.stringify(stored))) as string;
 }

@@ -1,6 +1,8 @@
-import { type SQL, sql } from 'drizzle-orm';
+import { type SQLWrapper, and, eq, sql } from 'drizzle-orm';
 import { type Database, onConflict } from '../db/database.ts';
-import { fromJsonb, toJsonb, toText } from '../db/json-escape.ts';
+import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
+import { evalCases, evalResults, evalSets } from '../db/schema.ts';
+import { insertSelect } from '../db/sql.ts';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from './eval-set.ts';
@@ -22,14 +24,18 @@ export async function insertEvalCase(
   evalCase: EvalCase,
   source: { userId: string; sessionId: string },
 ): Promise<void> {
+  const time = sql`jsonb_build_object('creationTimestamp', extract(epoch from clock_timestamp()))`;
+  const insert = insertSelect(evalCases, {
+    appName,
+    evalSetId,
+    id: evalCase.evalId,
+    sourceUserId: source.userId,
+    sourceSessionId: source.sessionId,
+    payload: sql`${escapeJson(evalCase)}::jsonb || ${time}`,
+  });
   const { rows } = await db.execute(sql`
-    with set_created as (
-      insert into eval_sets (app_name, id, name) values (${appName}, ${evalSetId}, ${evalSetId}) on conflict do nothing)
-    insert into eval_cases (app_name, eval_set_id, id, source_user_id, source_session_id, payload)
-    values (${appName}, ${evalSetId}, ${evalCase.evalId}, ${source.userId}, ${source.sessionId},
-            ${toJsonb(evalCase)}::jsonb || jsonb_build_object('creationTimestamp', extract(epoch from clock_timestamp())))
-    on conflict do nothing
-    returning id`);
+    with set_created as (${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId })} on conflict do nothing)
+    ${insert} on conflict do nothing returning 1`);
   if (rows.length === 0) {
     throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
   }
@@ -38,11 +44,13 @@ export async function insertEvalCase(
 /** The ids of a set's cases, sorted by code point (the column's collation is "C"); `undefined` where there is no such set. */
 export async function listEvalCaseIds(db: Database, { appName, evalSetId }: EvalSetKey): Promise<string[] | undefined> {
   const { rows } = await db.execute<{ ids: string[] }>(sql`
-    select array(select c.id from eval_cases c
-                 where c.app_name = s.app_name and c.eval_set_id = s.id order by c.id)::text[] as ids
-    from eval_sets s where s.app_name = ${appName} and s.id = ${evalSetId}`);
+    select array(select ${evalCases.id} from ${evalCases} where ${isOfSet} order by ${evalCases.id})::text[] as ids
+    from ${evalSets} where ${isSet({ appName, evalSetId })}`);
   return rows[0]?.ids;
 }
+
+const isOfSet = sql`${evalCases.appName} = ${evalSets.appName} and ${evalCases.evalSetId} = ${evalSets.id}`;
+const isSet = ({ appName, evalSetId }: EvalSetKey) => and(eq(evalSets.appName, appName), eq(evalSets.id, evalSetId));
 
 /** The text of the 404 of an evaluation set. */
 export const evalSetNotFound = ({ evalSetId }: EvalSetKey) => `Eval set \`${evalSetId}\` not found.`;
@@ -63,17 +71,22 @@ export async function insertEvalSet(
   { appName, evalSetId }: EvalSetKey,
   { name, description, cases }: NewEvalSet,
 ): Promise<void> {
+  const insertSet = insertSelect(evalSets, {
+    appName,
+    id: evalSetId,
+    name: escapeText(name ?? evalSetId),
+    description: description == null ? null : escapeText(description),
+  });
+  const insertCases = insertSelect(evalCases, {
+    appName,
+    evalSetId: sql`created.id`,
+    id: sql`payload ->> 'evalId'`,
+    payload: sql`jsonb_build_object('creationTimestamp', extract(epoch from created.create_time)) || payload`,
+  });
   const inserted = db.execute(sql`
     with created as (
-      insert into eval_sets (app_name, id, name, description)
-      values (${appName}, ${evalSetId}, ${toText(name ?? evalSetId)}, ${description == null ? null : toText(description)})
-      on conflict do nothing
-      returning id, create_time),
-    filled as (
-      insert into eval_cases (app_name, eval_set_id, id, payload)
-      select ${appName}, created.id, payload ->> 'evalId',
-             jsonb_build_object('creationTimestamp', extract(epoch from created.create_time)) || payload
-      from created, jsonb_array_elements(${toJsonb(cases.map(toStoredCase))}::jsonb) as payload)
+      ${insertSet} on conflict do nothing returning ${evalSets.id} as id, ${evalSets.createTime} as create_time),
+    filled as (${insertCases} from created, jsonb_array_elements(${escapeJson(cases.map(toStoredCase))}::jsonb) as payload)
     select from created`);
   const { rows } = await onConflict(
     inserted,
@@ -85,64 +98,66 @@ export async function insertEvalSet(
 
 /** The ids of an application's sets, sorted by code point. */
 export async function listEvalSetIds(db: Database, appName: string): Promise<string[]> {
-  const { rows } = await db.execute<{ id: string }>(
-    sql`select id from eval_sets where app_name = ${appName} order by id`,
-  );
+  const rows = await db
+    .select({ id: evalSets.id })
+    .from(evalSets)
+    .where(eq(evalSets.appName, appName))
+    .orderBy(evalSets.id);
   return rows.map(({ id }) => id);
 }
 
 /** A set with its cases, oldest first, as JSON text; nulls stay, as ADK writes sets. `undefined` where there is none. */
-export async function findEvalSetText(db: Database, { appName, evalSetId }: EvalSetKey): Promise<string | undefined> {
+export async function findEvalSetText(db: Database, key: EvalSetKey): Promise<string | undefined> {
   const { rows } = await db.execute<{ text: string }>(sql`
     select json_build_object(
-             'eval_set_id', s.id, 'name', s.name, 'description', s.description,
-             'eval_cases', (select coalesce(json_agg(c.payload order by c.create_time, c.id), '[]') from eval_cases c
-                            where c.app_name = s.app_name and c.eval_set_id = s.id),
-             'creation_timestamp', extract(epoch from s.create_time))::text as text
-    from eval_sets s where s.app_name = ${appName} and s.id = ${evalSetId}`);
-  return rows[0] && fromJsonb(rows[0].text);
+             'eval_set_id', ${evalSets.id}, 'name', ${evalSets.name}, 'description', ${evalSets.description},
+             'eval_cases', (select coalesce(json_agg(${evalCases.payload} order by ${evalCases.createTime}, ${evalCases.id}), '[]')
+                            from ${evalCases} where ${isOfSet}),
+             'creation_timestamp', extract(epoch from ${evalSets.createTime}))::text as text
+    from ${evalSets} where ${isSet(key)}`);
+  return rows[0] && unescapeJson(rows[0].text);
 }
 
 /** Deletes a set with its cases. @throws {NotFoundError} when there is none. */
 export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<void> {
-  const { rows } = await db.execute(
-    sql`delete from eval_sets where app_name = ${key.appName} and id = ${key.evalSetId} returning id`,
-  );
-  if (rows.length === 0) throw new NotFoundError(evalSetNotFound(key));
+  const deleted = await db.delete(evalSets).where(isSet(key)).returning({ id: evalSets.id });
+  if (deleted.length === 0) throw new NotFoundError(evalSetNotFound(key));
 }
 
 /** A case as JSON text, with the members that the UI reads; `undefined` where there is none. */
 export async function findEvalCaseText(db: Database, key: EvalSetKey, evalId: string): Promise<string | undefined> {
-  const { rows } = await db.execute<{ text: string }>(
-    sql`select c.payload::text as text from eval_cases c where ${isCase(key, evalId)}`,
-  );
-  return rows[0] && JSON.stringify(withToolUses(JSON.parse(fromJsonb(rows[0].text)) as EvalCaseBody));
+  const [row] = await db
+    .select({ text: sql<string>`${evalCases.payload}::text` })
+    .from(evalCases)
+    .where(isCase(key, evalId));
+  return row && JSON.stringify(withToolUses(JSON.parse(unescapeJson(row.text)) as EvalCaseBody));
 }
 
 /** Replaces a case; one without a creation time keeps that of before. @throws {NotFoundError} for an absent set or case. */
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
-  await changeEvalCase(
-    db,
-    key,
-    evalCase.evalId,
-    sql`update eval_cases c
-        set payload = jsonb_build_object('creationTimestamp', c.payload -> 'creationTimestamp')
-                      || ${toJsonb(toStoredCase(evalCase))}::jsonb`,
-  );
+  const time = sql`jsonb_build_object('creationTimestamp', ${evalCases.payload} -> 'creationTimestamp')`;
+  const replaced = db
+    .update(evalCases)
+    .set({ payload: sql`${time} || ${escapeJson(toStoredCase(evalCase))}::jsonb` })
+    .where(isCase(key, evalCase.evalId))
+    .returning({ id: evalCases.id });
+  await changeEvalCase(db, key, evalCase.evalId, replaced);
 }
 
 /** Deletes a case. @throws {NotFoundError} for an absent set or case. */
-export const deleteEvalCase = (db: Database, key: EvalSetKey, evalId: string): Promise<void> =>
-  changeEvalCase(db, key, evalId, sql`delete from eval_cases c`);
+export async function deleteEvalCase(db: Database, key: EvalSetKey, evalId: string): Promise<void> {
+  const deleted = db.delete(evalCases).where(isCase(key, evalId)).returning({ id: evalCases.id });
+  await changeEvalCase(db, key, evalId, deleted);
+}
 
 const isCase = ({ appName, evalSetId }: EvalSetKey, evalId: string) =>
-  sql`c.app_name = ${appName} and c.eval_set_id = ${evalSetId} and c.id = ${evalId}`;
+  and(eq(evalCases.appName, appName), eq(evalCases.evalSetId, evalSetId), eq(evalCases.id, evalId));
 
-async function changeEvalCase(db: Database, key: EvalSetKey, evalId: string, change: SQL): Promise<void> {
+/** Makes a change that returns what it changed, in one statement with the look for the set. */
+async function changeEvalCase(db: Database, key: EvalSetKey, evalId: string, change: SQLWrapper): Promise<void> {
   const { rows } = await db.execute<{ changed: number }>(sql`
-    with changed as (${change} where ${isCase(key, evalId)} returning id)
-    select (select count(*)::int from changed) as changed
-    from eval_sets where app_name = ${key.appName} and id = ${key.evalSetId}`);
+    with changed as ${change}
+    select (select count(*)::int from changed) as changed from ${evalSets} where ${isSet(key)}`);
   const set = rows[0];
   if (!set) throw new NotFoundError(evalSetNotFound(key));
   if (set.changed === 0) {
@@ -152,16 +167,19 @@ async function changeEvalCase(db: Database, key: EvalSetKey, evalId: string, cha
 
 /** The ids of an application's evaluation results, sorted by code point. */
 export async function listEvalResultIds(db: Database, appName: string): Promise<string[]> {
-  const { rows } = await db.execute<{ id: string }>(
-    sql`select id from eval_results where app_name = ${appName} order by id`,
-  );
+  const rows = await db
+    .select({ id: evalResults.id })
+    .from(evalResults)
+    .where(eq(evalResults.appName, appName))
+    .orderBy(evalResults.id);
   return rows.map(({ id }) => id);
 }
 
 /** An evaluation result as JSON text; `undefined` where there is none. */
 export async function findEvalResultText(db: Database, appName: string, id: string): Promise<string | undefined> {
-  const { rows } = await db.execute<{ text: string }>(
-    sql`select payload::text as text from eval_results where app_name = ${appName} and id = ${id}`,
-  );
-  return rows[0] && fromJsonb(rows[0].text);
+  const [row] = await db
+    .select({ text: sql<string>`${evalResults.payload}::text` })
+    .from(evalResults)
+    .where(and(eq(evalResults.appName, appName), eq(evalResults.id, id)));
+  return row && unescapeJson(row.text);
 }

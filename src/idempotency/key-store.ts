@@ -1,6 +1,7 @@
-import { sql } from 'drizzle-orm';
+import { and, eq, lt, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
-import { fromText, toText } from '../db/json-escape.ts';
+import { escapeText, unescapeText } from '../db/json-escape.ts';
+import { idempotencyKeys } from '../db/schema.ts';
 
 /** Whose key it is, the key, and the hash of the request it came with. */
 export interface IdempotencyKey {
@@ -9,26 +10,39 @@ export interface IdempotencyKey {
   hash: string;
 }
 
+const isKey = ({ scope, key }: IdempotencyKey) => and(eq(idempotencyKeys.scope, scope), eq(idempotencyKeys.key, key));
+
 /**
- * Reserves a key in a transaction; while it lasts another request with the key waits here.
+ * Reserves a key in a transaction; while it lasts another request with the key waits here. Two statements where it is not fresh.
  * @returns what was kept for the key before; `undefined` where it is fresh.
  */
 export async function reserveKey(
   tx: Database,
-  { scope, key, hash }: IdempotencyKey,
+  key: IdempotencyKey,
 ): Promise<{ hash: string; answer: string } | undefined> {
-  const { rows } = await tx.execute(sql`
-    insert into idempotency_keys (scope, key, request_hash, answer) values (${scope}, ${key}, ${hash}, '')
-    on conflict do nothing returning key`);
-  if (rows.length === 1) return undefined;
-  const found = await tx.execute<{ request_hash: string; answer: string }>(
-    sql`select request_hash, answer from idempotency_keys where scope = ${scope} and key = ${key}`,
-  );
-  const row = found.rows[0];
-  return row && { hash: row.request_hash, answer: fromText(row.answer) };
+  const reserved = await tx
+    .insert(idempotencyKeys)
+    .values({ scope: key.scope, key: key.key, requestHash: key.hash, answer: '' })
+    .onConflictDoNothing()
+    .returning({ key: idempotencyKeys.key });
+  if (reserved.length === 1) return undefined;
+  const [kept] = await tx
+    .select({ hash: idempotencyKeys.requestHash, answer: idempotencyKeys.answer })
+    .from(idempotencyKeys)
+    .where(isKey(key));
+  return kept && { ...kept, answer: unescapeText(kept.answer) };
 }
 
 /** Keeps the answer of a reserved key. */
-export async function keepAnswer(tx: Database, { scope, key }: IdempotencyKey, answer: string): Promise<void> {
-  await tx.execute(sql`update idempotency_keys set answer = ${toText(answer)} where scope = ${scope} and key = ${key}`);
+export async function keepAnswer(tx: Database, key: IdempotencyKey, answer: string): Promise<void> {
+  await tx
+    .update(idempotencyKeys)
+    .set({ answer: escapeText(answer) })
+    .where(isKey(key));
+}
+
+/** Deletes the keys that are older than `hours`, with their answers. */
+export async function deleteOldKeys(db: Database, hours: number): Promise<void> {
+  const age = sql`clock_timestamp() - ${hours} * interval '1 hour'`;
+  await db.delete(idempotencyKeys).where(lt(idempotencyKeys.createTime, age));
 }

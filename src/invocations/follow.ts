@@ -3,8 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import type { SessionKey } from '../core/session.ts';
-import type { StoredEvent } from '../sessions/session-store.ts';
-import { listEventsAfter } from './invocation-store.ts';
+import { listEventsAfter, type StoredEvent } from '../sessions/event-store.ts';
 
 /** Events that are read at once. */
 const PAGE = 100;

@@ -1,100 +1,50 @@
-import { sql } from 'drizzle-orm';
+import { type SQL, and, eq, isNotNull, lt, sql } from 'drizzle-orm';
+import { alias } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
 import type { Database } from '../db/database.ts';
-import { fromJsonb, fromText } from '../db/json-escape.ts';
-import { isInvocation, isSession } from '../sessions/session-key.ts';
-import type { Event } from '../core/event.ts';
+import { unescapeJson, unescapeText } from '../db/json-escape.ts';
+import { invocations } from '../db/schema.ts';
+import { isSession } from '../sessions/session-key.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
 
-/** The events of one invocation, in order. */
-export async function listInvocationEvents(db: Database, key: SessionKey, invocationId: string): Promise<Event[]> {
-  const { rows } = await db.execute<{ text: string }>(sql`
-    select payload::text as text from events
-    where ${isSession(key, sql`session_id`)} and invocation_id = ${invocationId} order by sequence`);
-  return rows.map(({ text }) => JSON.parse(fromJsonb(text)) as Event);
-}
+const i = alias(invocations, 'i');
 
-/** At most `limit` events after a sequence, in order; `undefined` where there is no such session. */
-export async function listEventsAfter(
-  db: Database,
-  key: SessionKey,
-  afterSequence: number,
-  limit: number,
-): Promise<{ sequence: number; text: string; invocationId: string }[] | undefined> {
-  const { rows } = await db.execute<{ sequence: number | null; text: string; invocation_id: string }>(sql`
-    select e.sequence, e.payload::text as text, e.invocation_id
-    from sessions s
-    left join lateral (
-      select * from events where app_name = s.app_name and user_id = s.user_id and session_id = s.id
-        and sequence > ${afterSequence} order by sequence limit ${limit}) e on true
-    where s.app_name = ${key.appName} and s.user_id = ${key.userId} and s.id = ${key.sessionId}
-    order by e.sequence`);
-  if (rows.length === 0) return undefined;
-  return rows.flatMap(({ sequence, text, invocation_id }) =>
-    sequence === null ? [] : [{ sequence, text: fromJsonb(text), invocationId: invocation_id }],
-  );
-}
+/** The condition for the row of one invocation. */
+export const isInvocation = ({ key, invocationId }: { key: SessionKey; invocationId: string }): SQL =>
+  sql`${isSession(key, invocations)} and ${invocations.id} = ${invocationId}`;
 
-/** The sequence of the first event of an invocation; 0 where it has none. */
-export async function findFirstSequence(db: Database, key: SessionKey, invocationId: string): Promise<number> {
-  const { rows } = await db.execute<{ first: number }>(sql`
-    select coalesce(min(sequence), 0)::int as first from events
-    where ${isSession(key, sql`session_id`)} and invocation_id = ${invocationId}`);
-  return rows[0]?.first ?? 0;
-}
+/** The condition that an invocation waits or runs. */
+export const isActive = sql`${invocations.status} in ('queued', 'running')`;
 
-/** The JSON texts of an invocation's events, in order; `bySpeaker` picks those of the user or those of the agent. */
-export async function listEventTexts(
-  db: Database,
-  key: SessionKey,
-  invocationId: string,
-  bySpeaker: 'user' | 'agent',
-): Promise<string[]> {
-  const { rows } = await db.execute<{ text: string }>(sql`
-    select payload::text as text from events
-    where ${isSession(key, sql`session_id`)} and invocation_id = ${invocationId}
-      and (author = 'user') = ${bySpeaker === 'user'} order by sequence`);
-  return rows.map(({ text }) => fromJsonb(text));
-}
-
-/** Events of a session by their ids, in order: how a writer that got no answer learns what it wrote. */
-export async function findEventsById(
-  db: Database,
-  key: SessionKey,
-  ids: string[],
-): Promise<{ sequence: number; text: string }[]> {
-  const { rows } = await db.execute<{ sequence: number; text: string }>(sql`
-    select sequence, payload::text as text from events
-    where ${isSession(key, sql`session_id`)} and id = any(${sql.param(ids)}::text[]) order by sequence`);
-  return rows.map(({ sequence, text }) => ({ sequence, text: fromJsonb(text) }));
-}
+/** True while the process of an active invocation renews its lease. */
+export const isLive = sql<boolean>`${invocations.leaseExpireTime} > clock_timestamp()`;
 
 /** The JSON text of an invocation as the wire shows it. */
 const invocationText = sql`
-  '{"id":' || to_json(i.id) || ',"appName":' || to_json(i.app_name) || ',"userId":' || to_json(i.user_id) ||
-  ',"sessionId":' || to_json(i.session_id) || ',"status":' || to_json(i.status) ||
-  ',"createTime":' || extract(epoch from i.create_time) ||
-  coalesce(',"startTime":' || extract(epoch from i.start_time), '') ||
-  coalesce(',"endTime":' || extract(epoch from i.end_time), '') ||
-  ',"llmCalls":' || i.llm_calls || ',"toolCalls":' || i.tool_calls ||
-  ',"promptTokens":' || i.prompt_tokens || ',"outputTokens":' || i.output_tokens ||
-  coalesce(',"error":{"code":' || to_json(i.error_code) || ',"message":' || to_json(i.error_message) || '}', '') || '}'`;
+  '{"id":' || to_json(${i.id}) || ',"appName":' || to_json(${i.appName}) || ',"userId":' || to_json(${i.userId}) ||
+  ',"sessionId":' || to_json(${i.sessionId}) || ',"status":' || to_json(${i.status}) ||
+  ',"createTime":' || extract(epoch from ${i.createTime}) ||
+  coalesce(',"startTime":' || extract(epoch from ${i.startTime}), '') ||
+  coalesce(',"endTime":' || extract(epoch from ${i.endTime}), '') ||
+  ',"llmCalls":' || ${i.llmCalls} || ',"toolCalls":' || ${i.toolCalls} ||
+  ',"promptTokens":' || ${i.promptTokens} || ',"outputTokens":' || ${i.outputTokens} ||
+  coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '') || '}'`;
 
 /** One invocation as JSON text; `undefined` where there is none. */
 export async function findInvocationText(db: Database, key: SessionKey, id: string): Promise<string | undefined> {
   const { rows } = await db.execute<{ text: string }>(
-    sql`select ${invocationText} as text from invocations i where ${isSession(key, sql`i.session_id`)} and i.id = ${id}`,
+    sql`select ${invocationText} as text from ${invocations} ${i} where ${isSession(key, i)} and ${i.id} = ${id}`,
   );
-  return rows[0] && fromJsonb(rows[0].text);
+  return rows[0] && unescapeJson(rows[0].text);
 }
 
 /** The invocations of a session as the JSON text of an array, newest first, then by id; at most `limit`. */
 export async function listInvocationsText(db: Database, key: SessionKey, limit: number): Promise<string> {
   const { rows } = await db.execute<{ text: string }>(sql`
-    select ${invocationText} as text from invocations i where ${isSession(key, sql`i.session_id`)}
-    order by i.create_time desc, i.id desc limit ${limit}`);
-  return `[${rows.map(({ text }) => fromJsonb(text)).join(',')}]`;
+    select ${invocationText} as text from ${invocations} ${i} where ${isSession(key, i)}
+    order by ${i.createTime} desc, ${i.id} desc limit ${limit}`);
+  return `[${rows.map(({ text }) => unescapeJson(text)).join(',')}]`;
 }
 
 /** An invocation found by its idempotency key. */
@@ -102,7 +52,8 @@ export interface KeyedInvocation {
   key: SessionKey;
   invocationId: string;
   status: InvocationStatus;
-  hash: string;
+  /** Of the request that the key came with. */
+  hash: string | null;
   answer: string | undefined;
   error: InvocationError | undefined;
   /** False where the process that ran it is gone. */
@@ -115,30 +66,32 @@ export async function findByIdempotencyKey(
   { appName, userId }: SessionKey,
   idempotencyKey: string,
 ): Promise<KeyedInvocation | undefined> {
-  const { rows } = await db.execute<
-    Record<'session_id' | 'id' | 'status' | 'request_hash', string> & {
-      answer: string | null;
-      error_code: string | null;
-      error_message: string | null;
-      live: boolean;
-    }
-  >(sql`
-    select session_id, id, status, request_hash, answer, error_code, error_message,
-           lease_expire_time > clock_timestamp() as live
-    from invocations where app_name = ${appName} and user_id = ${userId} and idempotency_key = ${idempotencyKey}`);
-  const row = rows[0];
+  const [row] = await db
+    .select({
+      sessionId: invocations.sessionId,
+      invocationId: invocations.id,
+      status: invocations.status,
+      hash: invocations.requestHash,
+      answer: invocations.answer,
+      errorCode: invocations.errorCode,
+      errorMessage: invocations.errorMessage,
+      live: isLive,
+    })
+    .from(invocations)
+    .where(
+      and(
+        eq(invocations.appName, appName),
+        eq(invocations.userId, userId),
+        eq(invocations.idempotencyKey, idempotencyKey),
+      ),
+    );
   if (!row) return undefined;
+  const { sessionId, errorCode, errorMessage, ...found } = row;
   return {
-    key: { appName, userId, sessionId: row.session_id },
-    invocationId: row.id,
-    status: row.status as InvocationStatus,
-    hash: row.request_hash,
-    answer: row.answer ?? undefined,
-    error:
-      row.error_code === null
-        ? undefined
-        : { code: toErrorCode(row.error_code), message: fromText(row.error_message ?? '') },
-    live: row.live,
+    ...found,
+    key: { appName, userId, sessionId },
+    answer: found.answer ?? undefined,
+    error: errorCode === null ? undefined : { code: toErrorCode(errorCode), message: unescapeText(errorMessage ?? '') },
   };
 }
 
@@ -153,27 +106,31 @@ export async function requestStop(
   invocationId: string,
   status: 'cancelled' | 'interrupted',
 ): Promise<InvocationStatus | undefined> {
-  const { rows } = await db.execute<{ status: InvocationStatus }>(sql`
-    update invocations set
-      cancel_status = case when status in ('queued', 'running') then ${status} else cancel_status end,
-      end_time = case when status in ('queued', 'paused') then clock_timestamp() else end_time end,
-      error_code = case when status in ('queued', 'paused') then ${status} else error_code end,
-      error_message = case when status in ('queued', 'paused') then ${stoppedMessage(status)} else error_message end,
-      status = case when status in ('queued', 'paused') then ${status} else status end
-    where ${isInvocation({ key, invocationId })}
-    returning status`);
-  return rows[0]?.status;
+  const ends = sql`${invocations.status} in ('queued', 'paused')`;
+  const [row] = await db
+    .update(invocations)
+    .set({
+      cancelStatus: sql`case when ${isActive} then ${status} else ${invocations.cancelStatus} end`,
+      endTime: sql`case when ${ends} then clock_timestamp() else ${invocations.endTime} end`,
+      errorCode: sql`case when ${ends} then ${status} else ${invocations.errorCode} end`,
+      errorMessage: sql`case when ${ends} then ${stoppedMessage(status)} else ${invocations.errorMessage} end`,
+      status: sql`case when ${ends} then ${status} else ${invocations.status} end`,
+    })
+    .where(isInvocation({ key, invocationId }))
+    .returning({ status: invocations.status });
+  return row?.status;
 }
 
 /** Frees the idempotency key of an invocation that did nothing. */
 export async function forgetKey(db: Database, key: SessionKey, invocationId: string): Promise<void> {
-  await db.execute(sql`update invocations set idempotency_key = null where ${isInvocation({ key, invocationId })}`);
+  await db.update(invocations).set({ idempotencyKey: null }).where(isInvocation({ key, invocationId }));
 }
 
-/** Forgets idempotency keys that are older than `hours`, those of invocations and of other requests. */
-export async function forgetIdempotencyKeys(db: Database, hours: number): Promise<void> {
+/** Frees the idempotency keys of invocations that are older than `hours`. */
+export async function forgetInvocationKeys(db: Database, hours: number): Promise<void> {
   const age = sql`clock_timestamp() - ${hours} * interval '1 hour'`;
-  await db.execute(sql`delete from idempotency_keys where create_time < ${age}`);
-  await db.execute(sql`
-    update invocations set idempotency_key = null where idempotency_key is not null and create_time < ${age}`);
+  await db
+    .update(invocations)
+    .set({ idempotencyKey: null })
+    .where(and(isNotNull(invocations.idempotencyKey), lt(invocations.createTime, age)));
 }

@@ -12,12 +12,11 @@ import {
 } from '../core/errors.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
 import { sessionTopic } from '../core/topics.ts';
-import { findHistory, type StoredEvent } from '../sessions/session-store.ts';
+import { findHistory, listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
 import type { InvocationTrace } from '../traces/invocation-trace.ts';
 import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
 import { fenceIn } from './fence.ts';
 import { endingEvents, isStopped } from './invocation.ts';
-import { listInvocationEvents } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, persist } from './persist.ts';
 import { acquireSession } from './session-lock.ts';

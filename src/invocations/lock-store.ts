@@ -1,13 +1,25 @@
 import type { KeyedRequest } from '../idempotency/key.ts';
-import { type SQL, sql } from 'drizzle-orm';
-import { appendCtes, bumpSession, newAppend } from '../sessions/append-events.ts';
+import { type SQL, and, eq, lt, not, sql } from 'drizzle-orm';
+import { appendEventCtes, newAppend } from '../sessions/append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
-import { fromJsonb, toJsonb, toText } from '../db/json-escape.ts';
-import { isInvocation, isSession } from '../sessions/session-key.ts';
+import { escapeText, unescapeJson } from '../db/json-escape.ts';
+import { invocations } from '../db/schema.ts';
+import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
+import { isActive, isInvocation, isLive } from './invocation-store.ts';
+import { isSession } from '../sessions/session-key.ts';
+import {
+  claimedOrNewSession,
+  claimedSession,
+  isHeldWith,
+  lockSession,
+  releasedSession,
+  sessionExists,
+} from '../sessions/session-lease.ts';
+import type { StoredEvent } from '../sessions/event-store.ts';
 import { LeaseLostError, RepeatedInvocationError } from '../core/errors.ts';
 import type { InvocationError, InvocationStatus } from './invocation.ts';
 import type { NewEvent } from '../core/event.ts';
-import { EVAL_SESSION_ID_PREFIX, type SessionKey } from '../core/session.ts';
+import type { SessionKey } from '../core/session.ts';
 
 /** A running invocation and its right to write: the token stands in the session row too, where every write asks for it. */
 export interface Lease {
@@ -22,33 +34,51 @@ export interface Lease {
 
 const expiry = (durationMs: number) => sql`clock_timestamp() + ${durationMs} * interval '1 millisecond'`;
 
-/** True while another request that came before waits for the session: first come, first served. Dead waiters do not count. */
-const hasEarlierWaiter = ({ key, invocationId }: Lease, before: SQL = sql``) => sql`exists (
-  select from invocations q where ${isSession(key, sql`q.session_id`)} and q.status = 'queued'
-    and q.id <> ${invocationId} and q.lease_expire_time > clock_timestamp() ${before})`;
+/** The rows of other requests that wait for the session. Dead waiters do not count. */
+const otherWaiters = ({ key, invocationId }: Lease) => sql`from ${invocations} where ${isSession(key, invocations)}
+  and ${invocations.status} = 'queued' and ${invocations.id} <> ${invocationId} and ${isLive}`;
+
+/** True while another request that came before waits for the session: first come, first served. */
+const hasEarlierWaiter = (lease: Lease, before: SQL = sql``) => sql`exists (select ${otherWaiters(lease)} ${before})`;
 
 /** True when the idempotency key of the request has an invocation, which a claim must not begin again. */
 const isRepeated = ({ key, request }: Lease) =>
   request
-    ? sql`exists (select from invocations k where k.app_name = ${key.appName} and k.user_id = ${key.userId}
-        and k.idempotency_key = ${request.idempotencyKey} and k.status <> 'queued')`
+    ? sql`exists (select from ${invocations} where ${invocations.appName} = ${key.appName}
+        and ${invocations.userId} = ${key.userId} and ${invocations.idempotencyKey} = ${request.idempotencyKey}
+        and ${invocations.status} <> 'queued')`
     : sql`false`;
+
+const toRow = ({ key, invocationId, token, durationMs, request }: Lease) => ({
+  appName: key.appName,
+  userId: key.userId,
+  sessionId: key.sessionId,
+  id: invocationId,
+  leaseToken: sql`${token}::uuid`,
+  leaseExpireTime: expiry(durationMs),
+  idempotencyKey: request?.idempotencyKey ?? null,
+  requestHash: request?.hash ?? null,
+});
+
+const KEY = names(invocations.appName, invocations.userId, invocations.sessionId, invocations.id);
 
 /** The invocation row of a claim. A resumed invocation keeps its id and its row. */
 const begin = (lease: Lease) => sql`
-  insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key,
-                           request_hash, start_time)
-  select ${lease.key.appName}, ${lease.key.userId}, ${lease.key.sessionId}, ${lease.invocationId}, 'running',
-         ${lease.token}::uuid, ${expiry(lease.durationMs)}, ${lease.request?.idempotencyKey ?? null},
-         ${lease.request?.hash ?? null}, clock_timestamp()
-  from bumped
-  on conflict (app_name, user_id, session_id, id) do update set
-    status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
-    idempotency_key = coalesce(excluded.idempotency_key, invocations.idempotency_key),
-    request_hash = coalesce(excluded.request_hash, invocations.request_hash),
-    start_time = coalesce(invocations.start_time, excluded.start_time), end_time = null, answer = null,
-    error_code = null, error_message = null, cancel_status = null
-  where invocations.status <> 'running'`;
+  ${insertSelect(invocations, { ...toRow(lease), status: 'running', startTime: sql`clock_timestamp()` })} from advanced
+  on conflict (${KEY}) do update set ${assignments(invocations, {
+    status: 'running',
+    leaseToken: excluded(invocations.leaseToken),
+    leaseExpireTime: excluded(invocations.leaseExpireTime),
+    idempotencyKey: sql`coalesce(${excluded(invocations.idempotencyKey)}, ${invocations.idempotencyKey})`,
+    requestHash: sql`coalesce(${excluded(invocations.requestHash)}, ${invocations.requestHash})`,
+    startTime: sql`coalesce(${invocations.startTime}, ${excluded(invocations.startTime)})`,
+    endTime: null,
+    answer: null,
+    errorCode: null,
+    errorMessage: null,
+    cancelStatus: null,
+  })}
+  where ${invocations.status} <> 'running'`;
 
 const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
 
@@ -63,24 +93,14 @@ export async function claimSession(
   events: NewEvent[],
   createSession: boolean,
 ): Promise<boolean> {
-  const { key, token } = lease;
-  const append = newAppend(key, events);
-  const isFree = sql`sessions.lease_token is null and not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)}`;
-  const claim = createSession
-    ? sql`
-      insert into sessions (app_name, user_id, id, state, last_sequence, lease_token, is_eval)
-      values (${key.appName}, ${key.userId}, ${key.sessionId}, limited_state(${toJsonb(append.delta.session)}::jsonb), ${events.length},
-              ${token}, ${key.sessionId.startsWith(EVAL_SESSION_ID_PREFIX)})
-      on conflict (app_name, user_id, id) do update set ${bumpSession(append)}, lease_token = excluded.lease_token
-      where ${isFree}`
-    : sql`
-      update sessions set ${bumpSession(append)}, lease_token = ${token}
-      where ${isSession(key, sql`id`)} and ${isFree}`;
+  const append = newAppend(lease.key, events);
+  const isNext = sql`not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)}`;
+  const claimed = createSession ? claimedOrNewSession : claimedSession;
   const statement = db.execute(sql`
-    with bumped as (${claim} returning sessions.last_sequence, sessions.update_time),
+    with advanced as (${claimed(db, append, lease.token, isNext)}),
     begun as (${begin(lease)})
-    ${appendCtes(append)}
-    select from bumped`);
+    ${appendEventCtes(append)}
+    select from advanced`);
   const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
   return rows.length === 1;
 }
@@ -90,45 +110,40 @@ export async function claimSession(
  * @returns false when `depth` others wait already. @throws {RepeatedInvocationError} as {@link claimSession} does.
  */
 export async function enqueueInvocation(db: Database, lease: Lease, depth: number): Promise<boolean> {
-  const { key } = lease;
+  const isSame = sql`${invocations.status} = 'queued' and ${invocations.leaseToken} = ${excluded(invocations.leaseToken)}`;
   const statement = db.execute(sql`
-    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash)
-    select ${key.appName}, ${key.userId}, ${key.sessionId}, ${lease.invocationId}, 'queued', ${lease.token}::uuid,
-           ${expiry(lease.durationMs)}, ${lease.request?.idempotencyKey ?? null}, ${lease.request?.hash ?? null}
-    where (select count(*) from invocations q where ${isSession(key, sql`q.session_id`)} and q.status = 'queued'
-             and q.id <> ${lease.invocationId} and q.lease_expire_time > clock_timestamp()) < ${depth}
-      and exists (select from sessions where ${isSession(key, sql`id`)})
+    ${insertSelect(invocations, { ...toRow(lease), status: 'queued' })}
+    where (select count(*) ${otherWaiters(lease)}) < ${depth} and ${sessionExists(lease.key)}
     -- The answer to an earlier try was lost: its place is kept.
-    on conflict (app_name, user_id, session_id, id) do update set lease_expire_time = excluded.lease_expire_time
-    where invocations.status = 'queued' and invocations.lease_token = excluded.lease_token
-    returning id`);
+    on conflict (${KEY}) do update
+      set ${assignments(invocations, { leaseExpireTime: excluded(invocations.leaseExpireTime) })} where ${isSame}
+    returning 1`);
   const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
   return rows.length === 1;
 }
 
 /** Claims the session for a queued invocation whose turn it is; as {@link claimSession} otherwise. */
 export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> {
-  const { key } = lease;
-  const append = newAppend(key, events);
+  const append = newAppend(lease.key, events);
+  const place = sql`(${invocations.createTime}, ${invocations.id})`;
+  const isNext = sql`exists (select from mine)
+    and not ${hasEarlierWaiter(lease, sql`and ${place} < (select mine.create_time, mine.id from mine)`)}`;
   const { rows } = await db.execute(sql`
     -- Locked, so that a cancellation is either before the claim or after it.
     with mine as materialized (
-      select create_time, id from invocations
-      where ${isInvocation(lease)} and status = 'queued' and lease_token = ${lease.token} for update),
-    bumped as (
-      update sessions set ${bumpSession(append)}, lease_token = ${lease.token}
-      where ${isSession(key, sql`id`)} and lease_token is null and exists (select from mine)
-        and not ${hasEarlierWaiter(lease, sql`and (q.create_time, q.id) < (select create_time, id from mine)`)}
-      returning last_sequence, update_time),
+      select ${invocations.createTime} as create_time, ${invocations.id} as id from ${invocations}
+      where ${isInvocation(lease)} and ${invocations.status} = 'queued' and ${invocations.leaseToken} = ${lease.token}
+      for update),
+    advanced as (${claimedSession(db, append, lease.token, isNext)}),
     begun as (${begin(lease)})
-    ${appendCtes(append)}
-    select from bumped`);
+    ${appendEventCtes(append)}
+    select from advanced`);
   return rows.length === 1;
 }
 
 /** Takes a waiting invocation out of the queue; its idempotency key is free again. */
-export async function leaveQueue(db: Database, lease: Lease): Promise<void> {
-  await db.execute(sql`delete from invocations where ${isInvocation(lease)} and status = 'queued'`);
+export async function dequeueInvocation(db: Database, lease: Lease): Promise<void> {
+  await db.delete(invocations).where(and(isInvocation(lease), eq(invocations.status, 'queued')));
 }
 
 /** What a renewal found: `lost` where the lease is another's, else what the invocation is asked to end as, if anything. */
@@ -136,12 +151,12 @@ export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 
 /** Prolongs the lease of a running invocation, or the place of a queued one. */
 export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
-  const { rows } = await db.execute<{ cancel_status: 'interrupted' | 'cancelled' | null }>(sql`
-    update invocations set lease_expire_time = ${expiry(lease.durationMs)}
-    where ${isInvocation(lease)} and lease_token = ${lease.token} and status in ('queued', 'running')
-    returning cancel_status`);
-  const row = rows[0];
-  return row ? (row.cancel_status ?? 'held') : 'lost';
+  const [row] = await db
+    .update(invocations)
+    .set({ leaseExpireTime: expiry(lease.durationMs) })
+    .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive))
+    .returning({ stopAs: invocations.cancelStatus });
+  return row ? (row.stopAs ?? 'held') : 'lost';
 }
 
 /** How an invocation ended, as its row keeps it. */
@@ -159,7 +174,8 @@ export interface InvocationOutcome {
 }
 
 /**
- * Ends an invocation: last events, status and answer, and the session given free, in one statement: success may be told after it.
+ * Ends an invocation: last events, status and answer, and the session released, in one statement: whoever waits may be notified
+ * of success after it.
  * @returns the events with their sequences. @throws {LeaseLostError} when the lease is another's; nothing was written then.
  */
 export async function finishInvocation(
@@ -167,31 +183,34 @@ export async function finishInvocation(
   lease: Lease,
   events: NewEvent[],
   outcome: InvocationOutcome,
-): Promise<{ sequence: number; text: string }[]> {
+): Promise<StoredEvent[]> {
   const append = newAppend(lease.key, events);
   const { rows } = await db.execute<{ last: number; texts: string[] }>(sql`
-    with bumped as (
-      update sessions set ${bumpSession(append)}, lease_token = null
-      where ${isSession(lease.key, sql`id`)} and lease_token = ${lease.token}
-      returning last_sequence, update_time),
+    with advanced as (${releasedSession(db, append, lease.token)}),
     ended as (
-      update invocations set
-        lease_token = ${outcome.revokesToken === true ? sql`gen_random_uuid()` : sql`lease_token`},
-        status = ${outcome.status}, end_time = clock_timestamp(), answer = ${outcome.answer ?? null},
-        error_code = ${outcome.error?.code ?? null},
-        error_message = ${outcome.error ? toText(outcome.error.message) : null},
-        llm_calls = llm_calls + ${outcome.llmCalls ?? 0}, tool_calls = tool_calls + ${outcome.toolCalls ?? 0},
-        prompt_tokens = prompt_tokens + ${outcome.promptTokens ?? 0},
-        output_tokens = output_tokens + ${outcome.outputTokens ?? 0}
-      from bumped
-      where ${isInvocation(lease)} and lease_token = ${lease.token})
-    ${appendCtes(append)}
-    select last_sequence as last, array(select payload::text from appended order by sequence) as texts from bumped`);
+      update ${invocations} set ${ending(outcome)} from advanced
+      where ${isInvocation(lease)} and ${invocations.leaseToken} = ${lease.token})
+    ${appendEventCtes(append)}
+    select last_sequence as last, array(select payload::text from appended order by sequence) as texts from advanced`);
   const row = rows[0];
   if (!row) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
   const first = row.last - row.texts.length + 1;
-  return row.texts.map((text, position) => ({ sequence: first + position, text: fromJsonb(text) }));
+  return row.texts.map((text, position) => ({ sequence: first + position, text: unescapeJson(text) }));
 }
+
+const ending = ({ status, error, answer, revokesToken, ...used }: InvocationOutcome) =>
+  assignments(invocations, {
+    status,
+    leaseToken: revokesToken === true ? sql`gen_random_uuid()` : invocations.leaseToken,
+    endTime: sql`clock_timestamp()`,
+    answer: answer ?? null,
+    errorCode: error?.code ?? null,
+    errorMessage: error ? escapeText(error.message) : null,
+    llmCalls: sql`${invocations.llmCalls} + ${used.llmCalls ?? 0}`,
+    toolCalls: sql`${invocations.toolCalls} + ${used.toolCalls ?? 0}`,
+    promptTokens: sql`${invocations.promptTokens} + ${used.promptTokens ?? 0}`,
+    outputTokens: sql`${invocations.outputTokens} + ${used.outputTokens ?? 0}`,
+  });
 
 /**
  * Who holds a session: nobody (`free`), a live invocation, a dead one whose lease is over (without an id where the session has a
@@ -206,35 +225,26 @@ export type LockHolder =
  * Finds the holder of a session in a transaction and locks the session row until its end. Two statements: a join would show the
  * invocation of an older snapshot when the lock had to be waited for (EvalPlanQual renews the locked row only).
  */
-export async function findHolder(tx: Database, key: SessionKey): Promise<LockHolder> {
-  const session = await tx.execute<{ token: string | null }>(
-    sql`select lease_token as token from sessions where ${isSession(key, sql`id`)} for update`,
-  );
-  const row = session.rows[0];
-  if (!row) return { kind: 'absent' };
-  const { token } = row;
+export async function findLockHolder(tx: Database, key: SessionKey): Promise<LockHolder> {
+  const session = await lockSession(tx, key);
+  if (!session) return { kind: 'absent' };
+  const { leaseToken: token } = session;
   if (token === null) return { kind: 'free' };
-  const running = await tx.execute<{ id: string; live: boolean }>(sql`
-    select id, lease_expire_time > clock_timestamp() as live from invocations
-    where ${isSession(key, sql`session_id`)} and lease_token = ${token} and status = 'running'`);
-  const holder = running.rows[0];
+  const [holder] = await tx
+    .select({ id: invocations.id, live: isLive })
+    .from(invocations)
+    .where(and(isSession(key, invocations), eq(invocations.leaseToken, token), eq(invocations.status, 'running')));
   return holder?.live === true
     ? { kind: 'live', invocationId: holder.id, token }
     : { kind: 'dead', invocationId: holder?.id, token };
 }
 
-/** Gives a session free whose token no running invocation has. */
-export async function releaseSession(tx: Database, key: SessionKey, token: string): Promise<void> {
-  await tx.execute(
-    sql`update sessions set lease_token = null where ${isSession(key, sql`id`)} and lease_token = ${token}`,
-  );
-}
-
 /** True when this very run of an invocation has ended: its token is still in the row, its status is an end. */
 export async function hasFinished(db: Database, lease: Lease): Promise<boolean> {
-  const { rows } = await db.execute(sql`
-    select from invocations where ${isInvocation(lease)} and lease_token = ${lease.token}
-      and status not in ('queued', 'running')`);
+  const rows = await db
+    .select({ id: invocations.id })
+    .from(invocations)
+    .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), not(isActive)));
   return rows.length === 1;
 }
 
@@ -243,24 +253,38 @@ const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stoppe
 /** The error of one that lost its session without an ending. */
 const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
 
+const interrupted = (errorMessage: string) => ({
+  status: 'interrupted' as const,
+  endTime: sql`clock_timestamp()`,
+  errorCode: 'interrupted',
+  errorMessage,
+});
+
 /** Ends the queued invocations that nobody waits for any more. */
 export async function endDeadWaiters(db: Database): Promise<void> {
-  await db.execute(sql`
-    update invocations set status = 'interrupted', end_time = clock_timestamp(), error_code = 'interrupted',
-      error_message = ${STOPPED_WHILE_QUEUED}, idempotency_key = null
-    where status = 'queued' and lease_expire_time < clock_timestamp()`);
+  await db
+    .update(invocations)
+    .set({ ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null })
+    .where(and(eq(invocations.status, 'queued'), isDead));
 }
 
-/** Ends invocations that say they run and hold no session; lists the sessions whose holder is dead, longest first. */
-export async function sweepInvocations(db: Database, limit: number): Promise<SessionKey[]> {
-  await db.execute(sql`
-    update invocations i set status = 'interrupted', end_time = clock_timestamp(), error_code = 'interrupted',
-      error_message = ${LOST_ITS_SESSION}
-    where i.status = 'running' and i.lease_expire_time < clock_timestamp() and not exists (
-      select from sessions s where s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id
-        and s.lease_token = i.lease_token)`);
-  const { rows } = await db.execute<Record<'app_name' | 'user_id' | 'session_id', string>>(sql`
-    select app_name, user_id, session_id from invocations
-    where status = 'running' and lease_expire_time < clock_timestamp() order by lease_expire_time limit ${limit}`);
-  return rows.map((row) => ({ appName: row.app_name, userId: row.user_id, sessionId: row.session_id }));
+const isDead = lt(invocations.leaseExpireTime, sql`clock_timestamp()`);
+
+/** Ends invocations whose status is `running` and that hold no session. */
+export async function endLostInvocations(db: Database): Promise<void> {
+  await db
+    .update(invocations)
+    .set(interrupted(LOST_ITS_SESSION))
+    .where(and(eq(invocations.status, 'running'), isDead, not(isHeldWith(invocations))));
+}
+
+/** At most `limit` sessions that a dead invocation holds, the longest dead first. */
+export function listDeadHolders(db: Database, limit: number): Promise<SessionKey[]> {
+  const { appName, userId, sessionId, leaseExpireTime } = invocations;
+  return db
+    .select({ appName, userId, sessionId })
+    .from(invocations)
+    .where(and(eq(invocations.status, 'running'), isDead))
+    .orderBy(leaseExpireTime)
+    .limit(limit);
 }

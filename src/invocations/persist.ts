@@ -1,9 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
-import { findEventsById } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
-import { appendEvents, type StoredEvent } from '../sessions/session-store.ts';
+import { appendEvents, findEventsById, type StoredEvent } from '../sessions/event-store.ts';
 import { finishInvocation, hasFinished, type InvocationOutcome, type Lease } from './lock-store.ts';
 
 const FIRST_PAUSE_MS = 50;

@@ -13,7 +13,7 @@ import {
   enqueueInvocation,
   type LockHolder,
   type Lease,
-  leaveQueue,
+  dequeueInvocation,
   renewLease,
 } from './lock-store.ts';
 import { takeOver } from './take-over.ts';
@@ -102,7 +102,7 @@ async function waitForTurn(context: LockContext, request: ClaimRequest, runningI
     await takeTurn(context, request);
   } catch (error) {
     // Where the database is away the place is given up all the same: its lease runs out.
-    await leaveQueue(db, lease).catch(() => undefined);
+    await dequeueInvocation(db, lease).catch(() => undefined);
     throw error;
   }
 }

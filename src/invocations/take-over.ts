@@ -1,8 +1,9 @@
 import type { DatabasePool } from '../db/database.ts';
 import { endingEvents, type InvocationError } from './invocation.ts';
-import { listInvocationEvents } from './invocation-store.ts';
+import { listInvocationEvents } from '../sessions/event-store.ts';
+import { releaseSession } from '../sessions/session-lease.ts';
 import type { SessionKey } from '../core/session.ts';
-import { findHolder, finishInvocation, releaseSession, type LockHolder } from './lock-store.ts';
+import { findLockHolder, finishInvocation, type LockHolder } from './lock-store.ts';
 
 /** The error that ends an invocation whose process died. */
 const PROCESS_DIED: InvocationError = {
@@ -18,7 +19,7 @@ const PROCESS_DIED: InvocationError = {
  */
 export function takeOver(database: DatabasePool, key: SessionKey, newId: () => string): Promise<LockHolder> {
   return database.transaction(async (tx) => {
-    const holder = await findHolder(tx, key);
+    const holder = await findLockHolder(tx, key);
     if (holder.kind !== 'dead') return holder;
     const { invocationId, token } = holder;
     if (invocationId === undefined) {

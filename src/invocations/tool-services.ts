@@ -1,8 +1,7 @@
 import type { ToolServices } from '../agent/definition/tool.ts';
 import type { ArtifactVersion } from '../artifacts/artifact-version.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
-import { loadArtifact } from '../artifacts/load-artifact.ts';
-import { saveArtifact } from '../artifacts/save-artifact.ts';
+import { loadArtifact, saveArtifact } from '../artifacts/artifacts.ts';
 import { listArtifactNames } from '../artifacts/artifact-store.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { AgentError, AppError, isPassingFailure } from '../core/errors.ts';

@@ -1,6 +1,11 @@
 import { sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
-import { fromJsonb, toText } from '../db/json-escape.ts';
+import { escapeText, unescapeJson } from '../db/json-escape.ts';
+import { memories } from '../db/schema.ts';
+import { insertSelect } from '../db/sql.ts';
+import { saidInSession } from '../sessions/event-store.ts';
+import { isSession } from '../sessions/session-key.ts';
+import { heldSession } from '../sessions/session-lease.ts';
 import type { Content } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
 
@@ -16,34 +21,31 @@ const INDEXED_CHARACTERS = 200_000;
 
 /**
  * Adds what was said in a session to its user's memory; events that are there already stay as they are. One statement, which
- * holds the session meanwhile: nothing is added of one that is being forgotten.
+ * holds the session meanwhile: nothing is added of one that is being deleted.
  * @returns false when there is no such session.
  */
-export async function addSessionToMemory(db: Database, { appName, userId, sessionId }: SessionKey): Promise<boolean> {
+export async function addSessionToMemory(db: Database, key: SessionKey): Promise<boolean> {
+  const insert = insertSelect(memories, {
+    appName: key.appName,
+    userId: key.userId,
+    sessionId: key.sessionId,
+    eventId: sql`said.id`,
+    author: sql`said.author`,
+    content: sql`said.content`,
+    eventTime: sql`said.event_time`,
+    words: sql`to_tsvector('simple', left(said.text, ${INDEXED_CHARACTERS}))`,
+  });
   const { rows } = await db.execute(sql`
-    with held as materialized (
-      select id from sessions where app_name = ${appName} and user_id = ${userId} and id = ${sessionId} for key share),
-    said as (
-      select e.id, e.author, e.event_time, e.payload -> 'content' as content,
-             (select string_agg(part ->> 'text', ' ') from jsonb_array_elements(e.payload -> 'content' -> 'parts') part
-              where coalesce(part ->> 'thought', 'false') <> 'true') as text
-      from events e join held on held.id = e.session_id
-      where e.app_name = ${appName} and e.user_id = ${userId} and e.session_id = ${sessionId}
-        and jsonb_typeof(e.payload -> 'content' -> 'parts') = 'array'),
-    added as (
-      insert into memories (app_name, user_id, session_id, event_id, author, content, event_time, words)
-      select ${appName}, ${userId}, ${sessionId}, id, author, content, event_time,
-             to_tsvector('simple', left(text, ${INDEXED_CHARACTERS}))
-      from said where text is not null
-      on conflict do nothing)
+    with held as materialized (${heldSession(key)}),
+    said as (${saidInSession(key)}),
+    added as (${insert} from held, said where said.text is not null on conflict do nothing)
     select from held`);
   return rows.length === 1;
 }
 
 /** Forgets what was said in a session; forgetting what is not there does nothing. */
-export async function deleteMemories(db: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
-  await db.execute(sql`
-    delete from memories where app_name = ${appName} and user_id = ${userId} and session_id = ${sessionId}`);
+export async function deleteMemories(db: Database, key: SessionKey): Promise<void> {
+  await db.delete(memories).where(isSession(key, memories));
 }
 
 /** Memories of this user of this app that hold any of the words, best first, then newest; at most `limit`. */
@@ -53,14 +55,14 @@ export async function searchMemories(
   query: string,
   limit: number,
 ): Promise<Memory[]> {
+  const time = sql`to_char(${memories.eventTime} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
   const { rows } = await db.execute<{ text: string }>(sql`
-    select json_build_object('author', m.author, 'content', m.content, 'timestamp',
-             to_char(m.event_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))::text as text
-    from memories m,
+    select json_build_object('author', ${memories.author}, 'content', ${memories.content}, 'timestamp', ${time})::text as text
+    from ${memories},
          -- plainto_tsquery asks for all words; any of them is enough here.
-         cast(replace(plainto_tsquery('simple', ${toText(query)})::text, ' & ', ' | ') as tsquery) as wanted
-    where m.app_name = ${appName} and m.user_id = ${userId} and m.words @@ wanted
-    order by ts_rank(m.words, wanted) desc, m.event_time desc, m.session_id, m.event_id
+         cast(replace(plainto_tsquery('simple', ${escapeText(query)})::text, ' & ', ' | ') as tsquery) as wanted
+    where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.words} @@ wanted
+    order by ts_rank(${memories.words}, wanted) desc, ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId}
     limit ${limit}`);
-  return rows.map(({ text }) => JSON.parse(fromJsonb(text)) as Memory);
+  return rows.map(({ text }) => JSON.parse(unescapeJson(text)) as Memory);
 }

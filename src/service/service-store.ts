@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 
-/** Asks the database for a row of a migrated table; throws when it is away or has no such table. */
+/** Asks the database for what its migrations wrote last; throws when it is away or was never migrated. */
 export async function checkDatabase(db: Database): Promise<void> {
-  await db.execute(sql`select from sessions limit 1`);
+  await db.execute(sql`select from drizzle.__drizzle_migrations limit 1`);
 }

@@ -1,19 +1,21 @@
 import { type SQL, sql } from 'drizzle-orm';
+import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
+import { escapeJson } from '../db/json-escape.ts';
+import { appStates, events as eventTable, sessions, userStates } from '../db/schema.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
-import type { SessionKey } from '../core/session.ts';
+import { EVAL_SESSION_ID_PREFIX, type SessionKey } from '../core/session.ts';
 import { type ScopedDelta, splitDelta, withoutTemporary } from '../core/state.ts';
-import { toJsonb } from '../db/json-escape.ts';
 
 /** Events on their way into one statement, with the state change that all of them make together. */
-export interface Append {
+export interface EventAppend {
   key: SessionKey;
   events: NewEvent[];
   delta: ScopedDelta;
 }
 
 /** Takes the events' deltas together, later ones winning, and leaves `temp:` keys out of what is stored. */
-export function newAppend(key: SessionKey, events: NewEvent[]): Append {
+export function newAppend(key: SessionKey, events: NewEvent[]): EventAppend {
   const stored = events.map(withoutTemporaryDelta);
   const merged: JsonObject = Object.create(null) as JsonObject;
   for (const event of stored) {
@@ -28,48 +30,78 @@ function withoutTemporaryDelta(event: NewEvent): NewEvent {
   return { ...event, actions: { ...event.actions, stateDelta: withoutTemporary(delta) } };
 }
 
-/** What an update of the session row sets: the one place that hands out sequences and moves the clock of a session forward. */
-export function bumpSession({ events, delta }: Append): SQL {
-  return sql`
-    state = ${touches(delta.session) ? sql`limited_state(sessions.state || ${toJsonb(delta.session)}::jsonb)` : sql`sessions.state`},
-    last_sequence = sessions.last_sequence + ${events.length}::int,
-    update_time = greatest(sessions.update_time + interval '1 microsecond', clock_timestamp())`;
-}
+/** What an append inserts where the session is new. */
+export const newSession = ({ key, events, delta }: EventAppend) => ({
+  appName: key.appName,
+  userId: key.userId,
+  id: key.sessionId,
+  state: limited(sql`${escapeJson(delta.session)}::jsonb`),
+  lastSequence: events.length,
+  isEval: key.sessionId.startsWith(EVAL_SESSION_ID_PREFIX),
+});
+
+/** What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock forward. */
+export const advanceSession = ({ events, delta }: EventAppend) => ({
+  ...(touches(delta.session) ? { state: merged(sessions.state, sql`${escapeJson(delta.session)}::jsonb`) } : {}),
+  lastSequence: sql`${sessions.lastSequence} + ${events.length}::int`,
+  updateTime: sql`greatest(${sessions.updateTime} + interval '1 microsecond', clock_timestamp())`,
+});
+
+/** What a CTE `advanced` returns, which {@link appendEventCtes} goes on from. */
+export const ADVANCED = { lastSequence: sessions.lastSequence, updateTime: sessions.updateTime };
+
+const advanced = {
+  lastSequence: sql`advanced.${names(sessions.lastSequence)}`,
+  updateTime: sql`advanced.${names(sessions.updateTime)}`,
+};
 
 /**
- * The CTEs that follow a CTE `bumped(last_sequence, update_time)`: they merge the shared scopes that the delta touches and
- * insert the events as `appended(sequence, payload)`. They insert nothing when `bumped` is empty. Shared rows are locked in the
+ * The CTEs that follow a CTE `advanced`, which returns {@link ADVANCED}: they merge the shared scopes that the delta touches and
+ * insert the events as `appended(sequence, payload)`. They insert nothing when `advanced` is empty. Shared rows are locked in the
  * order session, user, app (each CTE reads the one before), so that writers of several scopes never deadlock.
  */
-export function appendCtes({ key, events, delta }: Append): SQL {
-  const user = touches(delta.user)
-    ? sql`, user_merged as (
-        insert into user_states as s (app_name, user_id, state)
-        select ${key.appName}, ${key.userId}, limited_state(${toJsonb(delta.user)}::jsonb) from bumped
-        on conflict (app_name, user_id) do update set state = limited_state(s.state || excluded.state), update_time = clock_timestamp()
-        returning 1)`
-    : sql``;
+export function appendEventCtes({ key, events, delta }: EventAppend): SQL {
+  const user = touches(delta.user) ? sql`, user_merged as (${userMerge(key, delta.user)})` : sql``;
   const after = touches(delta.user) ? sql`where (select count(*) from user_merged) >= 0` : sql``;
-  const app = touches(delta.app)
-    ? sql`, app_merged as (
-        insert into app_states as s (app_name, state)
-        select ${key.appName}, limited_state(${toJsonb(delta.app)}::jsonb) from bumped ${after}
-        on conflict (app_name) do update set state = limited_state(s.state || excluded.state), update_time = clock_timestamp()
-        returning 1)`
-    : sql``;
+  const app = touches(delta.app) ? sql`, app_merged as (${appMerge(key, delta.app, after)})` : sql``;
+  const timestamp = sql`e.payload ->> 'timestamp'`;
+  const insert = insertSelect(eventTable, {
+    appName: key.appName,
+    userId: key.userId,
+    sessionId: key.sessionId,
+    sequence: sql`${advanced.lastSequence} - ${events.length}::int + e.position::int`,
+    id: sql`e.payload ->> 'id'`,
+    invocationId: sql`e.payload ->> 'invocationId'`,
+    author: sql`e.payload ->> 'author'`,
+    eventTime: sql`case when ${timestamp} is null then ${advanced.updateTime}
+                        else ${clampedTime(sql`(${timestamp})::float8`)} end`,
+    payload: sql`case when ${timestamp} is null
+                      then e.payload || jsonb_build_object('timestamp', extract(epoch from ${advanced.updateTime}))
+                      else e.payload end`,
+  });
   return sql`${user}${app}, appended as (
-    insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload)
-    select ${key.appName}, ${key.userId}, ${key.sessionId},
-           bumped.last_sequence - ${events.length}::int + e.position::int,
-           e.payload ->> 'id', e.payload ->> 'invocationId', e.payload ->> 'author',
-           case when e.payload ->> 'timestamp' is null then bumped.update_time
-                else ${clampedTime(sql`(e.payload ->> 'timestamp')::float8`)} end,
-           case when e.payload ->> 'timestamp' is null
-                then e.payload || jsonb_build_object('timestamp', extract(epoch from bumped.update_time))
-                else e.payload end
-    from bumped, jsonb_array_elements(${toJsonb(events)}::jsonb) with ordinality as e(payload, position)
-    returning sequence, payload)`;
+    ${insert}
+    from advanced, jsonb_array_elements(${escapeJson(events)}::jsonb) with ordinality as e(payload, position)
+    returning ${eventTable.sequence} as sequence, ${eventTable.payload} as payload)`;
 }
+
+const userMerge = ({ appName, userId }: SessionKey, delta: JsonObject) => sql`
+  ${insertSelect(userStates, { appName, userId, state: limited(sql`${escapeJson(delta)}::jsonb`) })} from advanced
+  on conflict (${names(userStates.appName, userStates.userId)}) do update set ${mergeState(userStates)}
+  returning 1`;
+
+const appMerge = ({ appName }: SessionKey, delta: JsonObject, after: SQL) => sql`
+  ${insertSelect(appStates, { appName, state: limited(sql`${escapeJson(delta)}::jsonb`) })} from advanced ${after}
+  on conflict (${names(appStates.appName)}) do update set ${mergeState(appStates)}
+  returning 1`;
+
+const mergeState = (table: typeof userStates | typeof appStates) =>
+  assignments(table, { state: merged(table.state, excluded(table.state)), updateTime: sql`clock_timestamp()` });
+
+/** A state with a delta merged into it. The statement fails where that is larger than `MAX_STATE_BYTES`. */
+const merged = (state: (typeof sessions | typeof userStates | typeof appStates)['state'], delta: SQL) =>
+  limited(sql`${state} || ${delta}`);
+const limited = (state: SQL) => sql`limited_state(${state})`;
 
 const touches = (delta: JsonObject) => Object.keys(delta).length > 0;
 

@@ -8,8 +8,8 @@ import { type Answer, type Call, operation, type Operation, type QueryParameter 
 import { ValidationFailedError, valueError } from '../http/operation/request-errors.ts';
 import type { JsonObject } from '../core/content.ts';
 import { type Event, eventBytes, eventSchema, type NewEvent } from '../core/event.ts';
-import { fromCursor, type ListPlace, toCursor } from './session-cursor.ts';
-import { type LongText, wholeText } from './json-stream.ts';
+import { decodeCursor, type SessionCursor, encodeCursor } from './session-cursor.ts';
+import { type JsonStream, collect } from './json-stream.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
 import {
   createSessionSchema,
@@ -21,7 +21,8 @@ import {
   updateSessionSchema,
   sessionNotFound,
 } from '../core/session.ts';
-import { appendEvents, deleteSession, findSession, insertSession, listEvents, listSessions } from './session-store.ts';
+import { appendEvents, listEvents } from './event-store.ts';
+import { deleteSession, findSession, insertSession, listSessions } from './session-store.ts';
 
 const LIST = '/apps/{app_name}/users/{user_id}/sessions';
 const ONE = `${LIST}/{session_id}`;
@@ -93,7 +94,7 @@ const readRoutes = ({ database }: SessionContext): Operation[] => [
       };
       const page = { limit, updatedAfter, after: cursor === undefined ? undefined : toPlace(cursor) };
       const { next, ...text } = await listSessions(database.reads, appName, userId, page);
-      if (next) call.response.setHeader(NEXT, toCursor(next));
+      if (next) call.response.setHeader(NEXT, encodeCursor(next));
       return sendText(call, text);
     },
   }),
@@ -262,11 +263,11 @@ const eventRoutes = ({ database, notifications, newId, limits }: SessionContext)
 async function answerSession(db: Database, key: SessionKey): Promise<Answer> {
   const text = await findSession(db, key);
   if (!text) throw new NotFoundError(sessionNotFound(key.sessionId));
-  return { kind: 'json', text: await wholeText(text) };
+  return { kind: 'json', text: await collect(text) };
 }
 
 /** Sends a text piece by piece, as fast as the client reads. Nobody hears of it when the client leaves in between. */
-async function sendText({ response }: Call<unknown>, { first, rest }: LongText): Promise<Answer> {
+async function sendText({ response }: Call<unknown>, { first, rest }: JsonStream): Promise<Answer> {
   if (!rest) return { kind: 'json', text: first };
   response.setHeader('content-type', 'application/json');
   response.write(first);
@@ -276,8 +277,8 @@ async function sendText({ response }: Call<unknown>, { first, rest }: LongText):
   return { kind: 'sent' };
 }
 
-function toPlace(cursor: string): ListPlace {
-  const place = fromCursor(cursor);
+function toPlace(cursor: string): SessionCursor {
+  const place = decodeCursor(cursor);
   if (place) return place;
   const refusal = valueError(['query', 'cursor'], `it must be the header ${NEXT} of the page before`, cursor);
   throw new ValidationFailedError([refusal]);

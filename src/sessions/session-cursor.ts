@@ -1,7 +1,7 @@
 import { identifierSchema } from '../core/session.ts';
 
-/** A place in a list of sessions: that of one session. */
-export interface ListPlace {
+/** The place of one session in a list of sessions. */
+export interface SessionCursor {
   /** ISO 8601 in UTC with microseconds. */
   updateTime: string;
   id: string;
@@ -12,12 +12,12 @@ const TIME = /^(?!0000)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
 /** `YYYY-MM-DDThh:mm:ss`. */
 const TO_SECONDS = 19;
 
-/** A place as clients carry it from one page to the next; what is in it is not theirs to know. */
-export const toCursor = ({ updateTime, id }: ListPlace): string =>
+/** A cursor as clients carry it from one page to the next: opaque to them. */
+export const encodeCursor = ({ updateTime, id }: SessionCursor): string =>
   Buffer.from(JSON.stringify([updateTime, id])).toString('base64url');
 
-/** The place that a cursor stands for; `undefined` for a text that {@link toCursor} did not make. */
-export function fromCursor(cursor: string): ListPlace | undefined {
+/** The cursor that a text stands for; `undefined` for a text that {@link encodeCursor} did not make. */
+export function decodeCursor(cursor: string): SessionCursor | undefined {
   try {
     const [updateTime, id] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as unknown[];
     if (typeof updateTime !== 'string' || !isTime(updateTime)) return undefined;

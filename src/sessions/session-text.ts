@@ -1,32 +1,24 @@
-import { type SQL, sql } from 'drizzle-orm';
+import { sql } from 'drizzle-orm';
+import { alias } from 'drizzle-orm/pg-core';
+import { appStates, sessions, userStates } from '../db/schema.ts';
 
-/** Joins the two shared states, `a` and `u`, to a session row, which it names `s`. */
-export const statesOf = sql`s
-  left join app_states a on a.app_name = s.app_name
-  left join user_states u on u.app_name = s.app_name and u.user_id = s.user_id`;
+/** The row of sessions in every statement that is made of these parts. */
+export const s = alias(sessions, 's');
+const a = alias(appStates, 'a');
+const u = alias(userStates, 'u');
+
+/** Joins the two shared states to rows of sessions that stand in front of it. */
+export const statesOf = sql`${s}
+  left join ${appStates} ${a} on ${a.appName} = ${s.appName}
+  left join ${userStates} ${u} on ${u.appName} = ${s.appName} and ${u.userId} = ${s.userId}`;
 /** The table of sessions with the two shared states joined. */
-export const withStates = sql`sessions ${statesOf}`;
+export const withStates = sql`${sessions} ${statesOf}`;
 /** The state as the wire shows it: keys are stored with their prefix, so that the scopes merge without renaming. */
-export const mergedState = sql`(s.state || coalesce(a.state, '{}') || coalesce(u.state, '{}'))`;
+export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coalesce(${u.state}, '{}'))`;
 
 /** The JSON text of a session before and after the text of its events. */
 export const sessionTexts = [
-  sql`'{"id":' || to_json(s.id) || ',"appName":' || to_json(s.app_name) || ',"userId":' || to_json(s.user_id) ||
+  sql`'{"id":' || to_json(${s.id}) || ',"appName":' || to_json(${s.appName}) || ',"userId":' || to_json(${s.userId}) ||
     ',"state":' || ${mergedState} || ',"events":['`,
-  sql`'],"lastUpdateTime":' || extract(epoch from s.update_time) || '}'`,
+  sql`'],"lastUpdateTime":' || extract(epoch from ${s.updateTime}) || '}'`,
 ] as const;
-
-/** Most events, and most bytes of them as they are stored, that one statement reads: no answer is ever whole in memory. */
-const MOST_EVENTS = 1_000;
-const MOST_BYTES = 1_048_576;
-
-/** The events of session `s` from one sequence to another, or the first of them: their text and the last sequence, null for none. */
-export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MOST_EVENTS) => sql`lateral (
-  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last
-  from (select e.payload, e.sequence,
-               sum(pg_column_size(e.payload)) over (order by e.sequence) - pg_column_size(e.payload) as bytes_before
-        from (select payload, sequence from events
-              where app_name = s.app_name and user_id = s.user_id and session_id = s.id
-                and sequence > ${after} and sequence <= ${upTo}
-              order by sequence limit ${limit}) e) sized
-  where sized.bytes_before < ${MOST_BYTES}) page`;

@@ -9,7 +9,8 @@ import {
   type QueryParameter,
 } from '../http/operation/operation.ts';
 import { findAgentAt, toDot, toSteps, toStructure } from '../apps/graph.ts';
-import { findEvent, findEventTraceText, listSessionSpansText, type SpanScope } from './span-store.ts';
+import { findEvent } from '../sessions/event-store.ts';
+import { findEventTraceText, listSessionSpansText, type SpanScope } from './span-store.ts';
 import type { Tracing } from './tracing.ts';
 
 const APP = '/dev/apps/{app_name}';

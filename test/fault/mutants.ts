@@ -42,68 +42,68 @@ const INVOCATIONS = 'test/api/invocations.test.ts';
 const mutants: Mutant[] = [
   {
     name: 'appends without the fence',
-    file: 'src/sessions/session-store.ts',
-    from: 'const fence = leaseToken === undefined ? sql`` : sql`and sessions.lease_token = ${leaseToken}`;',
-    to: 'const fence = sql``;',
+    file: 'src/sessions/event-store.ts',
+    from: 'const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);',
+    to: 'const fence = undefined;',
     test: LEASES,
   },
   {
     name: 'finishes without the fence',
-    file: 'src/invocations/lock-store.ts',
-    from: 'lease_token = null\n      where ${isSession(lease.key, sql`id`)} and lease_token = ${lease.token}',
-    to: 'lease_token = null\n      where ${isSession(lease.key, sql`id`)}',
+    file: 'src/sessions/session-lease.ts',
+    from: 'leaseToken: null })\n    .where(and(isSession(append.key, sessions), eq(sessions.leaseToken, leaseToken)))',
+    to: 'leaseToken: null })\n    .where(and(isSession(append.key, sessions), leaseToken ? undefined : eq(sessions.id, leaseToken)))',
     test: LEASES,
   },
   {
     name: 'renews whatever the token',
     file: 'src/invocations/lock-store.ts',
-    from: "where ${isInvocation(lease)} and lease_token = ${lease.token} and status in ('queued', 'running')\n    returning",
-    to: 'where ${isInvocation(lease)}\n    returning',
+    from: '.where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive))\n    .returning',
+    to: '.where(isInvocation(lease))\n    .returning',
     test: LEASES,
   },
   {
     name: 'orders events by their timestamp',
-    file: 'src/sessions/session-text.ts',
+    file: 'src/sessions/event-store.ts',
     from: "string_agg(sized.payload::text, ',' order by sized.sequence)",
     to: "string_agg(sized.payload::text, ',' order by (sized.payload ->> 'timestamp')::float8)",
     test: SESSIONS,
   },
   {
     name: 'forgets to lock the session in a take-over',
-    file: 'src/invocations/lock-store.ts',
-    from: 'from sessions where ${isSession(key, sql`id`)} for update`',
-    to: 'from sessions where ${isSession(key, sql`id`)}`',
+    file: 'src/sessions/session-lease.ts',
+    from: "\n    .for('update')",
+    to: '',
     test: LEASES,
   },
   {
     name: 'looks for the holder in one statement, whose join shows an older snapshot',
     file: 'src/invocations/lock-store.ts',
-    from: `sql\`select lease_token as token from sessions where \${isSession(key, sql\`id\`)} for update\`,
-  );`,
-    to: `sql\`select s.lease_token as token, i.id, i.lease_expire_time > clock_timestamp() as live
+    from: 'const session = await lockSession(tx, key);',
+    to: `const joined = await tx.execute(sql\`select s.lease_token as token, i.id, i.lease_expire_time > clock_timestamp() as live
         from sessions s left join invocations i on (i.app_name, i.user_id, i.session_id, i.lease_token, i.status)
           = (s.app_name, s.user_id, s.id, s.lease_token, 'running')
         where s.app_name = \${key.appName} and s.user_id = \${key.userId} and s.id = \${key.sessionId} for update of s\`,
   );
-  const found = session.rows[0] as unknown as { token: string; id: string | null; live: boolean | null } | undefined;
+  const found = joined.rows[0] as unknown as { token: string; id: string | null; live: boolean | null } | undefined;
   if (found?.token)
     return found.live === true
       ? { kind: 'live', invocationId: found.id ?? '', token: found.token }
-      : { kind: 'dead', invocationId: found.id ?? undefined, token: found.token };`,
+      : { kind: 'dead', invocationId: found.id ?? undefined, token: found.token };
+  const session = await lockSession(tx, key);`,
     test: LEASES,
   },
   {
     name: 'replaces shared state instead of merging it',
     file: 'src/sessions/append-events.ts',
-    from: 'on conflict (app_name, user_id) do update set state = limited_state(s.state || excluded.state)',
-    to: 'on conflict (app_name, user_id) do update set state = limited_state(excluded.state)',
+    from: 'state: merged(table.state, excluded(table.state))',
+    to: 'state: excluded(table.state)',
     test: SESSIONS,
   },
   {
     name: 'claims a session that is held',
-    file: 'src/invocations/lock-store.ts',
-    from: 'const isFree = sql`sessions.lease_token is null and not',
-    to: 'const isFree = sql`not',
+    file: 'src/sessions/session-lease.ts',
+    from: 'setWhere: sql`${sessions.leaseToken} is null and ${condition}`',
+    to: 'setWhere: condition',
     test: LEASES,
   },
   {
@@ -123,15 +123,15 @@ const mutants: Mutant[] = [
   {
     name: 'forgets the order of the queue',
     file: 'src/invocations/lock-store.ts',
-    from: 'sql`and (q.create_time, q.id) < (select create_time, id from mine)`',
+    from: 'sql`and ${place} < (select mine.create_time, mine.id from mine)`',
     to: 'sql`and false`',
     test: 'test/fault/queue-order.test.ts',
   },
   {
     name: 'claims a place that was cancelled',
     file: 'src/invocations/lock-store.ts',
-    from: "where ${isInvocation(lease)} and status = 'queued' and lease_token = ${lease.token} for update),",
-    to: 'where ${isInvocation(lease)} for update),',
+    from: "where ${isInvocation(lease)} and ${invocations.status} = 'queued' and ${invocations.leaseToken} = ${lease.token}",
+    to: 'where ${isInvocation(lease)}',
     test: LEASES,
   },
   {
@@ -152,15 +152,15 @@ const mutants: Mutant[] = [
   {
     name: 'lets the time of a session go back',
     file: 'src/sessions/append-events.ts',
-    from: "greatest(sessions.update_time + interval '1 microsecond', clock_timestamp())",
+    from: "greatest(${sessions.updateTime} + interval '1 microsecond', clock_timestamp())",
     to: 'clock_timestamp()',
     test: 'test/fault/clock.test.ts',
   },
   {
     name: 'lists the sessions of evaluation runs',
     file: 'src/sessions/session-store.ts',
-    from: 'and s.user_id = ${userId} and not s.is_eval',
-    to: 'and s.user_id = ${userId}',
+    from: 'eq(s.userId, userId), not(s.isEval),',
+    to: 'eq(s.userId, userId),',
     test: SESSIONS,
   },
   {
@@ -179,16 +179,16 @@ const mutants: Mutant[] = [
   },
   {
     name: 'shows a session to every user',
-    file: 'src/sessions/session-store.ts',
-    from: 'sql`${alias}.app_name = ${appName} and ${alias}.user_id = ${userId} and ${alias}.id = ${sessionId}`',
-    to: 'sql`${alias}.app_name = ${appName} and ${userId}::text is not null and ${alias}.id = ${sessionId}`',
+    file: 'src/sessions/session-key.ts',
+    from: 'and ${table.userId} = ${userId}',
+    to: 'and ${userId}::text is not null',
     test: 'test/api/sessions.test.ts',
   },
   {
     name: 'gives two artifact versions one number',
     file: 'src/artifacts/artifact-store.ts',
-    from: 'do update set next_version = a.next_version + 1',
-    to: 'do update set next_version = a.next_version',
+    from: 'sql`${nextVersion} + 1`',
+    to: 'nextVersion',
     test: 'test/store/artifacts.test.ts',
   },
   {

@@ -2,10 +2,8 @@ import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { toArtifactContent } from '../../src/artifacts/artifact-content.ts';
 import { type ContentStore, rowContent } from '../../src/artifacts/content-store.ts';
-import { deleteArtifact } from '../../src/artifacts/delete-artifact.ts';
-import { loadArtifact } from '../../src/artifacts/load-artifact.ts';
+import { deleteArtifact, loadArtifact, saveArtifact } from '../../src/artifacts/artifacts.ts';
 import { openS3Content } from '../../src/artifacts/s3-content.ts';
-import { saveArtifact } from '../../src/artifacts/save-artifact.ts';
 import {
   type ArtifactKey,
   deleteArtifactVersions,

@@ -9,7 +9,7 @@ import {
   claimQueued,
   claimSession,
   enqueueInvocation,
-  findHolder,
+  findLockHolder,
   finishInvocation,
   hasFinished,
   type Lease,
@@ -17,7 +17,7 @@ import {
 } from '../../src/invocations/lock-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
-import { appendEvents, findHistory } from '../../src/sessions/session-store.ts';
+import { appendEvents, findHistory } from '../../src/sessions/event-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 import { sql } from 'drizzle-orm';
 
@@ -46,7 +46,7 @@ describe('claim', () => {
     expect(statements).toHaveLength(1);
     expect(await claim({ ...newLease(), key: lease.key }, 'second')).toBe(false);
     expect(await texts(lease)).toEqual(['hello']);
-    expect(await findHolder(store.pool.db, lease.key)).toEqual({
+    expect(await findLockHolder(store.pool.db, lease.key)).toEqual({
       kind: 'live',
       invocationId: lease.invocationId,
       token: lease.token,
@@ -63,7 +63,7 @@ describe('claim', () => {
   test('without leave to create, an absent session is not claimed', async () => {
     const lease = newLease();
     expect(await claimSession(store.pool.db, lease, [textEvent('x')], false)).toBe(false);
-    expect(await findHolder(store.pool.db, lease.key)).toEqual({ kind: 'absent' });
+    expect(await findLockHolder(store.pool.db, lease.key)).toEqual({ kind: 'absent' });
   });
 });
 

@@ -2,21 +2,19 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
+import { appendEvents, findHistory, listEvents } from '../../src/sessions/event-store.ts';
 import {
-  appendEvents,
   deleteSession,
   type EventRange,
-  findHistory,
   findSession,
   insertSession,
-  listEvents,
   listSessions,
   type SessionPage,
 } from '../../src/sessions/session-store.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
-import type { ListPlace } from '../../src/sessions/session-cursor.ts';
-import { type LongText, wholeText } from '../../src/sessions/json-stream.ts';
+import type { SessionCursor } from '../../src/sessions/session-cursor.ts';
+import { type JsonStream, collect } from '../../src/sessions/json-stream.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../src/core/errors.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
@@ -37,7 +35,7 @@ interface Wire {
   lastUpdateTime: number;
 }
 
-const valueOf = async <Value>(text: LongText | undefined) => text && (JSON.parse(await wholeText(text)) as Value);
+const valueOf = async <Value>(text: JsonStream | undefined) => text && (JSON.parse(await collect(text)) as Value);
 const read = async (key: ReturnType<typeof newKey>, range?: EventRange) =>
   (await valueOf<Wire>(await findSession(store.pool.db, key, range))) as Wire;
 const list = async (appName: string, userId: string, page?: SessionPage) =>
@@ -294,7 +292,7 @@ describe('long sessions and lists', () => {
     for (const sessionId of sessions) await insertSession(store.pool.db, { appName, userId, sessionId }, {}, []);
     const whole = await list(appName, userId);
     const seen: string[][] = [];
-    for (let after: ListPlace | undefined; ; ) {
+    for (let after: SessionCursor | undefined; ; ) {
       const { next, ...text } = await listSessions(store.pool.db, appName, userId, { limit: 2, after });
       seen.push(((await valueOf<Wire[]>(text)) ?? []).map(({ id }) => id));
       if (!next) break;
@@ -330,7 +328,7 @@ describe('statement budget', () => {
     expect(await statementsOf(() => findHistory(db, key))).toHaveLength(1);
     const listing = await statementsOf(() => listSessions(db, key.appName, key.userId));
     expect(listing).toHaveLength(1);
-    expect(listing[0]).not.toContain('from events');
+    expect(listing[0]).not.toMatch(/(from|join) "?events/);
   });
 });
 

@@ -37,11 +37,11 @@ const LINE: [folder: string, imports: string[]][] = [
   ['http/openapi', ['http/operation']],
   ['http', ['core', 'http/access', 'http/openapi', 'http/operation', 'http/validation']],
   ['sessions', ['core', 'db', 'http/operation', 'http/validation']],
-  ['artifacts', ['core', 'db', 'http/operation', 'http/validation']],
-  ['memory', ['core', 'db', 'http/operation']],
+  ['artifacts', ['core', 'db', 'http/operation', 'http/validation', 'sessions']],
+  ['memory', ['core', 'db', 'http/operation', 'sessions']],
   ['idempotency', ['core', 'db', 'http/operation']],
   ['apps', ['agent/definition', 'core']],
-  ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'http/operation']],
+  ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'http/operation', 'sessions']],
   [
     'invocations',
     [
@@ -60,6 +60,7 @@ const LINE: [folder: string, imports: string[]][] = [
     'invocations/routes',
     ['agent', 'agent/definition', 'core', 'http/access', 'http/operation', 'http/validation', 'idempotency'].concat([
       'invocations',
+      'sessions',
     ]),
   ],
   ['evals', ['core', 'db', 'http/access', 'http/operation', 'http/validation', 'sessions']],

@@ -14,13 +14,8 @@ import { invocationNotFound, toInvocation } from '../request.ts';
 import { answerOnce, findRepeated, abandonedError } from '../retry.ts';
 import { rewind } from '../rewind.ts';
 import { rewindSchema, startInvocationSchema } from '../request.ts';
-import {
-  findInvocationText,
-  listEventTexts,
-  listEventsAfter,
-  listInvocationsText,
-  requestStop,
-} from '../invocation-store.ts';
+import { findInvocationText, listInvocationsText, requestStop } from '../invocation-store.ts';
+import { listEventsAfter, listEventTexts } from '../../sessions/event-store.ts';
 
 const SESSION = '/apps/{app_name}/users/{user_id}/sessions/{session_id}';
 const ONE = `${SESSION}/invocations/{invocation_id}`;

@@ -18,7 +18,7 @@ import { invoke } from '../invoke.ts';
 import { toInvocation } from '../request.ts';
 import { answerOnce, findRepeated, abandonedError, isActive } from '../retry.ts';
 import { runRequestSchema } from '../request.ts';
-import { findFirstSequence, listEventTexts } from '../invocation-store.ts';
+import { findFirstSequence, listEventTexts } from '../../sessions/event-store.ts';
 import type { Event } from '../../core/event.ts';
 import { type SessionKey, HARNESS_APP, sessionNotFound } from '../../core/session.ts';
 

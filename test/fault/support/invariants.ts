@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
-import { fromJsonb } from '../../../src/db/json-escape.ts';
+import { unescapeJson } from '../../../src/db/json-escape.ts';
 import type { JsonObject } from '../../../src/core/content.ts';
 import { functionCallsOf, functionResponsesOf } from '../../../src/core/content.ts';
 import type { Event } from '../../../src/core/event.ts';
@@ -87,7 +87,7 @@ export async function findViolations(database: Pool, options: CheckOptions = {})
 
 type AsText<Row, Member extends keyof Row> = Omit<Row, Member> & Record<Member, string>;
 /** What the store escaped is as it was sent. */
-const parse = (text: string): unknown => JSON.parse(fromJsonb(text));
+const parse = (text: string): unknown => JSON.parse(unescapeJson(text));
 
 async function load(database: Pool, users: string[] | undefined): Promise<Stored> {
   const mine = 'where ($1::text[] is null or user_id = any($1))';

@@ -1,0 +1,201 @@
+import { type SQL, and, eq, inArray, min, ne, sql } from 'drizzle-orm';
+import { ADVANCED, advanceSession, appendEventCtes, newAppend } from './append-events.ts';
+import { type Database, onConflict } from '../db/database.ts';
+import { unescapeJson } from '../db/json-escape.ts';
+import { events, sessions } from '../db/schema.ts';
+import { isSession } from './session-key.ts';
+import { mergedState, s, withStates } from './session-text.ts';
+import { ConflictError, LeaseLostError, NotFoundError } from '../core/errors.ts';
+import type { JsonObject } from '../core/content.ts';
+import type { Event, NewEvent } from '../core/event.ts';
+import { type SessionKey, sessionNotFound } from '../core/session.ts';
+
+/** An event as it was stored: its place in the session, and its JSON text with the timestamp that the store gave it. */
+export interface StoredEvent {
+  sequence: number;
+  text: string;
+}
+
+const payloadText = sql<string>`${events.payload}::text`;
+const toEvent = (text: string) => JSON.parse(unescapeJson(text)) as Event;
+
+/** The error for events whose ids the session has already. */
+export const eventExists = ({ sessionId }: SessionKey) =>
+  new ConflictError(`Event already exists in session ${sessionId}.`);
+
+/**
+ * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement.
+ * With a `leaseToken` the append is an invocation's: it is refused when the session's lease is another's by now.
+ * @throws {NotFoundError} when there is no such session. @throws {LeaseLostError} when the token is no longer the session's.
+ * @throws {ConflictError} when the session has an event of one of the ids.
+ */
+export async function appendEvents(
+  db: Database,
+  key: SessionKey,
+  newEvents: NewEvent[],
+  leaseToken?: string,
+): Promise<StoredEvent[]> {
+  const append = newAppend(key, newEvents);
+  const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
+  const advanced = db
+    .update(sessions)
+    .set(advanceSession(append))
+    .where(and(isSession(key, sessions), fence))
+    .returning(ADVANCED);
+  const appended = db.execute<{ sequence: number; text: string }>(sql`
+    with advanced as ${advanced} ${appendEventCtes(append)}
+    select sequence, payload::text as text from appended order by sequence`);
+  const { rows } = await onConflict(appended, 'events_id_key', () => eventExists(key));
+  if (rows.length === newEvents.length) return rows.map(unescaped);
+  if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
+  throw new NotFoundError(sessionNotFound(key.sessionId));
+}
+
+const unescaped = <Row extends { text: string }>(row: Row): Row => ({ ...row, text: unescapeJson(row.text) });
+
+/** Some of a session's events as the JSON text of an array. */
+export interface EventPage {
+  text: string;
+  /** Sequence after which the next page begins; `undefined` where this is the last. */
+  next: number | undefined;
+}
+
+/**
+ * The events after a sequence, oldest first: at most `limit`, less where they are large; `undefined` where there is no session.
+ * One statement.
+ */
+export async function listEvents(
+  db: Database,
+  key: SessionKey,
+  afterSequence: number,
+  limit: number,
+): Promise<EventPage | undefined> {
+  const { rows } = await db.execute<{ text: string | null; last: number | null; final: number }>(sql`
+    select page.text, page.last, ${s.lastSequence} as final
+    from ${sessions} ${s} cross join ${eventPage(afterSequence, sql`${s.lastSequence}`, limit)} where ${isSession(key, s)}`);
+  const row = rows[0];
+  if (!row) return undefined;
+  const next = row.last === null || row.last === row.final ? undefined : row.last;
+  return { text: `[${unescapeJson(row.text ?? '')}]`, next };
+}
+
+/** Maximum of events, and of their bytes as they are stored, that one statement reads: no response is ever whole in memory. */
+const MAX_EVENTS = 1_000;
+const MAX_BYTES = 1_048_576;
+
+/**
+ * The piece of a statement that reads the events of session `s` from one sequence to another, or the first of them: `page` with
+ * their `text` and the `last` sequence, both null for none.
+ */
+export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_EVENTS): SQL => sql`lateral (
+  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last
+  from (select e.payload, e.sequence,
+               sum(pg_column_size(e.payload)) over (order by e.sequence) - pg_column_size(e.payload) as bytes_before
+        from (select ${events.payload} as payload, ${events.sequence} as sequence from ${events}
+              where ${isOfSession} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}
+              order by ${events.sequence} limit ${limit}) e) sized
+  where sized.bytes_before < ${MAX_BYTES}) page`;
+
+const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
+  and ${events.sessionId} = ${s.id}`;
+
+/** What an invocation starts from: all events in order and the merged state, in one statement; `undefined` without a session. */
+export async function findHistory(
+  db: Database,
+  key: SessionKey,
+): Promise<{ events: Event[]; state: JsonObject } | undefined> {
+  const { rows } = await db.execute<{ events: string; state: string }>(sql`
+    select (select '[' || coalesce(string_agg(${events.payload}::text, ',' order by ${events.sequence}), '') || ']'
+            from ${events} where ${isOfSession}) as events,
+           ${mergedState}::text as state
+    from ${withStates} where ${isSession(key, s)}`);
+  const row = rows[0];
+  if (!row) return undefined;
+  return {
+    events: JSON.parse(unescapeJson(row.events)) as Event[],
+    state: JSON.parse(unescapeJson(row.state)) as JsonObject,
+  };
+}
+
+/** One event of a session; `undefined` where there is none. */
+export async function findEvent(db: Database, key: SessionKey, eventId: string): Promise<Event | undefined> {
+  const [row] = await db
+    .select({ text: payloadText })
+    .from(events)
+    .where(and(isSession(key, events), eq(events.id, eventId)));
+  return row && toEvent(row.text);
+}
+
+/** Events of a session by their ids, in order: how a writer that got no answer learns what it wrote. */
+export async function findEventsById(db: Database, key: SessionKey, ids: string[]): Promise<StoredEvent[]> {
+  const rows = await db
+    .select({ sequence: events.sequence, text: payloadText })
+    .from(events)
+    .where(and(isSession(key, events), inArray(events.id, ids)))
+    .orderBy(events.sequence);
+  return rows.map(unescaped);
+}
+
+/** At most `limit` events after a sequence, in order; `undefined` where there is no such session. */
+export async function listEventsAfter(
+  db: Database,
+  key: SessionKey,
+  afterSequence: number,
+  limit: number,
+): Promise<(StoredEvent & { invocationId: string })[] | undefined> {
+  const { rows } = await db.execute<{ sequence: number | null; text: string; invocationId: string }>(sql`
+    select e.sequence, e.text, e."invocationId" from ${sessions} ${s}
+    left join lateral (
+      select ${events.sequence} as sequence, ${payloadText} as text, ${events.invocationId} as "invocationId"
+      from ${events} where ${isOfSession} and ${events.sequence} > ${afterSequence}
+      order by ${events.sequence} limit ${limit}) e on true
+    where ${isSession(key, s)} order by e.sequence`);
+  if (rows.length === 0) return undefined;
+  return rows.flatMap(({ sequence, ...row }) => (sequence === null ? [] : [unescaped({ sequence, ...row })]));
+}
+
+const isOfInvocation = (key: SessionKey, invocationId: string) =>
+  and(isSession(key, events), eq(events.invocationId, invocationId));
+
+/** The events of one invocation, in order. */
+export async function listInvocationEvents(db: Database, key: SessionKey, invocationId: string): Promise<Event[]> {
+  const rows = await db
+    .select({ text: payloadText })
+    .from(events)
+    .where(isOfInvocation(key, invocationId))
+    .orderBy(events.sequence);
+  return rows.map(({ text }) => toEvent(text));
+}
+
+/** The JSON texts of an invocation's events, in order; `bySpeaker` picks those of the user or those of the agent. */
+export async function listEventTexts(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+  bySpeaker: 'user' | 'agent',
+): Promise<string[]> {
+  const isBySpeaker = bySpeaker === 'user' ? eq(events.author, 'user') : ne(events.author, 'user');
+  const rows = await db
+    .select({ text: payloadText })
+    .from(events)
+    .where(and(isOfInvocation(key, invocationId), isBySpeaker))
+    .orderBy(events.sequence);
+  return rows.map(({ text }) => unescapeJson(text));
+}
+
+/** The sequence of the first event of an invocation; 0 where it has none. */
+export async function findFirstSequence(db: Database, key: SessionKey, invocationId: string): Promise<number> {
+  const [row] = await db
+    .select({ first: min(events.sequence) })
+    .from(events)
+    .where(isOfInvocation(key, invocationId));
+  return row?.first ?? 0;
+}
+
+/** The piece of a statement that reads what was said in a session: `(id, author, event_time, content, text)`, thoughts left out. */
+export const saidInSession = (key: SessionKey): SQL => sql`
+  select ${events.id} as id, ${events.author} as author, ${events.eventTime} as event_time,
+         ${events.payload} -> 'content' as content,
+         (select string_agg(part ->> 'text', ' ') from jsonb_array_elements(${events.payload} -> 'content' -> 'parts') part
+          where coalesce(part ->> 'thought', 'false') <> 'true') as text
+  from ${events} where ${isSession(key, events)} and jsonb_typeof(${events.payload} -> 'content' -> 'parts') = 'array'`;

@@ -1,0 +1,81 @@
+import { getTableName, is } from 'drizzle-orm';
+import { PgTable } from 'drizzle-orm/pg-core';
+import { globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import * as schema from '../../src/db/schema.ts';
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const files = globSync('src/**/*.ts', { cwd: root }).filter((file) => file !== 'src/db/schema.ts');
+
+/** The folder whose SQL may name a table. A feature that needs another's rows asks that feature for a piece of SQL. */
+const OWNERS: Record<string, string> = {
+  sessions: 'sessions',
+  events: 'sessions',
+  appStates: 'sessions',
+  userStates: 'sessions',
+  invocations: 'invocations',
+  artifacts: 'artifacts',
+  artifactVersions: 'artifacts',
+  memories: 'memory',
+  idempotencyKeys: 'idempotency',
+  spans: 'traces',
+  evalSets: 'evals',
+  evalCases: 'evals',
+  evalResults: 'evals',
+  cronjobs: 'cronjobs',
+  cronjobRuns: 'cronjobs',
+};
+
+const tables = Object.entries(schema).flatMap(([name, table]) => (is(table, PgTable) ? [{ name, table }] : []));
+const codeOf = (file: string) =>
+  readFileSync(join(root, file), 'utf8')
+    .replace(/\/\*[^]*?\*\//g, '')
+    .replace(/^\s*\/\/.*$/gm, '');
+
+/** The tables that a file takes from the schema, by whatever name. */
+const importedTables = (code: string): string[] =>
+  [...code.matchAll(/import ([^;]+?) from '[^']*\/schema\.ts'/g)].flatMap(([, clause = '']) =>
+    clause.startsWith('{')
+      ? clause
+          .replace(/[{}]/g, '')
+          .split(',')
+          .map((name) =>
+            name
+              .trim()
+              .replace(/^type /, '')
+              .replace(/ as .*/, ''),
+          )
+          .filter(Boolean)
+      : ['*'],
+  );
+
+/** The tables that SQL in a text names by themselves instead of by the schema. */
+function writtenTables(code: string): string[] {
+  const known = new Set<string>(tables.map(({ table }) => getTableName(table)));
+  const named = code.matchAll(/\b(?:from|join|into|update|table|truncate)\s+(?:only\s+)?(?:public\.)?"?([a-z_]+)"?/gi);
+  return [...named].map(([, name = '']) => name.toLowerCase()).filter((name) => known.has(name));
+}
+
+test('every table has an owner', () => {
+  expect(tables.map(({ name }) => name).toSorted()).toEqual(Object.keys(OWNERS).toSorted());
+});
+
+test('only the owner of a table takes it from the schema', () => {
+  const others = files.flatMap((file) =>
+    importedTables(codeOf(file))
+      .filter((name) => OWNERS[name] !== file.split('/')[1])
+      .map((name) => `${file}: ${name}`),
+  );
+  expect(others).toEqual([]);
+});
+
+test('SQL names tables by the schema, so that a renamed one does not compile', () => {
+  expect(files.flatMap((file) => writtenTables(codeOf(file)).map((name) => `${file}: ${name}`))).toEqual([]);
+});
+
+test('the readers of events are in one file', () => {
+  const readers = files.filter((file) => /(?:from|join)(?:\(| \$\{)events\b/.test(codeOf(file)));
+  expect(readers).toEqual(['src/sessions/event-store.ts']);
+});
