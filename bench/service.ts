@@ -7,8 +7,8 @@ import { createLog } from '../src/core/log.ts';
 import { startRuntime } from '../src/runtime.ts';
 
 /**
- * Speed of the whole service over HTTP on a PostgreSQL of its own with durable commits (fsync on). One client process on the
- * same machine, so the figures are floors. `npm run bench`; quote the median of several runs.
+ * Speed of the whole service over HTTP on a PostgreSQL of its own with durable commits (fsync on). One client process
+ * on the same machine, so the figures are floors. `npm run bench`; quote the median of several runs.
  */
 
 const postgres = await startEmbedded({ dir: await mkdtemp(join(tmpdir(), 'agent-runtime-bench-')) });
@@ -56,7 +56,8 @@ async function measure(name: string, times: number, width: number, work: (n: num
   const at = (share: number) => `${(sorted[Math.floor((sorted.length - 1) * share)] ?? 0).toFixed(1)} ms`;
   const answered = [...statuses].map(([status, count]) => `${count} × ${status}`).join(', ');
   console.log(
-    `${name.padEnd(52)} ${(times / seconds).toFixed(0).padStart(6)}/s  p50 ${at(0.5).padStart(9)}  p99 ${at(0.99).padStart(9)}  ${answered}`,
+    `${name.padEnd(52)} ${(times / seconds).toFixed(0).padStart(6)}/s  p50 ${at(0.5).padStart(9)}` +
+      `  p99 ${at(0.99).padStart(9)}  ${answered}`,
   );
 }
 

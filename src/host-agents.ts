@@ -36,7 +36,8 @@ export function readHarnessAgent(config: Config): { definition: AgentDefinition;
 
 /**
  * The applications that this process serves, by name: `harness_agent`, and those of `AGENTS_DIR`.
- * @throws {ConfigError} for what cannot work: a wrong file, a tool or skill that does not exist, a model without a name.
+ * @throws {ConfigError} for what cannot work: a wrong file, a tool or skill that does not exist, a model without a
+ * name.
  */
 export async function hostAgents(config: Config): Promise<Map<string, HostedAgent>> {
   const { definition, model } = readHarnessAgent(config);

@@ -24,7 +24,9 @@ Settings are environment variables, or lines of a file .env; docs/configuration.
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
   version: string;
 };
-/** A signal that comes sooner after the first is that one again: npm hands on what a terminal sent to all of its group. */
+/**
+ * A signal that comes sooner after the first is that one again: npm hands on what a terminal sent to all of its group.
+ */
 const SAME_SIGNAL_MS = 1000;
 /** Exit code of a process that got a second signal while it was stopping: 128 + SIGINT, as shells expect. */
 const INTERRUPTED_EXIT_CODE = 130;
@@ -97,7 +99,8 @@ function printStart(config: Config, { url, database }: Runtime): void {
   if (config.auth.mode !== 'jwt') {
     lines.push(
       'Try it:',
-      `  curl -s ${url}/harness/invoke -H 'content-type: application/json'${authorization} -d '${JSON.stringify(request)}'`,
+      `  curl -s ${url}/harness/invoke -H 'content-type: application/json'${authorization} ` +
+        `-d '${JSON.stringify(request)}'`,
     );
   }
   console.log(lines.join('\n'));

@@ -34,7 +34,10 @@ export interface RuntimeOptions {
   overrides?: Partial<Context>;
 }
 
-/** Share of the grace period that running invocations have to end in by themselves; the rest is for storing their interruption. */
+/**
+ * Share of the grace period that running invocations have to end in by themselves; the rest is for storing their
+ * interruption.
+ */
 const GRACE_SHARE = 0.9;
 /** Time between two looks for idle connections of a stopping server. */
 const IDLE_LOOK_MS = 20;
@@ -177,8 +180,8 @@ function urlOf(server: Server): string {
 }
 
 /**
- * Ends a server: running requests and invocations may finish, are told to stop when most of the grace period is over, and their
- * connections are cut at its end.
+ * Ends a server: running requests and invocations may finish, are told to stop when most of the grace period is over,
+ * and their connections are cut at its end.
  */
 async function closeServer(
   server: Server,

@@ -9,7 +9,10 @@ import { type ServiceProcess, startProcess } from '../support/service-process.ts
 import { startHeldProvider } from '../support/held-provider.ts';
 import { client } from '../support/app.ts';
 
-/** `npm start` as a newcomer types it, with an embedded PostgreSQL: npm hands on every signal that the terminal has already sent. */
+/**
+ * `npm start` as a newcomer types it, with an embedded PostgreSQL: npm hands on every signal that the terminal has
+ * already sent.
+ */
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 let home: string;

@@ -9,7 +9,7 @@ import { startService as start } from '../support/service-process.ts';
 const database = testDatabase();
 
 describe('starting', () => {
-  test('says in a few lines where it listens, which database, model and mode, and what to try; SIGTERM ends it', async () => {
+  test('says where it listens, which database, model and mode, and what to try; SIGTERM ends it', async () => {
     const { child, end, until, ended } = start({
       DATABASE_URL: database.url,
       PORT: '0',

@@ -9,8 +9,9 @@ import { isRenewal, type Message, type PostgresProxy, type Rules, startProxy } f
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
 
 /**
- * A process is killed before, and after, each message that one operation sends to PostgreSQL. One kill ends many operations,
- * each held at its point; each has a user and a session of its own, whose id tells its messages from the others'.
+ * A process is killed before, and after, each message that one operation sends to PostgreSQL. One kill ends many
+ * operations, each held at its point; each has a user and a session of its own, whose id tells its messages from the
+ * others'.
  */
 
 /** Long enough for a busy machine that does all operations at once; the processes of operators have 15 s. */
@@ -51,8 +52,10 @@ interface Operation {
 const createSession = ({ userId, sessionId }: Point) => survivor.post(listPath(userId), { sessionId });
 const keyOf = ({ id }: Point) => ({ 'idempotency-key': `key-${id}` });
 const SAID = `select count(*) from events where user_id = $1 and payload -> 'content' -> 'parts' -> 0 ->> 'text' = $2`;
-const PROMPTED = `select count(*) from events where user_id = $1 and payload -> 'content' -> 'parts' -> 0 ->> 'text' like '#id=' || $2 || ' %'`;
-const CHANGED = `select count(*) from events where user_id = $1 and payload -> 'actions' -> 'stateDelta' ->> 'own' = $2`;
+const PROMPTED = `select count(*) from events
+  where user_id = $1 and payload -> 'content' -> 'parts' -> 0 ->> 'text' like '#id=' || $2 || ' %'`;
+const CHANGED = `select count(*) from events
+  where user_id = $1 and payload -> 'actions' -> 'stateDelta' ->> 'own' = $2`;
 const SAVED = 'select count(*) from artifact_versions where user_id = $1 and content = $2::text::bytea';
 const CAPTURED = 'select count(*) from eval_cases where source_user_id = $1 and eval_set_id = $2';
 

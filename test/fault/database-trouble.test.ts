@@ -104,7 +104,8 @@ describe('a PostgreSQL that comes and goes', () => {
     const slowestMs = Math.max(...healsMs);
     report(
       'database restarts',
-      `${RESTARTS}, ${asked} requests, ${acked.length} answered, ${violations.length} violations; first success at most ${slowestMs} ms after the return`,
+      `${RESTARTS}, ${asked} requests, ${acked.length} answered, ${violations.length} violations; ` +
+        `first success at most ${slowestMs} ms after the return`,
     );
     expect(violations.slice(0, 10)).toEqual([]);
     expect(server.log()).not.toMatch(/uncaught/i);
@@ -223,7 +224,9 @@ describe('connections', () => {
     const healsMs = await eventually('a read works again', 20_000, async () => (await server.get(path)).status === 200);
     report(
       'black hole',
-      `get, append and a running invocation answered ${answers.map((answer) => answer?.status ?? 'nothing').join(', ')} within ${endedMs} ms; healed after ${healsMs} ms`,
+      'get, append and a running invocation answered ' +
+        `${answers.map((answer) => answer?.status ?? 'nothing').join(', ')} ` +
+        `within ${endedMs} ms; healed after ${healsMs} ms`,
     );
     for (const answer of answers) expect([503, 409]).toContain(answer?.status);
   });
@@ -287,7 +290,8 @@ describe('a full disk', async () => {
         await sql.end();
         report(
           'full disk',
-          `${acked.length} appends told, ${refused} refused with 503, read answered ${read.status}, ${violations.length} violations, healed after ${healsMs} ms`,
+          `${acked.length} appends told, ${refused} refused with 503, ` +
+            `read answered ${read.status}, ${violations.length} violations, healed after ${healsMs} ms`,
         );
         expect(violations).toEqual([]);
         expect([refused, read.status]).toEqual([20, 200]);

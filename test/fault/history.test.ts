@@ -21,9 +21,10 @@ import { either, type Random, random } from './support/seed.ts';
 import { type ServerProcess, startServer, tryTo } from './support/server-process.ts';
 
 /**
- * Clients of two replicas do what chance says, each operation with a value of its own, while processes are killed and stopped,
- * connections cut and PostgreSQL restarted. Afterwards: what was told is there, what was refused is not, what is unsure may be;
- * every read is the beginning of every later one. A session has one total order, which makes these checks complete.
+ * Clients of two replicas do what chance says, each operation with a value of its own, while processes are killed and
+ * stopped, connections cut and PostgreSQL restarted. Afterwards: what was told is there, what was refused is not, what
+ * is unsure may be; every read is the beginning of every later one. A session has one total order, which makes these
+ * checks complete.
  */
 
 const DURATION_MS = either(10_000, 600_000);
@@ -200,7 +201,8 @@ const nemeses: Record<string, Nemesis> = {
   },
   async disconnect() {
     await sql.query(
-      `select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'agent-runtime%' and random() < 0.7`,
+      `select pg_terminate_backend(pid) from pg_stat_activity
+       where application_name like 'agent-runtime%' and random() < 0.7`,
     );
   },
   async restart() {
@@ -272,7 +274,8 @@ describe('a history of two replicas under faults', () => {
     const events = [...final.values()].flat().length;
     report(
       'history',
-      `${history.operations} operations (${history.acked.length} told, ${history.failed.length} refused, ${history.unsure} unsure, ${reads} reads), ` +
+      `${history.operations} operations (${history.acked.length} told, ${history.failed.length} refused, ` +
+        `${history.unsure} unsure, ${reads} reads), ` +
         `${events} events, nemeses ${suffered.join(' ')}; ${violations.length} violations`,
     );
     expect(violations.slice(0, 20)).toEqual([]);

@@ -229,15 +229,18 @@ describe('a hostile model', () => {
     const { rows } = await sql.query<Record<'calls' | 'tools' | 'event' | 'state', number>>(
       `select (select max(llm_calls) from invocations) as calls, (select max(tool_calls) from invocations) as tools,
               (select max(octet_length(payload::text)) from events where user_id = $1) as event,
-              (select max(octet_length(state::text)) from (select state from sessions union all select state from user_states) s) as state`,
+              (select max(octet_length(state::text)) from (select state from sessions
+                 union all select state from user_states) s) as state`,
       [HOSTILE],
     );
     const most = rows[0] ?? { calls: 0, tools: 0, event: 0, state: 0 };
     const violations = await findViolations(sql, { users: [HOSTILE], api: app });
     report(
       'hostile model',
-      `${turns} turns in ${prompts} invocations, 0 rows of others touched: ${after === before}, ${leaks} leaks, ${canaryHits} requests to the canary; ` +
-        `at most ${most.calls} model calls, ${most.tools} tool calls, ${most.event} bytes of event, ${most.state} of state; ${violations.length} violations`,
+      `${turns} turns in ${prompts} invocations, 0 rows of others touched: ${after === before}, ` +
+        `${leaks} leaks, ${canaryHits} requests to the canary; ` +
+        `at most ${most.calls} model calls, ${most.tools} tool calls, ${most.event} bytes of event, ` +
+        `${most.state} of state; ${violations.length} violations`,
     );
     expect(after).toBe(before);
     expect([leaks, canaryHits]).toEqual([0, 0]);
@@ -254,7 +257,8 @@ describe('a hostile model', () => {
 /** All rows of every table that are not the hostile user's, as one sum. */
 async function everythingElse(sql: Pool): Promise<string> {
   const { rows: tables } = await sql.query<{ name: string; owned: boolean }>(
-    `select c.relname as name, exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'user_id') as owned
+    `select c.relname as name, exists (
+       select from pg_attribute a where a.attrelid = c.oid and a.attname = 'user_id') as owned
      from pg_class c where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' order by 1`,
   );
   const sums: string[] = [];

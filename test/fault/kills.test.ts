@@ -75,7 +75,8 @@ describe('random kills under load', () => {
     const violations = await findViolations(here.sql, { acked, api: survivor });
     report(
       'kill soak',
-      `${KILLS} kills, ${asked} requests, ${acked.length} answered, ${violations.length} violations; usable after ${slowestMs} ms at most`,
+      `${KILLS} kills, ${asked} requests, ${acked.length} answered, ${violations.length} violations; ` +
+        `usable after ${slowestMs} ms at most`,
     );
     expect(violations).toEqual([]);
     expect(here.model.badHistories).toEqual([]);
@@ -215,7 +216,8 @@ describe('a process that is asleep at any message', () => {
     const points = reached.filter(Boolean).length;
     report(
       'asleep at a message',
-      `${points} messages; ${violations.length} late rows or other violations; ${lateArtifacts.length} late artifact versions`,
+      `${points} messages; ${violations.length} late rows or other violations; ` +
+        `${lateArtifacts.length} late artifact versions`,
     );
     await sleeper.kill();
     await proxy.close();

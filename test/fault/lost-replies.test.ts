@@ -8,8 +8,9 @@ import { isRenewal, type Message, type PostgresProxy, type Rules, startProxy } f
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
 /**
- * The connection breaks after PostgreSQL has done a statement and before the process hears of it, COMMIT included; then before the
- * statement arrives. The process lives on. What was done must not be done again, what was not done must not be told.
+ * The connection breaks after PostgreSQL has done a statement and before the process hears of it, COMMIT included; then
+ * before the statement arrives. The process lives on. What was done must not be done again, what was not done must not
+ * be told.
  */
 
 const LEASE_MS = 3_000;
@@ -67,7 +68,9 @@ const operations: Operation[] = [
   },
 ];
 
-/** Breaks the connection of the n-th message that names the invocation or the session; tells whether it came to that. */
+/**
+ * Breaks the connection of the n-th message that names the invocation or the session; tells whether it came to that.
+ */
 function cutAt(marker: string, n: number, when: 'before' | 'after'): { rules: Rules; wasCut: () => boolean } {
   const connections = new Set<number>();
   let seen = 0;
@@ -120,7 +123,8 @@ async function once(operation: Operation, n: number, when: 'before' | 'after', f
   await whenAtRest(here.sql, REST_WITHIN_MS);
   const acked = operation.acked(userId, sessionId, id);
   const { rows } = await here.sql.query<{ copies: number }>(
-    `select count(*)::int as copies from events where user_id = $1 and payload -> 'content' -> 'parts' -> 0 ->> 'text' = $2`,
+    `select count(*)::int as copies from events
+     where user_id = $1 and payload -> 'content' -> 'parts' -> 0 ->> 'text' = $2`,
     [userId, acked.said],
   );
   const found = [
@@ -140,7 +144,9 @@ async function once(operation: Operation, n: number, when: 'before' | 'after', f
   return true;
 }
 
-/** I6: a retry with the same key gets the stored answer, or runs what was never run; what the client heard stays true. */
+/**
+ * I6: a retry with the same key gets the stored answer, or runs what was never run; what the client heard stays true.
+ */
 async function retryViolations(
   operation: Operation,
   userId: string,

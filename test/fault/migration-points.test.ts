@@ -7,7 +7,10 @@ import { openSql, report } from './support/faults.ts';
 import { startProxy } from './support/postgres-proxy.ts';
 import { isLong, random } from './support/seed.ts';
 
-/** A migrator whose connection ends at any of its messages: PostgreSQL sees no difference from one whose process was killed. */
+/**
+ * A migrator whose connection ends at any of its messages: PostgreSQL sees no difference from one whose process was
+ * killed.
+ */
 
 /** Points of the short set, besides the first and the last five. */
 const SAMPLED_POINTS = 12;
@@ -29,7 +32,8 @@ const SCHEMA = `
     union all select format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) from pg_constraint
       where connamespace = 'public'::regnamespace
     union all select pg_get_functiondef(oid) from pg_proc where pronamespace = 'public'::regnamespace
-    union all select format('%s %s %s', oid::regclass, obj_description(oid), case when relkind = 'v' then pg_get_viewdef(oid) end)
+    union all select format('%s %s %s', oid::regclass, obj_description(oid),
+       case when relkind = 'v' then pg_get_viewdef(oid) end)
       from pg_class where relnamespace = 'public'::regnamespace
     union all select format('migration %s %s', hash, created_at) from drizzle.__drizzle_migrations) lines`;
 

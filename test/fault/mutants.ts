@@ -1,6 +1,7 @@
 /**
- * Breaks the product one line at a time, in a copy, and runs the test that must notice: a test that cannot fail proves nothing.
- * By hand: `node test/fault/mutants.ts [part of a name]`. Prints a table; exit code 1 when a mutant survives or no longer applies.
+ * Breaks the product one line at a time, in a copy, and runs the test that must notice: a test that cannot fail proves
+ * nothing. By hand: `node test/fault/mutants.ts [part of a name]`. Prints a table; exit code 1 when a mutant survives
+ * or no longer applies.
  */
 import { spawn } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';

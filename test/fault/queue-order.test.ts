@@ -14,7 +14,7 @@ import { random } from './support/seed.ts';
 const store = testPool(20);
 const WAITERS = 12;
 
-test('however the waiters look, each by itself and all at once, the session goes round in the order in which they came', async () => {
+test('however the waiters look, one by one or all at once, the session goes round in the order they came', async () => {
   const { db } = store.pool;
   const { next: chance } = random('queue order');
   const key = newKey();

@@ -7,7 +7,10 @@ import { answerFor } from './support/model-server.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
 
-/** A trigger fails with any SQLSTATE, in any table that an operation writes, in the statement or at its commit, once or always. */
+/**
+ * A trigger fails with any SQLSTATE, in any table that an operation writes, in the statement or at its commit, once or
+ * always.
+ */
 
 const LEASE_MS = 600;
 const REST_WITHIN_MS = 30_000;
@@ -99,7 +102,10 @@ interface Fault {
   times: 'once' | 'always';
 }
 
-/** A row of `fault_control` makes the writes of the rows that hold its marker fail. Sequences count on when a transaction does not. */
+/**
+ * A row of `fault_control` makes the writes of the rows that hold its marker fail. Sequences count on when a
+ * transaction does not.
+ */
 const INSTALL = `
   create table fault_control (marker text primary key, table_name text, state text, happens text, times int);
   create function fault() returns trigger language plpgsql as $$
@@ -116,14 +122,17 @@ const INSTALL = `
   do $$
   declare written text;
   begin
-    foreach written in array array['sessions', 'events', 'invocations', 'artifacts', 'artifact_versions', 'eval_sets', 'eval_cases'] loop
-      execute format('create trigger fault before insert or update on %I for each row execute function fault(''statement'')', written);
+    foreach written in array array['sessions', 'events', 'invocations', 'artifacts', 'artifact_versions',
+      'eval_sets', 'eval_cases'] loop
+      execute format('create trigger fault before insert or update on %I
+        for each row execute function fault(''statement'')', written);
       execute format('create constraint trigger fault_late after insert or update on %I deferrable initially deferred
                       for each row execute function fault(''commit'')', written);
     end loop;
     -- An upsert shows its own keys only at the insert; the merged row holds everybody's.
     foreach written in array array['user_states', 'app_states'] loop
-      execute format('create trigger fault before insert on %I for each row execute function fault(''statement'')', written);
+      execute format('create trigger fault before insert on %I
+        for each row execute function fault(''statement'')', written);
     end loop;
   end $$`;
 
@@ -203,7 +212,7 @@ describe('any SQLSTATE in any write', () => {
   });
   afterAll(() => server.kill());
 
-  test('is cured by a repetition or told as what it is, without a word of SQL, and the next request is served', async () => {
+  test('is cured by a repetition or named without a word of SQL, and the next request is served', async () => {
     const { next: chance } = random('sqlstates');
     const all = allFaults();
     const shuffled = all.map((fault) => ({ fault, place: chance() })).toSorted((a, b) => a.place - b.place);
@@ -220,7 +229,9 @@ describe('any SQLSTATE in any write', () => {
     const places = new Set(faults.map(({ operation, table, when }) => `${operation.name} ${table} ${when}`)).size;
     report(
       'SQLSTATEs',
-      `${faults.length} of ${all.length} cases: ${states} states in ${places} places of ${operations.length} operations, once and always; ${violations.length} violations`,
+      `${faults.length} of ${all.length} cases: ${states} states in ${places} places of ${operations.length} operations, ` +
+        'once and always; ' +
+        `${violations.length} violations`,
     );
     expect(violations).toEqual([]);
   });

@@ -25,9 +25,11 @@ export interface AnsweringProvider {
   close: () => Promise<void>;
 }
 
+const CHUNK = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'answering' };
+
 /**
- * A server on loopback that speaks the OpenAI wire and answers by a rule, so that many invocations can talk to it at once. Each
- * connection serves one request: what stays open is not the provider's.
+ * A server on loopback that speaks the OpenAI wire and answers by a rule, so that many invocations can talk to it at
+ * once. Each connection serves one request: what stays open is not the provider's.
  */
 export async function startAnsweringProvider(reply: (asked: Asked) => Reply): Promise<AnsweringProvider> {
   const asked: Asked[] = [];
@@ -84,8 +86,7 @@ function send(response: ServerResponse, reply: Reply, newId: () => string): void
             function: { name, arguments: JSON.stringify(args) },
           })),
         };
-  const chunk = (choices: object[], more: object = {}) =>
-    `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', created: 1, model: 'answering', choices, ...more })}\n\n`;
+  const chunk = (choices: object[], more: object = {}) => `data: ${JSON.stringify({ ...CHUNK, choices, ...more })}\n\n`;
   const finish = typeof reply === 'string' ? 'stop' : 'tool_calls';
   response.writeHead(200, { 'content-type': 'text/event-stream', connection: 'close' });
   response.write(chunk([{ index: 0, delta, finish_reason: null }]));

@@ -4,7 +4,9 @@ import { COMPONENTS } from '../../src/components.ts';
 import { type EdgeOptions, createEdge } from '../../src/http/http-app.ts';
 import { answerClientError } from '../../src/http/error-handler.ts';
 
-/** One request as bytes on a real socket: `fetch` would clean up paths and headers that a test sends broken on purpose. */
+/**
+ * One request as bytes on a real socket: `fetch` would clean up paths and headers that a test sends broken on purpose.
+ */
 export interface Sent {
   method?: string;
   path: string;

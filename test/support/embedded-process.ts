@@ -19,7 +19,10 @@ export interface ProcessOptions {
   nodeArguments?: string[];
 }
 
-/** Starts the embedded server of `dir` in a process of its own, away from the project's directory and without LANG or PATH. */
+/**
+ * Starts the embedded server of `dir` in a process of its own, away from the project's directory and without LANG or
+ * PATH.
+ */
 export async function spawnEmbedded(
   dir: string,
   { nodeArguments = [], ...ids }: ProcessOptions = {},

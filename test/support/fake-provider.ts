@@ -35,7 +35,9 @@ export interface FakeProvider {
 
 const USAGE = { prompt: 100, cached: 40, answer: 20, thoughts: 7 };
 
-/** A server on loopback that speaks one provider's wire and gives the scripted answers in order, the last one for ever. */
+/**
+ * A server on loopback that speaks one provider's wire and gives the scripted answers in order, the last one for ever.
+ */
 export async function startFakeProvider(provider: ProviderName, script: FakeAnswer[]): Promise<FakeProvider> {
   const requests: FakeProvider['requests'] = [];
   const requested = Promise.withResolvers<void>();

@@ -90,14 +90,18 @@ async function startContainer(): Promise<Server> {
     .withEnvironment({ POSTGRES_PASSWORD: password })
     .withCommand(['postgres', '-c', 'fsync=off', '-c', 'max_connections=200'])
     .withExposedPorts(5432)
-    .withWaitStrategy(Wait.forLogMessage(/database system is ready to accept connections/, 2)) // the first is initdb's own server
+    // The first is initdb's own server.
+    .withWaitStrategy(Wait.forLogMessage(/database system is ready to accept connections/, 2))
     .withStartupTimeout(120_000)
     .start();
   const url = `postgres://postgres:${password}@${container.getHost()}:${container.getMappedPort(5432)}/postgres`;
   return { url, name: 'testcontainers', stop: () => container.stop() };
 }
 
-/** Creates and migrates the template. Its clones are named `<template>_…`, so that a later process can sweep what a killed one left. */
+/**
+ * Creates and migrates the template. Its clones are named `<template>_…`, so that a later process can sweep what a
+ * killed one left.
+ */
 async function createTemplate(server: Server): Promise<{ name: string; drop(): Promise<void> }> {
   const client = await connect(server);
   const { rows } = await client.query<{ prefix: string }>(`select left(current_database(), 20) || '_test_' as prefix`);

@@ -5,7 +5,10 @@ import { close, listen } from './edge.ts';
 /** What the server does instead of its work. */
 type S3Fault = 'overloaded' | 'forbidden' | 'silent';
 
-/** A server that speaks as much of S3's wire as the runtime does: buckets in the path, PUT, GET, HEAD and DELETE of objects. */
+/**
+ * A server that speaks as much of S3's wire as the runtime does: buckets in the path, PUT, GET, HEAD and DELETE of
+ * objects.
+ */
 export interface S3Server {
   url: string;
   bucket: string;

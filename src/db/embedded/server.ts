@@ -56,7 +56,10 @@ const OWNER = 'agent_runtime.owner';
 /** Above the pids of every system (Linux ends at 2^22), so no process has it. */
 const NO_PID = '2147483646';
 
-/** The URL of a database of the server; `sslmode` is named because a PGSSLMODE of the user's environment would else decide. */
+/**
+ * The URL of a database of the server; `sslmode` is named because a PGSSLMODE of the user's environment would else
+ * decide.
+ */
 export function connectionUrl(port: number, password: string, database = 'postgres'): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/${database}?sslmode=disable`;
 }
@@ -66,7 +69,10 @@ export async function runProgram(cluster: Cluster, name: string, args: string[],
   await run(join(cluster.binaries, 'bin', name), args, { ...spawnOptions(cluster), timeout: timeoutMs });
 }
 
-/** What runs the server's programs: an absolute path and no variable of ours, neither PGDATA nor a locale that does not exist. */
+/**
+ * What runs the server's programs: an absolute path and no variable of ours, neither PGDATA nor a locale that does not
+ * exist.
+ */
 function spawnOptions(cluster: Cluster) {
   const env = process.platform === 'win32' ? {} : { env: { PATH: '/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' } };
   return { cwd: cluster.home, ...env, ...cluster.account };
@@ -96,7 +102,9 @@ async function readPidFile(cluster: Cluster) {
   return pid > 0 ? { text, pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' } : undefined;
 }
 
-/** False only when it is certain that the live process is no server of this cluster: a zombie, or another command line. */
+/**
+ * False only when it is certain that the live process is no server of this cluster: a zombie, or another command line.
+ */
 export async function mayBeServer(pid: number, data: string): Promise<boolean> {
   if (process.platform === 'win32') return true;
   if (process.platform === 'linux') {
@@ -110,9 +118,9 @@ export async function mayBeServer(pid: number, data: string): Promise<boolean> {
 }
 
 /**
- * PostgreSQL refuses to start while the pid in its file belongs to a live process, even a stranger. The pid is replaced rather
- * than the file deleted: its shared memory key lets PostgreSQL see backends of the killed server that still write. The file is
- * moved away first, so that the file of a server that starts at this moment is noticed and put back.
+ * PostgreSQL refuses to start while the pid in its file belongs to a live process, even a stranger. The pid is replaced
+ * rather than the file deleted: its shared memory key lets PostgreSQL see backends of the killed server that still
+ * write. The file is moved away first, so that the file of a server that starts at this moment is noticed and put back.
  */
 async function disownPidFile(cluster: Cluster, staleText: string): Promise<void> {
   const path = pidFile(cluster);
@@ -142,9 +150,9 @@ async function readOwner(url: string, data: string): Promise<string | undefined>
 }
 
 /**
- * Launches a server for the process of this name, in a session of its own, so that Ctrl-C does not reach it. It ends with
- * this process, unless that is killed. Returns the reason where it does not start: PostgreSQL itself lets one server at a
- * time have a data directory.
+ * Launches a server for the process of this name, in a session of its own, so that Ctrl-C does not reach it. It ends
+ * with this process, unless that is killed. Returns the reason where it does not start: PostgreSQL itself lets one
+ * server at a time have a data directory.
  */
 export async function launch(cluster: Cluster, password: string, owner: string): Promise<LaunchedServer | string> {
   const port = await freePort();
@@ -222,8 +230,8 @@ async function stopServer(cluster: Cluster, server: ChildProcess): Promise<void>
 }
 
 /**
- * Tells the server with this pid to end, and does not wait for it; never throws. By pg_ctl, which can do it on Windows too,
- * and by the pid: `pg_ctl stop` would end the server that another process has launched meanwhile.
+ * Tells the server with this pid to end, and does not wait for it; never throws. By pg_ctl, which can do it on Windows
+ * too, and by the pid: `pg_ctl stop` would end the server that another process has launched meanwhile.
  */
 export async function signalServer(cluster: Cluster, pid: number, mode: 'fast' | 'immediate'): Promise<void> {
   const args = ['kill', mode === 'fast' ? 'INT' : 'QUIT', String(pid)];

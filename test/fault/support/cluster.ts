@@ -22,8 +22,8 @@ export interface PostgresCluster {
 }
 
 /**
- * Makes a cluster in the directory for temporary files. Its tables are in `tablesIn` where that is given; its log of changes is
- * not: PostgreSQL itself ends when that has no room.
+ * Makes a cluster in the directory for temporary files. Its tables are in `tablesIn` where that is given; its log of
+ * changes is not: PostgreSQL itself ends when that has no room.
  */
 export async function startCluster(tablesIn?: string): Promise<PostgresCluster> {
   const home = await mkdtemp(join(tmpdir(), 'agent-runtime-cluster-'));

@@ -78,7 +78,10 @@ export function openSql(url: string): Pool {
   return pool;
 }
 
-/** Asks again until `check` is true. @throws {Error} with the sentence after `withinMs`. @returns the milliseconds it took. */
+/**
+ * Asks again until `check` is true. @throws {Error} with the sentence after `withinMs`. @returns the milliseconds it
+ * took.
+ */
 export async function eventually(what: string, withinMs: number, check: () => Promise<boolean>): Promise<number> {
   const startedAt = performance.now();
   while (!(await check())) {

@@ -6,7 +6,10 @@ import { functionCallsOf, functionResponsesOf } from '../../../src/core/content.
 import type { Event } from '../../../src/core/event.ts';
 import type { TestApp } from '../../support/app.ts';
 
-/** The invariants I1–I12 of the reliability goals, as what is stored and what a client sees must show them after every fault. */
+/**
+ * The invariants I1–I12 of the reliability goals, as what is stored and what a client sees must show them after every
+ * fault.
+ */
 
 /** An answer that a client got: success was told, so this must be there. */
 export interface Acked {
@@ -92,16 +95,19 @@ const parse = (text: string): unknown => JSON.parse(unescapeJson(text));
 async function load(database: Pool, users: string[] | undefined): Promise<Stored> {
   const mine = 'where ($1::text[] is null or user_id = any($1))';
   const { rows: sessions } = await database.query<AsText<SessionRow, 'state'>>(
-    `select app_name, user_id, id, state::text, last_sequence, lease_token, extract(epoch from update_time)::float8 as update_epoch
+    `select app_name, user_id, id, state::text, last_sequence, lease_token,
+       extract(epoch from update_time)::float8 as update_epoch
      from sessions ${mine} order by user_id, id`,
     [users ?? null],
   );
   const { rows: events } = await database.query<AsText<EventRow, 'payload'>>(
-    `select user_id, session_id, sequence, id, invocation_id, payload::text from events ${mine} order by user_id, session_id, sequence`,
+    `select user_id, session_id, sequence, id, invocation_id, payload::text from events ${mine}
+     order by user_id, session_id, sequence`,
     [users ?? null],
   );
   const { rows: invocations } = await database.query<InvocationRow>(
-    `select user_id, session_id, id, status, idempotency_key, answer, lease_expire_time < clock_timestamp() as is_expired
+    `select user_id, session_id, id, status, idempotency_key, answer,
+       lease_expire_time < clock_timestamp() as is_expired
      from invocations ${mine} order by create_time, id`,
     [users ?? null],
   );
@@ -165,8 +171,9 @@ function contiguityViolations(events: EventRow[], invocations: InvocationRow[]):
 }
 
 /**
- * I5: every function call has exactly one response in its invocation, after it; one that waits for a person may have none yet.
- * Ids are a model's own: another invocation may have the same one. What a model says of itself is no response.
+ * I5: every function call has exactly one response in its invocation, after it; one that waits for a person may have
+ * none yet. Ids are a model's own: another invocation may have the same one. What a model says of itself is no
+ * response.
  */
 function callViolations(events: EventRow[]): string[] {
   const violations: string[] = [];
@@ -204,11 +211,15 @@ function leaseViolations({ lease_token }: SessionRow, invocations: InvocationRow
   ];
 }
 
-/** I3 for the scopes that sessions share: every key was last set by some event or some session's creation, and none is missing. */
+/**
+ * I3 for the scopes that sessions share: every key was last set by some event or some session's creation, and none is
+ * missing.
+ */
 async function sharedStateViolations(database: Pool, stored: Stored, options: CheckOptions): Promise<string[]> {
   if (options.users) return []; // other users write to the same application
   const { rows } = await database.query<{ name: string; state: string }>(
-    `select 'user:' || user_id as name, state::text from user_states union all select 'app:', state::text from app_states`,
+    `select 'user:' || user_id as name, state::text from user_states
+     union all select 'app:', state::text from app_states`,
   );
   const states = new Map(rows.map(({ name, state }) => [name, parse(state) as JsonObject]));
   const written = new Map<string, Map<string, Set<string>>>();
@@ -249,7 +260,8 @@ function ackedViolations(stored: Stored, { userId, sessionId, said, answered }: 
   return last && hasText(last, answered) && status === 'succeeded'
     ? []
     : [
-        `${name}: I12: "${answered}" was answered; last event ${JSON.stringify(last?.content ?? last?.errorCode)}, ${status}`,
+        `${name}: I12: "${answered}" was answered; ` +
+          `last event ${JSON.stringify(last?.content ?? last?.errorCode)}, ${status}`,
       ];
 }
 
@@ -276,7 +288,8 @@ async function artifactViolations(database: Pool, users: string[] | undefined): 
             array_agg(coalesce(v.content, '') order by v.version) as contents,
             array_agg(v.sha256 order by v.version) as sums
      from artifacts a
-     left join artifact_versions v on (v.app_name, v.user_id, v.session_id, v.artifact_name) = (a.app_name, a.user_id, a.session_id, a.name)
+     left join artifact_versions v
+        on (v.app_name, v.user_id, v.session_id, v.artifact_name) = (a.app_name, a.user_id, a.session_id, a.name)
      where ($1::text[] is null or a.user_id = any($1))
      group by a.app_name, a.user_id, a.session_id, a.name`,
     [users ?? null],

@@ -2,10 +2,15 @@ import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** A model for many processes at once: what it does is written in the prompt, so that it keeps nothing between requests. */
+/**
+ * A model for many processes at once: what it does is written in the prompt, so that it keeps nothing between requests.
+ */
 export interface ModelServer {
   baseUrl: string;
-  /** Requests whose history no provider would accept: a call without its answer right behind it, an answer without a call. */
+  /**
+   * Requests whose history no provider would accept: a call without its answer right behind it, an answer without a
+   * call.
+   */
   badHistories: string[];
   /** Requests so far. */
   requests(): number;
@@ -41,7 +46,10 @@ export const promptFor = ({ id, calls = 0, delayMs = 0 }: Prompt): string =>
 /** What the model answers in the end. */
 export const answerFor = (id: string): string => `answer ${id}`;
 
-/** Ids of calls are unique within a prompt only, as those of many servers are. The calls take turns: one that changes the state, one that saves an artifact, one that only computes. */
+/**
+ * Ids of calls are unique within a prompt only, as those of many servers are. The calls take turns: one that changes
+ * the state, one that saves an artifact, one that only computes.
+ */
 const callsOf = (id: string): ScriptedCall[] => [
   { name: 'write_state', arguments: { key: `tool-${id}`, value: id } },
   { name: 'save_artifact', arguments: { name: `file-${id}`, text: id } },

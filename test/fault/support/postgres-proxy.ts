@@ -11,7 +11,9 @@ export interface Message {
   connection: number;
   /** True when the statement or one of its parameters holds the text. */
   has(text: string): boolean;
-  /** Breaks the connection on both sides: in `before` the server never sees the message, in `after` the client no reply. */
+  /**
+   * Breaks the connection on both sides: in `before` the server never sees the message, in `after` the client no reply.
+   */
   cut(): void;
 }
 
