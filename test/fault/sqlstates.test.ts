@@ -229,7 +229,8 @@ describe('any SQLSTATE in any write', () => {
     const places = new Set(faults.map(({ operation, table, when }) => `${operation.name} ${table} ${when}`)).size;
     report(
       'SQLSTATEs',
-      `${faults.length} of ${all.length} cases: ${states} states in ${places} places of ${operations.length} operations, ` +
+      `${faults.length} of ${all.length} cases: ${states} states in ${places} places ` +
+        `of ${operations.length} operations, ` +
         'once and always; ' +
         `${violations.length} violations`,
     );

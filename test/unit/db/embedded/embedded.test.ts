@@ -61,7 +61,8 @@ describe('one cluster through starts, kills and restarts', () => {
   test('a second start of the directory says which process holds it and what to do', async () => {
     const sentence =
       `Process ${process.pid} already uses the embedded PostgreSQL in ${dir}. Stop it, or choose another DATA_DIR ` +
-      'for this process. Or set DATABASE_URL=postgres://user:password@host:5432/database to use a PostgreSQL of your own.';
+      'for this process. Or set DATABASE_URL=postgres://user:password@host:5432/database to use a PostgreSQL of ' +
+      'your own.';
     await expect(startEmbedded({ dir })).rejects.toMatchObject({ code: 'config', message: sentence });
     await expect(spawnEmbedded(dir)).rejects.toThrow(sentence);
     expect(await isUp(first.url)).toBe(true);
