@@ -87,5 +87,5 @@ test('at least 95 of 100 exports of the product have a sentence', () => {
       });
   });
   const bare = exports.filter(({ isDocumented }) => !isDocumented).map(({ place }) => place);
-  expect(bare.length / exports.length, bare.join('\n')).toBeLessThanOrEqual(0.05);
+  expect(bare.length > exports.length * 0.05 ? bare : []).toEqual([]);
 });
