@@ -75,9 +75,11 @@ export function endingEvents(
   const parts = open.map((call) => ({
     functionResponse: { id: call.id, name: call.name, response: INTERRUPTED_RESPONSE },
   }));
+  const nodeInfo = { path: `${author}@1` };
   const answers: NewEvent[] =
-    open.length === 0 ? [] : [{ id: newId(), invocationId, author, content: { role: 'user', parts } }];
-  const end: NewEvent = { id: newId(), invocationId, author, errorCode: error.code, errorMessage: error.message };
+    open.length === 0 ? [] : [{ id: newId(), invocationId, author, nodeInfo, content: { role: 'user', parts } }];
+  const failure = { errorCode: error.code, errorMessage: error.message };
+  const end: NewEvent = { id: newId(), invocationId, author, nodeInfo, ...failure };
   return [...answers, isStopped(error.code) ? { ...end, interrupted: true } : end];
 }
 

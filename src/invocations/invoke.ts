@@ -84,6 +84,7 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
     id: newId(),
     invocationId,
     author: 'user',
+    nodeInfo: { path: '' },
     ...(content ? { content: { ...content, role: content.role ?? 'user' } } : {}),
     ...(customMetadata ? { customMetadata } : {}),
     actions: {

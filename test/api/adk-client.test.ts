@@ -109,6 +109,13 @@ describe('runs', () => {
     const partial = pieces.filter((event) => event.partial === true);
     expect(partial.length).toBeGreaterThan(1);
     expect(partial.map(textOf).join('')).toBe(textOf(pieces.at(-1) ?? {}));
+    // A command line that prints every event whose `partial` is not false shows the answer once.
+    expect(
+      pieces
+        .filter((event) => event.partial !== false)
+        .map(textOf)
+        .join(''),
+    ).toBe(textOf(pieces.at(-1) ?? {}));
 
     const stored = await client.getSession(session);
     expect(stored.state).toEqual({ asked: true });

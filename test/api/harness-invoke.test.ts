@@ -28,8 +28,9 @@ describe('one invocation', () => {
       timestamp: expect.any(Number),
       actions: noActions,
     };
+    const agent = { author: 'harness_agent', nodeInfo: { path: 'harness_agent@1' } };
     const model = {
-      author: 'harness_agent',
+      ...agent,
       finishReason: 'STOP',
       modelVersion: 'offline',
       usageMetadata: {
@@ -44,11 +45,13 @@ describe('one invocation', () => {
       {
         ...common,
         author: 'user',
+        nodeInfo: { path: '' },
         content: { role: 'user', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] },
       },
       {
         ...common,
         ...model,
+        longRunningToolIds: [],
         content: {
           role: 'model',
           parts: [{ functionCall: { id: callId, name: 'calculator', args: { expression: '17 * 23' } } }],
@@ -56,7 +59,7 @@ describe('one invocation', () => {
       },
       {
         ...common,
-        author: 'harness_agent',
+        ...agent,
         content: {
           role: 'user',
           parts: [{ functionResponse: { id: callId, name: 'calculator', response: { result: 391 } } }],

@@ -175,7 +175,7 @@ describe('a deployed agent with tools, a skill, an MCP server and a sub-agent', 
     const [request] = first
       .flatMap(({ content }) => functionCallsOf(content))
       .filter(({ name }) => name !== 'write_state');
-    expect(first.map(({ longRunningToolIds }) => longRunningToolIds)).toEqual([undefined, [request?.id], undefined]);
+    expect(first.map(({ longRunningToolIds }) => longRunningToolIds)).toEqual([[], [request?.id], undefined]);
     expect(request).toMatchObject({
       name: 'adk_request_confirmation',
       args: {

@@ -71,7 +71,7 @@ describe('with the script: a tool call, then an answer', () => {
     expect(frames(text)).toEqual((await stored('sse')).slice(1));
   });
 
-  test('streaming sends pieces marked partial, then the whole; only the whole is stored', async () => {
+  test('streaming sends partial events, then the whole, marked `partial: false`; only the whole is stored', async () => {
     await create('pieces');
     const { text } = await app.post('/run_sse', {
       appName: 'harness_agent',
@@ -84,7 +84,9 @@ describe('with the script: a tool call, then an answer', () => {
     const partial = all.filter((event) => event.partial === true);
     expect(texts(partial)).toEqual(['it is ', 'two']);
     expect(partial.every(({ timestamp }) => typeof timestamp === 'number')).toBe(true);
-    expect(all.filter((event) => event.partial !== true)).toEqual((await stored('pieces')).slice(1));
+    const whole = all.filter((event) => event.partial !== true);
+    expect(whole).toEqual((await stored('pieces')).slice(1));
+    expect(whole.map((event) => event.partial)).toEqual([false, undefined, false]);
   });
 
   test('eventIds=true gives stored events their sequence', async () => {

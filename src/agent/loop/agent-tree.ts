@@ -12,6 +12,16 @@ export function pathTo(root: AgentNode, name: string): AgentNode[] {
 }
 
 /**
+ * Where an agent stands in its tree, as ADK writes `nodeInfo.path`: `team@1/poet@1`; `''` for one that only runs others.
+ */
+export const nodePath = (root: AgentNode, agent: AgentNode): string =>
+  agent.kind === 'llm'
+    ? pathTo(root, agent.name)
+        .map(({ name }) => `${name}@1`)
+        .join('/')
+    : '';
+
+/**
  * Agents that an agent may hand over to: those below it, and, below an `llm` agent, that one and its other sub-agents
  * (as in ADK).
  */

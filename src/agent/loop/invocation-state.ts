@@ -1,4 +1,5 @@
 import type { RunInput } from './run.ts';
+import { nodePath } from './agent-tree.ts';
 import { answerTextOf, functionCallsOf, type JsonObject } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentReply } from '../definition/tool.ts';
@@ -81,6 +82,7 @@ export function newEvent(
     invocationId: invocation.input.invocationId,
     author: turn.agent.name,
     ...(turn.branch === undefined ? {} : { branch: turn.branch }),
+    nodeInfo: { path: nodePath(turn.root, turn.agent) },
     actions: emptyActions(),
     ...members,
   };

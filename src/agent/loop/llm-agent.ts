@@ -81,10 +81,12 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     const request = await toRequest(invocation, turn, AbortSignal.any([signal, ended.signal]));
     endSpan = invocation.input.observer?.modelCall(agent.name, request);
     const stream = agent.model.generate(request);
+    // Made once: an answer can have hundreds of partial events, which differ in their ids and contents only.
+    const partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
     for (;;) {
       const next = await orAborted(stream.next(), signal);
       if (next.done) return (answer = toAnswerEvent(invocation, turn, next.value));
-      if (invocation.input.streaming) yield newEvent(invocation, turn, { content: next.value, partial: true });
+      if (partial) yield { ...partial, id: invocation.input.newId(), content: next.value };
     }
   } catch (error) {
     return (answer = withError(newEvent(invocation, turn, {}), toAgentError(invocation, turn, error)));
@@ -116,7 +118,9 @@ function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: Mod
   const content = answer.content ? withCallIds(invocation, answer.content) : undefined;
   const event = newEvent(invocation, turn, { ...answer, ...(content ? { content } : {}) });
   if (isEmpty(content)) return withError(event, emptyAnswer(turn, answer));
-  return { ...event, ...longRunning(turn, event) };
+  // As in ADK: a client that reads `partial: false` knows that it has shown this answer already, from its partial events.
+  const whole = invocation.input.streaming ? { partial: false } : {};
+  return { ...event, ...whole, ...longRunning(turn, event) };
 }
 
 const withCallIds = (invocation: InvocationState, content: Content): Content => ({
@@ -142,10 +146,12 @@ function emptyAnswer({ agent }: AgentTurn, { finishReason }: ModelAnswer): Agent
   return new AgentError('empty_answer', `The model \`${agent.modelName}\` gave an empty answer.${reason}`);
 }
 
+/** As in ADK: an event with calls always names those that someone answers later, `[]` where there are none. */
 function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
   const names = new Set(agent.tools.filter((tool) => tool.longRunning === true).map((tool) => tool.name));
-  const ids = openCallsOf(event).flatMap((call) => (names.has(call.name) ? [call.id] : []));
-  return ids.length > 0 ? { longRunningToolIds: ids } : {};
+  const calls = openCallsOf(event);
+  if (calls.length === 0) return {};
+  return { longRunningToolIds: calls.filter(({ name }) => names.has(name)).map(({ id }) => id) };
 }
 
 function toAgentError(invocation: InvocationState, { agent, signal }: AgentTurn, error: unknown): AgentError {

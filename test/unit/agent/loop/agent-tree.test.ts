@@ -39,6 +39,8 @@ describe('transfer', () => {
     const top = node('top', [transfer('child')], { subAgents: [child] });
     const { events, end } = await runToEnd(runInput({ agent: root(top) }));
     expect(authors([...events, end.lastEvent])).toEqual(['top', 'top', 'child']);
+    const paths = [...events, end.lastEvent].map((event) => event?.nodeInfo?.path);
+    expect(paths).toEqual(['top@1', 'top@1', 'top@1/child@1']);
     expect(events[1]?.actions?.transferToAgent).toBe('child');
     expect(end).toMatchObject({ output: 'I am the child', llmCalls: 2 });
     expect(top.requests[0]?.instruction).toContain('- child: Is child.');

@@ -11,7 +11,7 @@ import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
 const actions = { stateDelta: {}, artifactDelta: {}, requestedAuthConfigs: {}, requestedToolConfirmations: {} };
 const usage = { promptTokenCount: 10, candidatesTokenCount: 5, thoughtsTokenCount: 2, totalTokenCount: 17 };
 const answered = { modelVersion: 'scripted-1', finishReason: 'STOP', usageMetadata: usage, actions };
-const base = { invocationId: 'inv-1', author: 'assistant' };
+const base = { invocationId: 'inv-1', author: 'assistant', nodeInfo: { path: 'assistant@1' } };
 const responses = (event: Event | undefined) => functionResponsesOf(event?.content).map(({ response }) => response);
 
 test('an answer without calls is the last event and is not yielded', async () => {
@@ -40,7 +40,13 @@ test('a tool runs only after the consumer has taken the function-call event', as
   });
   expect(order).toEqual(['stored id-1', 'tool', 'stored id-2']);
   expect(events).toEqual([
-    { id: 'id-1', ...base, ...answered, content: { role: 'model', parts: [callPart('work', { n: 1 }, 'call-1')] } },
+    {
+      id: 'id-1',
+      ...base,
+      ...answered,
+      longRunningToolIds: [],
+      content: { role: 'model', parts: [callPart('work', { n: 1 }, 'call-1')] },
+    },
     {
       id: 'id-2',
       ...base,
@@ -273,9 +279,20 @@ test('partial events come only when streaming, and never count as output', async
   const quiet = await runToEnd(runInput({ agent: agent({ model: scriptedModel([parts]) }) }));
   const loud = await runToEnd(runInput({ agent: agent({ model: scriptedModel([parts]) }), streaming: true }));
   expect(quiet.events).toEqual([]);
-  expect(loud.events).toEqual(parts.map((part, index) => partial(part, `id-${index + 1}`)));
+  expect(loud.events).toEqual(parts.map((part, index) => partial(part, `id-${index + 2}`)));
   expect(loud.end.output).toBe('Hello');
-  expect(loud.end.lastEvent?.partial).toBeUndefined();
+  expect([quiet.end.lastEvent?.partial, loud.end.lastEvent?.partial]).toEqual([undefined, false]);
+});
+
+test('when streaming, whole answers of the model say so; responses of tools and errors do not', async () => {
+  const model = scriptedModel([[{ text: 'Look.' }, callPart('work', {}, 'c')], [{ text: 'done' }], []]);
+  const input = runInput({ agent: agent({ model, tools: [tool('work', async () => 7)] }), streaming: true });
+  const { events, end } = await runToEnd(input);
+  const complete = events.filter((event) => event.partial !== true);
+  expect([...complete, end.lastEvent].map((event) => event?.partial)).toEqual([false, undefined, false]);
+  const empty = await runToEnd({ ...input, agent: agent({ model }) });
+  expect(empty.end.lastEvent).toMatchObject({ errorCode: 'empty_answer' });
+  expect(empty.end.lastEvent).not.toHaveProperty('partial');
 });
 
 test('later steps see the state that tools wrote, temp: keys and hostile keys as data', async () => {
