@@ -75,7 +75,8 @@ export function endingEvents(
   const parts = open.map((call) => ({
     functionResponse: { id: call.id, name: call.name, response: INTERRUPTED_RESPONSE },
   }));
-  const nodeInfo = { path: `${author}@1` };
+  // Without an event of its own so far it can only be the root.
+  const nodeInfo = events.findLast((event) => event.author === author)?.nodeInfo ?? { path: `${author}@1` };
   const answers: NewEvent[] =
     open.length === 0 ? [] : [{ id: newId(), invocationId, author, nodeInfo, content: { role: 'user', parts } }];
   const failure = { errorCode: error.code, errorMessage: error.message };

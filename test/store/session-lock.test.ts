@@ -114,12 +114,14 @@ describe('take over', () => {
     const called = textEvent('', {
       invocationId: dead.invocationId,
       author: 'helper',
+      nodeInfo: { path: 'team@1/helper@1' },
       content: { role: 'model', parts: calls },
     });
     await appendEvents(store.pool.db, dead.key, [called], dead.token);
     const answered = textEvent('', {
       invocationId: dead.invocationId,
       author: 'helper',
+      nodeInfo: { path: 'team@1/helper@1' },
       content: { role: 'user', parts: [{ functionResponse: { id: 'one', name: 'tool_one', response: { ok: true } } }] },
     });
     await appendEvents(store.pool.db, dead.key, [answered], dead.token);
@@ -131,6 +133,7 @@ describe('take over', () => {
         id: expect.any(String),
         invocationId: dead.invocationId,
         author: 'helper',
+        nodeInfo: { path: 'team@1/helper@1' },
         timestamp: expect.any(Number),
         content: {
           role: 'user',
@@ -149,6 +152,7 @@ describe('take over', () => {
         id: expect.any(String),
         invocationId: dead.invocationId,
         author: 'helper',
+        nodeInfo: { path: 'team@1/helper@1' },
         timestamp: expect.any(Number),
         interrupted: true,
         errorCode: 'interrupted',
