@@ -12,7 +12,7 @@ wins. All are optional. A wrong value ends the start with a sentence that names 
 This page is made from \`src/core/settings.ts\` by \`npm run docs:config\`; change it there.
 `;
 
-/** The page \`docs/configuration.md\`: every setting by subject, with its default, its allowed values and its meaning. */
+/** The page `docs/configuration.md`: every setting by subject, with default, allowed values and meaning. */
 export const configurationPage = (): string =>
   [INTRODUCTION, ...SETTING_GROUPS.map(([heading, settings]) => section(heading, settings))].join('\n');
 

@@ -18,6 +18,7 @@ const appSchema = z.looseObject({
   agents: jsonObject.nullable().describe('Always null here; `app-info` has them.'),
 });
 
+/** Answer of `/list-apps`. */
 export const appListSchema = z
   .union([z.array(z.string()), z.looseObject({ apps: z.array(appSchema).describe('Sorted by name.') })])
   .describe('Names, sorted; with `detailed` the applications.');
@@ -38,6 +39,7 @@ const agentInfoSchema = z.looseObject({
   sub_agents: z.array(z.string()).describe('Names of the agents below it.'),
 });
 
+/** Answer of `/apps/{app_name}/app-info`. */
 export const appInfoSchema = z
   .looseObject({
     ...appMembers,
@@ -45,6 +47,7 @@ export const appInfoSchema = z
   })
   .describe('What an application is made of.');
 
+/** Body and answer of the Web UI's `/config/telemetry`. */
 export const telemetrySchema = z
   .looseObject({ telemetry: z.boolean().nullable().describe('Whether usage may be reported.') })
   .describe('A choice about telemetry.');

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { freeForm, jsonObject, partSchema } from '../core/content.ts';
 import { identifierSchema } from '../core/session.ts';
 
+/** The specification's ArtifactVersion. */
 export const artifactVersionSchema = z
   .looseObject({
     version: z
@@ -19,6 +20,7 @@ export const artifactVersionSchema = z
   })
   .describe('What is known of one version of an artifact.');
 
+/** Body of a save. */
 export const saveArtifactSchema = z
   .looseObject({
     filename: identifierSchema.describe(
@@ -29,4 +31,5 @@ export const saveArtifactSchema = z
   })
   .describe('A new version of an artifact.');
 
+/** A version without its bytes; `createTime` is Unix seconds. */
 export type ArtifactVersion = z.infer<typeof artifactVersionSchema>;

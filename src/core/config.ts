@@ -78,8 +78,8 @@ function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Config): void {
   if (LOOPBACK_HOSTS.has(HOST) || ALLOW_ANONYMOUS) return;
   if (auth.mode === 'local') {
     throw new ConfigError(
-      `HOST: found "${HOST}"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ALLOW_ANONYMOUS=true ` +
-        'if everybody who can reach this address may use the runtime.',
+      `HOST: found "${HOST}"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ` +
+        'ALLOW_ANONYMOUS=true if everybody who can reach this address may use the runtime.',
     );
   }
   if (DEV_UI) {

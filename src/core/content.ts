@@ -8,6 +8,7 @@ import { flag, number, openEnum, text } from './members.ts';
 
 /** A free-form JSON object: its keys are data and are never renamed. */
 export const jsonObject = z.record(z.string(), z.unknown());
+/** A JSON object whose members nobody knows beforehand. */
 export type JsonObject = Record<string, unknown>;
 /** An optional free-form object with the sentence that the OpenAPI document shows. */
 export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);
@@ -37,6 +38,7 @@ const partialArgument = z.looseObject({
   willContinue: flag('True where more fragments of the same `jsonPath` follow.'),
 });
 
+/** Member `functionCall` of a part. */
 export const functionCallSchema = z
   .looseObject({
     id: text('Pairs the call with its response.'),
@@ -50,6 +52,7 @@ export const functionCallSchema = z
   })
   .describe('A tool call that the model requests.');
 
+/** Member `functionResponse` of a part. */
 export const functionResponseSchema = z
   .looseObject({
     id: text('The id of the call that this answers.'),
@@ -104,6 +107,7 @@ const toolResponse = z.looseObject({
   response: freeForm('The result, as the provider defines it.'),
 });
 
+/** The specification's Part. */
 export const partSchema = z
   .looseObject({
     text: text('Plain text or Markdown; an answer or, with `thought`, reasoning.'),
@@ -131,6 +135,7 @@ export const partSchema = z
   })
   .describe('One piece of a content; it carries the members it uses.');
 
+/** The specification's Content. */
 export const contentSchema = z
   .looseObject({
     parts: z.array(partSchema).nullish().describe('What is said, in order; absent is the same as `[]`.'),
@@ -138,9 +143,13 @@ export const contentSchema = z
   })
   .describe('What one side says: parts by one role.');
 
+/** A tool call that the model requests; its id is absent until the loop gives it one. */
 export type FunctionCall = z.infer<typeof functionCallSchema>;
+/** A tool's answer; a failure has the member `error` in `response`. */
 export type FunctionResponse = z.infer<typeof functionResponseSchema>;
+/** One piece of a content: text, media, a call or a response. */
 export type Part = z.infer<typeof partSchema>;
+/** What one side says, as parts in order. */
 export type Content = z.infer<typeof contentSchema>;
 
 /** The parts of a content, `[]` where it has none. */

@@ -22,6 +22,7 @@ const uiWidget = z.looseObject({
   payload: freeForm('What the provider needs to draw it.'),
 });
 
+/** The specification's EventActions. */
 export const eventActionsSchema = z
   .looseObject({
     skipSummarization: flag('True: the function response is the answer, the model is not called again.'),
@@ -85,6 +86,7 @@ const nodeInfo = z.looseObject({
 /** The codes that the runtime writes, for the document. */
 const CODES = Object.keys(ERROR_CODES).join(', ');
 
+/** The specification's Event; no member is required. */
 export const eventSchema = z
   .looseObject({
     modelVersion: text('The model that answered, as the provider names it; `offline` for the built-in one.'),
@@ -145,7 +147,9 @@ export const eventSchema = z
   })
   .describe("One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.");
 
+/** What an event does beside saying something. */
 export type EventActions = z.infer<typeof eventActionsSchema>;
+/** One step of a session as the wire has it; `timestamp` is Unix seconds. */
 export type Event = z.infer<typeof eventSchema>;
 /** An event for the store, which adds `timestamp` (the database's clock) where there is none. */
 export type NewEvent = Event & { id: string; invocationId: string; author: string };
@@ -164,7 +168,7 @@ export function isFinalResponse(event: Event): boolean {
   );
 }
 
-/** Events without the invocations that a rewind took back, and without the rewind events themselves (`rewindBeforeInvocationId`). */
+/** Events without the invocations that a rewind took back, and without the events that say so. */
 export function withoutRewound(events: Event[]): Event[] {
   const kept: Event[] = [];
   for (let index = events.length - 1; index >= 0; index -= 1) {

@@ -121,6 +121,7 @@ const groundingSupport = z
   })
   .describe('A span of the answer and the chunks that support it.');
 
+/** The specification's GroundingMetadata. */
 export const groundingMetadataSchema = z
   .looseObject({
     imageSearchQueries: texts('Queries that the provider sent to its image search.'),

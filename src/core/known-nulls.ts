@@ -12,7 +12,7 @@ function definitionOf(schema: z.core.$ZodType): Definition {
 }
 
 /**
- * A value without the members that its schema names and that are null: answers leave nulls out (interface inventory §0.1), so they
+ * A value without the members that its schema names and that are null: answers leave nulls out, as ADK's do, so they
  * are not stored. Free-form objects and members that the schema does not name keep theirs: those are data.
  */
 export function withoutKnownNulls<Value>(schema: z.core.$ZodType, value: Value): Value {

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 
 /**
- * Optional members of the wire's objects, each with the sentence that the OpenAPI document shows. All may come as `null`,
- * as pydantic clients send them; answers leave nulls out.
+ * Optional members of the wire's objects, each with the sentence that the OpenAPI document shows. All may come as
+ * `null`, as pydantic clients send them; answers leave nulls out.
  */
 
 /** A string. */

@@ -14,6 +14,7 @@ const tokensByModality = (meaning: string) =>
     .nullish()
     .describe(meaning);
 
+/** The specification's UsageMetadata. */
 export const usageMetadataSchema = z
   .looseObject({
     cachedContentTokenCount: number("Tokens of the prompt that came from the provider's cache."),
@@ -46,6 +47,7 @@ const citation = z.looseObject({
     .describe('When the source was published.'),
 });
 
+/** Member `citationMetadata` of an event. */
 export const citationMetadata = z.looseObject({
   citations: z.array(citation).nullish().describe('The sources, in the order in which the provider names them.'),
 });
@@ -58,6 +60,7 @@ const candidate = z
   })
   .describe('One token that the model considered.');
 
+/** Member `logprobsResult` of an event. */
 export const logprobsResult = z.looseObject({
   chosenCandidates: z.array(candidate).nullish().describe('The token that was chosen at each step.'),
   topCandidates: z
@@ -71,4 +74,5 @@ export const logprobsResult = z.looseObject({
   logProbabilitySum: number('Sum over the chosen tokens.'),
 });
 
+/** Tokens of one model call; prompt tokens include cached ones, answer tokens leave thoughts out. */
 export type UsageMetadata = z.infer<typeof usageMetadataSchema>;

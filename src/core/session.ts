@@ -18,6 +18,7 @@ const chosenIdentifierSchema = z.string().regex(/^[^\u0000-\u001f\ud800-\udfff]{
 /** Sessions whose id starts so were made by an evaluation run, also by ADK's own tools; lists leave them out. */
 export const EVAL_SESSION_ID_PREFIX = '___eval___session___';
 
+/** The specification's Session. */
 export const sessionSchema = z
   .looseObject({
     id: z.string().describe('Unique for one user of one application; 1 to 256 characters, at most 512 bytes.'),
@@ -29,6 +30,7 @@ export const sessionSchema = z
   })
   .describe('A conversation of one user with one application.');
 
+/** Body of a creation; may be absent as a whole. */
 export const createSessionSchema = z
   .looseObject({
     sessionId: chosenIdentifierSchema.nullish().describe('Chosen id; without one the server makes it.'),
@@ -39,6 +41,7 @@ export const createSessionSchema = z
   })
   .describe('A new session.');
 
+/** Body of a change of state. */
 export const updateSessionSchema = z
   .looseObject({
     stateDelta: jsonObject.describe('Keys to merge into the state; `app:` and `user:` keys go to their scope.'),

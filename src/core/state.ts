@@ -1,6 +1,6 @@
 import type { JsonObject } from './content.ts';
 
-/** A state delta taken apart by scope. Keys keep their prefix, so that the three stored objects merge without renaming. */
+/** A state delta taken apart by scope. Keys keep their prefix, so that the stored objects merge without renaming. */
 export interface ScopedDelta {
   session: JsonObject;
   user: JsonObject;
@@ -12,7 +12,7 @@ const isTemporary = (key: string) => key.startsWith('temp:');
 /** An object without a prototype: keys such as `__proto__` are data in it (see reliability B9). */
 const emptyObject = (): JsonObject => Object.create(null) as JsonObject;
 
-/** Splits a delta by the prefix of its keys: `app:` for all users of the app, `user:` for all sessions of the user; `temp:` is dropped. */
+/** Splits a delta by the prefix of its keys: `app:` (all users), `user:` (all sessions of a user); `temp:` is dropped. */
 export function splitDelta(delta: JsonObject): ScopedDelta {
   const scoped: ScopedDelta = { session: emptyObject(), user: emptyObject(), app: emptyObject() };
   for (const [key, value] of Object.entries(delta)) {

@@ -3,6 +3,7 @@ import { type Content, functionCallsOf, type JsonObject, partsOf } from '../core
 import { type Event, isFinalResponse, withoutRewound } from '../core/event.ts';
 import { identifierSchema } from '../core/session.ts';
 
+/** Body of add-session (specification, "Add a session as an evaluation case"). */
 export const addSessionSchema = z
   .looseObject({
     evalId: identifierSchema.describe('Identifier of the new case.'),

@@ -42,6 +42,7 @@ const evalInvocationSchema = z
   })
   .describe('One turn of the conversation.');
 
+/** An evaluation case with all that clients may send. */
 export const evalCaseSchema = z
   .looseObject({
     evalId: identifierSchema.describe('Unique within its set.'),
@@ -67,6 +68,7 @@ export const evalCaseSchema = z
   })
   .describe('A conversation to evaluate an application with.');
 
+/** An evaluation set with its cases. */
 export const evalSetSchema = z
   .looseObject({
     eval_set_id: identifierSchema.describe('Unique within the application; letters, digits and `_`.'),
@@ -77,10 +79,12 @@ export const evalSetSchema = z
   })
   .describe('A named set of evaluation cases. Its own members are snake_case.');
 
+/** Body of a creation, as the ADK Web UI sends it. */
 export const createEvalSetSchema = z
   .looseObject({ evalSet: evalSetSchema.describe('The set, with its first cases where it has some.') })
   .describe('A new evaluation set.');
 
+/** A case as a client sends it, checked. */
 export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 
 /** ADK's rule for the id of a set that a person names. */

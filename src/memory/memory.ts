@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { contentSchema } from '../core/content.ts';
 import { identifierSchema } from '../core/session.ts';
 
+/** Body of an addition to the memory. */
 export const addMemorySchema = z
   .looseObject({
     sessionId: identifierSchema.describe(
@@ -10,6 +11,7 @@ export const addMemorySchema = z
   })
   .describe("Adds what was said in a session to its user's memory.");
 
+/** Answer of a search. */
 export const memoriesSchema = z
   .looseObject({
     memories: z

@@ -20,6 +20,7 @@ export interface Span {
 /** Attributes as OpenTelemetry and the Web UI take them: never null, one null drops the UI's whole list of spans. */
 export type Attributes = Record<string, string | number | string[]>;
 
+/** A span as the ADK Web UI reads it. */
 export const spanSchema = z
   .looseObject({
     name: z.string().describe('`invocation`, `invoke_agent <agent>`, `call_llm` or `execute_tool <tool>`.'),

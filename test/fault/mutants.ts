@@ -17,6 +17,7 @@ const COPIED = [
   'migrations',
   'package.json',
   'README.md',
+  'ARCHITECTURE.md',
   'docs',
   'vitest.config.ts',
   'vitest.fault.config.ts',

@@ -1,7 +1,8 @@
-import { globSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { invocationSchema } from '../../src/invocations/invocation.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const files = globSync('src/**/*.ts', { cwd: root }).toSorted();
@@ -106,3 +107,49 @@ describe('the folders form a line', () => {
 test('the environment is read in one file', () => {
   expect(files.filter((file) => textOf(file).includes('process.env'))).toEqual(['src/core/config.ts']);
 });
+
+describe('ARCHITECTURE.md', () => {
+  const page = textOf('ARCHITECTURE.md');
+
+  test('has a sentence for each folder, in the order of the line', () => {
+    const [, listed = ''] = /```\n(core [\s\S]*?)```/.exec(page) ?? [];
+    const rows = [...listed.matchAll(/^(\S+) +\S.{15,}$/gm)].map(([, folder]) => folder);
+    expect(rows).toEqual(LINE.map(([folder]) => folder));
+  });
+
+  test('has a row for each status of an invocation', () => {
+    const [, table = ''] = /## States of an invocation\n([\s\S]*?)\n\n[^|\n]/.exec(page) ?? [];
+    const rows = [...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, status]) => status);
+    expect(rows).toEqual(invocationSchema.shape.status.options);
+  });
+});
+
+describe('pages', () => {
+  const pages = globSync(['*.md', 'docs/*.md', 'examples/*.md'], { cwd: root }).toSorted();
+
+  test.each(pages)('%s names only files that exist, and links to headings that exist', (name) => {
+    const page = textOf(name);
+    const named = [...page.matchAll(/`((?:src|test|docs|examples|migrations)\/[\w./-]*)`/g)].map(
+      ([, path = '']) => path,
+    );
+    const linked = [...page.matchAll(/\]\(([\w./-]*)(?:#([\w-]+))?\)/g)].map(([, path = '', heading]) => ({
+      path: path === '' ? name : join(dirname(name), path),
+      heading,
+    }));
+    expect([...named, ...linked.map(({ path }) => path)].filter((path) => !existsSync(join(root, path)))).toEqual([]);
+    const headings = (path: string) => [...textOf(path).matchAll(/^#+ (.+)$/gm)].map(([, text = '']) => toAnchor(text));
+    expect(linked.filter(({ path, heading }) => heading && !headings(path).includes(heading))).toEqual([]);
+  });
+
+  test('the first two are short', () => {
+    expect(textOf('README.md').split('\n').length).toBeLessThanOrEqual(200);
+    expect(textOf('ARCHITECTURE.md').split('\n').length).toBeLessThanOrEqual(150);
+  });
+});
+
+/** The anchor that GitHub gives a heading. */
+const toAnchor = (heading: string) =>
+  heading
+    .toLowerCase()
+    .replaceAll(/[^\w -]/g, '')
+    .replaceAll(' ', '-');

@@ -29,7 +29,13 @@ const sourcesIn = (folder: string): Source[] =>
     });
 
 const product = sourcesIn('src');
-const everything = [...product, ...sourcesIn('test'), ...sourcesIn('bench'), ...sourcesIn('examples')];
+const everything = [
+  ...product,
+  ...sourcesIn('test'),
+  ...sourcesIn('bench'),
+  ...sourcesIn('examples'),
+  ...sourcesIn('docs'),
+];
 
 const lineAt = (text: string, offset: number) => text.slice(0, offset).split('\n').length;
 const parse = ({ path, text }: Source) => parseSync(path, text);

@@ -38,6 +38,7 @@ export const harnessOverridesSchema = z
   })
   .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.');
 
+/** The overrides as a request carries them, checked. */
 export type HarnessOverrides = z.infer<typeof harnessOverridesSchema>;
 
 /** The overrides of a request in the agent's words; members that are absent or null stay away. */

@@ -52,11 +52,13 @@ describe('a wrong value ends the start with a sentence', () => {
     ],
     [
       { HOST: '0.0.0.0' },
-      'HOST: found "0.0.0.0"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ALLOW_ANONYMOUS=true if everybody who can reach this address may use the runtime.',
+      'HOST: found "0.0.0.0"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ' +
+        'ALLOW_ANONYMOUS=true if everybody who can reach this address may use the runtime.',
     ],
     [
       { HOST: '0.0.0.0', RUNTIME_API_KEYS: KEY, DEV_UI: 'true' },
-      'DEV_UI: found "true" with HOST "0.0.0.0"; the development UI mode has no login and listens on loopback only. Set HOST=127.0.0.1, or ALLOW_ANONYMOUS=true.',
+      'DEV_UI: found "true" with HOST "0.0.0.0"; the development UI mode has no login and listens on loopback only. ' +
+        'Set HOST=127.0.0.1, or ALLOW_ANONYMOUS=true.',
     ],
   ])('%j', (environment: Record<string, string>, message) => {
     expect(messageOf(environment)).toBe(message);
