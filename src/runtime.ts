@@ -1,7 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { createServer } from 'node:http';
 import { type Context, createApp } from './app.ts';
 import { hostAgents } from './host-agents.ts';
 import { openContentStore } from './artifacts/open-content-store.ts';
@@ -11,8 +9,8 @@ import { startEmbedded } from './db/embedded/embedded.ts';
 import { migrateDatabase } from './db/migrate.ts';
 import { openNotifications } from './db/notifications.ts';
 import { AgentError, ConfigError } from './core/errors.ts';
-import { answerClientError } from './http/error-handler.ts';
-import { type Admission, createAdmission } from './invocations/admission.ts';
+import { createAdmission } from './invocations/admission.ts';
+import { closeServer, listen, urlOf } from './server.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from './core/log.ts';
 
@@ -34,87 +32,106 @@ export interface RuntimeOptions {
   overrides?: Partial<Context>;
 }
 
-/**
- * Share of the grace period that running invocations have to end in by themselves; the rest is for storing their
- * interruption.
- */
-const GRACE_SHARE = 0.9;
-/** Time between two looks for idle connections of a stopping server. */
-const IDLE_LOOK_MS = 20;
+/** The error of an invocation that the end of the grace period cuts off. */
+const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
 
 /**
  * Starts everything: the embedded PostgreSQL if none is given, migrations, the agents, the server.
  * @throws {ConfigError} when a part cannot start, with what to do about it.
  */
-export async function startRuntime({ config, log, version, overrides = {} }: RuntimeOptions): Promise<Runtime> {
+export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
+  const { config } = options;
+  const resources = await openResources(options);
+  const stops = { draining: new AbortController(), stopping: new AbortController() };
+  try {
+    const context = await toContext(options, resources, stops);
+    const server = await listen(createServer(await createApp(context)), config);
+    const sweeping = sweepRegularly(
+      {
+        ...context,
+        databaseUrl: resources.source.url,
+        connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
+        traceHours: config.TRACE_RETENTION_HOURS,
+      },
+      config.SWEEP_INTERVAL_MS,
+      stops.draining.signal,
+    );
+    const close = async () => {
+      stops.draining.abort();
+      const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
+      await closeServer(server, resources.admission, config.SHUTDOWN_GRACE_MS, interrupt);
+      await sweeping;
+      await resources.close();
+    };
+    let closed: Promise<void> | undefined;
+    return { url: urlOf(server), database: resources.source.shown, close: () => (closed ??= close()) };
+  } catch (error) {
+    await resources.close();
+    throw error;
+  }
+}
+
+/** What is open as long as the runtime runs. */
+interface Resources extends Pick<Context, 'database' | 'notifications' | 'admission' | 'tracing'> {
+  source: DatabaseSource;
+  close(): Promise<void>;
+}
+
+async function openResources({ config, log }: RuntimeOptions): Promise<Resources> {
   const source = await findDatabase(config);
-  const [draining, stopping] = [new AbortController(), new AbortController()];
   await migrate(source.url).catch(async (error: unknown) => {
     await source.stop();
     throw error;
   });
   const database = openPool(config, source.url, log);
   const notifications = openNotifications(source.url, (error) => log.warn({ err: error }, 'notifications broke'));
-  const admission = createAdmission(config.MAX_INVOCATIONS);
   // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const tracing = config.DEV_UI ? (await import('./traces/tracing.ts')).createTracing(database.db, log) : undefined;
-  const closeDatabase = async () => {
+  const close = async () => {
     await tracing?.close();
     await notifications.close();
     await database.close();
     await source.stop();
   };
-  try {
-    const context: Context = {
-      config,
-      log,
-      version,
-      database,
-      notifications,
-      admission,
-      tracing,
-      contentStore: await openContentStore(config),
-      agents: await hostAgents(config),
-      newId: randomUUID,
-      now: () => Date.now() / 1000,
-      leaseTimes: {
-        durationMs: config.SESSION_LEASE_MS,
-        renewalMs: config.SESSION_LEASE_MS / 3,
-        waitMs: config.SESSION_WAIT_MS,
-      },
-      limits: {
-        timeoutMs: config.INVOCATION_TIMEOUT_MS,
-        toolCalls: config.MAX_TOOL_CALLS,
-        eventBytes: config.MAX_EVENT_BYTES,
-        queueDepth: config.SESSION_QUEUE_DEPTH,
-      },
-      busyPolicy: config.DOUBLE_TEXTING,
-      cancelOnDisconnect: config.ON_DISCONNECT === 'cancel',
-      draining: draining.signal,
-      stopping: stopping.signal,
-      isAccepting: () => !draining.signal.aborted,
-      ...overrides,
-    };
-    const server = await listen(createServer(await createApp(context)), config);
-    const sweeping = sweepRegularly(
-      { ...context, traceHours: config.TRACE_RETENTION_HOURS },
-      config.SWEEP_INTERVAL_MS,
-      draining.signal,
-    );
-    const close = async () => {
-      draining.abort();
-      const tellToStop = () =>
-        stopping.abort(new AgentError('interrupted', 'The invocation was interrupted: the service is stopping.'));
-      await closeServer(server, admission, config.SHUTDOWN_GRACE_MS, tellToStop);
-      await sweeping;
-      await closeDatabase();
-    };
-    let closed: Promise<void> | undefined;
-    return { url: urlOf(server), database: source.shown, close: () => (closed ??= close()) };
-  } catch (error) {
-    await closeDatabase();
-    throw error;
-  }
+  return { source, database, notifications, tracing, admission: createAdmission(config.MAX_INVOCATIONS), close };
+}
+
+/** What the operations get: resources, agents and settings in their own words. */
+async function toContext(
+  { config, log, version, overrides }: RuntimeOptions,
+  { database, notifications, admission, tracing }: Resources,
+  { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
+): Promise<Context> {
+  return {
+    config,
+    log,
+    version,
+    database,
+    notifications,
+    admission,
+    tracing,
+    contentStore: await openContentStore(config),
+    agents: await hostAgents(config),
+    newId: randomUUID,
+    now: () => Date.now() / 1000,
+    leaseTimes: {
+      durationMs: config.SESSION_LEASE_MS,
+      renewalMs: config.SESSION_LEASE_MS / 3,
+      waitMs: config.SESSION_WAIT_MS,
+    },
+    limits: {
+      timeoutMs: config.INVOCATION_TIMEOUT_MS,
+      toolCalls: config.MAX_TOOL_CALLS,
+      eventBytes: config.MAX_EVENT_BYTES,
+      queueDepth: config.SESSION_QUEUE_DEPTH,
+    },
+    busyPolicy: config.DOUBLE_TEXTING,
+    cancelOnDisconnect: config.ON_DISCONNECT === 'cancel',
+    draining: draining.signal,
+    stopping: stopping.signal,
+    isAccepting: () => !draining.signal.aborted,
+    ...overrides,
+  };
 }
 
 /** A database and what ends it. */
@@ -154,52 +171,4 @@ export async function migrate(url: string): Promise<void> {
     const reason = error instanceof Error ? error.message : String(error);
     throw new ConfigError(`The database at ${host} cannot be used: ${reason}. Check DATABASE_URL.`, { cause: error });
   });
-}
-
-function listen(server: Server, { HOST, PORT }: Config): Promise<Server> {
-  // Slow senders must not hold sockets (reliability B12); answers may take as long as an invocation.
-  server.headersTimeout = 10_000;
-  server.requestTimeout = 60_000;
-  server.keepAliveTimeout = 65_000;
-  server.on('clientError', answerClientError);
-  return new Promise((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => reject(new ConfigError(whyNotListening(error, HOST, PORT))));
-    server.listen(PORT, HOST, () => resolve(server));
-  });
-}
-
-function whyNotListening({ code, message }: NodeJS.ErrnoException, host: string, port: number): string {
-  if (code === 'EADDRINUSE') return `PORT: ${port} is taken on ${host}; choose another, for example PORT=${port + 1}.`;
-  if (code === 'EACCES') return `PORT: ${port} needs more rights than this user has; choose one above 1023.`;
-  return `HOST: cannot listen on ${host}: ${message}.`;
-}
-
-function urlOf(server: Server): string {
-  const { address, port, family } = server.address() as AddressInfo;
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
-}
-
-/**
- * Ends a server: running requests and invocations may finish, are told to stop when most of the grace period is over,
- * and their connections are cut at its end.
- */
-async function closeServer(
-  server: Server,
-  admission: Admission,
-  graceMs: number,
-  tellToStop: () => void,
-): Promise<void> {
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  // A kept-alive connection becomes idle when its last answer has gone out, which may be later.
-  const idle = setInterval(() => server.closeIdleConnections(), IDLE_LOOK_MS);
-  const ended = Promise.all([closed, admission.whenIdle()]);
-  const over = new AbortController();
-  const wait = (ms: number) => sleep(ms, undefined, { signal: over.signal }).catch(() => undefined);
-  await Promise.race([ended, wait(graceMs * GRACE_SHARE)]);
-  tellToStop();
-  await Promise.race([ended, wait(graceMs * (1 - GRACE_SHARE))]);
-  over.abort();
-  server.closeAllConnections();
-  await closed;
-  clearInterval(idle);
 }

@@ -1,22 +1,21 @@
-import { sessionTopic } from './core/topics.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isPassingFailure } from './core/errors.ts';
+import type { Log } from './core/log.ts';
+import { ifAlone } from './db/advisory-lock.ts';
 import type { DatabasePool } from './db/database.ts';
 import type { Notifications } from './db/notifications.ts';
-import { deleteOldSpans } from './traces/span-store.ts';
-import { isPassingFailure } from './core/errors.ts';
 import { deleteOldKeys } from './idempotency/key-store.ts';
+import { endDeadInvocations } from './invocations/end-dead-invocations.ts';
 import { forgetInvocationKeys } from './invocations/invocation-store.ts';
-import type { Log } from './core/log.ts';
-import { endDeadWaiters, endLostInvocations, listDeadHolders } from './invocations/lock-store.ts';
-import { takeOver } from './invocations/take-over.ts';
-
-/** Sessions that one sweep takes over at most. */
-const BATCH = 100;
-const IDEMPOTENCY_HOURS = 24;
+import { endDeadWaiters, endLostInvocations } from './invocations/lock-store.ts';
+import { deleteOldSpans } from './traces/span-store.ts';
 
 /** What sweeping needs of the process. */
-interface SweepContext {
+export interface SweepContext {
   database: DatabasePool;
+  /** For the lock that one sweeper of all replicas holds. */
+  databaseUrl: string;
+  connectTimeoutMs: number;
   notifications: Notifications;
   log: Log;
   newId: () => string;
@@ -24,28 +23,39 @@ interface SweepContext {
   traceHours: number;
 }
 
-/**
- * Ends the invocations whose process died, everywhere, forgets idempotency keys of yesterday and deletes old traces. Several
- * replicas may sweep at once.
- */
-async function sweep({ database, notifications, newId, traceHours }: SweepContext): Promise<void> {
-  await endDeadWaiters(database.db);
-  await endLostInvocations(database.db);
-  for (const key of await listDeadHolders(database.db, BATCH)) {
-    await takeOver(database, key, newId);
-    notifications.publish(sessionTopic(key));
-  }
-  await deleteOldKeys(database.db, IDEMPOTENCY_HOURS);
-  await forgetInvocationKeys(database.db, IDEMPOTENCY_HOURS);
-  await deleteOldSpans(database.db, traceHours);
+/** Any number does, as long as every version uses the same. */
+const SWEEP_LOCK = 7_240_003;
+const IDEMPOTENCY_HOURS = 24;
+
+/** What is done now and then, by name. */
+const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
+  const { db } = context.database;
+  return [
+    ['ending the waiters of dead processes', () => endDeadWaiters(db)],
+    ['ending invocations that lost their session', () => endLostInvocations(db)],
+    ['ending the invocations of dead processes', () => endDeadInvocations(context)],
+    ['deleting old idempotency keys', () => deleteOldKeys(db, IDEMPOTENCY_HOURS)],
+    ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
+    ['deleting old traces', () => deleteOldSpans(db, context.traceHours)],
+  ];
+};
+
+/** Does every job, whatever becomes of the others, unless another process sweeps. @returns whether it did. */
+export function sweep(context: SweepContext): Promise<boolean> {
+  const { databaseUrl: url, connectTimeoutMs, log } = context;
+  return ifAlone({ url, connectTimeoutMs }, SWEEP_LOCK, async () => {
+    for (const [job, run] of jobs(context)) await run().catch((error: unknown) => report(log, job, error));
+  });
 }
 
 /** Sweeps now and then until `signal` aborts; a database that is away is tried again the next time. */
 export async function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
-    await sweep(context).catch((error: unknown) => {
-      if (!isPassingFailure(error)) context.log.error({ err: error }, 'the sweep failed');
-    });
+    await sweep(context).catch((error: unknown) => report(context.log, 'locking', error));
     await sleep(intervalMs, undefined, { signal }).catch(() => undefined);
   }
+}
+
+function report(log: Log, job: string, error: unknown): void {
+  log[isPassingFailure(error) ? 'warn' : 'error']({ err: error, job }, 'a job of the sweep failed');
 }

@@ -1,4 +1,5 @@
 import { and, eq, lt, sql } from 'drizzle-orm';
+import { inBatches, isInBatch } from '../db/batches.ts';
 import type { Database } from '../db/database.ts';
 import { escapeText, unescapeText } from '../db/json-escape.ts';
 import { idempotencyKeys } from '../db/schema.ts';
@@ -41,8 +42,9 @@ export async function keepAnswer(tx: Database, key: IdempotencyKey, answer: stri
     .where(isKey(key));
 }
 
-/** Deletes the keys that are older than `hours`, with their answers. */
+/** Deletes the keys that are older than `hours`, with their answers, in short statements. */
 export async function deleteOldKeys(db: Database, hours: number): Promise<void> {
-  const age = sql`clock_timestamp() - ${hours} * interval '1 hour'`;
-  await db.delete(idempotencyKeys).where(lt(idempotencyKeys.createTime, age));
+  const isOld = lt(idempotencyKeys.createTime, sql`clock_timestamp() - ${hours} * interval '1 hour'`);
+  const isNext = isInBatch(idempotencyKeys, isOld, idempotencyKeys.createTime);
+  await inBatches(() => db.delete(idempotencyKeys).where(isNext));
 }

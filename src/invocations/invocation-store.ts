@@ -1,6 +1,7 @@
 import { type SQL, and, eq, isNotNull, lt, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
+import { inBatches, isInBatch } from '../db/batches.ts';
 import type { Database } from '../db/database.ts';
 import { unescapeJson, unescapeText } from '../db/json-escape.ts';
 import { invocations } from '../db/schema.ts';
@@ -126,11 +127,10 @@ export async function forgetKey(db: Database, key: SessionKey, invocationId: str
   await db.update(invocations).set({ idempotencyKey: null }).where(isInvocation({ key, invocationId }));
 }
 
-/** Frees the idempotency keys of invocations that are older than `hours`. */
+/** Frees the idempotency keys of invocations that are older than `hours`, in short statements. */
 export async function forgetInvocationKeys(db: Database, hours: number): Promise<void> {
-  const age = sql`clock_timestamp() - ${hours} * interval '1 hour'`;
-  await db
-    .update(invocations)
-    .set({ idempotencyKey: null })
-    .where(and(isNotNull(invocations.idempotencyKey), lt(invocations.createTime, age)));
+  const isOld = lt(invocations.createTime, sql`clock_timestamp() - ${hours} * interval '1 hour'`);
+  const condition = sql`${isNotNull(invocations.idempotencyKey)} and ${isOld}`;
+  const isNext = isInBatch(invocations, condition, invocations.createTime);
+  await inBatches(() => db.update(invocations).set({ idempotencyKey: null }).where(isNext));
 }

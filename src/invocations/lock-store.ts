@@ -1,6 +1,7 @@
 import type { KeyedRequest } from '../idempotency/key.ts';
 import { type SQL, and, eq, lt, not, sql } from 'drizzle-orm';
 import { appendEventCtes, newAppend } from '../sessions/append-events.ts';
+import { inBatches, isInBatch } from '../db/batches.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeText, unescapeJson } from '../db/json-escape.ts';
 import { invocations } from '../db/schema.ts';
@@ -225,8 +226,8 @@ export type LockHolder =
  * Finds the holder of a session in a transaction and locks the session row until its end. Two statements: a join would show the
  * invocation of an older snapshot when the lock had to be waited for (EvalPlanQual renews the locked row only).
  */
-export async function findLockHolder(tx: Database, key: SessionKey): Promise<LockHolder> {
-  const session = await lockSession(tx, key);
+export async function findLockHolder(tx: Database, key: SessionKey, skipLocked = false): Promise<LockHolder> {
+  const session = await lockSession(tx, key, skipLocked);
   if (!session) return { kind: 'absent' };
   const { leaseToken: token } = session;
   if (token === null) return { kind: 'free' };
@@ -260,31 +261,31 @@ const interrupted = (errorMessage: string) => ({
   errorMessage,
 });
 
+const isDead = lt(invocations.leaseExpireTime, sql`clock_timestamp()`);
+const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
+  isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
+
 /** Ends the queued invocations that nobody waits for any more. */
 export async function endDeadWaiters(db: Database): Promise<void> {
-  await db
-    .update(invocations)
-    .set({ ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null })
-    .where(and(eq(invocations.status, 'queued'), isDead));
+  const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
+  await inBatches(() => db.update(invocations).set(values).where(isInDeadBatch('queued')));
 }
-
-const isDead = lt(invocations.leaseExpireTime, sql`clock_timestamp()`);
 
 /** Ends invocations whose status is `running` and that hold no session. */
 export async function endLostInvocations(db: Database): Promise<void> {
-  await db
-    .update(invocations)
-    .set(interrupted(LOST_ITS_SESSION))
-    .where(and(eq(invocations.status, 'running'), isDead, not(isHeldWith(invocations))));
+  const values = interrupted(LOST_ITS_SESSION);
+  const isLost = isInDeadBatch('running', not(isHeldWith(invocations)));
+  await inBatches(() => db.update(invocations).set(values).where(isLost));
 }
 
-/** At most `limit` sessions that a dead invocation holds, the longest dead first. */
-export function listDeadHolders(db: Database, limit: number): Promise<SessionKey[]> {
+/** At most `limit` sessions that a dead invocation holds, the longest dead first, without the first `offset` of them. */
+export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
   const { appName, userId, sessionId, leaseExpireTime } = invocations;
   return db
     .select({ appName, userId, sessionId })
     .from(invocations)
-    .where(and(eq(invocations.status, 'running'), isDead))
-    .orderBy(leaseExpireTime)
-    .limit(limit);
+    .where(and(eq(invocations.status, 'running'), isDead, isHeldWith(invocations)))
+    .orderBy(leaseExpireTime, appName, userId, sessionId)
+    .limit(limit)
+    .offset(offset);
 }

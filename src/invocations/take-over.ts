@@ -15,11 +15,16 @@ const PROCESS_DIED: InvocationError = {
  * Ends a session's dead invocation, if it has one: its open function calls are answered, it is marked interrupted,
  * the session is free. One transaction that holds the session row, so that of several takers one acts and a late
  * writer finds its token gone.
- * @returns who holds the session now.
+ * @returns who holds the session now; `absent` also where `skipLocked` is set and another transaction has the row.
  */
-export function takeOver(database: DatabasePool, key: SessionKey, newId: () => string): Promise<LockHolder> {
+export function takeOver(
+  database: DatabasePool,
+  key: SessionKey,
+  newId: () => string,
+  { skipLocked = false } = {},
+): Promise<LockHolder> {
   return database.transaction(async (tx) => {
-    const holder = await findLockHolder(tx, key);
+    const holder = await findLockHolder(tx, key, skipLocked);
     if (holder.kind !== 'dead') return holder;
     const { invocationId, token } = holder;
     if (invocationId === undefined) {

@@ -65,13 +65,20 @@ export const isHeldWith = (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
-/** Locks the row of a session until the transaction ends; `undefined` where there is none. The token is null where none runs. */
-export async function lockSession(tx: Database, key: SessionKey): Promise<{ leaseToken: string | null } | undefined> {
+/**
+ * Locks the row of a session until the transaction ends; `undefined` where there is none, or where `skipLocked` is set and
+ * another transaction has it. The token is null where none runs.
+ */
+export async function lockSession(
+  tx: Database,
+  key: SessionKey,
+  skipLocked = false,
+): Promise<{ leaseToken: string | null } | undefined> {
   const [row] = await tx
     .select({ leaseToken: sessions.leaseToken })
     .from(sessions)
     .where(isSession(key, sessions))
-    .for('update');
+    .for('update', skipLocked ? { skipLocked } : {});
   return row;
 }
 

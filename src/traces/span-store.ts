@@ -1,4 +1,5 @@
-import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { and, desc, eq, inArray, lt, sql } from 'drizzle-orm';
+import { inBatches, isInBatch } from '../db/batches.ts';
 import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { spans } from '../db/schema.ts';
@@ -79,17 +80,8 @@ export async function findEventTraceText(db: Database, scope: SpanScope, eventId
   return row && unescapeJson(row.text);
 }
 
-/** Rows of one deletion: short enough never to hold locks for long. */
-const DELETED_AT_ONCE = 1_000;
-
 /** Deletes the spans that are older than so many hours, in short statements. @returns how many there were. */
-export async function deleteOldSpans(db: Database, hours: number): Promise<number> {
-  for (let total = 0; ; ) {
-    const { rowCount } = await db.execute(sql`
-      delete from ${spans} where ctid = any(array(
-        select ctid from ${spans} where ${spans.createTime} < clock_timestamp() - ${hours} * interval '1 hour'
-        order by ${spans.createTime} limit ${DELETED_AT_ONCE} for update skip locked))`);
-    total += rowCount ?? 0;
-    if ((rowCount ?? 0) < DELETED_AT_ONCE) return total;
-  }
+export function deleteOldSpans(db: Database, hours: number): Promise<number> {
+  const isOld = lt(spans.createTime, sql`clock_timestamp() - ${hours} * interval '1 hour'`);
+  return inBatches(() => db.delete(spans).where(isInBatch(spans, isOld, spans.createTime)));
 }

@@ -1,0 +1,32 @@
+import { Client } from 'pg';
+
+/**
+ * Runs `work` while no other process does anything under the same lock; where another one does, nothing happens. The
+ * lock belongs to a connection of its own, so it is given back whenever this process or its network dies; `work` has to
+ * bear that another process begins then.
+ * @returns whether it was done.
+ */
+export async function ifAlone(
+  { url, connectTimeoutMs }: { url: string; connectTimeoutMs: number },
+  lock: number,
+  work: () => Promise<void>,
+): Promise<boolean> {
+  const client = new Client({
+    connectionString: url,
+    application_name: 'agent-runtime lock',
+    keepAlive: true,
+    connectionTimeoutMillis: connectTimeoutMs,
+    query_timeout: connectTimeoutMs,
+  });
+  // A connection that breaks also fails the query, if there is one; without a listener it would end the process.
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    const { rows } = await client.query<{ mine: boolean }>('select pg_try_advisory_lock($1) as mine', [lock]);
+    if (rows[0]?.mine !== true) return false;
+    await work();
+    return true;
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}

@@ -1,0 +1,43 @@
+import type { SessionKey } from '../core/session.ts';
+import type { Log } from '../core/log.ts';
+import { sessionTopic } from '../core/topics.ts';
+import type { DatabasePool } from '../db/database.ts';
+import type { Notifications } from '../db/notifications.ts';
+import { listDeadHolders } from './lock-store.ts';
+import { takeOver } from './take-over.ts';
+
+/** What ending needs of the process. */
+interface EndingContext {
+  database: DatabasePool;
+  notifications: Notifications;
+  log: Log;
+  newId: () => string;
+}
+
+/** Sessions of one list. */
+const PAGE_SIZE = 100;
+
+/**
+ * Ends the invocations whose process died while they held a session, of every session. One that somebody else has
+ * locked is left to the next time; one that cannot be read is logged and left. Neither keeps the others.
+ */
+export async function endDeadInvocations(context: EndingContext): Promise<void> {
+  // Those that are ended leave the list; those that are left stand before the next page.
+  for (let left = 0; ; ) {
+    const keys = await listDeadHolders(context.database.db, PAGE_SIZE, left);
+    for (const key of keys) if (!(await endHolder(context, key))) left += 1;
+    if (keys.length < PAGE_SIZE) return;
+  }
+}
+
+async function endHolder({ database, notifications, log, newId }: EndingContext, key: SessionKey): Promise<boolean> {
+  try {
+    const holder = await takeOver(database, key, newId, { skipLocked: true });
+    if (holder.kind === 'absent') return false;
+    notifications.publish(sessionTopic(key));
+    return true;
+  } catch (error) {
+    log.error({ err: error, ...key }, 'the dead invocation of a session could not be ended');
+    return false;
+  }
+}
