@@ -8,39 +8,16 @@ import {
   partsOf,
 } from '../core/content.ts';
 import type { EvalCaseBody } from './eval-set.ts';
+import { callsOf, contentsOf } from './metrics/turn.ts';
 
 type EvalTurnBody = NonNullable<EvalCaseBody['conversation']>[number];
-/** What happened in a turn between the user's content and the final response, as clients send it. */
-export type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
+type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
 
 /** The members of ADK 1.x: calls, responses and texts, each on its own. */
 interface ToolUses {
   toolUses: FunctionCall[];
   toolResponses: FunctionResponse[];
   intermediateResponses: [author: string, parts: Part[]][];
-}
-
-/** The function calls of a turn, in order: `toolUses`, else those in `invocationEvents`; `[]` without data. */
-export function callsOf(data: IntermediateData | null | undefined): FunctionCall[] {
-  return data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => functionCallsOf(content));
-}
-
-/** The function responses of a turn, in order. */
-export function responsesOf(data: IntermediateData | null | undefined): FunctionResponse[] {
-  return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => functionResponsesOf(content));
-}
-
-/** The contents between question and answer, in order, each with its author; of ADK 1.x's form the texts only. */
-export function contentsOf(data: IntermediateData | null | undefined): { author: string; content: Content }[] {
-  if (data?.invocationEvents) {
-    return data.invocationEvents.flatMap(({ author, content }) =>
-      content ? [{ author: author ?? 'agent', content }] : [],
-    );
-  }
-  return (data?.intermediateResponses ?? []).flatMap((pair) => {
-    const [author, parts] = Array.isArray(pair) ? (pair as unknown[]) : [];
-    return Array.isArray(parts) ? [{ author: String(author), content: { parts: parts as Part[] } }] : [];
-  });
 }
 
 /**

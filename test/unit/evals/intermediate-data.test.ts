@@ -1,12 +1,6 @@
 import { expect, test } from 'vitest';
-import {
-  callsOf,
-  contentsOf,
-  type IntermediateData,
-  responsesOf,
-  toStoredCase,
-  withToolUses,
-} from '../../../src/evals/intermediate-data.ts';
+import { toStoredCase, withToolUses } from '../../../src/evals/intermediate-data.ts';
+import { callsOf, contentsOf, type IntermediateData, responsesOf } from '../../../src/evals/metrics/turn.ts';
 
 const call = (name: string, args?: Record<string, unknown>) => ({
   functionCall: { id: name, name, ...(args ? { args } : {}) },
@@ -16,7 +10,7 @@ const events = (first: Record<string, unknown> | undefined, second: Record<strin
   { author: 'a', content: { role: 'user', parts: [{ functionResponse: { name: 'f', response: { ok: true } } }] } },
   { author: 'b', content: { role: 'model', parts: [call('g', second)] } },
 ];
-const caseWith = (intermediateData: IntermediateData) => ({
+const caseWith = (intermediateData: Record<string, unknown>) => ({
   evalId: 'c',
   conversation: [{ userContent: { parts: [] }, intermediateData }, { userContent: { parts: [] } }],
 });

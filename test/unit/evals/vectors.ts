@@ -41,3 +41,12 @@ export async function checkAll<Vector>(
   console.log(`${kind}: ${equal} of ${vectors.length}${differing}`);
   expect(failures).toEqual([]);
 }
+
+/** A matcher for a number of the vectors: equal within 1e-12, `null` only to `null`. */
+export const near = (expected: number | null, tolerance = 1e-12): unknown =>
+  expected === null
+    ? null
+    : expect.toSatisfy(
+        (value: unknown) => typeof value === 'number' && Math.abs(value - expected) <= tolerance,
+        `a number within ${tolerance} of ${expected}`,
+      );

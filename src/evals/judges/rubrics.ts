@@ -1,0 +1,116 @@
+import type { Criterion } from '../metrics/criteria.ts';
+import { MetricError } from '../metrics/metric-error.ts';
+import { type MetricScore, type RubricScore, toOverall, type TurnScore } from '../metrics/status.ts';
+import type { Rubric, TurnPair } from '../metrics/turn.ts';
+import { type Judge, majority, takeSamples, toTurnScore } from './judge.ts';
+import { toPrompt, toTranscript } from './material.ts';
+import { readRubricAnswer } from './rubric-answer.ts';
+
+/** What a rubric metric asks about; a turn's rubrics must name its `type`. */
+interface RubricMetric {
+  metricName: string;
+  type: string;
+  task: string;
+}
+
+const RULES = `Answer each property on its own: yes when the material shows that it holds, no when it does not. Judge by
+what stands in the material only. A property that speaks of something that did not come up holds.`;
+
+export const FINAL_RESPONSE_QUALITY: RubricMetric = {
+  metricName: 'rubric_based_final_response_quality_v1',
+  type: 'FINAL_RESPONSE_QUALITY',
+  task: `You check properties of the final answer of an agent. The steps before it are there to compare with.
+${RULES}`,
+};
+export const TOOL_USE_QUALITY: RubricMetric = {
+  metricName: 'rubric_based_tool_use_quality_v1',
+  type: 'TOOL_USE_QUALITY',
+  task: `You check properties of the way an agent used its tools: calls, arguments, order, and what was missing.
+${RULES}`,
+};
+export const TRAJECTORY_QUALITY: RubricMetric = {
+  metricName: 'rubric_based_multi_turn_trajectory_quality_v1',
+  type: 'TRAJECTORY_QUALITY',
+  task: `You check properties of a whole dialogue between a user and an agent.
+${RULES}`,
+};
+
+const FORM = '{"verdicts": [{"id": "<id of the property>", "reason": "<one sentence>", "verdict": "yes" | "no"}, …]}';
+
+/**
+ * The rubrics in force for a turn: those of the criterion, then those of case and turn that are of this type.
+ * @throws {MetricError} where there is none, or two have one id.
+ */
+function rubricsInForce(metric: RubricMetric, criterion: Criterion<'rubrics'>, pair: TurnPair | undefined): Rubric[] {
+  const own = (pair?.rubrics ?? []).filter(({ type }) => type === metric.type);
+  const rubrics = [...criterion.rubrics, ...own];
+  const twice = rubrics.find(({ rubricId }, place) => rubrics.findIndex((each) => each.rubricId === rubricId) < place);
+  if (twice) throw new MetricError(`${metric.metricName} has the rubric \`${twice.rubricId}\` twice.`);
+  if (rubrics.length > 0) return rubrics;
+  throw new MetricError(`${metric.metricName} needs rubrics: in its criterion, or of type ${metric.type} in the case.`);
+}
+
+async function judgeRubrics(
+  task: string,
+  rubrics: Rubric[],
+  material: object,
+  { judgeModelOptions }: Criterion<'rubrics'>,
+  judge: Judge,
+): Promise<TurnScore> {
+  const properties = rubrics.map(({ rubricId, rubricContent }) => ({
+    id: rubricId,
+    property: rubricContent.textProperty,
+  }));
+  const prompt = toPrompt(task, { properties, ...material }, FORM);
+  const samples = await takeSamples(judge, prompt, judgeModelOptions, (answer) => readRubricAnswer(answer, rubrics));
+  return toTurnScore(samples, decideRubrics);
+}
+
+/** Per rubric the majority of the samples with a verdict, in first-seen order; the score is their mean. */
+function decideRubrics(samples: RubricScore[][]): TurnScore {
+  const votes = Map.groupBy(samples.flat(), ({ rubricId }) => rubricId);
+  const rubricScores = [...votes].map(([rubricId, given]): RubricScore => {
+    const known = given.flatMap(({ score }) => (score === null ? [] : [score]));
+    const score = known.length === 0 ? null : majority(known);
+    const rationale = given.find((vote) => vote.score === score)?.rationale;
+    return { rubricId, score, ...(rationale === undefined ? {} : { rationale }) };
+  });
+  return { score: toOverall(rubricScores.map(({ score }) => score)), rubricScores };
+}
+
+/** The mean over all verdicts of all turns, which is not the mean of the turns; per rubric the mean over its turns. */
+function toMetricScore(turns: TurnScore[]): MetricScore {
+  const all = turns.flatMap(({ rubricScores }) => rubricScores ?? []);
+  const byRubric = Map.groupBy(all, ({ rubricId }) => rubricId);
+  const mean = (scores: RubricScore[]) => toOverall(scores.map(({ score }) => score));
+  const rubricScores = [...byRubric].map(([rubricId, scores]) => ({ rubricId, score: mean(scores) }));
+  return { score: mean(all), turns, rubricScores };
+}
+
+/** A rubric metric that looks at each turn by itself, with the rubrics of that turn. */
+export const rubricsOfTurns =
+  (metric: RubricMetric) =>
+  async (pairs: TurnPair[], criterion: Criterion<'rubrics'>, judge: Judge): Promise<MetricScore> => {
+    const inForce = pairs.map((pair) => ({ pair, rubrics: rubricsInForce(metric, criterion, pair) }));
+    const turns: TurnScore[] = [];
+    for (const { pair, rubrics } of inForce) {
+      const { appDetails } = pair.actual;
+      const material = {
+        ...toTranscript(pair.actual, criterion.includeIntermediateResponsesInFinal),
+        ...(appDetails ? { given: appDetails } : {}),
+      };
+      turns.push(await judgeRubrics(metric.task, rubrics, material, criterion, judge));
+    }
+    return toMetricScore(turns);
+  };
+
+/** A rubric metric of the whole dialogue: its score stands on the last turn, the others are not evaluated. */
+export const rubricsOfDialogue =
+  (metric: RubricMetric) =>
+  async (pairs: TurnPair[], criterion: Criterion<'rubrics'>, judge: Judge): Promise<MetricScore> => {
+    if (pairs.length === 0) return { score: null, turns: [], rubricScores: [] };
+    const rubrics = rubricsInForce(metric, criterion, pairs.at(-1));
+    const dialogue = pairs.map(({ actual }) => toTranscript(actual, criterion.includeIntermediateResponsesInFinal));
+    const last = await judgeRubrics(metric.task, rubrics, { dialogue }, criterion, judge);
+    return toMetricScore(pairs.map((_, place): TurnScore => (place === pairs.length - 1 ? last : { score: null })));
+  };

@@ -1,0 +1,131 @@
+import { callsOf, type Turn } from './turn.ts';
+
+/** What the turns of a case cost. These figures inform: they have no threshold and no part in the status of a case. */
+export interface Efficiency {
+  toolCallCount: Figures;
+  inferenceCallCount: Figures;
+  tokenUsage: Figures & Detailed<Tokens>;
+  invocationDuration: Figures & Detailed<Durations>;
+}
+
+/** One figure for each turn and their mean; null where nothing is known. */
+interface Figures {
+  overall: number | null;
+  perInvocation: (number | null)[];
+}
+/** Means of all turns, null without turns, and the figures of each turn; what nobody reported is absent, not 0. */
+interface Detailed<Details> {
+  overallDetails: Details | null;
+  perInvocationDetails: Details[];
+}
+
+/** Tokens; input is prompt and tool use, output candidates and reasoning, cached ones are part of the prompt. */
+interface Tokens {
+  totalTokens?: number;
+  inputTokens?: number;
+  promptTokens?: number;
+  cachedTokens?: number;
+  toolUseTokens?: number;
+  outputTokens?: number;
+  candidatesTokens?: number;
+  reasoningTokens?: number;
+}
+
+/** Seconds, three decimals; `frameworkSeconds` is what neither a model nor a tool took. */
+interface Durations {
+  totalSeconds?: number;
+  modelSeconds?: number;
+  toolSeconds?: number;
+  frameworkSeconds?: number;
+}
+
+/** The efficiency of a conversation, from its events and its durations alone. */
+export function toEfficiency(turns: Turn[]): Efficiency {
+  const tokens = turns.map(tokensOf);
+  const timed = turns.map(durationsOf);
+  const meanTokens = meanOf(tokens, turns.length);
+  const meanDurations = rounded(meanOf(timed, timed.filter(({ totalSeconds }) => totalSeconds !== undefined).length));
+  return {
+    toolCallCount: toFigures(turns.map(({ intermediateData }) => callsOf(intermediateData).length)),
+    inferenceCallCount: toFigures(turns.map(inferenceCallsOf)),
+    tokenUsage: {
+      overall: meanTokens.totalTokens ?? null,
+      perInvocation: tokens.map(({ totalTokens }) => totalTokens ?? null),
+      overallDetails: turns.length === 0 ? null : meanTokens,
+      perInvocationDetails: tokens,
+    },
+    invocationDuration: {
+      overall: meanDurations.totalSeconds ?? null,
+      perInvocation: timed.map(({ totalSeconds }) => totalSeconds ?? null),
+      overallDetails: turns.length === 0 ? null : meanDurations,
+      perInvocationDetails: timed.map(rounded),
+    },
+  };
+}
+
+function toFigures(perInvocation: (number | null)[]): Figures {
+  const known = perInvocation.filter((figure) => figure !== null);
+  return { overall: known.length === 0 ? null : sum(known) / known.length, perInvocation };
+}
+
+const sum = (values: number[]) => values.reduce((total, value) => total + value, 0);
+
+/** Answers of a model carry usage or a model version; the form of ADK 1.x does not say. */
+const inferenceCallsOf = ({ intermediateData }: Turn): number | null =>
+  intermediateData?.invocationEvents?.filter((event) => event.usageMetadata != null || event.modelVersion != null)
+    .length ?? null;
+
+type TokenCount =
+  | 'promptTokenCount'
+  | 'toolUsePromptTokenCount'
+  | 'cachedContentTokenCount'
+  | 'candidatesTokenCount'
+  | 'thoughtsTokenCount';
+
+function tokensOf({ intermediateData }: Turn): Tokens {
+  const usages = (intermediateData?.invocationEvents ?? []).flatMap(({ usageMetadata }) =>
+    usageMetadata ? [usageMetadata] : [],
+  );
+  const total = (kinds: TokenCount[]) => {
+    const reported = usages.flatMap((usage) => kinds.flatMap((kind) => usage[kind] ?? []));
+    return reported.length > 0 ? sum(reported) : undefined;
+  };
+  const input: TokenCount[] = ['promptTokenCount', 'toolUsePromptTokenCount'];
+  const output: TokenCount[] = ['candidatesTokenCount', 'thoughtsTokenCount'];
+  return present({
+    // The total that a provider reports is not used: providers count it in different ways.
+    totalTokens: total([...input, ...output]),
+    inputTokens: total(input),
+    promptTokens: total(['promptTokenCount']),
+    cachedTokens: total(['cachedContentTokenCount']),
+    toolUseTokens: total(['toolUsePromptTokenCount']),
+    outputTokens: total(output),
+    candidatesTokens: total(['candidatesTokenCount']),
+    reasoningTokens: total(['thoughtsTokenCount']),
+  });
+}
+
+function durationsOf({ duration, modelDuration, toolDuration }: Turn): Durations {
+  if (duration == null) return {};
+  const rest = duration - (modelDuration ?? 0) - (toolDuration ?? 0);
+  return present({
+    totalSeconds: duration,
+    modelSeconds: modelDuration ?? undefined,
+    toolSeconds: toolDuration ?? undefined,
+    frameworkSeconds: Math.max(0, rest),
+  });
+}
+
+type Figured = Record<string, number>;
+const present = <Details>(details: { [Name in keyof Details]: Details[Name] | undefined }): Details =>
+  Object.fromEntries(Object.entries(details).filter(([, value]) => value !== undefined)) as Details;
+
+/** The sum of each member over the turns that have it, divided by `count`. */
+function meanOf<Details extends object>(turns: Details[], count: number): Details {
+  const names = new Set(turns.flatMap((turn) => Object.keys(turn)));
+  const means = [...names].map((name) => [name, sum(turns.map((turn) => (turn as Figured)[name] ?? 0)) / count]);
+  return Object.fromEntries(means) as Details;
+}
+
+const rounded = (durations: Durations): Durations =>
+  Object.fromEntries(Object.entries(durations).map(([name, seconds]) => [name, Math.round(seconds * 1000) / 1000]));
