@@ -8,7 +8,7 @@ import {
   type Part,
   partsOf,
 } from '../../core/content.ts';
-import type { UsageMetadata } from '../../core/event.ts';
+import type { UsageMetadata } from '../../core/model-metadata.ts';
 
 /** One event between the user's content and the final response. The last two members stand on answers of a model. */
 export interface TurnEvent {
