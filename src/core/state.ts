@@ -12,7 +12,7 @@ const isTemporary = (key: string) => key.startsWith('temp:');
 /** An object without a prototype: keys such as `__proto__` are data in it (see reliability B9). */
 const emptyObject = (): JsonObject => Object.create(null) as JsonObject;
 
-/** Splits a delta by the prefix of its keys: `app:` (all users), `user:` (all sessions of a user); `temp:` is dropped. */
+/** Splits a delta by the prefix of its keys: `app:` for all users, `user:` for all sessions of a user; not `temp:`. */
 export function splitDelta(delta: JsonObject): ScopedDelta {
   const scoped: ScopedDelta = { session: emptyObject(), user: emptyObject(), app: emptyObject() };
   for (const [key, value] of Object.entries(delta)) {
