@@ -141,5 +141,5 @@ export function isPassingFailure(error: unknown): boolean {
 /** What a caller is told when a state would grow over its limit. */
 export const STATE_TOO_LARGE = 'The state would be larger than MAX_STATE_BYTES.';
 
-/** True for the error that the SQL function `limited_state` raises (migrations). */
+/** True for the error that the SQL function `assert_state_size` raises (migrations). */
 export const isStateTooLarge = (error: unknown): boolean => [...causes(error)].some(({ code }) => code === 'AR413');

@@ -32,7 +32,7 @@ export interface PoolOptions {
   statementTimeoutMs: number;
   /** Time-out of the wait for a row lock. */
   lockTimeoutMs: number;
-  /** Maximum size of the state of a session, user or app, bytes of its JSON: the SQL function `limited_state` holds it. */
+  /** Maximum size of the state of a session, user or app, bytes of its JSON: the SQL function `assert_state_size` holds it. */
   maxStateBytes: number;
   /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;

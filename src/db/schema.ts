@@ -17,16 +17,16 @@ import {
 } from 'drizzle-orm/pg-core';
 
 /**
- * All tables on one page. Every table of user data begins its keys with (app_name, user_id): erasure of a user, row-level
- * security and a distribution column need that, and none can be added cheaply later. What a table and a column mean is said
- * in SQL comments (migrations/*_comments_and_views.sql), where an operator looks.
+ * All tables on one page. Every table of user data begins its keys with (app_name, user_id): erasure of a user,
+ * row-level security and a distribution column need that, and none can be added cheaply later. What a table and a
+ * column mean is said in SQL comments, where an operator looks; `migrations/schema.sql` shows them all.
  */
 
 /** An identifier: compared by code point, whatever the locale of the database (the specification sorts case ids so). */
 const identifier = customType<{ data: string }>({ dataType: () => 'text collate "C"' });
 const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
-/** Full-text words in the `simple` configuration: no language is assumed. */
-const words = customType<{ data: string }>({ dataType: () => 'tsvector' });
+/** Words for full-text search in the `simple` configuration: no language is assumed. */
+const searchVector = customType<{ data: string }>({ dataType: () => 'tsvector' });
 const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6 });
 const emptyObject = sql`'{}'::jsonb`;
 
@@ -48,6 +48,7 @@ export const sessions = pgTable(
     index('sessions_list_idx')
       .on(t.appName, t.userId, t.updateTime.desc().nullsFirst(), t.id.desc().nullsFirst())
       .where(sql`not is_eval`),
+    check('sessions_last_sequence_check', sql`last_sequence >= 0`),
   ],
 );
 
@@ -106,10 +107,10 @@ export const invocations = pgTable(
     leaseExpireTime: time('lease_expire_time').notNull(),
     idempotencyKey: identifier('idempotency_key'),
     requestHash: text('request_hash'),
-    answer: text('answer'),
+    responseBody: text('response_body'),
     errorCode: text('error_code'),
     errorMessage: text('error_message'),
-    cancelStatus: text('cancel_status', { enum: ['cancelled', 'interrupted'] }),
+    stopRequestedAs: text('stop_requested_as', { enum: ['cancelled', 'interrupted'] }),
     toolCalls: integer('tool_calls').notNull().default(0),
     llmCalls: integer('llm_calls').notNull().default(0),
     promptTokens: integer('prompt_tokens').notNull().default(0),
@@ -124,6 +125,7 @@ export const invocations = pgTable(
       'invocations_status_check',
       sql`status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')`,
     ),
+    check('invocations_stop_requested_as_check', sql`stop_requested_as in ('cancelled', 'interrupted')`),
     unique('invocations_idempotency_key').on(t.appName, t.userId, t.idempotencyKey),
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status in ('queued', 'running')`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
@@ -170,6 +172,7 @@ export const artifactVersions = pgTable(
       name: 'artifact_versions_pkey',
       columns: [t.appName, t.userId, t.sessionId, t.artifactName, t.version],
     }),
+    check('artifact_versions_content_check', sql`content is null or object_key is null`),
     foreignKey({
       name: 'artifact_versions_artifact_fkey',
       columns: [t.appName, t.userId, t.sessionId, t.artifactName],
@@ -188,11 +191,11 @@ export const memories = pgTable(
     author: text('author').notNull(),
     content: jsonb('content').notNull(),
     eventTime: time('event_time').notNull(),
-    words: words('words').notNull(),
+    searchVector: searchVector('search_vector').notNull(),
   },
   (t) => [
     primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
-    index('memories_words_idx').using('gin', t.words),
+    index('memories_search_idx').using('gin', t.searchVector),
   ],
 );
 
@@ -241,66 +244,19 @@ export const evalResults = pgTable(
   (t) => [primaryKey({ name: 'eval_results_pkey', columns: [t.appName, t.id] })],
 );
 
-export const cronjobs = pgTable(
-  'cronjobs',
-  {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
-    id: identifier('id').notNull(),
-    name: text('name').notNull(),
-    prompt: text('prompt').notNull(),
-    schedule: jsonb('schedule').notNull(),
-    timeZone: text('time_zone').notNull(),
-    enabled: boolean('enabled').notNull().default(true),
-    nextRunTime: time('next_run_time'),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
-  },
-  (t) => [
-    primaryKey({ name: 'cronjobs_pkey', columns: [t.appName, t.userId, t.id] }),
-    index('cronjobs_due_idx').on(t.nextRunTime).where(sql`enabled`),
-  ],
-);
-
-export const cronjobRuns = pgTable(
-  'cronjob_runs',
-  {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
-    cronjobId: identifier('cronjob_id').notNull(),
-    id: identifier('id').notNull(),
-    status: text('status').notNull(),
-    sessionId: identifier('session_id'),
-    invocationId: identifier('invocation_id'),
-    attempt: integer('attempt').notNull().default(0),
-    output: text('output'),
-    errorMessage: text('error_message'),
-    scheduledTime: time('scheduled_time').notNull(),
-    startTime: time('start_time'),
-    endTime: time('end_time'),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
-  (t) => [
-    primaryKey({ name: 'cronjob_runs_pkey', columns: [t.appName, t.userId, t.cronjobId, t.id] }),
-    foreignKey({
-      name: 'cronjob_runs_cronjob_fkey',
-      columns: [t.appName, t.userId, t.cronjobId],
-      foreignColumns: [cronjobs.appName, cronjobs.userId, cronjobs.id],
-    }).onDelete('cascade'),
-  ],
-);
-
 export const idempotencyKeys = pgTable(
   'idempotency_keys',
   {
+    appName: identifier('app_name').notNull(),
+    userId: identifier('user_id').notNull(),
     scope: identifier('scope').notNull(),
     key: identifier('key').notNull(),
     requestHash: text('request_hash').notNull(),
-    answer: text('answer').notNull(),
+    responseBody: text('response_body').notNull(),
     createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
   },
   (t) => [
-    primaryKey({ name: 'idempotency_keys_pkey', columns: [t.scope, t.key] }),
+    primaryKey({ name: 'idempotency_keys_pkey', columns: [t.appName, t.userId, t.scope, t.key] }),
     index('idempotency_keys_age_idx').on(t.createTime),
   ],
 );

@@ -6,12 +6,22 @@ import { idempotencyKeys } from '../db/schema.ts';
 
 /** Whose key it is, the key, and the hash of the request it came with. */
 export interface IdempotencyKey {
+  /** Application and user that the request is about; empty where it is about none. */
+  appName: string;
+  userId: string;
+  /** Operation and caller. */
   scope: string;
   key: string;
   hash: string;
 }
 
-const isKey = ({ scope, key }: IdempotencyKey) => and(eq(idempotencyKeys.scope, scope), eq(idempotencyKeys.key, key));
+const isKey = ({ appName, userId, scope, key }: IdempotencyKey) =>
+  and(
+    eq(idempotencyKeys.appName, appName),
+    eq(idempotencyKeys.userId, userId),
+    eq(idempotencyKeys.scope, scope),
+    eq(idempotencyKeys.key, key),
+  );
 
 /**
  * Reserves a key in a transaction; while it lasts another request with the key waits here. Two statements where it is not fresh.
@@ -21,14 +31,15 @@ export async function reserveKey(
   tx: Database,
   key: IdempotencyKey,
 ): Promise<{ hash: string; answer: string } | undefined> {
+  const { hash: requestHash, ...named } = key;
   const reserved = await tx
     .insert(idempotencyKeys)
-    .values({ scope: key.scope, key: key.key, requestHash: key.hash, answer: '' })
+    .values({ ...named, requestHash, responseBody: '' })
     .onConflictDoNothing()
     .returning({ key: idempotencyKeys.key });
   if (reserved.length === 1) return undefined;
   const [kept] = await tx
-    .select({ hash: idempotencyKeys.requestHash, answer: idempotencyKeys.answer })
+    .select({ hash: idempotencyKeys.requestHash, answer: idempotencyKeys.responseBody })
     .from(idempotencyKeys)
     .where(isKey(key));
   return kept && { ...kept, answer: unescapeText(kept.answer) };
@@ -38,7 +49,7 @@ export async function reserveKey(
 export async function keepAnswer(tx: Database, key: IdempotencyKey, answer: string): Promise<void> {
   await tx
     .update(idempotencyKeys)
-    .set({ answer: escapeText(answer) })
+    .set({ responseBody: escapeText(answer) })
     .where(isKey(key));
 }
 

@@ -22,7 +22,7 @@ export function idempotentRoutes<Context extends { database: DatabasePool }>(
       const scope = `${plain.operationId} ${nameOf(principal)}`;
       const text = await doOnce(
         context.database,
-        { scope, key: keyed.idempotencyKey, hash: keyed.hash },
+        { ...subjectOf(path, principal), scope, key: keyed.idempotencyKey, hash: keyed.hash },
         async (inside) => {
           const operation = list({ ...context, database: inside })[position] ?? plain;
           return textOf(await operation.handler(call));
@@ -36,6 +36,12 @@ export function idempotentRoutes<Context extends { database: DatabasePool }>(
 
 /** Whose keys are told apart: each user has their own, all holders of a runtime key share theirs. */
 const nameOf = (principal: Principal) => (principal.kind === 'user' ? `user ${principal.userId}` : principal.kind);
+
+/** Whom a kept answer is about, so that erasing a user finds it; a user's own request without a path is about the user. */
+const subjectOf = (path: Record<string, string>, principal: Principal) => ({
+  appName: path['app_name'] ?? '',
+  userId: path['user_id'] ?? (principal.kind === 'user' ? principal.userId : ''),
+});
 
 function textOf(answer: Answer): string {
   if (answer.kind === 'json') return answer.text;

@@ -73,7 +73,7 @@ export async function findByIdempotencyKey(
       invocationId: invocations.id,
       status: invocations.status,
       hash: invocations.requestHash,
-      answer: invocations.answer,
+      answer: invocations.responseBody,
       errorCode: invocations.errorCode,
       errorMessage: invocations.errorMessage,
       live: isLive,
@@ -111,7 +111,7 @@ export async function requestStop(
   const [row] = await db
     .update(invocations)
     .set({
-      cancelStatus: sql`case when ${isActive} then ${status} else ${invocations.cancelStatus} end`,
+      stopRequestedAs: sql`case when ${isActive} then ${status} else ${invocations.stopRequestedAs} end`,
       endTime: sql`case when ${ends} then clock_timestamp() else ${invocations.endTime} end`,
       errorCode: sql`case when ${ends} then ${status} else ${invocations.errorCode} end`,
       errorMessage: sql`case when ${ends} then ${stoppedMessage(status)} else ${invocations.errorMessage} end`,

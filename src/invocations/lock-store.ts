@@ -74,10 +74,10 @@ const begin = (lease: Lease) => sql`
     requestHash: sql`coalesce(${excluded(invocations.requestHash)}, ${invocations.requestHash})`,
     startTime: sql`coalesce(${invocations.startTime}, ${excluded(invocations.startTime)})`,
     endTime: null,
-    answer: null,
+    responseBody: null,
     errorCode: null,
     errorMessage: null,
-    cancelStatus: null,
+    stopRequestedAs: null,
   })}
   where ${invocations.status} <> 'running'`;
 
@@ -156,7 +156,7 @@ export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
     .update(invocations)
     .set({ leaseExpireTime: expiry(lease.durationMs) })
     .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive))
-    .returning({ stopAs: invocations.cancelStatus });
+    .returning({ stopAs: invocations.stopRequestedAs });
   return row ? (row.stopAs ?? 'held') : 'lost';
 }
 
@@ -204,7 +204,7 @@ const ending = ({ status, error, answer, revokesToken, ...used }: InvocationOutc
     status,
     leaseToken: revokesToken === true ? sql`gen_random_uuid()` : invocations.leaseToken,
     endTime: sql`clock_timestamp()`,
-    answer: answer ?? null,
+    responseBody: answer ?? null,
     errorCode: error?.code ?? null,
     errorMessage: error ? escapeText(error.message) : null,
     llmCalls: sql`${invocations.llmCalls} + ${used.llmCalls ?? 0}`,

@@ -33,7 +33,7 @@ export async function addSessionToMemory(db: Database, key: SessionKey): Promise
     author: sql`said.author`,
     content: sql`said.content`,
     eventTime: sql`said.event_time`,
-    words: sql`to_tsvector('simple', left(said.text, ${INDEXED_CHARACTERS}))`,
+    searchVector: sql`to_tsvector('simple', left(said.text, ${INDEXED_CHARACTERS}))`,
   });
   const { rows } = await db.execute(sql`
     with held as materialized (${heldSession(key)}),
@@ -61,8 +61,8 @@ export async function searchMemories(
     from ${memories},
          -- plainto_tsquery asks for all words; any of them is enough here.
          cast(replace(plainto_tsquery('simple', ${escapeText(query)})::text, ' & ', ' | ') as tsquery) as wanted
-    where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.words} @@ wanted
-    order by ts_rank(${memories.words}, wanted) desc, ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId}
+    where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.searchVector} @@ wanted
+    order by ts_rank(${memories.searchVector}, wanted) desc, ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId}
     limit ${limit}`);
   return rows.map(({ text }) => JSON.parse(unescapeJson(text)) as Memory);
 }

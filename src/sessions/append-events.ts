@@ -101,7 +101,7 @@ const mergeState = (table: typeof userStates | typeof appStates) =>
 /** A state with a delta merged into it. The statement fails where that is larger than `MAX_STATE_BYTES`. */
 const merged = (state: (typeof sessions | typeof userStates | typeof appStates)['state'], delta: SQL) =>
   limited(sql`${state} || ${delta}`);
-const limited = (state: SQL) => sql`limited_state(${state})`;
+const limited = (state: SQL) => sql`assert_state_size(${state})`;
 
 const touches = (delta: JsonObject) => Object.keys(delta).length > 0;
 

@@ -1,3 +1,4 @@
+import { Client } from 'pg';
 import { describe, expect, test } from 'vitest';
 import { testApp } from '../support/app.ts';
 
@@ -48,6 +49,25 @@ describe('a request with an Idempotency-Key', () => {
     const first = await app.post(user, undefined, headers);
     expect((await app.post(user, undefined, headers)).text).toBe(first.text);
     expect((await app.get(user)).body).toHaveLength(1);
+  });
+
+  test("is kept with the user that it is about, if any: a key of one user is not another's", async () => {
+    const headers = { 'idempotency-key': 'k6' };
+    const mine = await app.post('/apps/harness_agent/users/erin/sessions', undefined, headers);
+    const other = await app.post('/apps/harness_agent/users/frank/sessions', undefined, headers);
+    expect([mine.status, other.status]).toEqual([200, 200]);
+    await app.post('/dev/apps/harness_agent/eval-sets', { evalSet: { eval_set_id: 'kept' } }, headers);
+    const database = new Client({ connectionString: app.databaseUrl });
+    await database.connect();
+    const { rows } = await database.query(
+      `select app_name, user_id, scope, response_body from idempotency_keys where key = 'k6' order by user_id desc`,
+    );
+    await database.end();
+    expect(rows.slice(0, 2)).toEqual([
+      { app_name: 'harness_agent', user_id: 'frank', scope: 'createSession anonymous', response_body: other.text },
+      { app_name: 'harness_agent', user_id: 'erin', scope: 'createSession anonymous', response_body: mine.text },
+    ]);
+    expect(rows.slice(2)).toMatchObject([{ app_name: 'harness_agent', user_id: '', scope: 'createEvalSet anonymous' }]);
   });
 
   test('whose key is empty or too long is refused', async () => {

@@ -1,7 +1,9 @@
 import { sql } from 'drizzle-orm';
+import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { migrateDatabase } from '../../src/db/migrate.ts';
+import { claimSession, enqueueInvocation } from '../../src/invocations/lock-store.ts';
 import { insertSession } from '../../src/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
 import { newKey, openPool, testPool, textEvent } from '../support/store.ts';
@@ -9,10 +11,11 @@ import { newKey, openPool, testPool, textEvent } from '../support/store.ts';
 const store = testPool();
 const emptied = testDatabase();
 
-test('every table and column says in SQL what it means', async () => {
+test('every table, view and column says in SQL what it means', async () => {
   const { rows } = await store.pool.db.execute(sql`
     select c.relname, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
-    where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and not a.attisdropped
+    where c.relnamespace in ('public'::regnamespace, 'inspect'::regnamespace) and c.relkind in ('r', 'v')
+      and not a.attisdropped
       and (col_description(c.oid, a.attnum) is null or obj_description(c.oid) is null)`);
   expect(rows).toEqual([]);
 });
@@ -34,9 +37,9 @@ test('the views for people show sessions and conversations', async () => {
     textEvent('', { content: { parts: [{ functionCall: { name: 'add', args: { a: 1 } } }] } }),
   ]);
   const sessions = await store.pool.db.execute(
-    sql`select events, running_invocation, state from inspect.sessions where session_id = ${key.sessionId}`,
+    sql`select event_count, running_invocation, state from inspect.sessions where session_id = ${key.sessionId}`,
   );
-  expect(sessions.rows).toEqual([{ events: 2, running_invocation: null, state: { a: 1 } }]);
+  expect(sessions.rows).toEqual([{ event_count: 2, running_invocation: null, state: { a: 1 } }]);
   const said = await store.pool.db.execute(
     sql`select sequence, author, said from inspect.conversation where session_id = ${key.sessionId} order by sequence`,
   );
@@ -44,6 +47,46 @@ test('the views for people show sessions and conversations', async () => {
     { sequence: 1, author: 'user', said: 'hello' },
     { sequence: 2, author: 'user', said: 'call add{"a": 1}' },
   ]);
+});
+
+test('the views for people show what runs, what waits for it in which order, and what is dead', async () => {
+  const { db } = store.pool;
+  const lease = { key: newKey(), invocationId: 'e-1', token: randomUUID(), durationMs: 60_000 };
+  await claimSession(db, lease, [textEvent('hello')], true);
+  await enqueueInvocation(db, { ...lease, invocationId: 'e-2', token: randomUUID() }, 5);
+  await enqueueInvocation(db, { ...lease, invocationId: 'e-3', token: randomUUID() }, 5);
+  await enqueueInvocation(db, { ...lease, invocationId: 'e-4', token: randomUUID(), durationMs: -1 }, 5);
+  const { sessionId } = lease.key;
+  const queue = await db.execute(sql`
+    select place::int, invocation_id, running_invocation from inspect.queue where session_id = ${sessionId} order by place`);
+  expect(queue.rows).toEqual([
+    { place: 1, invocation_id: 'e-2', running_invocation: 'e-1' },
+    { place: 2, invocation_id: 'e-3', running_invocation: 'e-1' },
+  ]);
+  const all = await db.execute(sql`
+    select invocation_id, status, is_dead, duration is null as waits from inspect.invocations
+    where session_id = ${sessionId} order by invocation_id`);
+  expect(all.rows).toEqual([
+    { invocation_id: 'e-1', status: 'running', is_dead: false, waits: false },
+    { invocation_id: 'e-2', status: 'queued', is_dead: false, waits: true },
+    { invocation_id: 'e-3', status: 'queued', is_dead: false, waits: true },
+    { invocation_id: 'e-4', status: 'queued', is_dead: true, waits: true },
+  ]);
+  const session = await db.execute(
+    sql`select event_count, running_invocation from inspect.sessions where session_id = ${sessionId}`,
+  );
+  expect(session.rows).toEqual([{ event_count: 1, running_invocation: 'e-1' }]);
+});
+
+test('every statement of docs/admin-sql.md runs', async () => {
+  const page = readFileSync(new URL('../../docs/admin-sql.md', import.meta.url), 'utf8');
+  const statements =
+    /```sql\n([^]*?)```/
+      .exec(page)?.[1]
+      ?.split(';')
+      .filter((text) => text.trim() !== '') ?? [];
+  expect(statements.length).toBeGreaterThan(5);
+  for (const statement of statements) await store.pool.db.execute(sql.raw(statement));
 });
 
 test('eight migrations of one empty database at once are clean, and each migration is applied once', async () => {

@@ -32,7 +32,7 @@ const claim = (lease: Lease, text = 'hello') =>
   claimSession(store.pool.db, lease, [textEvent(text, { invocationId: lease.invocationId })], true);
 const invocation = async (lease: Lease) => {
   const { rows } = await store.pool.db.execute(
-    sql`select status, answer, error_code, error_message, llm_calls, end_time is not null as ended from invocations where id = ${lease.invocationId}`,
+    sql`select status, response_body as answer, error_code, error_message, llm_calls, end_time is not null as ended from invocations where id = ${lease.invocationId}`,
   );
   return rows[0];
 };

@@ -47,7 +47,7 @@ interface InvocationRow {
   id: string;
   status: string;
   idempotency_key: string | null;
-  answer: string | null;
+  response_body: string | null;
   is_expired: boolean;
 }
 
@@ -106,7 +106,7 @@ async function load(database: Pool, users: string[] | undefined): Promise<Stored
     [users ?? null],
   );
   const { rows: invocations } = await database.query<InvocationRow>(
-    `select user_id, session_id, id, status, idempotency_key, answer,
+    `select user_id, session_id, id, status, idempotency_key, response_body,
        lease_expire_time < clock_timestamp() as is_expired
      from invocations ${mine} order by create_time, id`,
     [users ?? null],

@@ -1,0 +1,514 @@
+-- The schema as the migrations make it, to read and to compare. Written by npm run db:dump; the service never runs it.
+
+create schema inspect;
+
+CREATE OR REPLACE FUNCTION public.assert_state_size(state jsonb)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+declare
+  max_bytes integer := coalesce(nullif(current_setting('agent_runtime.max_state_bytes', true), ''), '1048576');
+begin
+  if octet_length(state::text) > max_bytes then
+    raise exception 'state is larger than % bytes', max_bytes using errcode = 'AR413';
+  end if;
+  return state;
+end $function$;
+
+create table app_states (
+  app_name text collate "C" not null,
+  state jsonb not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table artifact_versions (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  artifact_name text collate "C" not null,
+  version integer not null,
+  canonical_uri text not null,
+  mime_type text,
+  custom_metadata jsonb default '{}'::jsonb not null,
+  part jsonb not null,
+  content bytea,
+  object_key text,
+  size_bytes integer not null,
+  sha256 bytea not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table artifacts (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  name text collate "C" not null,
+  next_version integer not null
+);
+
+create table eval_cases (
+  app_name text collate "C" not null,
+  eval_set_id text collate "C" not null,
+  id text collate "C" not null,
+  source_user_id text collate "C",
+  source_session_id text collate "C",
+  payload jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table eval_results (
+  app_name text collate "C" not null,
+  id text collate "C" not null,
+  eval_set_id text collate "C" not null,
+  payload jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table eval_sets (
+  app_name text collate "C" not null,
+  id text collate "C" not null,
+  name text,
+  description text,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table events (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  sequence integer not null,
+  id text collate "C" not null,
+  invocation_id text collate "C" not null,
+  author text not null,
+  event_time timestamp(6) with time zone not null,
+  payload jsonb not null
+);
+
+create table idempotency_keys (
+  scope text collate "C" not null,
+  key text collate "C" not null,
+  request_hash text not null,
+  response_body text not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  app_name text collate "C" not null,
+  user_id text collate "C" not null
+);
+
+create table invocations (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  id text collate "C" not null,
+  status text not null,
+  lease_token uuid not null,
+  lease_expire_time timestamp(6) with time zone not null,
+  idempotency_key text collate "C",
+  request_hash text,
+  response_body text,
+  error_code text,
+  error_message text,
+  stop_requested_as text,
+  tool_calls integer default 0 not null,
+  llm_calls integer default 0 not null,
+  prompt_tokens integer default 0 not null,
+  output_tokens integer default 0 not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  start_time timestamp(6) with time zone,
+  end_time timestamp(6) with time zone
+);
+
+create table memories (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  event_id text collate "C" not null,
+  author text not null,
+  content jsonb not null,
+  event_time timestamp(6) with time zone not null,
+  search_vector tsvector not null
+);
+
+create table sessions (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id text collate "C" not null,
+  state jsonb default '{}'::jsonb not null,
+  last_sequence integer default 0 not null,
+  is_eval boolean default false not null,
+  lease_token uuid,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table spans (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  trace_id text collate "C" not null,
+  id text collate "C" not null,
+  parent_id text collate "C",
+  event_id text collate "C",
+  name text not null,
+  start_ns bigint not null,
+  end_ns bigint not null,
+  attributes jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table user_states (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  state jsonb not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+alter table app_states add constraint app_states_pkey PRIMARY KEY (app_name);
+
+alter table artifact_versions add constraint artifact_versions_content_check CHECK (((content IS NULL) OR (object_key IS NULL)));
+
+alter table artifact_versions add constraint artifact_versions_pkey PRIMARY KEY (app_name, user_id, session_id, artifact_name, version);
+
+alter table artifacts add constraint artifacts_pkey PRIMARY KEY (app_name, user_id, session_id, name);
+
+alter table eval_cases add constraint eval_cases_pkey PRIMARY KEY (app_name, eval_set_id, id);
+
+alter table eval_results add constraint eval_results_pkey PRIMARY KEY (app_name, id);
+
+alter table eval_sets add constraint eval_sets_pkey PRIMARY KEY (app_name, id);
+
+alter table events add constraint events_id_key UNIQUE (app_name, user_id, session_id, id);
+
+alter table events add constraint events_pkey PRIMARY KEY (app_name, user_id, session_id, sequence);
+
+alter table idempotency_keys add constraint idempotency_keys_pkey PRIMARY KEY (app_name, user_id, scope, key);
+
+alter table invocations add constraint invocations_idempotency_key UNIQUE (app_name, user_id, idempotency_key);
+
+alter table invocations add constraint invocations_pkey PRIMARY KEY (app_name, user_id, session_id, id);
+
+alter table invocations add constraint invocations_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'interrupted'::text, 'cancelled'::text])));
+
+alter table invocations add constraint invocations_stop_requested_as_check CHECK ((stop_requested_as = ANY (ARRAY['cancelled'::text, 'interrupted'::text])));
+
+alter table memories add constraint memories_pkey PRIMARY KEY (app_name, user_id, session_id, event_id);
+
+alter table sessions add constraint sessions_last_sequence_check CHECK ((last_sequence >= 0));
+
+alter table sessions add constraint sessions_pkey PRIMARY KEY (app_name, user_id, id);
+
+alter table spans add constraint spans_pkey PRIMARY KEY (app_name, user_id, session_id, trace_id, id);
+
+alter table user_states add constraint user_states_pkey PRIMARY KEY (app_name, user_id);
+
+alter table artifact_versions add constraint artifact_versions_artifact_fkey FOREIGN KEY (app_name, user_id, session_id, artifact_name) REFERENCES artifacts(app_name, user_id, session_id, name) ON DELETE CASCADE;
+
+alter table eval_cases add constraint eval_cases_set_fkey FOREIGN KEY (app_name, eval_set_id) REFERENCES eval_sets(app_name, id) ON DELETE CASCADE;
+
+alter table events add constraint events_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+CREATE INDEX idempotency_keys_age_idx ON public.idempotency_keys USING btree (create_time);
+
+CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expire_time) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
+
+CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);
+
+CREATE INDEX memories_search_idx ON public.memories USING gin (search_vector);
+
+CREATE INDEX sessions_list_idx ON public.sessions USING btree (app_name, user_id, update_time DESC, id DESC) WHERE (NOT is_eval);
+
+CREATE INDEX spans_age_idx ON public.spans USING btree (create_time);
+
+CREATE INDEX spans_event_idx ON public.spans USING btree (app_name, event_id);
+
+CREATE INDEX spans_session_idx ON public.spans USING btree (app_name, session_id, start_ns);
+
+create view inspect.artifacts as
+ SELECT a.app_name,
+    a.user_id,
+    NULLIF(a.session_id, ''::text) AS session_id,
+    a.name,
+    count(*) AS version_count,
+    max(v.version) AS latest_version,
+    (array_agg(v.mime_type ORDER BY v.version DESC))[1] AS mime_type,
+    sum(v.size_bytes) AS total_bytes,
+    count(v.object_key) AS object_count,
+    max(v.create_time) AS update_time
+   FROM artifacts a
+     JOIN artifact_versions v ON v.app_name = a.app_name AND v.user_id = a.user_id AND v.session_id = a.session_id AND v.artifact_name = a.name
+  GROUP BY a.app_name, a.user_id, a.session_id, a.name;
+
+create view inspect.conversation as
+ SELECT app_name,
+    user_id,
+    session_id,
+    sequence,
+    event_time,
+    author,
+    invocation_id,
+    ( SELECT string_agg(COALESCE(parts.part ->> 'text'::text, ('call '::text || ((parts.part -> 'functionCall'::text) ->> 'name'::text)) || ((parts.part -> 'functionCall'::text) ->> 'args'::text), ('response '::text || ((parts.part -> 'functionResponse'::text) ->> 'name'::text)) || ((parts.part -> 'functionResponse'::text) ->> 'response'::text), ('['::text || COALESCE((parts.part -> 'inlineData'::text) ->> 'mimeType'::text, 'other'::text)) || ']'::text), '
+'::text ORDER BY parts."position") AS string_agg
+           FROM jsonb_array_elements(
+                CASE
+                    WHEN jsonb_typeof((e.payload -> 'content'::text) -> 'parts'::text) = 'array'::text THEN (e.payload -> 'content'::text) -> 'parts'::text
+                    ELSE '[]'::jsonb
+                END) WITH ORDINALITY parts(part, "position")) AS said,
+    payload ->> 'errorMessage'::text AS error
+   FROM events e;
+
+create view inspect.invocations as
+ SELECT app_name,
+    user_id,
+    session_id,
+    id AS invocation_id,
+    status,
+    (status = ANY (ARRAY['queued'::text, 'running'::text])) AND lease_expire_time < clock_timestamp() AS is_dead,
+    create_time,
+    start_time,
+    end_time,
+    COALESCE(end_time, clock_timestamp()) - start_time AS duration,
+    error_code,
+    error_message,
+    stop_requested_as,
+    llm_calls,
+    tool_calls,
+    prompt_tokens,
+    output_tokens
+   FROM invocations;
+
+create view inspect.queue as
+ SELECT q.app_name,
+    q.user_id,
+    q.session_id,
+    row_number() OVER (PARTITION BY q.app_name, q.user_id, q.session_id ORDER BY q.create_time, q.id) AS place,
+    q.id AS invocation_id,
+    q.create_time AS waiting_since,
+    clock_timestamp() - q.create_time AS waited,
+    r.id AS running_invocation,
+    r.start_time AS running_since
+   FROM invocations q
+     LEFT JOIN invocations r ON r.app_name = q.app_name AND r.user_id = q.user_id AND r.session_id = q.session_id AND r.status = 'running'::text
+  WHERE q.status = 'queued'::text AND q.lease_expire_time > clock_timestamp();
+
+create view inspect.sessions as
+ SELECT s.app_name,
+    s.user_id,
+    s.id AS session_id,
+    s.last_sequence AS event_count,
+    i.id AS running_invocation,
+    i.lease_expire_time AS lease_until,
+    s.create_time,
+    s.update_time,
+    s.is_eval,
+    s.state
+   FROM sessions s
+     LEFT JOIN invocations i ON i.app_name = s.app_name AND i.user_id = s.user_id AND i.session_id = s.id AND i.status = 'running'::text AND i.lease_token = s.lease_token;
+
+create view inspect.usage as
+ SELECT app_name,
+    user_id,
+    (create_time AT TIME ZONE 'utc'::text)::date AS day,
+    count(*) AS invocations,
+    count(*) FILTER (WHERE status = 'failed'::text) AS failed,
+    sum(llm_calls) AS llm_calls,
+    sum(tool_calls) AS tool_calls,
+    sum(prompt_tokens) AS prompt_tokens,
+    sum(output_tokens) AS output_tokens
+   FROM invocations
+  GROUP BY app_name, user_id, ((create_time AT TIME ZONE 'utc'::text)::date);
+
+comment on column app_states.app_name is 'Application.';
+comment on column app_states.state is 'Keys with their prefix; merged in SQL.';
+comment on column app_states.update_time is 'Last merge.';
+comment on column artifact_versions.app_name is 'Application.';
+comment on column artifact_versions.artifact_name is 'Artifact name.';
+comment on column artifact_versions.canonical_uri is 'Where the content is.';
+comment on column artifact_versions.content is 'The bytes; null for a reference to a file elsewhere.';
+comment on column artifact_versions.create_time is 'When the version was saved.';
+comment on column artifact_versions.custom_metadata is 'Free-form members given at the save.';
+comment on column artifact_versions.mime_type is 'MIME type of the content.';
+comment on column artifact_versions.object_key is 'Key of the content in the object store; null where the content is in this row.';
+comment on column artifact_versions.part is 'The part as it was sent, without its bytes.';
+comment on column artifact_versions.session_id is 'Session, or empty for an artifact of the user.';
+comment on column artifact_versions.sha256 is 'SHA-256 of the content.';
+comment on column artifact_versions.size_bytes is 'Length of the content in bytes.';
+comment on column artifact_versions.user_id is 'Owner.';
+comment on column artifact_versions.version is '0, 1, 2 … per artifact.';
+comment on column artifacts.app_name is 'Application.';
+comment on column artifacts.name is 'Artifact name as it was sent.';
+comment on column artifacts.next_version is 'Number of the next version; only rises, also after a delete.';
+comment on column artifacts.session_id is 'Session, or empty for an artifact of the user (name begins with user:).';
+comment on column artifacts.user_id is 'Owner.';
+comment on column eval_cases.app_name is 'Application.';
+comment on column eval_cases.create_time is 'When the case was created.';
+comment on column eval_cases.eval_set_id is 'Set that the case belongs to.';
+comment on column eval_cases.id is 'Case identifier, unique within its set.';
+comment on column eval_cases.payload is 'The case as it goes over the wire.';
+comment on column eval_cases.source_session_id is 'Session that the case was made from.';
+comment on column eval_cases.source_user_id is 'User of the session that the case was made from.';
+comment on column eval_results.app_name is 'Application.';
+comment on column eval_results.create_time is 'When the run ended.';
+comment on column eval_results.eval_set_id is 'Set that was run.';
+comment on column eval_results.id is 'Result identifier.';
+comment on column eval_results.payload is 'The result as it goes over the wire.';
+comment on column eval_sets.app_name is 'Application.';
+comment on column eval_sets.create_time is 'When the set was created.';
+comment on column eval_sets.description is 'Description for people.';
+comment on column eval_sets.id is 'Evaluation set identifier.';
+comment on column eval_sets.name is 'Name for people.';
+comment on column events.app_name is 'Application of the session.';
+comment on column events.author is 'user, or the name of the agent that spoke.';
+comment on column events.event_time is 'The timestamp of the payload; imported events keep their own.';
+comment on column events.id is 'Event identifier, unique within its session.';
+comment on column events.invocation_id is 'Invocation that wrote the event.';
+comment on column events.payload is 'The event as it goes over the wire. U+E000 and four hex digits stand for a code unit that jsonb refuses.';
+comment on column events.sequence is '1, 2, 3 … per session, without gap or tie.';
+comment on column events.session_id is 'Session that the event belongs to.';
+comment on column events.user_id is 'Owner of the session.';
+comment on column idempotency_keys.app_name is 'Application that the request is about; empty where it is about none.';
+comment on column idempotency_keys.create_time is 'When the request was answered.';
+comment on column idempotency_keys.key is 'Idempotency-Key of the request.';
+comment on column idempotency_keys.request_hash is 'SHA-256 of the request, to tell a retry from another request with the same key.';
+comment on column idempotency_keys.response_body is 'The response as it was sent; a retry gets these bytes.';
+comment on column idempotency_keys.scope is 'Operation and caller.';
+comment on column idempotency_keys.user_id is 'User that the request is about; empty where it is about none.';
+comment on column inspect.artifacts.app_name is 'Application.';
+comment on column inspect.artifacts.latest_version is 'Number of the latest version; the first one is 0.';
+comment on column inspect.artifacts.mime_type is 'MIME type of the latest version.';
+comment on column inspect.artifacts.name is 'Name.';
+comment on column inspect.artifacts.object_count is 'Versions whose bytes are in the object store.';
+comment on column inspect.artifacts.session_id is 'Session; null for an artifact that all sessions of the user share.';
+comment on column inspect.artifacts.total_bytes is 'Bytes of all versions.';
+comment on column inspect.artifacts.update_time is 'When the latest version was saved.';
+comment on column inspect.artifacts.user_id is 'Owner.';
+comment on column inspect.artifacts.version_count is 'Number of its versions.';
+comment on column inspect.conversation.app_name is 'Application.';
+comment on column inspect.conversation.author is 'user, or the name of an agent.';
+comment on column inspect.conversation.error is 'What went wrong.';
+comment on column inspect.conversation.event_time is 'When it was said.';
+comment on column inspect.conversation.invocation_id is 'Invocation that wrote it.';
+comment on column inspect.conversation.said is 'Texts, function calls and their responses; other parts by their MIME type.';
+comment on column inspect.conversation.sequence is 'Place in the session.';
+comment on column inspect.conversation.session_id is 'Session.';
+comment on column inspect.conversation.user_id is 'Owner.';
+comment on column inspect.invocations.app_name is 'Application.';
+comment on column inspect.invocations.create_time is 'When it was requested.';
+comment on column inspect.invocations.duration is 'From its start to its end, or to now; null while it waits.';
+comment on column inspect.invocations.end_time is 'When it ended.';
+comment on column inspect.invocations.error_code is 'Why it failed, a stable code.';
+comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
+comment on column inspect.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
+comment on column inspect.invocations.is_dead is 'Its process is gone; the next sweep ends it.';
+comment on column inspect.invocations.llm_calls is 'Model calls made.';
+comment on column inspect.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect.invocations.session_id is 'Session.';
+comment on column inspect.invocations.start_time is 'When it took the session.';
+comment on column inspect.invocations.status is 'queued, running, paused (waits for a person), succeeded, failed, interrupted or cancelled.';
+comment on column inspect.invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
+comment on column inspect.invocations.tool_calls is 'Tool calls made.';
+comment on column inspect.invocations.user_id is 'Owner of the session.';
+comment on column inspect.queue.app_name is 'Application.';
+comment on column inspect.queue.invocation_id is 'Invocation that waits.';
+comment on column inspect.queue.place is 'Place in the queue of the session, from 1.';
+comment on column inspect.queue.running_invocation is 'Invocation that runs in the session now.';
+comment on column inspect.queue.running_since is 'When that took the session.';
+comment on column inspect.queue.session_id is 'Session that it waits for.';
+comment on column inspect.queue.user_id is 'Owner of the session.';
+comment on column inspect.queue.waited is 'How long it has waited.';
+comment on column inspect.queue.waiting_since is 'When it was requested.';
+comment on column inspect.sessions.app_name is 'Application.';
+comment on column inspect.sessions.create_time is 'When the session was created.';
+comment on column inspect.sessions.event_count is 'Number of its events.';
+comment on column inspect.sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
+comment on column inspect.sessions.lease_until is 'When that is taken for dead unless its process renews the lease.';
+comment on column inspect.sessions.running_invocation is 'Invocation that runs now; null where none does.';
+comment on column inspect.sessions.session_id is 'Session.';
+comment on column inspect.sessions.state is 'State of this session alone.';
+comment on column inspect.sessions.update_time is 'Last change.';
+comment on column inspect.sessions.user_id is 'Owner.';
+comment on column inspect.usage.app_name is 'Application.';
+comment on column inspect.usage.day is 'Day in UTC on which the invocations were requested.';
+comment on column inspect.usage.failed is 'Those of them that failed.';
+comment on column inspect.usage.invocations is 'Number of invocations.';
+comment on column inspect.usage.llm_calls is 'Model calls made.';
+comment on column inspect.usage.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect.usage.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect.usage.tool_calls is 'Tool calls made.';
+comment on column inspect.usage.user_id is 'User.';
+comment on column invocations.app_name is 'Application of the session.';
+comment on column invocations.create_time is 'When it was asked for; queued ones take their turn in this order.';
+comment on column invocations.end_time is 'When it ended.';
+comment on column invocations.error_code is 'Why it failed, a stable code.';
+comment on column invocations.error_message is 'Why it failed, a sentence.';
+comment on column invocations.id is 'Invocation identifier; the events it wrote carry it.';
+comment on column invocations.idempotency_key is 'Idempotency-Key of the request, where it had one.';
+comment on column invocations.lease_expire_time is 'A running invocation whose lease is past this time is dead and may be taken over.';
+comment on column invocations.lease_token is 'Token of the process that runs it; equal to sessions.lease_token while it does.';
+comment on column invocations.llm_calls is 'Model calls made.';
+comment on column invocations.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column invocations.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column invocations.request_hash is 'SHA-256 of the request, to tell a retry from another request with the same key.';
+comment on column invocations.response_body is 'The response as it was sent; a retry gets these bytes.';
+comment on column invocations.session_id is 'Session that the invocation belongs to.';
+comment on column invocations.start_time is 'When it took the session.';
+comment on column invocations.status is 'queued, running, paused (waits for a person), succeeded, failed, interrupted or cancelled.';
+comment on column invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
+comment on column invocations.tool_calls is 'Tool calls made.';
+comment on column invocations.user_id is 'Owner of the session.';
+comment on column memories.app_name is 'Application.';
+comment on column memories.author is 'Who said it.';
+comment on column memories.content is 'The content of the event.';
+comment on column memories.event_id is 'Event that said it.';
+comment on column memories.event_time is 'When it was said.';
+comment on column memories.search_vector is 'Its words for full-text search, configuration simple.';
+comment on column memories.session_id is 'Session that it was said in; the session may be deleted since.';
+comment on column memories.user_id is 'User.';
+comment on column sessions.app_name is 'Application; harness_agent for the command-line deployment.';
+comment on column sessions.create_time is 'When the session was created.';
+comment on column sessions.id is 'Session identifier, unique per application and user.';
+comment on column sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
+comment on column sessions.last_sequence is 'Sequence of the newest event; every append raises it in the statement that inserts the event.';
+comment on column sessions.lease_token is 'Fencing token of the running invocation; null while none runs. Every write of an invocation asks for it.';
+comment on column sessions.state is 'Keys of this session only; app: and user: keys live in app_states and user_states.';
+comment on column sessions.update_time is 'Last change, by the clock of the database; never goes back.';
+comment on column sessions.user_id is 'Owner; a session is never seen by another user.';
+comment on column spans.app_name is 'Application.';
+comment on column spans.attributes is 'Attributes as the wire shows them.';
+comment on column spans.create_time is 'When the span was stored.';
+comment on column spans.end_ns is 'End, Unix time in nanoseconds.';
+comment on column spans.event_id is 'Event that the span led to.';
+comment on column spans.id is 'Span identifier.';
+comment on column spans.name is 'invocation, invoke_agent, call_llm or execute_tool, with a name.';
+comment on column spans.parent_id is 'The span around this one.';
+comment on column spans.session_id is 'Session that the invocation belongs to.';
+comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
+comment on column spans.trace_id is 'Trace; one per invocation.';
+comment on column spans.user_id is 'Owner of the session.';
+comment on column user_states.app_name is 'Application.';
+comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
+comment on column user_states.update_time is 'Last merge.';
+comment on column user_states.user_id is 'User.';
+comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection.';
+comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
+comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
+comment on table artifact_versions is 'The versions of the artifacts and their content.';
+comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
+comment on table eval_cases is 'A conversation to evaluate an application with.';
+comment on table eval_results is 'What evaluation runs found.';
+comment on table eval_sets is 'Named sets of evaluation cases of an application.';
+comment on table events is 'The conversation. Ordered by sequence and never by time.';
+comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';
+comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
+comment on table memories is 'What was said in sessions that were added to the memory of a user; searched by words.';
+comment on table sessions is 'One conversation of one user with one application.';
+comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
+comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
+comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
+comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
+comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
+comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
+comment on view inspect.sessions is 'Sessions with the number of their events and the invocation that runs now.';
+comment on view inspect.usage is 'Invocations, calls and tokens of each user by day; those of deleted sessions are left out.';
