@@ -83,7 +83,7 @@ test('every statement of docs/admin-sql.md runs', async () => {
   const statements =
     /```sql\n([^]*?)```/
       .exec(page)?.[1]
-      ?.split(';')
+      ?.split(/;\n/)
       .filter((text) => text.trim() !== '') ?? [];
   expect(statements.length).toBeGreaterThan(5);
   for (const statement of statements) await store.pool.db.execute(sql.raw(statement));
