@@ -1,21 +1,25 @@
 import type { Express } from 'express';
-import { serviceRoutes } from './service/routes.ts';
-import { artifactRoutes } from './artifacts/routes.ts';
+import { graphOperations } from './apps/graph-routes.ts';
+import { appOperations } from './apps/routes.ts';
+import { artifactOperations } from './artifacts/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from './core/config.ts';
-import { debugRoutes } from './traces/routes.ts';
 import { devUiPages } from './devui/routes.ts';
-import { evalRoutes } from './evals/routes.ts';
-import { harnessRoutes } from './invocations/routes/harness-invoke.ts';
-import { createEdge } from './http/http-app.ts';
-import type { Operation } from './http/operation/operation.ts';
-import { idempotentRoutes } from './idempotency/operations.ts';
+import { evalOperations } from './evals/routes.ts';
+import { createHttpApp } from './http/http-app.ts';
+import { bind, type Operation } from './http/operation/operation.ts';
+import { idempotent } from './idempotency/operations.ts';
 import type { InvocationContext } from './invocations/context.ts';
-import { invocationRoutes } from './invocations/routes/invocations.ts';
-import { runRoutes } from './invocations/routes/run.ts';
+import { harnessInvoke } from './invocations/routes/harness-invoke.ts';
+import { invocationOperations } from './invocations/routes/invocations.ts';
+import { invokeLegacy } from './invocations/routes/invoke-legacy.ts';
+import { runOperations } from './invocations/routes/run.ts';
+import { sessionEventOperations } from './invocations/routes/session-events.ts';
 import { deleteMemories } from './memory/memory-store.ts';
-import { memoryRoutes } from './memory/routes.ts';
-import { sessionRoutes } from './sessions/routes.ts';
+import { memoryOperations } from './memory/routes.ts';
+import { serviceOperations } from './service/routes.ts';
+import { sessionOperations } from './sessions/routes.ts';
+import { traceOperations } from './traces/routes.ts';
 
 /** All that the application needs; tests give their own. */
 export interface Context extends InvocationContext {
@@ -26,28 +30,45 @@ export interface Context extends InvocationContext {
   isAccepting: () => boolean;
 }
 
-/** The route table: every operation that exists in this mode. */
-export function listOperations(context: Context): Operation[] {
-  const { DEV_UI, auth } = context.config;
+/** What the operations need: all of the context, and what one feature lends another. */
+interface OperationContext extends Context {
+  /** Sessions stand below the memory, which forgets what was said in one that is deleted. */
+  deleteMemories: typeof deleteMemories;
+}
+
+/**
+ * The route table: every operation that exists in a mode.
+ * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
+ * deployment
+ */
+export function listOperations(mode: { isDevelopment: boolean; isShared: boolean }): Operation<OperationContext>[] {
+  const changeable: Operation<OperationContext>[] = [...sessionOperations, ...artifactOperations, ...memoryOperations];
+  const development: Operation<OperationContext>[] = [
+    ...evalOperations.map(idempotent),
+    ...traceOperations,
+    ...graphOperations,
+  ];
   return [
-    ...serviceRoutes(context),
-    ...idempotentRoutes({ ...context, deleteMemories }, sessionRoutes),
-    ...idempotentRoutes(context, artifactRoutes),
-    ...idempotentRoutes(context, memoryRoutes),
-    ...runRoutes(context),
-    ...invocationRoutes(context),
+    ...serviceOperations,
+    ...appOperations,
+    ...changeable.map(idempotent),
+    ...runOperations,
+    invokeLegacy,
+    ...invocationOperations,
+    ...sessionEventOperations,
     // The specification: deployments with shared OAuth do not expose the harness operation.
-    ...(auth.mode === 'jwt' ? [] : harnessRoutes(context)),
-    ...(DEV_UI ? [...idempotentRoutes(context, evalRoutes), ...debugRoutes(context)] : []),
+    ...(mode.isShared ? [] : [harnessInvoke]),
+    ...(mode.isDevelopment ? development : []),
   ];
 }
 
-/** The HTTP application. @throws Error when the operations do not make a valid OpenAPI document. */
-export function createApp(context: Context): Promise<Express> {
+/** The HTTP application. @throws Error when the operations contradict each other or make no document. */
+export function createApp(context: Context): Express {
   const { config, log } = context;
   const { auth, DEV_UI, ALLOW_ANONYMOUS, ALLOWED_HOSTS, ALLOWED_ORIGINS, MAX_BODY_BYTES } = config;
-  return createEdge({
-    operations: listOperations(context),
+  const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt' });
+  return createHttpApp({
+    operations: bind({ ...context, deleteMemories }, operations),
     components: COMPONENTS,
     auth,
     origins: {

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { structureNodeSchema } from './apps/graph-routes.ts';
 import { spanSchema } from './traces/span.ts';
 import { artifactVersionSchema, saveArtifactSchema } from './artifacts/artifact-version.ts';
 import { evalCaseSchema, evalSetSchema } from './evals/eval-set.ts';
@@ -27,6 +28,7 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   EvalSet: evalSetSchema,
   Invocation: invocationSchema,
   Span: spanSchema,
+  StructureNode: structureNodeSchema,
   CreateSessionRequest: createSessionSchema,
   UpdateSessionRequest: updateSessionSchema,
   SaveArtifactRequest: saveArtifactSchema,

@@ -1,12 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { type Context, listOperations } from './app.ts';
+import { listOperations } from './app.ts';
 import { toDefinitionText } from './agent/definition/definition-text.ts';
 import { COMPONENTS } from './components.ts';
 import { hostAgents, type ModelChoice, readHarnessAgent } from './host-agents.ts';
 import { type Config, processEnvironment, readConfig } from './core/config.ts';
 import { AppError } from './core/errors.ts';
 import { openApiDocument } from './http/openapi/document.ts';
+import { compileDocument } from './http/validation/openapi-gate.ts';
 import { createLog } from './core/log.ts';
 import { migrate, type Runtime, startRuntime } from './runtime.ts';
 
@@ -68,13 +69,16 @@ async function checkHarness(config: Config): Promise<void> {
   process.stdout.write(toDefinitionText(definition));
 }
 
-/** Every operation of every mode, as the committed copy has it. */
-function printOpenApi(): void {
-  const config = readConfig({ DEV_UI: 'true' });
-  const operations = listOperations({ config } as Context);
-  process.stdout.write(
-    `${JSON.stringify(openApiDocument(operations, { authMode: 'local', components: COMPONENTS }), null, 2)}\n`,
-  );
+/**
+ * Every operation of every mode, as the committed copy has it. @throws Error when it is not a valid OpenAPI document.
+ */
+async function printOpenApi(): Promise<void> {
+  const document = openApiDocument(listOperations({ isDevelopment: true, isShared: false }), {
+    authMode: 'local',
+    components: COMPONENTS,
+  });
+  await compileDocument(document);
+  process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
 }
 
 function modelText({ provider, name }: ModelChoice): string {

@@ -45,7 +45,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
     const context = await toContext(options, resources, stops);
-    const server = await listen(createServer(await createApp(context)), config);
+    const server = await listen(createServer(createApp(context)), config);
     const sweeping = sweepRegularly(
       {
         ...context,

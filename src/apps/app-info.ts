@@ -47,11 +47,6 @@ export const appInfoSchema = z
   })
   .describe('What an application is made of.');
 
-/** Body and answer of the Web UI's `/config/telemetry`. */
-export const telemetrySchema = z
-  .looseObject({ telemetry: z.boolean().nullable().describe('Whether usage may be reported.') })
-  .describe('A choice about telemetry.');
-
 const toApp = (name: string, { name: rootAgentName, description }: AgentDescription) => ({
   name,
   rootAgentName,

@@ -1,27 +1,27 @@
-import type { DatabasePool } from '../db/database.ts';
-import { NotFoundError } from '../core/errors.ts';
-import { checkBodyIdentifier } from '../http/validation/body-identifier.ts';
-import { type Answer, type Call, operation, type Operation, type QueryParameter } from '../http/operation/operation.ts';
-import type { Log } from '../core/log.ts';
+import type { Request, Response } from 'express';
+import { z } from 'zod';
 import { partSchema } from '../core/content.ts';
-import { sessionKeyOf } from '../core/session.ts';
+import { NotFoundError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { DatabasePool } from '../db/database.ts';
+import { type Answer, operation } from '../http/operation/operation.ts';
+import { artifactPath, artifactVersionPath, INT32_MAX, sessionPath } from '../http/operation/parameters.ts';
 import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
-import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
-import type { ContentStore } from './content-store.ts';
-import { deleteArtifact, loadArtifact, type LoadedArtifact, saveArtifact } from './artifacts.ts';
 import {
-  type ArtifactKey,
   findArtifactVersionText,
   listArtifactNames,
   listArtifactVersions,
   listArtifactVersionsText,
 } from './artifact-store.ts';
+import { deleteArtifact, loadArtifact, type LoadedArtifact, saveArtifact } from './artifacts.ts';
+import { artifactVersionSchema, saveArtifactSchema } from './artifact-version.ts';
+import type { ContentStore } from './content-store.ts';
 
-const LIST = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts';
-const ONE = `${LIST}/{artifact_name}`;
-const VERSIONS = `${ONE}/versions`;
+const ARTIFACTS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts';
+const ARTIFACT_PATH = `${ARTIFACTS_PATH}/{artifact_name}`;
+const VERSIONS_PATH = `${ARTIFACT_PATH}/versions`;
+const VERSION_PATH = `${VERSIONS_PATH}/{version_id}`;
 const area = 'Artifacts';
-const INT32_MAX = 2_147_483_647;
 
 /** What the artifact operations need. */
 interface ArtifactContext {
@@ -30,158 +30,188 @@ interface ArtifactContext {
   log: Log;
 }
 
-const toKey = (path: Record<string, string>, artifactName = path['artifact_name'] ?? ''): ArtifactKey => ({
-  ...sessionKeyOf(path),
-  artifactName,
-});
+const absentArtifact = ({ artifactName }: { artifactName: string }) => `Artifact not found: ${artifactName}`;
+const absentVersion = ({ artifactName, versionId }: { artifactName: string; versionId: string }) =>
+  `Artifact version not found: ${artifactName} version ${versionId}`;
 
-const artifactNotFound = ({ artifact_name = '' }: Record<string, string>) => `Artifact not found: ${artifact_name}`;
-const versionNotFound = ({ artifact_name = '', version_id = '' }: Record<string, string>) =>
-  `Artifact version not found: ${artifact_name} version ${version_id}`;
+const alt = z
+  .string()
+  .optional()
+  .describe('`media`: the bytes as a download instead of JSON; so does an `Accept` of their type.');
 
-const alt: QueryParameter = {
-  name: 'alt',
-  schema: { type: 'string' },
-  description: '`media`: the bytes as a download instead of JSON; so does an `Accept` of their type.',
+const examplePart = { inlineData: { mimeType: 'text/csv', data: 'eCx5CjEsMgo=' } };
+const exampleVersion = {
+  version: 0,
+  canonicalUri: 'postgres://apps/harness_agent/users/u1/sessions/s1/artifacts/table.csv/versions/0',
+  customMetadata: { source: 'upload' },
+  createTime: 1_767_225_600.25,
+  mimeType: 'text/csv',
 };
 
-/** Artifacts: list, save, load, list versions and their metadata, delete. */
-export const artifactRoutes = (context: ArtifactContext): Operation[] => [
-  ...contentRoutes(context),
-  ...versionRoutes(context),
-];
+const listArtifacts = operation({
+  method: 'get',
+  path: ARTIFACTS_PATH,
+  operationId: 'listArtifacts',
+  area,
+  summary: 'List artifacts',
+  description: "Names of the session's artifacts and, with `user:` in front, of its user's; sorted by code point.",
+  owner: 'path',
+  parameters: { path: sessionPath },
+  success: { schema: z.array(z.string()), description: 'The names.', example: ['table.csv', 'user:profile.json'] },
+  handler: async ({ database }: ArtifactContext, { path }) => ({
+    kind: 'value',
+    value: await listArtifactNames(database.reads, path),
+  }),
+});
 
-const contentRoutes = ({ database, contentStore, log }: ArtifactContext): Operation[] => [
-  operation({
-    method: 'get',
-    path: LIST,
-    operationId: 'listArtifacts',
-    area,
-    summary: 'List artifacts',
-    description: "Names of the session's artifacts and, with `user:` in front, of its user's; sorted by code point.",
-    success: { schema: { type: 'array', items: { type: 'string' } }, description: 'The names.' },
-    handler: async ({ path }) => ({ kind: 'value', value: await listArtifactNames(database.reads, toKey(path)) }),
-  }),
-  operation({
-    method: 'post',
-    path: LIST,
-    operationId: 'saveArtifact',
-    area,
-    summary: 'Save an artifact version',
-    body: { schema: saveArtifactSchema, required: true },
-    success: { schema: artifactVersionSchema, description: 'The new version.' },
-    errors: { 400: 'The part carries no content, or its data is not base64.', 413: 'The content is too large.' },
-    handler: async ({ path, body }) => {
-      const key = toKey(path, checkBodyIdentifier('filename', body.filename));
-      const text = await saveArtifact(database.db, contentStore, key, body.artifact, body.customMetadata ?? {});
-      return { kind: 'json', text };
-    },
-  }),
-  operation({
-    method: 'get',
-    path: ONE,
-    operationId: 'loadArtifact',
-    area,
-    summary: 'Load an artifact',
-    description: 'The latest version, or that of `version`.',
-    query: [
-      {
-        name: 'version',
-        schema: { type: 'integer', minimum: -INT32_MAX, maximum: INT32_MAX },
-        description: 'Version number.',
-      },
-      alt,
-    ],
-    success: { schema: partSchema, description: 'The part as it was saved.' },
-    errors: { 404: 'No such artifact or version.' },
-    absent: artifactNotFound,
-    handler: async (call) => {
-      const version = call.query['version'] as number | undefined;
-      const loaded = await loadArtifact(database.reads, contentStore, toKey(call.path), version);
-      if (loaded) return answerContent(call, loaded);
-      const versionId = version === undefined ? undefined : { version_id: String(version) };
-      throw new NotFoundError(
-        versionId ? versionNotFound({ ...call.path, ...versionId }) : artifactNotFound(call.path),
-      );
-    },
-  }),
-  operation({
-    method: 'delete',
-    path: ONE,
-    operationId: 'deleteArtifact',
-    area,
-    summary: 'Delete an artifact',
-    description: 'All its versions. Their numbers are not given again. Deleting what is not there succeeds too.',
-    absent: artifactNotFound,
-    handler: async ({ path }) => {
-      await deleteArtifact({ db: database.db, contentStore, log }, toKey(path));
-      return { kind: 'value', value: null };
-    },
-  }),
-];
+const saveArtifactOperation = operation({
+  method: 'post',
+  path: ARTIFACTS_PATH,
+  operationId: 'saveArtifact',
+  area,
+  summary: 'Save an artifact version',
+  owner: 'path',
+  parameters: { path: sessionPath },
+  body: {
+    schema: saveArtifactSchema,
+    required: true,
+    example: { filename: 'table.csv', artifact: examplePart, customMetadata: exampleVersion.customMetadata },
+  },
+  success: { schema: artifactVersionSchema, description: 'The new version.', example: exampleVersion },
+  errors: { 400: 'The part carries no content, or its data is not base64.', 413: 'The content is too large.' },
+  handler: async ({ database, contentStore }: ArtifactContext, { path, body }) => {
+    const key = { ...path, artifactName: body.filename };
+    const text = await saveArtifact(database.db, contentStore, key, body.artifact, body.customMetadata ?? {});
+    return { kind: 'json', text };
+  },
+});
 
-const versionRoutes = ({ database, contentStore }: ArtifactContext): Operation[] => [
-  operation({
-    method: 'get',
-    path: VERSIONS,
-    operationId: 'listArtifactVersions',
-    area,
-    summary: 'List the versions of an artifact',
-    success: { schema: { type: 'array', items: { type: 'integer' } }, description: 'Their numbers, ascending.' },
-    absent: artifactNotFound,
-    handler: async ({ path }) => ({ kind: 'value', value: await listArtifactVersions(database.reads, toKey(path)) }),
+const loadArtifactOperation = operation({
+  method: 'get',
+  path: ARTIFACT_PATH,
+  operationId: 'loadArtifact',
+  area,
+  summary: 'Load an artifact',
+  description: 'The latest version, or that of `version`.',
+  owner: 'path',
+  parameters: {
+    path: artifactPath,
+    query: z.object({ version: z.int().min(-INT32_MAX).max(INT32_MAX).optional().describe('Version number.'), alt }),
+  },
+  success: { schema: partSchema, description: 'The part as it was saved.', example: examplePart },
+  errors: { 404: 'No such artifact or version.' },
+  absent: absentArtifact,
+  handler: async ({ database, contentStore }: ArtifactContext, { path, query, request, response, notFound }) => {
+    const { version } = query;
+    const loaded = await loadArtifact(database.reads, contentStore, path, version);
+    if (loaded) return answerContent(loaded, { name: path.artifactName, alt: query.alt, request, response });
+    throw version === undefined
+      ? notFound()
+      : new NotFoundError(absentVersion({ ...path, versionId: String(version) }));
+  },
+});
+
+const deleteArtifactOperation = operation({
+  method: 'delete',
+  path: ARTIFACT_PATH,
+  operationId: 'deleteArtifact',
+  area,
+  summary: 'Delete an artifact',
+  description: 'All its versions. Their numbers are not given again. Deleting what is not there succeeds too.',
+  owner: 'path',
+  parameters: { path: artifactPath },
+  absent: absentArtifact,
+  handler: async ({ database, contentStore, log }: ArtifactContext, { path }) => {
+    await deleteArtifact({ db: database.db, contentStore, log }, path);
+    return { kind: 'value', value: null };
+  },
+});
+
+const listVersions = operation({
+  method: 'get',
+  path: VERSIONS_PATH,
+  operationId: 'listArtifactVersions',
+  area,
+  summary: 'List the versions of an artifact',
+  owner: 'path',
+  parameters: { path: artifactPath },
+  success: { schema: z.array(z.int()), description: 'Their numbers, ascending.', example: [0, 1] },
+  absent: absentArtifact,
+  handler: async ({ database }: ArtifactContext, { path }) => ({
+    kind: 'value',
+    value: await listArtifactVersions(database.reads, path),
   }),
-  operation({
-    method: 'get',
-    path: `${VERSIONS}/metadata`,
-    operationId: 'listArtifactVersionsMetadata',
-    area,
-    summary: 'List the metadata of all versions of an artifact',
-    success: {
-      schema: { type: 'array', items: { $ref: '#/components/schemas/ArtifactVersion' } },
-      description: 'The versions, ascending.',
-    },
-    absent: artifactNotFound,
-    handler: async ({ path }) => ({ kind: 'json', text: await listArtifactVersionsText(database.reads, toKey(path)) }),
+});
+
+const listVersionsMetadata = operation({
+  method: 'get',
+  path: `${VERSIONS_PATH}/metadata`,
+  operationId: 'listArtifactVersionsMetadata',
+  area,
+  summary: 'List the metadata of all versions of an artifact',
+  owner: 'path',
+  parameters: { path: artifactPath },
+  success: {
+    schema: z.array(artifactVersionSchema),
+    description: 'The versions, ascending.',
+    example: [exampleVersion],
+  },
+  absent: absentArtifact,
+  handler: async ({ database }: ArtifactContext, { path }) => ({
+    kind: 'json',
+    text: await listArtifactVersionsText(database.reads, path),
   }),
-  operation({
-    method: 'get',
-    path: `${VERSIONS}/{version_id}`,
-    operationId: 'loadArtifactVersion',
-    area,
-    summary: 'Load a version of an artifact',
-    integerPath: ['version_id'],
-    query: [alt],
-    success: { schema: partSchema, description: 'The part as it was saved.' },
-    errors: { 404: 'No such version.' },
-    absent: versionNotFound,
-    handler: async (call) => {
-      const version = call.integers['version_id'];
-      const loaded =
-        version === undefined ? undefined : await loadArtifact(database.reads, contentStore, toKey(call.path), version);
-      if (!loaded) throw new NotFoundError(versionNotFound(call.path));
-      return answerContent(call, loaded);
-    },
-  }),
-  operation({
-    method: 'get',
-    path: `${VERSIONS}/{version_id}/metadata`,
-    operationId: 'harnessRuntimeGetArtifactMetadata',
-    area,
-    summary: 'Get artifact version metadata',
-    description: 'URI, creation time, MIME type and custom metadata of one version.',
-    integerPath: ['version_id'],
-    success: { schema: artifactVersionSchema, description: 'The version.' },
-    errors: { 404: 'No such version.' },
-    absent: versionNotFound,
-    handler: async ({ path, integers }) => {
-      const version = integers['version_id'];
-      const text =
-        version === undefined ? undefined : await findArtifactVersionText(database.reads, toKey(path), version);
-      if (text === undefined) throw new NotFoundError(versionNotFound(path));
-      return { kind: 'json', text };
-    },
-  }),
+});
+
+const loadVersion = operation({
+  method: 'get',
+  path: VERSION_PATH,
+  operationId: 'loadArtifactVersion',
+  area,
+  summary: 'Load a version of an artifact',
+  owner: 'path',
+  parameters: { path: artifactVersionPath, query: z.object({ alt }) },
+  success: { schema: partSchema, description: 'The part as it was saved.', example: examplePart },
+  errors: { 404: 'No such version.' },
+  absent: absentVersion,
+  handler: async ({ database, contentStore }: ArtifactContext, { path, query, request, response, notFound }) => {
+    if (path.versionId === undefined) throw notFound();
+    const loaded = await loadArtifact(database.reads, contentStore, path, path.versionId);
+    if (!loaded) throw notFound();
+    return answerContent(loaded, { name: path.artifactName, alt: query.alt, request, response });
+  },
+});
+
+const getVersionMetadata = operation({
+  method: 'get',
+  path: `${VERSION_PATH}/metadata`,
+  operationId: 'harnessRuntimeGetArtifactMetadata',
+  area,
+  summary: 'Get artifact version metadata',
+  description: 'URI, creation time, MIME type and custom metadata of one version.',
+  owner: 'path',
+  parameters: { path: artifactVersionPath },
+  success: { schema: artifactVersionSchema, description: 'The version.', example: exampleVersion },
+  errors: { 404: 'No such version.' },
+  absent: absentVersion,
+  handler: async ({ database }: ArtifactContext, { path, notFound }) => {
+    if (path.versionId === undefined) throw notFound();
+    const text = await findArtifactVersionText(database.reads, path, path.versionId);
+    if (text === undefined) throw notFound();
+    return { kind: 'json', text };
+  },
+});
+
+/** Artifacts: list, save, load, delete; list versions and their metadata, load one. */
+export const artifactOperations = [
+  listArtifacts,
+  saveArtifactOperation,
+  loadArtifactOperation,
+  deleteArtifactOperation,
+  listVersions,
+  listVersionsMetadata,
+  loadVersion,
+  getVersionMetadata,
 ];
 
 /** A MIME type as it may stand in a header: what a client once sent may be any text. */
@@ -189,23 +219,29 @@ const MEDIA_TYPE = /^[\w!#$&^.+-]{1,100}\/[\w!#$&^.+-]{1,100}$/;
 const JSON_TYPE = 'application/json';
 const BYTES_TYPE = 'application/octet-stream';
 
+/** What a client asks for when it loads an artifact. */
+interface ContentRequest {
+  name: string;
+  alt: string | undefined;
+  request: Request;
+  response: Response;
+}
+
 /** JSON with base64, unless the client asks for the bytes or prefers their type. */
-function answerContent(call: Call<unknown>, { part, bytes, mimeType = '' }: LoadedArtifact): Answer {
+function answerContent({ part, bytes, mimeType = '' }: LoadedArtifact, requested: ContentRequest): Answer {
   const [sent = ''] = mimeType.split(';');
   const type = MEDIA_TYPE.test(sent) ? sent : BYTES_TYPE;
-  const isAsked = call.query['alt'] === 'media';
-  const preferred = call.request.accepts([JSON_TYPE, type, BYTES_TYPE]);
-  if (!isAsked && (preferred === false || preferred === JSON_TYPE)) return { kind: 'value', value: part };
-  if (bytes) return sendBytes(call, bytes, type);
-  if (!isAsked) return { kind: 'value', value: part };
-  throw new NotFoundError(
-    `${artifactNotFound(call.path)}: it is a reference to a file elsewhere and has no bytes here`,
-  );
+  const isRequested = requested.alt === 'media';
+  const preferred = requested.request.accepts([JSON_TYPE, type, BYTES_TYPE]);
+  if (!isRequested && (preferred === false || preferred === JSON_TYPE)) return { kind: 'value', value: part };
+  if (bytes) return sendBytes(requested, bytes, type);
+  if (!isRequested) return { kind: 'value', value: part };
+  const why = 'it is a reference to a file elsewhere and has no bytes here';
+  throw new NotFoundError(`${absentArtifact({ artifactName: requested.name })}: ${why}`);
 }
 
 /** A download: whatever somebody saved is never shown as a page of this origin. */
-function sendBytes({ path, response }: Call<unknown>, bytes: Buffer, type: string): Answer {
-  const { artifact_name: name = '' } = path;
+function sendBytes({ name, response }: ContentRequest, bytes: Buffer, type: string): Answer {
   response.attachment(name.startsWith(USER_ARTIFACT_PREFIX) ? name.slice(USER_ARTIFACT_PREFIX.length) : name);
   response.setHeader('content-security-policy', "sandbox; default-src 'none'; frame-ancestors 'none'");
   response.setHeader('x-content-type-options', 'nosniff');

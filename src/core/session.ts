@@ -10,10 +10,20 @@ export const MAX_IDENTIFIER_BYTES = 512;
 /** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
 export const HARNESS_APP = 'harness_agent';
 
-/** An identifier in a body: no control characters, no lone surrogates (PostgreSQL's text refuses both). */
-export const identifierSchema = z.string().regex(/^[^\u0000-\u001f\ud800-\udfff]{1,256}$/u);
+/** Text of a body that may become a key: no control characters, no lone surrogates (PostgreSQL's text refuses both). */
+const identifierText = (pattern: RegExp) =>
+  z
+    .string()
+    // Of a text that breaks both rules the first one is said.
+    .regex(pattern, { abort: true })
+    .refine((text) => Buffer.byteLength(text) <= MAX_IDENTIFIER_BYTES, {
+      message: `at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`,
+    });
+
+/** An identifier in a body or header: 1 to 256 characters. Those of a path are `http/operation/parameters.ts`'s. */
+export const identifierSchema = identifierText(/^[^\u0000-\u001f\ud800-\udfff]{1,256}$/u);
 /** Like {@link identifierSchema}, and may be empty: the server then chooses. */
-const chosenIdentifierSchema = z.string().regex(/^[^\u0000-\u001f\ud800-\udfff]{0,256}$/u);
+export const chosenIdentifierSchema = identifierText(/^[^\u0000-\u001f\ud800-\udfff]{0,256}$/u);
 
 /** Sessions whose id starts so were made by an evaluation run, also by ADK's own tools; lists leave them out. */
 export const EVAL_SESSION_ID_PREFIX = '___eval___session___';
@@ -65,13 +75,6 @@ export interface SessionKey {
   userId: string;
   sessionId: string;
 }
-
-/** The session that the parameters of a path name. */
-export const sessionKeyOf = (path: Record<string, string>): SessionKey => ({
-  appName: path['app_name'] ?? '',
-  userId: path['user_id'] ?? '',
-  sessionId: path['session_id'] ?? '',
-});
 
 /** The text of the 404 of a session; a foreign session gets the same bytes. */
 export const sessionNotFound = (sessionId: string) => `Session not found: ${sessionId}`;

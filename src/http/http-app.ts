@@ -6,17 +6,17 @@ import { type AuthOptions, authentication } from './access/bearer.ts';
 import { docsPage } from './openapi/docs-page.ts';
 import { openApiDocument } from './openapi/document.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
-import { jsonBody, textBody } from './validation/json-body.ts';
+import { readJsonBody, readTextBody } from './validation/json-body.ts';
 import type { Operation } from './operation/operation.ts';
 import { type OriginOptions, originGuard } from './access/origin-guard.ts';
-import { artifactNameEncoder } from './operation/paths.ts';
+import { artifactNameEncoder, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import { operationRouter } from './router.ts';
-import { createValidator } from './validation/validate.ts';
+import { createValidation } from './validation/validate.ts';
 
-/** What the HTTP edge is made of. */
-export interface EdgeOptions {
-  operations: Operation[];
+/** What the HTTP application is made of. */
+export interface HttpAppOptions {
+  operations: Operation<unknown>[];
   /** The named schemas of the document. */
   components: Record<string, z.ZodType>;
   auth: AuthOptions;
@@ -24,7 +24,10 @@ export interface EdgeOptions {
   log: EdgeLog;
   /** Largest body after inflating, bytes. */
   maxBodyBytes: number;
-  /** Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin guard. */
+  /**
+   * Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin
+   * guard.
+   */
   pages?: RequestHandler[];
 }
 
@@ -32,10 +35,9 @@ export interface EdgeOptions {
  * The Express application of a set of operations: the whole order of what a request passes, from its id to its error.
  * @throws Error when the operations do not make a valid document: the process must not start with it
  */
-export async function createEdge(options: EdgeOptions): Promise<Express> {
+export function createHttpApp(options: HttpAppOptions): Express {
   const { operations, log, maxBodyBytes } = options;
   const document = openApiDocument(operations, { authMode: options.auth.mode, components: options.components });
-  const validate = await createValidator(document, operations);
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
@@ -43,14 +45,14 @@ export async function createEdge(options: EdgeOptions): Promise<Express> {
   app.use(requestId);
   app.use(securityHeaders());
   app.use(originGuard(options.origins));
-  app.use(cleanPath(operations));
+  app.use(normalizePath(routesOf(operations).map(({ path }) => path)));
   app.use(docsPage(document));
   app.use(
     operationRouter(operations, {
       authenticate: authentication(options.auth),
-      readJson: jsonBody({ maxBytes: maxBodyBytes }),
-      readText: textBody({ maxBytes: maxBodyBytes }),
-      validate,
+      readJsonBody: readJsonBody({ maxBytes: maxBodyBytes }),
+      readTextBody: readTextBody({ maxBytes: maxBodyBytes }),
+      validationOf: createValidation(document),
     }),
   );
   for (const page of options.pages ?? []) app.use(page);
@@ -83,9 +85,12 @@ function securityHeaders(): RequestHandler {
   };
 }
 
-/** Refuses broken percent-escapes, where Express would answer with a page of HTML, and encodes slashes in artifact names. */
-function cleanPath(operations: Operation[]): RequestHandler {
-  const encode = artifactNameEncoder(operations);
+/**
+ * Refuses broken percent-escapes, where Express would answer with a page of HTML, and encodes slashes in artifact
+ * names.
+ */
+function normalizePath(paths: string[]): RequestHandler {
+  const encode = artifactNameEncoder(paths);
   return (request, _response, next) => {
     const [path = '', ...search] = request.url.split('?');
     try {

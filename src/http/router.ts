@@ -2,55 +2,77 @@ import { type Request, type RequestHandler, type Response, Router } from 'expres
 import { NotFoundError } from '../core/errors.ts';
 import { mayActFor } from './access/bearer.ts';
 import type { Answer, Call, Operation, Principal } from './operation/operation.ts';
-import { byFixedSegmentsFirst, expressPath, pathPattern } from './operation/paths.ts';
+import { byFixedSegmentsFirst, camelCase, expressPath, pathPattern, type Route, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import type { Validate } from './validation/validate.ts';
 
 /** What every operation passes on its way to its handler. */
 interface Steps {
   authenticate: RequestHandler;
-  readJson: RequestHandler;
-  readText: RequestHandler;
-  validate: Validate;
+  readJsonBody: RequestHandler;
+  readTextBody: RequestHandler;
+  validationOf: (operation: Operation) => Validate;
 }
 
 /**
- * A router with one route per operation. A request is authenticated before its body is read, and compared with the path's
- * user before it is validated, so that a stranger learns nothing from either.
+ * A router with one route per path of each operation. A request is authenticated before its body is read, and
+ * compared with the path's user before it is validated, so that a stranger learns nothing from either.
  */
-export function operationRouter(operations: Operation[], steps: Steps): Router {
+export function operationRouter(operations: Operation<unknown>[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
-  for (const operation of operations.toSorted(byFixedSegmentsFirst)) {
-    const before = operation.access === 'open' ? [] : [steps.authenticate, ownerOnly(operation)];
-    const body = operation.body ? [operation.body.isText ? steps.readText : steps.readJson] : [];
-    router[operation.method](expressPath(operation.path), ...before, ...body, serve(operation, steps.validate));
+  const handlers = new Map(operations.map((operation) => [operation, handlersOf(operation, steps)]));
+  const routes = routesOf(operations).toSorted(byFixedSegmentsFirst);
+  for (const { path, operation } of routes) {
+    router[operation.method](expressPath(path), ...(handlers.get(operation) ?? []));
   }
-  router.use(otherMethods(operations));
+  router.use(methodNotAllowed(routes));
   return router;
 }
 
+function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler[] {
+  const { owner, body } = operation;
+  return [
+    ...(owner === 'open' ? [] : [steps.authenticate]),
+    ...(owner === 'path' ? [pathOwnerOnly(operation)] : []),
+    ...(body ? [body.isText ? steps.readTextBody : steps.readJsonBody] : []),
+    serve(operation, steps.validationOf(operation)),
+  ];
+}
+
 /** Of what belongs to another user a caller learns as much as of what does not exist. */
-function ownerOnly(operation: Operation): RequestHandler {
+function pathOwnerOnly(operation: Operation<unknown>): RequestHandler {
   return (request, response, next) => {
-    const path = request.params as Record<string, string>;
-    const userId = path.user_id;
-    if (userId !== undefined && !mayActFor(principalOf(response), userId)) {
-      throw new NotFoundError(operation.absent?.(path) ?? `User not found: ${userId}`);
-    }
+    const { user_id: userId } = request.params;
+    if (typeof userId !== 'string' || !mayActFor(principalOf(response), userId)) throw notFound(operation, request);
     next();
   };
+}
+
+/** The 404 of what a path names. */
+function notFound({ absent }: Operation<unknown>, request: Request): NotFoundError {
+  const names = Object.entries(request.params).map(([name, text]) => [camelCase(name), text]);
+  const text = absent?.(Object.fromEntries(names) as never);
+  return new NotFoundError(text ?? `User not found: ${String(request.params['user_id'])}`);
 }
 
 const principalOf = (response: Response): Principal =>
   (response.locals.principal as Principal | undefined) ?? { kind: 'anonymous' };
 
-function serve(operation: Operation, validate: Validate): RequestHandler {
+function serve(operation: Operation<unknown>, validate: Validate): RequestHandler {
   return async (request: Request, response: Response) => {
     response.locals.route = operation.path;
-    const { params, query, body } = request as { params: Record<string, unknown>; query: object; body?: unknown };
-    const valid = await validate(operation, { path: params, query: query as Record<string, unknown>, body });
-    const call: Call<unknown> = { ...valid, principal: principalOf(response), request, response };
-    sendAnswer(response, await operation.handler(call as Call<never>));
+    // The schemas of the operation have checked what TypeScript cannot know here.
+    const valid = (await validate(request)) as Pick<
+      Call<never, never, never, never>,
+      keyof Awaited<ReturnType<Validate>>
+    >;
+    const principal = principalOf(response);
+    const { owner } = operation;
+    if (typeof owner === 'object' && !mayActFor(principal, owner.user(valid as never))) {
+      throw new NotFoundError(owner.absent(valid as never));
+    }
+    const call = { ...valid, principal, request, response, notFound: () => notFound(operation, request) };
+    sendAnswer(response, await operation.handler(undefined, call));
   };
 }
 
@@ -67,8 +89,11 @@ function sendAnswer(response: Response, answer: Answer): void {
  * For what no route took: OPTIONS on a known path 204, another method 405, both with `Allow`; otherwise on to the next
  * handler. It stands behind all routes, because a path may match several templates that have different methods.
  */
-function otherMethods(operations: Operation[]): RequestHandler {
-  const known = operations.map(({ method, path }) => ({ method: method.toUpperCase(), pattern: pathPattern(path) }));
+function methodNotAllowed(routes: Route[]): RequestHandler {
+  const known = routes.map(({ path, operation }) => ({
+    method: operation.method.toUpperCase(),
+    pattern: pathPattern(path),
+  }));
   return (request, response, next) => {
     const methods = known.filter(({ pattern }) => pattern.test(request.path)).map(({ method }) => method);
     if (methods.length === 0) return next();

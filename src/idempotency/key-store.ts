@@ -24,7 +24,8 @@ const isKey = ({ appName, userId, scope, key }: IdempotencyKey) =>
   );
 
 /**
- * Reserves a key in a transaction; while it lasts another request with the key waits here. Two statements where it is not fresh.
+ * Reserves a key in a transaction; while it lasts another request with the key waits here. Two statements where it is
+ * not fresh.
  * @returns what was kept for the key before; `undefined` where it is fresh.
  */
 export async function reserveKey(

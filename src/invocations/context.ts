@@ -1,5 +1,5 @@
 import type { HostedAgent } from '../apps/hosted-agent.ts';
-import type { KeyedRequest } from '../idempotency/key.ts';
+import type { IdempotentRequest } from '../idempotency/key.ts';
 import type { AgentOverrides } from '../agent/definition/agent.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import type { DatabasePool } from '../db/database.ts';
@@ -73,7 +73,7 @@ export interface InvocationRequest {
   streaming: boolean;
   busyPolicy?: BusyPolicy | undefined;
   /** The `Idempotency-Key` of the request and the hash of its content. */
-  idempotency?: KeyedRequest | undefined;
+  idempotency?: IdempotentRequest | undefined;
   /** The answer to keep with the invocation, made from its end; without it a retry's answer is made from its events. */
   toAnswer?: (end: InvocationEnd) => string;
   /** Aborted when nobody wants the invocation any more. */

@@ -1,4 +1,4 @@
-import type { KeyedRequest } from '../idempotency/key.ts';
+import type { IdempotentRequest } from '../idempotency/key.ts';
 import { type SQL, and, eq, lt, not, sql } from 'drizzle-orm';
 import { appendEventCtes, newAppend } from '../sessions/append-events.ts';
 import { inBatches, isInBatch } from '../db/batches.ts';
@@ -30,7 +30,7 @@ export interface Lease {
   /** How long the lease lasts without a renewal. */
   durationMs: number;
   /** The `Idempotency-Key` of the request and the hash of what it asked for. */
-  request?: KeyedRequest | undefined;
+  request?: IdempotentRequest | undefined;
 }
 
 const expiry = (durationMs: number) => sql`clock_timestamp() + ${durationMs} * interval '1 millisecond'`;

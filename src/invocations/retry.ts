@@ -1,4 +1,4 @@
-import type { KeyedRequest } from '../idempotency/key.ts';
+import type { IdempotentRequest } from '../idempotency/key.ts';
 import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
 import { endDeadWaiters } from './lock-store.ts';
 import { takeOver } from './take-over.ts';
@@ -22,7 +22,7 @@ interface RetryContext {
 export async function findRepeated(
   context: RetryContext,
   user: SessionKey,
-  request: KeyedRequest,
+  request: IdempotentRequest,
 ): Promise<KeyedInvocation | undefined> {
   const find = () => findByIdempotencyKey(context.database.db, user, request.idempotencyKey);
   let found = await find();
@@ -50,7 +50,7 @@ export const abandonedError = () =>
 export async function answerOnce(
   context: RetryContext,
   user: SessionKey,
-  request: KeyedRequest | undefined,
+  request: IdempotentRequest | undefined,
   work: () => Promise<string>,
   toAnswer: (end: InvocationEnd, found: KeyedInvocation) => Promise<string> | string,
 ): Promise<string> {

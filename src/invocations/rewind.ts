@@ -1,4 +1,4 @@
-import type { KeyedRequest } from '../idempotency/key.ts';
+import type { IdempotentRequest } from '../idempotency/key.ts';
 import { NotFoundError } from '../core/errors.ts';
 import { USER_ARTIFACT_PREFIX } from '../artifacts/artifact-content.ts';
 import { acquireSession } from './session-lock.ts';
@@ -30,7 +30,7 @@ export async function rewind(
   context: RewindContext,
   key: SessionKey,
   invocationId: string,
-  request: KeyedRequest | undefined,
+  request: IdempotentRequest | undefined,
 ): Promise<string> {
   const { database, newId, leaseTimes, limits, stopping } = context;
   const lease: Lease = {

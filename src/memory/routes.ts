@@ -1,57 +1,72 @@
+import { z } from 'zod';
+import { NotFoundError } from '../core/errors.ts';
 import { sessionNotFound } from '../core/session.ts';
 import type { DatabasePool } from '../db/database.ts';
-import { NotFoundError } from '../core/errors.ts';
-import { operation, type Operation } from '../http/operation/operation.ts';
-import { ValidationFailedError } from '../http/operation/request-errors.ts';
+import { operation } from '../http/operation/operation.ts';
+import { userPath } from '../http/operation/parameters.ts';
 import { addMemorySchema, memoriesSchema } from './memory.ts';
 import { addSessionToMemory, searchMemories } from './memory-store.ts';
 
-const MEMORY = '/apps/{app_name}/users/{user_id}/memory';
+const MEMORY_PATH = '/apps/{app_name}/users/{user_id}/memory';
 const area = 'Memory';
 const DEFAULT_LIMIT = 20;
-const MOST = 100;
+const MAX_LIMIT = 100;
 
-const toUser = (path: Record<string, string>) => ({ appName: path['app_name'] ?? '', userId: path['user_id'] ?? '' });
+/** What the memory operations need. */
+interface MemoryContext {
+  database: DatabasePool;
+}
+
+const addSession = operation({
+  method: 'patch',
+  path: MEMORY_PATH,
+  operationId: 'addSessionToMemory',
+  area,
+  summary: 'Add a session to the memory of its user',
+  description: 'Adding it again adds what was said since.',
+  owner: 'path',
+  parameters: { path: userPath },
+  body: { schema: addMemorySchema, required: true, example: { sessionId: 's1' } },
+  errors: { 404: 'No such session.' },
+  handler: async ({ database }: MemoryContext, { path, body: { sessionId } }) => {
+    if (await addSessionToMemory(database.db, { ...path, sessionId })) return { kind: 'value', value: null };
+    throw new NotFoundError(sessionNotFound(sessionId));
+  },
+});
+
+const searchMemory = operation({
+  method: 'get',
+  path: MEMORY_PATH,
+  operationId: 'searchMemory',
+  area,
+  summary: 'Search the memory of a user',
+  description: 'Finds what holds any of the words, best match first, then newest.',
+  owner: 'path',
+  parameters: {
+    path: userPath,
+    query: z.object({
+      query: z.string().describe('Words to look for.'),
+      limit: z.int().min(1).max(MAX_LIMIT).default(DEFAULT_LIMIT).describe('Maximum number of memories.'),
+    }),
+  },
+  success: {
+    schema: memoriesSchema,
+    description: 'The memories.',
+    example: {
+      memories: [
+        {
+          author: 'user',
+          timestamp: '2026-01-01T00:00:00.250000Z',
+          content: { role: 'user', parts: [{ text: 'My name is Ada.' }] },
+        },
+      ],
+    },
+  },
+  handler: async ({ database }: MemoryContext, { path, query }) => ({
+    kind: 'value',
+    value: { memories: await searchMemories(database.reads, path, query.query, query.limit) },
+  }),
+});
 
 /** Memory of a user: add a session, search. */
-export const memoryRoutes = ({ database }: { database: DatabasePool }): Operation[] => [
-  operation({
-    method: 'patch',
-    path: MEMORY,
-    operationId: 'addSessionToMemory',
-    area,
-    summary: 'Add a session to the memory of its user',
-    description: 'Adding it again adds what was said since.',
-    body: { schema: addMemorySchema, required: true },
-    errors: { 404: 'No such session.' },
-    handler: async ({ path, body }) => {
-      const { sessionId } = body;
-      if (await addSessionToMemory(database.db, { ...toUser(path), sessionId })) return { kind: 'value', value: null };
-      throw new NotFoundError(sessionNotFound(sessionId));
-    },
-  }),
-  operation({
-    method: 'get',
-    path: MEMORY,
-    operationId: 'searchMemory',
-    area,
-    summary: 'Search the memory of a user',
-    description: 'Finds what holds any of the words, best match first, then newest.',
-    query: [
-      { name: 'query', schema: { type: 'string' }, description: 'Words to look for. Required.' },
-      {
-        name: 'limit',
-        schema: { type: 'integer', minimum: 1, maximum: MOST },
-        description: `Most memories [${DEFAULT_LIMIT}].`,
-      },
-    ],
-    success: { schema: memoriesSchema, description: 'The memories.' },
-    handler: async ({ path, query }) => {
-      const { query: words, limit = DEFAULT_LIMIT } = query as { query?: string; limit?: number };
-      if (words === undefined) throw new ValidationFailedError([MISSING_QUERY]);
-      return { kind: 'value', value: { memories: await searchMemories(database.reads, toUser(path), words, limit) } };
-    },
-  }),
-];
-
-const MISSING_QUERY = { type: 'missing', loc: ['query', 'query'], msg: 'Field required', input: null };
+export const memoryOperations = [addSession, searchMemory];

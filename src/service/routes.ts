@@ -1,150 +1,119 @@
-import type { HostedAgent } from '../apps/hosted-agent.ts';
+import { z } from 'zod';
+import { InvalidError, UnavailableError } from '../core/errors.ts';
 import type { DatabasePool } from '../db/database.ts';
-import { InvalidError, NotFoundError, UnavailableError } from '../core/errors.ts';
-import { operation, type Operation } from '../http/operation/operation.ts';
-import { appInfoSchema, appListSchema, telemetrySchema, toAppInfo, toListedApp } from '../apps/app-info.ts';
+import { operation } from '../http/operation/operation.ts';
 import { checkDatabase } from './service-store.ts';
 
 const area = 'Service and applications';
-const okSchema = { type: 'object' };
 
 /** What the service operations need. */
 interface ServiceContext {
   database: DatabasePool;
-  /** Applications that this process serves, by name. */
-  agents: ReadonlyMap<string, HostedAgent>;
   version: string;
   /** False from the moment on that the process is told to stop. */
   isAccepting: () => boolean;
 }
 
-/** Service and applications: is it alive, is it ready, what does it serve. */
-export const serviceRoutes = (context: ServiceContext): Operation[] => [
-  ...probeRoutes(context),
-  ...appRoutes(context),
-  ...telemetryRoutes(),
-];
+const health = operation({
+  method: 'get',
+  path: '/health',
+  // What the AgentKit command line asks first.
+  aliases: ['/ping'],
+  operationId: 'health',
+  area,
+  summary: 'Is the process alive',
+  owner: 'open',
+  success: {
+    schema: z.looseObject({ status: z.literal('ok').describe('Always `ok`.') }),
+    description: 'It is.',
+    example: { status: 'ok' },
+  },
+  handler: async () => ({ kind: 'value', value: { status: 'ok' } }),
+});
 
-const probeRoutes = ({ database, version, isAccepting }: ServiceContext): Operation[] => [
-  operation({
-    method: 'get',
-    path: '/health',
-    operationId: 'health',
-    area,
-    access: 'open',
-    summary: 'Is the process alive',
-    success: { schema: okSchema, description: 'It is.' },
-    handler: async () => ({ kind: 'value', value: { status: 'ok' } }),
-  }),
-  operation({
-    method: 'get',
-    path: '/ping',
-    operationId: 'ping',
-    area,
-    access: 'open',
-    summary: 'Is the process alive',
-    description: 'Another spelling of `/health`, which the AgentKit command line asks first.',
-    success: { schema: okSchema, description: 'It is.' },
-    handler: async () => ({ kind: 'value', value: { status: 'ok' } }),
-  }),
-  operation({
-    method: 'get',
-    path: '/ready',
-    operationId: 'ready',
-    area,
-    access: 'open',
-    summary: 'Can the process serve requests',
-    description: 'Its database answers and it has not been told to stop.',
-    success: { schema: okSchema, description: 'It can.' },
-    errors: { 503: 'Not now.' },
-    handler: async () => {
-      if (!isAccepting()) throw new UnavailableError('The service is stopping.');
-      await checkDatabase(database.reads);
-      return { kind: 'value', value: { status: 'ready' } };
-    },
-  }),
-  operation({
-    method: 'get',
-    path: '/version',
-    operationId: 'version',
-    area,
-    access: 'open',
-    summary: 'Version of the runtime',
-    success: { schema: okSchema, description: 'Version of the runtime and of the language it runs on.' },
-    handler: async () => ({
-      kind: 'value',
-      value: { version, language: 'typescript', language_version: process.versions.node },
+const ready = operation({
+  method: 'get',
+  path: '/ready',
+  operationId: 'ready',
+  area,
+  summary: 'Can the process serve requests',
+  description: 'Its database answers and it has not been told to stop.',
+  owner: 'open',
+  success: {
+    schema: z.looseObject({ status: z.literal('ready').describe('Always `ready`; otherwise the status is 503.') }),
+    description: 'It can.',
+    example: { status: 'ready' },
+  },
+  errors: { 503: 'Not now.' },
+  handler: async ({ database, isAccepting }: ServiceContext) => {
+    if (!isAccepting()) throw new UnavailableError('The service is stopping.');
+    await checkDatabase(database.reads);
+    return { kind: 'value', value: { status: 'ready' } };
+  },
+});
+
+const version = operation({
+  method: 'get',
+  path: '/version',
+  operationId: 'version',
+  area,
+  summary: 'Version of the runtime',
+  owner: 'open',
+  success: {
+    schema: z.looseObject({
+      version: z.string().describe('Release of the runtime.'),
+      language: z.string().describe('What it is written in: always `typescript`.'),
+      language_version: z.string().describe('Version of the Node that it runs on.'),
     }),
+    description: 'Version of the runtime and of the language it runs on.',
+    example: { version: '0.1.0', language: 'typescript', language_version: '24.21.0' },
+  },
+  handler: async (context: ServiceContext) => ({
+    kind: 'value',
+    value: { version: context.version, language: 'typescript', language_version: process.versions.node },
   }),
-];
+});
 
-const appRoutes = ({ agents }: ServiceContext): Operation[] => [
-  operation({
-    method: 'get',
-    path: '/list-apps',
-    operationId: 'listApps',
-    area,
-    summary: 'List applications',
-    query: [
-      { name: 'relative_path', schema: { type: 'string' }, description: 'Sent by the ADK Web UI; ignored.' },
-      { name: 'detailed', schema: { type: 'boolean' }, description: 'True: with their descriptions [false].' },
-    ],
-    success: { schema: appListSchema, description: 'Their names, sorted.' },
-    handler: async ({ query }) => {
-      const names = [...agents.keys()].toSorted();
-      if (query['detailed'] !== true) return { kind: 'value', value: names };
-      const apps = names.flatMap((name) => {
-        const agent = agents.get(name);
-        return agent ? [toListedApp(name, agent.describe())] : [];
-      });
-      return { kind: 'value', value: { apps } };
-    },
-  }),
-  operation({
-    method: 'get',
-    path: '/apps/{app_name}/app-info',
-    operationId: 'getAppInfo',
-    area,
-    summary: 'Describe an application',
-    description: 'Tools of skills and of remote MCP servers are known in an invocation only and are left out.',
-    success: { schema: appInfoSchema, description: 'The application and its agents.' },
-    errors: { 400: 'Its root agent asks no model.', 404: 'No such application.' },
-    handler: async ({ path, principal }) => {
-      const { app_name: name = '' } = path;
-      const root = agents.get(name)?.describe();
-      if (!root) throw new NotFoundError(`App not found: ${name}`);
-      if (root.kind !== 'llm') throw new InvalidError('Root agent is not an LlmAgent');
-      return { kind: 'value', value: toAppInfo(name, root, principal.kind !== 'user') };
-    },
-  }),
-];
+const telemetrySchema = z
+  .looseObject({ telemetry: z.boolean().nullable().describe('Whether usage may be reported.') })
+  .describe('A choice about telemetry.');
 
-/** The ADK Web UI asks on every load unless it is told; this service never reports anything, whatever the choice. */
+/** The ADK Web UI asks on every load unless it knows; this service never reports anything, whatever the choice. */
 const NO_TELEMETRY = { telemetry: false };
+const neverReported = { schema: telemetrySchema, description: 'Never: `false`.', example: NO_TELEMETRY };
 
-const telemetryRoutes = (): Operation[] => [
-  operation({
-    method: 'get',
-    path: '/config/telemetry',
-    operationId: 'getTelemetry',
-    area,
-    summary: 'Is usage reported',
-    success: { schema: telemetrySchema, description: 'Never: `false`.' },
-    handler: async () => ({ kind: 'value', value: NO_TELEMETRY }),
-  }),
-  operation({
-    method: 'post',
-    path: '/config/telemetry',
-    operationId: 'setTelemetry',
-    area,
-    summary: 'Choose whether usage is reported',
-    description: 'Needs the header `X-ADK-Telemetry-Request: true`. Nothing is ever reported, so nothing is kept.',
-    body: { schema: telemetrySchema, required: true },
-    success: { schema: telemetrySchema, description: 'Never: `false`.' },
-    errors: { 400: 'The header is missing.' },
-    handler: async ({ request }) => {
-      if (request.get('x-adk-telemetry-request') === 'true') return { kind: 'value', value: NO_TELEMETRY };
-      throw new InvalidError('Forbidden: missing required security header');
-    },
-  }),
-];
+const getTelemetry = operation({
+  method: 'get',
+  path: '/config/telemetry',
+  operationId: 'getTelemetry',
+  area,
+  summary: 'Is usage reported',
+  owner: 'service',
+  success: neverReported,
+  handler: async () => ({ kind: 'value', value: NO_TELEMETRY }),
+});
+
+const setTelemetry = operation({
+  method: 'post',
+  path: '/config/telemetry',
+  operationId: 'setTelemetry',
+  area,
+  summary: 'Choose whether usage is reported',
+  description: 'Nothing is ever reported, so nothing is kept.',
+  owner: 'service',
+  parameters: {
+    headers: z.object({
+      'x-adk-telemetry-request': z.string().optional().describe('Must be `true`: no web page can send it unasked.'),
+    }),
+  },
+  body: { schema: telemetrySchema, required: true, example: NO_TELEMETRY },
+  success: neverReported,
+  errors: { 400: 'The header is missing.' },
+  handler: async (_context, { headers }) => {
+    if (headers['x-adk-telemetry-request'] === 'true') return { kind: 'value', value: NO_TELEMETRY };
+    throw new InvalidError('Forbidden: missing required security header');
+  },
+});
+
+/** The service itself: is it alive, is it ready, which version, does it report usage. */
+export const serviceOperations = [health, ready, version, getTelemetry, setTelemetry];

@@ -1,9 +1,11 @@
 import { COMPONENTS } from '../../src/components.ts';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createValidator } from '../../src/http/validation/validate.ts';
+import { z } from 'zod';
+import { compileDocument } from '../../src/http/validation/openapi-gate.ts';
 import { openApiDocument } from '../../src/http/openapi/document.ts';
-import { operation } from '../../src/http/operation/operation.ts';
+import { type Operation, operation } from '../../src/http/operation/operation.ts';
+import { appPath, INT32_MAX, userPath } from '../../src/http/operation/parameters.ts';
 import { MAX_IDENTIFIER_BYTES } from '../../src/core/session.ts';
 import { type Sent, type StartedEdge, startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';
@@ -61,9 +63,9 @@ describe('what a handler sees', () => {
   it('gets decoded path parameters, coerced declared query parameters and no body', async () => {
     const path = '/apps/a%20b/users/%C3%BC%2Fx/sessions?limit=5&detailed=YES&ratio=1e2&text=a%26b&limit=7&other=./';
     expect(await bodyOf({ path })).toEqual({
-      path: { app_name: 'a b', user_id: 'ü/x' },
-      integers: {},
+      path: { appName: 'a b', userId: 'ü/x' },
       query: { limit: 7, detailed: true, ratio: 100, text: 'a&b' },
+      headers: {},
       principal: { kind: 'anonymous' },
     });
   });
@@ -273,10 +275,9 @@ describe('large refused bodies', () => {
     // With Ajv's allErrors, whose cost per reference grows with the errors before, this takes half a minute and more.
     const body = `{"events":[${'1,'.repeat(1_000_000)}1]}`;
     const { status, text } = await large.send({ method: 'POST', path: SESSIONS, body, headers: JSON_TYPE });
-    const msg = 'Input should be a valid dictionary or object to extract fields from';
     expect([status, JSON.parse(text)]).toEqual([
       422,
-      { detail: [{ type: 'model_attributes_type', loc: ['body', 'events', 0], msg }] },
+      { detail: [valueError(['body', 'events', 0], 'must be object')] },
     ]);
   });
 
@@ -285,21 +286,17 @@ describe('large refused bodies', () => {
     [
       'four million wrong items',
       `{"parts":[{"tags":[${'1,'.repeat(4_000_000)}1]}]}`,
-      { type: 'string_type', loc: ['body', 'parts', 0, 'tags', 0], msg: 'Input should be a valid string' },
+      valueError(['body', 'parts', 0, 'tags', 0], 'must be string'),
     ],
     [
       'a wrong item at the end, in snake_case',
       `{"parts":[${'{},'.repeat(100_000)}{"mime_type":[]}]}`,
-      { type: 'string_type', loc: ['body', 'parts', 100_000, 'mime_type'], msg: 'Input should be a valid string' },
+      valueError(['body', 'parts', 100_000, 'mime_type'], 'must be string,null'),
     ],
     [
       'half a million unknown members and a wrong one',
       `{${Array.from({ length: 500_000 }, (_, index) => `"k${index}":0`).join()},"topK":1.5}`,
-      {
-        type: 'int_from_float',
-        loc: ['body', 'topK'],
-        msg: 'Input should be a valid integer, got a number with a fractional part',
-      },
+      valueError(['body', 'topK'], 'must be integer,null'),
     ],
   ])('%s get one detail', async (_what, body, detail) => {
     const { status, text } = await large.send({ method: 'POST', path: '/sample', body, headers: JSON_TYPE });
@@ -308,25 +305,20 @@ describe('large refused bodies', () => {
 });
 
 describe('bodies that are not JSON', () => {
-  it.each([
-    ['{"a":1,}', 6, 'Illegal trailing comma before end of object'],
-    ['{bad', 1, 'Expecting property name enclosed in double quotes'],
-    ['{"a":"😀é" x}', 10, "Expecting ',' delimiter"],
-    ['[1', 2, "Expecting ',' delimiter"],
-    ['{} y', 3, 'Extra data'],
-    ['  ', 2, 'Expecting value'],
-    ['{"a":NaN}', 5, 'Expecting value'],
-    ['{"a":"\u0001"}', 6, 'Invalid control character at'],
-  ])('%j: json_invalid at %d', async (body, at, error) => {
-    expect(await refusal({ method: 'POST', path: '/sample', body, headers: JSON_TYPE })).toEqual(
-      refused(422, [{ type: 'json_invalid', loc: ['body', at], msg: 'JSON decode error', input: {}, ctx: { error } }]),
-    );
-  });
+  it.each(['{"a":1,}', '{bad', '{"a":"😀é" x}', '[1', '{} y', '  ', '{"a":NaN}', '{"a":"\u0001"}', '01', "{'a':1}"])(
+    '%j: json_invalid',
+    async (body) => {
+      const detail = { type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {} };
+      expect(await refusal({ method: 'POST', path: '/sample', body, headers: JSON_TYPE })).toEqual(
+        refused(422, [{ ...detail, ctx: { error: 'The body is not valid JSON' } }]),
+      );
+    },
+  );
 
-  it.each([65, 1000, 90_000])('nesting of %d levels is refused with its place', async (levels) => {
+  it.each([65, 1000, 90_000])('nesting of %d levels is refused', async (levels) => {
     const body = `{"stateDelta":{"a":${'['.repeat(levels - 2)}1${']'.repeat(levels - 2)}}}`;
     expect(await refusal({ method: 'POST', path: '/sample', body, headers: JSON_TYPE })).toEqual(
-      refused(422, [valueError(['body', 'stateDelta', 'a', 0, 0], 'at most 64 levels of nesting are allowed')]),
+      refused(422, [valueError(['body'], 'at most 64 levels of nesting are allowed')]),
     );
   });
 
@@ -407,7 +399,7 @@ describe('paths', () => {
     expect(await bodyOf({ path: `${ARTIFACTS}/n/versions/${text}/metadata` })).toEqual({
       operationId: 'harnessRuntimeGetArtifactMetadata',
       name: 'n',
-      version_id: value,
+      versionId: value,
     });
   });
 
@@ -529,7 +521,7 @@ describe('paths', () => {
     'the identifier %s is data',
     async (identifier) => {
       const path = `/apps/a/users/${encodeURIComponent(identifier).replaceAll('.', '%2E')}/sessions`;
-      expect(await bodyOf({ path })).toMatchObject({ path: { app_name: 'a', user_id: identifier } });
+      expect(await bodyOf({ path })).toMatchObject({ path: { appName: 'a', userId: identifier } });
     },
   );
 });
@@ -587,6 +579,60 @@ describe('query parameters', () => {
   );
 });
 
+describe('headers', () => {
+  const refusedAs = (type: string, name: string, msg: string, input: string, ctx?: object) => [
+    { type, loc: ['header', name], msg, input, ...(ctx && { ctx }) },
+  ];
+  const atLeast = 'Input should be greater than or equal to 0';
+  const atMost = 'Input should be less than or equal to 2147483647';
+  const noInteger = 'Input should be a valid integer, unable to parse string as an integer';
+  it.each<[string, string, unknown[]]>([
+    ['x-count', '1.5', refusedAs('int_parsing', 'x-count', noInteger, '1.5')],
+    ['x-count', 'abc', refusedAs('int_parsing', 'x-count', noInteger, 'abc')],
+    ['x-count', '', refusedAs('int_parsing', 'x-count', noInteger, '')],
+    ['x-count', '-3', refusedAs('greater_than_equal', 'x-count', atLeast, '-3', { ge: 0 })],
+    ['x-count', '9999999999', refusedAs('less_than_equal', 'x-count', atMost, '9999999999', { le: INT32_MAX })],
+    ['x-count', '9'.repeat(20), refusedAs('less_than_equal', 'x-count', atMost, '9'.repeat(20), { le: INT32_MAX })],
+    [
+      'X-Color',
+      'pink',
+      refusedAs('enum', 'x-color', "Input should be 'red' or 'blue'", 'pink', { expected: "'red' or 'blue'" }),
+    ],
+  ])('%s: %s is refused', async (name, value, details) => {
+    const { status, text } = await edge.send({ path: SESSIONS, headers: { [name]: value } });
+    expect([status, text]).toEqual([422, JSON.stringify({ detail: details })]);
+  });
+
+  it('reach the handler read, those that are declared', async () => {
+    const headers = { 'X-Count': ' 7 ', 'x-color': 'blue', 'x-other': 'y' };
+    expect(await bodyOf({ path: SESSIONS, headers })).toMatchObject({ headers: { 'x-count': 7, 'x-color': 'blue' } });
+  });
+
+  it('are refused after the query and before the body', async () => {
+    const sent = { method: 'POST', path: '/mixed/1?limit=x', headers: { 'x-count': 'y' }, body: { evalId: 1 } };
+    expect(await refusal(sent)).toEqual(
+      refused(422, [
+        intParsing(['query', 'limit'], 'x'),
+        intParsing(['header', 'x-count'], 'y'),
+        notString(['body', 'evalId'], 1),
+      ]),
+    );
+  });
+});
+
+describe('aliases', () => {
+  const body = { evalId: 'e', sessionId: 's', userId: 'u' };
+  const OLD = '/apps/a/eval_sets/e/add_session';
+
+  it('are the operation at another path', async () => {
+    expect((await post(OLD, body)).text).toBe('null');
+    const refusedThere = await post(OLD, { ...body, evalId: 1 });
+    expect(refusedThere.text).toBe((await post('/dev/apps/a/eval-sets/e/add-session', { ...body, evalId: 1 })).text);
+    expect(refusedThere.status).toBe(422);
+    expect((await edge.send({ path: OLD })).headers.allow).toBe('POST, OPTIONS');
+  });
+});
+
 describe('methods', () => {
   it('answers HEAD like GET without its body', async () => {
     const got = await edge.send({ path: SESSIONS });
@@ -622,7 +668,9 @@ describe('methods', () => {
         operationId: `${method}${path}`,
         area: 'Sessions',
         summary: path,
-        handler: async (call) => ({ kind: 'value', value: [path, call.path] }),
+        owner: 'service',
+        parameters: { path: path.includes('{') ? z.object({ name: z.string() }) : z.object({}) },
+        handler: async (_context: unknown, call) => ({ kind: 'value', value: [path, call.path] }),
       });
     const other = await startEdge({
       operations: [at('get', '/t/{name}'), at('delete', '/t/{name}'), at('get', '/t/all')],
@@ -714,18 +762,57 @@ describe('traps of express-openapi-validator', () => {
     expect(heap() - before).toBeLessThan(200_000_000);
   });
 
-  it('ends the start with a document that is not valid', async () => {
+  const published = (operations = sampleOperations) =>
+    openApiDocument(operations, { authMode: 'local', components: COMPONENTS });
+
+  it('compiles every validator of the document', async () => {
+    await expect(compileDocument(published())).resolves.toBeUndefined();
+  });
+
+  it('finds a document that is not valid', async () => {
+    await expect(compileDocument({ ...published(), info: {} })).rejects.toThrow('apiDoc was invalid');
+    const schema = z.unknown().meta({ type: 'text' });
     const broken = operation({
-      method: 'get',
+      method: 'post',
       path: '/x',
       operationId: 'x',
       area: 'Sessions',
       summary: 'x',
-      query: [{ name: 'q', schema: { type: 'text' as never }, description: 'x' }],
+      owner: 'service',
+      body: { schema, required: true, example: 'x' },
       handler: async () => ({ kind: 'sent' }),
     });
-    await expect(startEdge({ operations: [broken] })).rejects.toThrow('type must be JSONType');
-    const document = { ...openApiDocument(sampleOperations, { authMode: 'local', components: COMPONENTS }), info: {} };
-    await expect(createValidator(document, sampleOperations)).rejects.toThrow('apiDoc was invalid');
+    await expect(compileDocument(published([broken]))).rejects.toThrow('type must be JSONType');
+  });
+});
+
+describe('operations that contradict each other end the start', () => {
+  const at = (path: string, more: Partial<Operation<unknown>> = {}): Operation<unknown> => ({
+    method: 'get',
+    path,
+    operationId: path,
+    area: 'Sessions',
+    summary: path,
+    owner: 'service',
+    handler: async () => ({ kind: 'sent' }),
+    ...more,
+  });
+  it.each<[string, Operation<unknown>[], string]>([
+    ['an id twice', [at('/a', { operationId: 'x' }), at('/b', { operationId: 'x' })], 'x is taken'],
+    ['a route twice', [at('/a'), at('/b', { aliases: ['/a'] })], 'get /a is taken'],
+    ['a parameter nobody reads', [at('/a/{app_name}')], '/a/{app_name} and its parameters () differ'],
+    [
+      'an alias without the parameter',
+      [at('/a/{app_name}', { parameters: { path: appPath }, aliases: ['/a'] })],
+      '/a and its parameters (appName) differ',
+    ],
+    [
+      'a path whose user nobody checks',
+      [at('/a/{app_name}/{user_id}', { parameters: { path: userPath } })],
+      'the owner of /a/{app_name}/{user_id} is the user in the path',
+    ],
+    ['a path without the user that owns it', [at('/a', { owner: 'path' })], 'the owner of /a is the user in the path'],
+  ])('%s', async (_what, operations, message) => {
+    await expect(startEdge({ operations })).rejects.toThrow(message);
   });
 });

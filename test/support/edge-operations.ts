@@ -1,22 +1,28 @@
 import { z } from 'zod';
 import { artifactVersionSchema } from '../../src/artifacts/artifact-version.ts';
 import { type Answer, type Call, type Operation, operation } from '../../src/http/operation/operation.ts';
+import {
+  artifactPath,
+  artifactVersionPath,
+  evalSetPath,
+  INT32_MAX,
+  sessionPath,
+  userPath,
+} from '../../src/http/operation/parameters.ts';
 import { createSessionSchema, sessionSchema } from '../../src/core/session.ts';
 
 const SESSIONS = '/apps/{app_name}/users/{user_id}/sessions';
 const ARTIFACT = `${SESSIONS}/{session_id}/artifacts/{artifact_name}`;
 
 /** What a handler saw of a request, as JSON. */
-const echo = async (call: Call<unknown>): Promise<Answer> => ({
-  kind: 'value',
-  value: {
-    path: call.path,
-    integers: Object.fromEntries(Object.entries(call.integers).map(([name, value]) => [name, value ?? 'no int32'])),
-    query: call.query,
-    body: call.body,
-    principal: call.principal,
-  },
-});
+const echo = async (
+  _context: unknown,
+  { path, query, headers, body, principal }: Call<object, object, object, unknown>,
+): Promise<Answer> => ({ kind: 'value', value: { path, query, headers, body, principal } });
+
+/** A session as an example has it. */
+const session = { id: 's', appName: 'a', userId: 'u', state: {}, events: [], lastUpdateTime: 1 };
+const version = { version: 0, canonicalUri: 'x://y' };
 
 const inner = z.looseObject({ mimeType: z.string().nullish(), tags: z.array(z.string()).nullish() });
 
@@ -45,14 +51,14 @@ const sampleSchema = z.looseObject({
 const strict = z.strictObject({ text: z.string(), role: z.string().nullish() });
 
 /** Operations of every shape; all of them echo what they were called with unless they say otherwise. */
-export const sampleOperations: Operation[] = [
+export const sampleOperations: Operation<unknown>[] = [
   operation({
     method: 'get',
     path: '/health',
     operationId: 'health',
     area: 'Service and applications',
     summary: 'Health',
-    access: 'open',
+    owner: 'open',
     handler: echo,
   }),
   operation({
@@ -61,13 +67,21 @@ export const sampleOperations: Operation[] = [
     operationId: 'listSessions',
     area: 'Sessions',
     summary: 'List',
-    query: [
-      { name: 'limit', schema: { type: 'integer', minimum: 1, maximum: 100 }, description: 'Most.' },
-      { name: 'detailed', schema: { type: 'boolean' }, description: 'All.' },
-      { name: 'ratio', schema: { type: 'number' }, description: 'Share.' },
-      { name: 'text', schema: { type: 'string' }, description: 'Words.' },
-    ],
-    success: { schema: z.array(sessionSchema), description: 'Sessions.' },
+    owner: 'path',
+    parameters: {
+      path: userPath,
+      query: z.object({
+        limit: z.int().min(1).max(100).optional().describe('Maximum.'),
+        detailed: z.boolean().optional().describe('All.'),
+        ratio: z.number().optional().describe('Share.'),
+        text: z.string().optional().describe('Words.'),
+      }),
+      headers: z.object({
+        'x-count': z.int().min(0).max(INT32_MAX).optional().describe('A number.'),
+        'x-color': z.enum(['red', 'blue']).optional().describe('A choice.'),
+      }),
+    },
+    success: { schema: z.array(sessionSchema), description: 'Sessions.', example: [session] },
     handler: echo,
   }),
   operation({
@@ -76,8 +90,10 @@ export const sampleOperations: Operation[] = [
     operationId: 'createSession',
     area: 'Sessions',
     summary: 'Create',
-    body: { schema: createSessionSchema, required: false, aliases: { id: 'sessionId' } },
-    success: { schema: sessionSchema, description: 'The session.' },
+    owner: 'path',
+    parameters: { path: userPath },
+    body: { schema: createSessionSchema, required: false, aliases: { id: 'sessionId' }, example: {} },
+    success: { schema: sessionSchema, description: 'The session.', example: session },
     handler: echo,
   }),
   operation({
@@ -86,7 +102,9 @@ export const sampleOperations: Operation[] = [
     operationId: 'getSession',
     area: 'Sessions',
     summary: 'Get',
-    success: { schema: sessionSchema, description: 'The session.' },
+    owner: 'path',
+    parameters: { path: sessionPath },
+    success: { schema: sessionSchema, description: 'The session.', example: session },
     errors: { 404: 'The session does not exist.' },
     absent: () => 'Session not found',
     handler: echo,
@@ -95,12 +113,16 @@ export const sampleOperations: Operation[] = [
   operation({
     method: 'post',
     path: '/dev/apps/{app_name}/eval-sets/{eval_set_id}/add-session',
+    aliases: ['/apps/{app_name}/eval_sets/{eval_set_id}/add_session'],
     operationId: 'addSession',
     area: 'Evaluation (development server)',
     summary: 'Add',
+    owner: { user: ({ body }) => body.userId, absent: ({ body }) => `Session not found: ${body.sessionId}` },
+    parameters: { path: evalSetPath },
     body: {
       schema: z.looseObject({ evalId: z.string(), sessionId: z.string(), userId: z.string() }),
       required: true,
+      example: { evalId: 'e', sessionId: 's', userId: 'u' },
     },
     handler: async () => ({ kind: 'value', value: undefined }),
   }),
@@ -110,7 +132,8 @@ export const sampleOperations: Operation[] = [
     operationId: 'sample',
     area: 'Agent execution',
     summary: 'Sample',
-    body: { schema: sampleSchema, required: true },
+    owner: 'service',
+    body: { schema: sampleSchema, required: true, example: { topK: 1 } },
     handler: echo,
   }),
   operation({
@@ -119,7 +142,8 @@ export const sampleOperations: Operation[] = [
     operationId: 'strictSample',
     area: 'Agent execution',
     summary: 'Strict sample',
-    body: { schema: strict, required: true },
+    owner: 'service',
+    body: { schema: strict, required: true, example: { text: 'x' } },
     handler: echo,
   }),
   operation({
@@ -127,34 +151,39 @@ export const sampleOperations: Operation[] = [
     path: '/mixed/{version_id}',
     operationId: 'mixed',
     area: 'Agent execution',
-    summary: 'Path, query and body',
-    integerPath: ['version_id'],
-    query: [{ name: 'limit', schema: { type: 'integer' }, description: 'Most.' }],
-    body: { schema: z.looseObject({ evalId: z.string() }), required: true },
+    summary: 'Path, query, header and body',
+    owner: 'service',
+    parameters: {
+      path: artifactVersionPath.pick({ versionId: true }),
+      query: z.object({ limit: z.int().optional().describe('Maximum.') }),
+      headers: z.object({ 'x-count': z.int().optional().describe('A number.') }),
+    },
+    body: { schema: z.looseObject({ evalId: z.string() }), required: true, example: { evalId: 'e' } },
     handler: echo,
   }),
 ];
 
-function artifactOperations(): Operation[] {
-  const read = (path: string, operationId: string, integerPath?: string[]) =>
+function artifactOperations(): Operation<unknown>[] {
+  const read = (path: string, operationId: string, parameters: z.ZodObject = artifactPath) =>
     operation({
       method: 'get',
       path,
       operationId,
       area: 'Artifacts',
       summary: operationId,
-      ...(integerPath && { integerPath }),
-      success: { schema: artifactVersionSchema, description: operationId },
-      handler: async (call) => ({
+      owner: 'path',
+      parameters: { path: parameters },
+      success: { schema: artifactVersionSchema, description: operationId, example: version },
+      handler: async (_context: unknown, { path: { artifactName: name, versionId } }) => ({
         kind: 'value',
-        value: { operationId, name: call.path.artifact_name, ...call.integers },
+        value: { operationId, name, versionId },
       }),
     });
   return [
     read(ARTIFACT, 'loadArtifact'),
-    read(`${ARTIFACT}/versions/{version_id}`, 'loadArtifactVersion', ['version_id']),
+    read(`${ARTIFACT}/versions/{version_id}`, 'loadArtifactVersion', artifactVersionPath),
     read(`${ARTIFACT}/versions`, 'listVersions'),
-    read(`${ARTIFACT}/versions/{version_id}/metadata`, 'harnessRuntimeGetArtifactMetadata', ['version_id']),
+    read(`${ARTIFACT}/versions/{version_id}/metadata`, 'harnessRuntimeGetArtifactMetadata', artifactVersionPath),
     read(`${ARTIFACT}/versions/metadata`, 'listMetadata'),
     operation({
       method: 'delete',
@@ -162,6 +191,8 @@ function artifactOperations(): Operation[] {
       operationId: 'deleteArtifact',
       area: 'Artifacts',
       summary: 'Delete',
+      owner: 'path',
+      parameters: { path: artifactPath },
       handler: async () => ({ kind: 'json', text: 'null' }),
     }),
   ];

@@ -1,7 +1,7 @@
 import { type IncomingHttpHeaders, type Server, createServer, request } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { COMPONENTS } from '../../src/components.ts';
-import { type EdgeOptions, createEdge } from '../../src/http/http-app.ts';
+import { type HttpAppOptions, createHttpApp } from '../../src/http/http-app.ts';
 import { answerClientError } from '../../src/http/error-handler.ts';
 
 /**
@@ -32,9 +32,11 @@ export interface StartedEdge {
 }
 
 /** Starts an edge on a free loopback port; anything goes into `logged`. */
-export async function startEdge(options: Partial<EdgeOptions> & Pick<EdgeOptions, 'operations'>): Promise<StartedEdge> {
+export async function startEdge(
+  options: Partial<HttpAppOptions> & Pick<HttpAppOptions, 'operations'>,
+): Promise<StartedEdge> {
   const logged: StartedEdge['logged'] = [];
-  const app = await createEdge({
+  const app = createHttpApp({
     components: COMPONENTS,
     auth: { mode: 'local' },
     origins: { loopbackOnly: false },

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { jsonObject } from '../../core/content.ts';
-import { bodySpelling } from '../../http/validation/key-aliases.ts';
+import { keyAliases } from '../../http/validation/key-aliases.ts';
 import { MetricError } from './metric-error.ts';
 import type { MatchType } from './trajectory.ts';
 
@@ -89,7 +89,7 @@ export function readCriterion<Kind extends CriterionKind>(
 ): Criterion<Kind> {
   const schema = CRITERIA[kind](defaults);
   if (criterion == null && threshold == null) throw new MetricError(`${metricName} needs a threshold.`);
-  const read = schema.safeParse(bodySpelling(schema).toSchema(criterion ?? { threshold }));
+  const read = schema.safeParse(keyAliases(schema).toSchema(criterion ?? { threshold }));
   if (!read.success) {
     const problems = read.error.issues.map(({ path, message }) => `${path.join('.') || 'criterion'}: ${message}`);
     throw new MetricError(`The criterion of ${metricName} cannot be used: ${problems.join('; ')}`);

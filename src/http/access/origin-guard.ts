@@ -3,7 +3,9 @@ import { RequestRefusedError } from '../operation/request-errors.ts';
 
 /** Who may talk to the service from a browser, and under which names. */
 export interface OriginOptions {
-  /** True where only this machine may ask (local mode, development UI): Host must be a loopback name, Origin our own. */
+  /**
+   * True where only this machine may ask (local mode, development UI): Host must be a loopback name, Origin our own.
+   */
   loopbackOnly: boolean;
   /** Further values of Host (`name` or `name:port`) for `loopbackOnly`, for instance behind a proxy of one's own. */
   allowedHosts?: string[];

@@ -1,5 +1,6 @@
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
+import type { NotFoundError } from '../../core/errors.ts';
 
 /** The nine areas of the specification, in its order. */
 export const AREAS = [
@@ -17,84 +18,136 @@ export const AREAS = [
 /** Who calls: nobody known (local mode without a credential), a holder of a runtime key, or one user of a user pool. */
 export type Principal = { kind: 'anonymous' } | { kind: 'key' } | { kind: 'user'; userId: string };
 
-/** One request as a handler sees it: validated, with the caller known. */
-export interface Call<Body> {
-  /** Path parameters, percent-decoded. */
-  path: Record<string, string>;
-  /**
-   * Integer path parameters as numbers; `undefined` for an integer that does not fit PostgreSQL's `integer` (a well-formed
-   * 20-digit number is valid and names nothing: answer as for what does not exist).
-   */
-  integers: Record<string, number | undefined>;
-  /** Query parameters, coerced by the document's types. */
-  query: Record<string, unknown>;
+/** One request as a handler sees it: validated, with a caller who may do what is requested. */
+export interface Call<Path, Query, Headers, Body> {
+  /** Path parameters, percent-decoded, by their names in camelCase. */
+  path: Path;
+  query: Query;
+  /** The declared headers, by their names in lower case. */
+  headers: Headers;
   /** The body exactly as it was sent, members unknown to the schema included; only alias spellings are renamed. */
   body: Body;
   principal: Principal;
+  /** The 404 of what the path names: the bytes that a caller gets for what belongs to another user. */
+  notFound: () => NotFoundError;
   request: Request;
   response: Response;
 }
 
-/** What a handler answers. `json` is text already serialised (PostgreSQL's own where it can be); `sent` means the handler wrote the response. */
+/**
+ * What a handler answers. `json` is text already serialised (PostgreSQL's own where it can be); `sent` means that the
+ * handler wrote the response.
+ */
 export type Answer =
   | { kind: 'json'; status?: number; text: string }
   | { kind: 'value'; status?: number; value: unknown }
   | { kind: 'sent' };
 
-/** A query parameter of an operation. */
-export interface QueryParameter {
-  name: string;
-  schema: { type: 'integer' | 'string' | 'boolean' | 'number'; minimum?: number; maximum?: number };
-  description: string;
+/**
+ * Whose the thing is that a request asks for; the router enforces it before the handler. `open`: nobody is asked for
+ * a credential. `service`: a credential is needed, nothing belongs to a user. `path`: the user that the path names.
+ * Otherwise `user` says who it is of a validated request, and `absent` is the text of the 404 for everybody else.
+ */
+type Owner<Sent = never> =
+  | 'open'
+  | 'service'
+  | 'path'
+  | { user: (sent: Sent) => string; absent: (sent: Sent) => string };
+
+/** Where a request that names its user outside the path may do so. */
+interface SentUser<Headers, Body> {
+  headers: Headers;
+  body: Body;
 }
 
-/** A header that an operation reads; always optional. */
-export interface HeaderParameter {
-  name: string;
-  schema: { type: 'string'; maxLength?: number; enum?: readonly string[] };
-  description: string;
-}
-
-/** The JSON body of an operation. `aliases` are further top-level spellings: what a client sends → the schema's name. */
+/**
+ * The JSON body of an operation. `aliases` are further top-level spellings: what a client sends → the schema's name.
+ */
 export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   required: boolean;
+  /** A body that can be sent as it is; published. */
+  example: NoInfer<z.input<Schema>>;
   aliases?: Record<string, string>;
   /** True: the body is text of any media type, and the schema a string. */
   isText?: boolean;
 }
 
-/** One operation: all that the document, the router and the authorisation need, beside its handler. */
-export interface Operation {
+/** What status 200 carries. `mediaType` is `application/json` unless given. */
+interface Success<Schema extends z.ZodType = z.ZodType> {
+  schema: Schema;
+  description: string;
+  /** A body as it is answered; published. */
+  example: NoInfer<z.input<Schema>>;
+  mediaType?: string;
+}
+
+/** What all operations have, whatever their types. */
+interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
   /** OpenAPI template, e.g. `/apps/{app_name}/users/{user_id}/sessions`. */
   path: string;
+  /** Further templates of the same operation, with the same parameters; published as deprecated. */
+  aliases?: string[];
   operationId: string;
   area: (typeof AREAS)[number];
   summary: string;
   description?: string;
-  /** `open`: never asks for a credential (health, documents). */
-  access?: 'open';
-  /** Path parameters that are integers; all others are identifiers (strings). */
-  integerPath?: string[];
-  query?: QueryParameter[];
-  headers?: HeaderParameter[];
-  body?: OperationBody;
-  /** What 200 carries; `undefined` means the JSON value `null`. `mediaType` is `application/json` unless given. */
-  success?: { schema: z.ZodType | { type: string; items?: object }; description: string; mediaType?: string };
   /** Statuses of `ApiError` answers beside 422, with their reason. */
   errors?: Record<number, string>;
-  /** Text of the 404 for a caller who is not the path's user: the same bytes as for what does not exist. */
-  absent?: (path: Record<string, string>) => string;
-  handler: (call: Call<never>) => Promise<Answer>;
 }
 
-/** Ties a handler's body type to the schema of its operation. */
-export function operation<Schema extends z.ZodType>(
-  definition: Omit<Operation, 'handler' | 'body'> & {
-    body?: OperationBody<Schema>;
-    handler: (call: Call<z.infer<Schema>>) => Promise<Answer>;
-  },
-): Operation {
+/**
+ * One operation: all that the document, the router and the authorisation need, beside its handler. `Context` is what
+ * the handler uses of the process; a bound operation (see {@link bind}) has `unknown`.
+ */
+export interface Operation<Context = never> extends OperationBase {
+  owner: Owner;
+  /** Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, headers by lower-case name. */
+  parameters?: { path?: z.ZodObject; query?: z.ZodObject; headers?: z.ZodObject };
+  body?: OperationBody;
+  /** `undefined`: 200 carries the JSON value `null`. */
+  success?: Success;
+  absent?: (path: never) => string;
+  handler: (context: Context, call: Call<never, never, never, never>) => Promise<Answer>;
+}
+
+/** An operation as a feature declares it: the handler's parameters are typed by the schemas. */
+interface Definition<
+  Context,
+  Path extends z.ZodObject,
+  Query extends z.ZodObject,
+  Headers extends z.ZodObject,
+  Body extends z.ZodType,
+  Result extends z.ZodType,
+> extends OperationBase {
+  owner: Owner<SentUser<z.output<Headers>, z.input<Body>>>;
+  parameters?: { path?: Path; query?: Query; headers?: Headers };
+  body?: OperationBody<Body>;
+  success?: Success<Result>;
+  /** Text of the 404 of what the path names, from the path's parameters as they were sent. */
+  absent?: (path: { [Name in keyof z.output<Path>]: string }) => string;
+  handler: (
+    context: Context,
+    call: Call<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>,
+  ) => Promise<Answer>;
+}
+
+/**
+ * Declares an operation. `Context` is taken from the annotation of the handler's first parameter, the types of the
+ * call from the schemas; nothing of the process is needed before a request comes.
+ */
+export function operation<
+  Context,
+  Path extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Query extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Headers extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Body extends z.ZodType = z.ZodUndefined,
+  Result extends z.ZodType = z.ZodNull,
+>(definition: Definition<Context, Path, Query, Headers, Body, Result>): Operation<Context> {
   return definition;
 }
+
+/** The operations with their context given: what the router serves. */
+export const bind = <Context>(context: Context, operations: Operation<Context>[]): Operation<unknown>[] =>
+  operations.map((each) => ({ ...each, handler: (_, call) => each.handler(context, call) }));

@@ -3,9 +3,28 @@ import type { Operation } from './operation.ts';
 /** The path parameter that may hold `/` (and `:`), sent raw by ADK's Web UI and percent-encoded by others. */
 const NAME_WITH_SLASHES = '{artifact_name}';
 
+/** An operation at one of its paths. */
+export interface Route<Context = never> {
+  path: string;
+  operation: Operation<Context>;
+}
+
+/** Every path of every operation, aliases after the path that they are another spelling of. */
+export const routesOf = <Context>(operations: Operation<Context>[]): Route<Context>[] =>
+  operations.flatMap((operation) =>
+    [operation.path, ...(operation.aliases ?? [])].map((path) => ({ path, operation })),
+  );
+
 /** Parameter names of a path template, in order. */
 export const pathParameters = (path: string): string[] =>
   [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] as string);
+
+/** `app_name` → `appName`: a parameter of a template as schemas and handlers name it. */
+export const camelCase = (name: string): string =>
+  name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+
+/** `appName` → `app_name`. */
+export const snakeCase = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 const segmentPattern = (template: string) =>
   template.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{\w+\}/g, '[^/]+');
@@ -16,9 +35,12 @@ export const pathPattern = (template: string): RegExp => new RegExp(`^${segmentP
 /** A template as Express writes it: `{user_id}` becomes `:user_id`. */
 export const expressPath = (template: string): string => template.replaceAll(/\{(\w+)\}/g, ':$1');
 
-/** Fixed segments before parameters, segment by segment: `/versions/metadata` is tried before `/versions/{version_id}`. */
-export function byFixedSegmentsFirst(one: Operation, other: Operation): number {
-  const key = ({ path }: Operation) =>
+/**
+ * Fixed segments before parameters, segment by segment: `/versions/metadata` is tried before
+ * `/versions/{version_id}`.
+ */
+export function byFixedSegmentsFirst(one: { path: string }, other: { path: string }): number {
+  const key = ({ path }: { path: string }) =>
     path
       .split('/')
       .map((segment) => (segment.startsWith('{') ? '1' : '0'))
@@ -27,11 +49,11 @@ export function byFixedSegmentsFirst(one: Operation, other: Operation): number {
 }
 
 /**
- * A function that percent-encodes the raw slashes of an artifact name in a path, so that the name is one segment for the
- * router. What the operations' templates say after the name (`/versions/{version_id}/metadata`, …) is cut off the end first.
+ * A function that percent-encodes the raw slashes of an artifact name in a path, so that the name is one segment for
+ * the router. What the templates say after the name (`/versions/{version_id}/metadata`, …) is cut off the end first.
  */
-export function artifactNameEncoder(operations: Operation[]): (path: string) => string {
-  const templates = operations.map(({ path }) => path.split(NAME_WITH_SLASHES)).filter(({ length }) => length === 2);
+export function artifactNameEncoder(paths: string[]): (path: string) => string {
+  const templates = paths.map((path) => path.split(NAME_WITH_SLASHES)).filter(({ length }) => length === 2);
   const prefixes = new Set(templates.map(([prefix]) => prefix as string));
   const patterns = [...prefixes].map((prefix) => {
     const suffixes = templates.filter(([before]) => before === prefix).map(([, suffix]) => suffix as string);

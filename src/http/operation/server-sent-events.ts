@@ -4,7 +4,10 @@ import type { Response } from 'express';
 /** Time between comments that keep an idle stream open through proxies. */
 const KEEP_ALIVE_MS = 15_000;
 
-/** A stream of server-sent events (WHATWG HTML, 9.2). One frame per write: ADK's UI drops what follows a frame cut in two. */
+/**
+ * A stream of server-sent events (WHATWG HTML, 9.2). One frame per write: ADK's UI drops what follows a frame cut in
+ * two.
+ */
 export interface EventStream {
   /** Aborted when the client has gone. */
   signal: AbortSignal;

@@ -1,26 +1,30 @@
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
-import { type JsonPlace, scanJson, walkJson } from './json-scan.ts';
+import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
-/** Deepest nesting of arrays and objects in a body: far above any real event, far below what breaks JSON.stringify (3,000). */
+/**
+ * Deepest nesting of arrays and objects in a body: far above any real event, far below what breaks JSON.stringify
+ * (3,000).
+ */
 const MAX_DEPTH = 64;
-/** Keys that an error about nesting shows: enough to find the place. */
-const SHOWN_KEYS = 4;
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
  * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none.
  *
- * Refuses, in this order: a body that is not `application/json` in UTF-8, a body over `maxBytes` (counted after inflating),
- * bytes that are not UTF-8, nesting over 64 levels, text that is not JSON, numbers that no double holds.
+ * Refuses, in this order: a body that is not `application/json` in UTF-8, a body over `maxBytes` (counted after
+ * inflating), bytes that are not UTF-8, nesting over 64 levels, text that is not JSON, numbers that no double holds.
  */
-export function jsonBody(options: { maxBytes: number }): RequestHandler {
+export function readJsonBody(options: { maxBytes: number }): RequestHandler {
   return readBody(options, requireJson, parseJson);
 }
 
-/** Reads the body of a request into `request.body` as the text that it is, whatever its media type; `undefined` when there is none. */
-export function textBody(options: { maxBytes: number }): RequestHandler {
+/**
+ * Reads the body of a request into `request.body` as the text that it is, whatever its media type; `undefined` when
+ * there is none.
+ */
+export function readTextBody(options: { maxBytes: number }): RequestHandler {
   return readBody(options, () => undefined, toText);
 }
 
@@ -75,7 +79,9 @@ function parseJson(sent: Buffer): unknown {
   if (!isUtf8(sent)) throw new RequestRefusedError('malformed_text', 'The body is not UTF-8.');
   const bytes = sent.subarray(0, 3).equals(BYTE_ORDER_MARK) ? sent.subarray(3) : sent;
   const scan = scanJson(bytes, MAX_DEPTH);
-  if (scan.tooDeepAt !== undefined) throw tooDeep(bytes, scan.tooDeepAt);
+  if (scan.isTooDeep) {
+    throw new ValidationFailedError([valueError(['body'], `at most ${MAX_DEPTH} levels of nesting are allowed`)]);
+  }
   const value = parse(bytes.toString());
   const path: (string | number)[] = [];
   if (scan.mayOverflow && findInfinity(value, path)) {
@@ -88,35 +94,15 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw notJson(text, walkJson(text));
+    const detail = { type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {} };
+    throw new ValidationFailedError([{ ...detail, ctx: { error: 'The body is not valid JSON' } }]);
   }
 }
 
-function notJson(text: string, place: JsonPlace | undefined): ValidationFailedError {
-  const at = place?.at ?? 0;
-  const error = place?.error ?? 'Expecting value';
-  const loc = ['body', codePointsBefore(text, at)];
-  return new ValidationFailedError([
-    { type: 'json_invalid', loc, msg: 'JSON decode error', input: {}, ctx: { error } },
-  ]);
-}
-
-/** Python counts code points, JavaScript UTF-16 units. */
-function codePointsBefore(text: string, at: number): number {
-  let count = at;
-  for (let index = 0; index < at; index++) if ((text.charCodeAt(index) & 0xfc00) === 0xdc00) count--;
-  return count;
-}
-
-function tooDeep(bytes: Buffer, at: number): ValidationFailedError {
-  const text = bytes.toString('utf8', 0, at + 1);
-  const place = walkJson(text, text.length - 1);
-  if (place?.error !== undefined) return notJson(text, place);
-  const loc = ['body', ...(place?.path.slice(0, SHOWN_KEYS) ?? [])];
-  return new ValidationFailedError([valueError(loc, `at most ${MAX_DEPTH} levels of nesting are allowed`)]);
-}
-
-/** Leaves the keys of the first infinite number in `path`. Recursion is safe here: {@link MAX_DEPTH} was checked before. */
+/**
+ * Leaves the keys of the first infinite number in `path`. Recursion is safe here: {@link MAX_DEPTH} was checked
+ * before.
+ */
 function findInfinity(value: unknown, path: (string | number)[]): boolean {
   if (typeof value === 'number') return !Number.isFinite(value);
   if (typeof value !== 'object' || value === null) return false;

@@ -1,10 +1,11 @@
 import type { z } from 'zod';
-import { childrenOf, unwrapped } from './zod-graph.ts';
+import { childrenOf, unwrapped } from '../../core/zod-graph.ts';
+import { snakeCase } from '../operation/paths.ts';
 
 /**
- * Clients send a request's members in camelCase or in snake_case (interface inventory §0.1); schemas, documents and handlers
- * know the schema's spelling only. This file renames on the way in, along the schema and never inside free-form objects,
- * and finds the spelling that was sent again when an error has to say where it is.
+ * Clients send a request's members in camelCase or in snake_case (interface inventory §0.1); schemas, documents and
+ * handlers know the schema's spelling only. This file renames on the way in, along the schema and never inside
+ * free-form objects, and finds the spelling that was sent again when an error has to say where it is.
  */
 
 /** What a schema says about names: spellings to rename, and where below there may be more of them. */
@@ -15,8 +16,6 @@ interface Shape {
   /** Elements of an array, values of a record. */
   element: Shape | undefined;
 }
-
-const snakeCase = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /** The shape of a schema; a schema that contains itself gives a shape that contains itself. */
 function shapeOf(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): Shape {
@@ -66,23 +65,23 @@ function prune(shape: Shape, seen = new Set<Shape>()): void {
   }
 }
 
-/** Renames the members of request bodies of one schema; made by {@link bodySpelling}. */
-export interface BodySpelling {
+/** Renames the members of request bodies of one schema; made by {@link keyAliases}. */
+export interface KeyAliases {
   /**
    * The body in the schema's spelling; the very same object where nothing is to be renamed. The schema's spelling wins
    * when both were sent. Recurses as deep as body and schema agree, so the body's depth must be limited before.
    */
   toSchema(body: unknown): unknown;
   /** The path of an error in the spelling that the client used; a missing member keeps the schema's name. */
-  asSent(body: unknown, path: readonly PropertyKey[]): (string | number)[];
+  toSentPath(body: unknown, path: readonly PropertyKey[]): (string | number)[];
 }
 
 /** Prepares a schema; `aliases` are further top-level spellings (what is sent → the schema's name). */
-export function bodySpelling(schema: z.core.$ZodType, aliases: Record<string, string> = {}): BodySpelling {
+export function keyAliases(schema: z.core.$ZodType, aliases: Record<string, string> = {}): KeyAliases {
   const shape = shapeOf(schema, new Map());
   for (const [other, name] of Object.entries(aliases)) shape.renames.set(other, name);
   prune(shape);
-  return { toSchema: (body) => rename(shape, body), asSent: (body, path) => asSent(shape, body, path) };
+  return { toSchema: (body) => rename(shape, body), toSentPath: (body, path) => toSentPath(shape, body, path) };
 }
 
 type JsonObject = Record<string, unknown>;
@@ -127,7 +126,7 @@ function sentKey(shape: Shape, value: JsonObject, name: string): string {
   return name;
 }
 
-function asSent(shape: Shape, body: unknown, path: readonly PropertyKey[]): (string | number)[] {
+function toSentPath(shape: Shape, body: unknown, path: readonly PropertyKey[]): (string | number)[] {
   const sent: (string | number)[] = [];
   let value = body;
   let current: Shape | undefined = shape;

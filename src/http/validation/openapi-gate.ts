@@ -1,87 +1,152 @@
 import type { Request, RequestHandler, Response } from 'express';
-import { middleware } from 'express-openapi-validator';
-import type { Operation } from '../operation/operation.ts';
 
-/** One complaint of express-openapi-validator: `path` is `/body/...`, `/params/...` or `/query/...`. */
-export interface Complaint {
+/** What express-openapi-validator says against a body: `path` is `/body` or begins with `/body/`. */
+export interface OpenApiViolation {
   path: string;
   message: string;
-  errorCode?: string;
 }
 
-/** What the validator is shown of a request. */
-interface ShownRequest {
-  params: Record<string, unknown>;
-  query: Record<string, unknown>;
-  body: unknown;
+/** The operation that a body is for. */
+interface Target {
+  method: string;
+  /** Its template in the document. */
+  path: string;
+  /** Of its body; `application/json` unless given. */
+  mediaType?: string | undefined;
 }
 
-/** Checks one request of an operation; `[]` when the document accepts it. */
-export type OpenApiCheck = (operation: Operation, shown: ShownRequest) => Promise<Complaint[]>;
+/** Checks the body of one request; `[]` when the document accepts it. */
+export type OpenApiGate = (target: Target, body: unknown) => Promise<OpenApiViolation[]>;
+
+interface OpenApiDocument {
+  paths: Record<
+    string,
+    Record<string, { requestBody?: { content: Record<string, { schema: object }> }; deprecated?: boolean }>
+  >;
+}
 
 /**
- * Starts express-openapi-validator on a document and sends one probe through every operation.
+ * express-openapi-validator as the gate of every body, by the published document.
  *
- * The validator never sees a client's request but one built from it: parameters already read, one media type. So one pair of
- * validators per operation is compiled, at the start, and not one per distinct `Content-Type` (232 MB for 300 requests); no
- * route expressions are built again for each request (130 µs on a late route); HEAD is not refused; and nothing changes
- * that a handler sees. Credentials are `bearer.ts`'s part, because the validator takes a wrong token for anonymous.
+ * The validator never sees a client's request but one built from it: nothing but the body, of one media type. So one
+ * validator per operation is compiled, and not one per distinct `Content-Type` (232 MB for 300 requests); no route
+ * expressions are built again for each request (130 µs on a late route); and nothing changes that a handler sees.
+ * Parameters are `parameters.ts`'s part, credentials `bearer.ts`'s, because the validator takes a wrong token for
+ * anonymous.
+ *
+ * The package is loaded with the first body, and an operation's validator compiled with its first one: together they
+ * were two thirds of the CPU time of a start. `compileDocument` compiles all of a document.
+ */
+export function openApiGate(document: object): OpenApiGate {
+  let loading: Promise<Validator> | undefined;
+  const matched = new Map<string, Promise<object>>();
+  return async ({ method, path }, body) => {
+    const validator = await (loading ??= loadValidator(onlyBodies(document as OpenApiDocument), false));
+    const name = `${method} ${path}`;
+    const found = matched.get(name) ?? validator.match({ method, path });
+    matched.set(name, found);
+    return violationsOf(validator.validate, shownRequest({ method, path }, body, await found));
+  };
+}
+
+/**
+ * Compiles every schema of a document, as only tests and `--print-openapi` do.
  * @throws Error when the document is not valid OpenAPI or one of its schemas does not compile
  */
-export async function openApiCheck(document: object, operations: Operation[]): Promise<OpenApiCheck> {
+export async function compileDocument(document: object): Promise<void> {
+  const validator = await loadValidator(document, true);
+  for (const [path, item] of Object.entries((document as OpenApiDocument).paths)) {
+    for (const [method, { requestBody }] of Object.entries(item)) {
+      const target = { method, path, mediaType: Object.keys(requestBody?.content ?? {})[0] };
+      const body = requestBody && {};
+      await violationsOf(validator.validate, shownRequest(target, body, await validator.match(target)));
+    }
+  }
+}
+
+interface Validator {
+  /** What the validator knows of an operation. @throws Error when another one hides it in the document. */
+  match: (target: Target) => Promise<object>;
+  validate: RequestHandler;
+}
+
+async function loadValidator(document: object, validateApiSpec: boolean): Promise<Validator> {
+  const { middleware } = await import('express-openapi-validator');
   const handlers = middleware({
     apiSpec: withoutDefaults(document) as never,
+    validateApiSpec,
     validateSecurity: false,
     validateResponses: false,
     fileUploader: false,
     // allErrors is quadratic in the number of errors: 20 s for a body of 200 KB.
     validateRequests: { allErrors: false, coerceTypes: false, allowUnknownQueryParameters: true },
   }) as RequestHandler[];
-  // The first of them reports a document that could not be loaded.
-  const [load, match, validate] = ['pathParamsMiddleware', 'metadataMiddleware', 'requestMiddleware'].map((name) => {
+  const named = (name: string): RequestHandler => {
     const handler = handlers.find((candidate) => candidate.name === name);
     if (!handler) throw new Error(`express-openapi-validator has no ${name} any more: its version is pinned for this.`);
     return handler;
-  }) as [RequestHandler, RequestHandler, RequestHandler];
-  const matched = new Map<Operation, object>();
-  for (const operation of operations) {
-    const probe = shownRequest(operation, NOTHING);
-    await pass(load, probe);
-    await pass(match, probe);
-    if (probe.openapi?.openApiRoute !== operation.path) {
-      throw new Error(
-        `${operation.method} ${operation.path} is hidden by ${probe.openapi?.openApiRoute} in the document.`,
-      );
-    }
-    matched.set(operation, probe.openapi);
-    await complaintsOf(validate, shownRequest(operation, { ...NOTHING, body: operation.body && {} }, probe.openapi));
-  }
-  return (operation, shown) => complaintsOf(validate, shownRequest(operation, shown, matched.get(operation)));
+  };
+  const [load, match] = [named('pathParamsMiddleware'), named('metadataMiddleware')];
+  return {
+    validate: named('requestMiddleware'),
+    match: async (target) => {
+      const probe = shownRequest(target, undefined);
+      // The first of them reports a document that could not be loaded.
+      await pass(load, probe);
+      await pass(match, probe);
+      if (probe.openapi?.openApiRoute === target.path) return probe.openapi;
+      throw new Error(`${target.method} ${target.path} is hidden by ${probe.openapi?.openApiRoute} in the document.`);
+    },
+  };
 }
 
-const NOTHING: ShownRequest = { params: {}, query: {}, body: undefined };
+/**
+ * The part of a document that the gate needs: schemas of bodies, as JSON and at their main path; no parameters, no
+ * answers.
+ */
+function onlyBodies(document: OpenApiDocument): object {
+  const paths = Object.entries(document.paths).flatMap(([path, item]) => {
+    const operations = Object.entries(item).flatMap(([method, { requestBody, deprecated }]) => {
+      const [media] = Object.values(requestBody?.content ?? {});
+      if (!media || deprecated) return [];
+      const content = { 'application/json': { schema: media.schema } };
+      return [[method, { requestBody: { content }, responses: {} }]];
+    });
+    return operations.length > 0 ? [[path, Object.fromEntries(operations)]] : [];
+  });
+  return { ...document, paths: Object.fromEntries(paths) };
+}
 
-interface ProbeRequest extends ShownRequest {
+interface ProbeRequest {
   method: string;
   path: string;
   originalUrl: string;
   baseUrl: string;
   headers: Record<string, string>;
   app: { enabled: () => boolean; param: () => void };
+  params: object;
+  query: object;
+  body: unknown;
   openapi?: { openApiRoute?: string; pathParams?: object } | undefined;
 }
 
-function shownRequest(operation: Operation, shown: ShownRequest, openapi?: object): ProbeRequest {
-  const path = operation.path.replaceAll(/\{\w+\}/g, '0');
+function shownRequest(
+  { method, path, mediaType = 'application/json' }: Target,
+  body: unknown,
+  openapi?: object,
+): ProbeRequest {
+  const url = path.replaceAll(/\{\w+\}/g, '0');
   return {
-    ...shown,
-    method: operation.method.toUpperCase(),
-    path,
-    originalUrl: path,
+    method: method.toUpperCase(),
+    path: url,
+    originalUrl: url,
     baseUrl: '',
-    headers: shown.body === undefined ? {} : { 'content-type': 'application/json' },
+    headers: body === undefined ? {} : { 'content-type': mediaType },
     app: { enabled: () => false, param: () => {} },
-    openapi: openapi && { ...openapi, pathParams: shown.params },
+    params: {},
+    query: {},
+    body,
+    openapi: openapi && { ...openapi, pathParams: {} },
   };
 }
 
@@ -93,12 +158,12 @@ function pass(handler: RequestHandler, shown: ProbeRequest): Promise<void> {
   });
 }
 
-async function complaintsOf(handler: RequestHandler, shown: ProbeRequest): Promise<Complaint[]> {
+async function violationsOf(handler: RequestHandler, shown: ProbeRequest): Promise<OpenApiViolation[]> {
   try {
     await pass(handler, shown);
     return [];
   } catch (error) {
-    const { status, errors } = error as { status?: number; errors?: Complaint[] };
+    const { status, errors } = error as { status?: number; errors?: OpenApiViolation[] };
     if (status === 400 && errors !== undefined) return errors;
     throw error;
   }

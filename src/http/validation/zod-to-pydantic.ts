@@ -1,10 +1,13 @@
 import type { z } from 'zod';
+import { safeParse } from 'zod/v4/core';
 import type { ValidationDetail } from '../operation/error-bodies.ts';
-import { type Words, boundWords, choiceWords, typeWords } from './pydantic-messages.ts';
+import { type RuleMessage, rangeMessage, choiceMessage, typeMessage } from './pydantic-messages.ts';
 import { valueError } from '../operation/request-errors.ts';
-import type { BodySpelling } from './key-aliases.ts';
+import type { KeyAliases } from './key-aliases.ts';
 
-/** A body with more invalid places than this gets the first ones only: 100,000 of them must not cost 100,000 entries. */
+/**
+ * A body with more invalid places than this gets the first ones only: 100,000 of them must not cost 100,000 entries.
+ */
 const MAX_DETAILS = 100;
 /** Longer inputs are left out of the answer: pydantic would send a body of 10 MB back once for every missing member. */
 const MAX_ECHO_LENGTH = 4096;
@@ -16,9 +19,9 @@ type Path = readonly PropertyKey[];
  * Says in pydantic's words (interface inventory §4.4) why a schema refuses a body.
  * @returns `[]` when the schema accepts the body; at most 100 details, in the order of the schema
  */
-export function zodDetails(
+export function bodyDetails(
   schema: z.ZodType,
-  spelling: BodySpelling,
+  aliases: KeyAliases,
   body: { sent: unknown; renamed: unknown },
 ): ValidationDetail[] {
   const result = schema.safeParse(body.renamed, { error: nameOfRefusingType });
@@ -26,7 +29,7 @@ export function zodDetails(
   const details: ValidationDetail[] = [];
   for (const { issue, path } of leaves(result.error.issues)) {
     if (details.length >= MAX_DETAILS) break;
-    details.push(detailOf(issue, path, spelling, body.sent));
+    details.push(detailOf(issue, path, aliases, body.sent));
   }
   return details;
 }
@@ -62,16 +65,36 @@ function likelyBranch(branches: readonly (readonly Issue[])[]): readonly Issue[]
   return branches.filter((branch) => !isNull(branch)).toSorted((a, b) => cost(a) - cost(b))[0];
 }
 
-function detailOf(issue: Issue, path: Path, spelling: BodySpelling, sent: unknown): ValidationDetail {
-  const keys = spelling.asSent(sent, path);
+function detailOf(issue: Issue, path: Path, aliases: KeyAliases, sent: unknown): ValidationDetail {
+  const keys = aliases.toSentPath(sent, path);
   const loc = ['body', ...keys];
   const input = valueAt(sent, keys);
   if (issue.code === 'custom') return valueError(loc, issue.message, echo(input));
   if (input === undefined) {
     return { type: 'missing', loc, msg: 'Field required', input: echo(valueAt(sent, keys.slice(0, -1)) ?? null) };
   }
-  const { type, msg, ctx } = wordsFor(issue, input);
+  const { type, msg, ctx } = messageOf(issue, input);
   return { type, loc, msg, input: echo(input), ...(ctx ? { ctx } : {}) };
+}
+
+/**
+ * Reads a parameter with its schema, and says in pydantic's words why the schema refuses it.
+ * @param sent `text` as it came, `undefined` where nothing did; `value` is what that text was parsed as
+ */
+export function readWith(
+  schema: z.core.$ZodType,
+  loc: string[],
+  { text, value }: { text: string | undefined; value: unknown },
+): { value: unknown; details: ValidationDetail[] } {
+  const result = safeParse(schema, value, { error: nameOfRefusingType });
+  if (result.success) return { value: result.data, details: [] };
+  if (text === undefined) return { value, details: [{ type: 'missing', loc, msg: 'Field required', input: null }] };
+  const details = result.error.issues.map((issue): ValidationDetail => {
+    if (issue.code === 'custom') return valueError(loc, issue.message, text);
+    const { type, msg, ctx } = messageOf(issue, value);
+    return { type, loc, msg, input: text, ...(ctx ? { ctx } : {}) };
+  });
+  return { value, details };
 }
 
 /** `undefined`, which leaves `input` out, for what is too large to send back (a hundred times, if need be). */
@@ -98,26 +121,26 @@ function valueAt(root: unknown, keys: readonly (string | number)[]): unknown {
   return value;
 }
 
-function wordsFor(issue: Issue, input: unknown): Words {
+function messageOf(issue: Issue, input: unknown): RuleMessage {
   switch (issue.code) {
     case 'invalid_type':
-      return typeWords(issue.message === 'int' ? 'int' : issue.expected, input);
+      return typeMessage(issue.message === 'int' ? 'int' : issue.expected, input);
     case 'invalid_value':
-      return choiceWords(issue.values, issue.message === 'enum' ? 'enum' : 'literal_error');
+      return choiceMessage(issue.values, issue.message === 'enum' ? 'enum' : 'literal_error');
     case 'too_small':
-      return boundWords(issue.origin, 'small', issue.minimum, issue.inclusive ?? true, input);
+      return rangeMessage(issue.origin, 'small', issue.minimum, issue.inclusive ?? true, input);
     case 'too_big':
-      return boundWords(issue.origin, 'big', issue.maximum, issue.inclusive ?? true, input);
+      return rangeMessage(issue.origin, 'big', issue.maximum, issue.inclusive ?? true, input);
     case 'unrecognized_keys':
       return { type: 'extra_forbidden', msg: 'Extra inputs are not permitted' };
     case 'invalid_format':
-      return formatWords(issue);
+      return formatMessage(issue);
     default:
       return { type: 'value_error', msg: `Value error, ${issue.message}`, ctx: { error: {} } };
   }
 }
 
-function formatWords(issue: z.core.$ZodIssueInvalidStringFormat): Words {
+function formatMessage(issue: z.core.$ZodIssueInvalidStringFormat): RuleMessage {
   if (issue.format === 'url') {
     return { type: 'url_parsing', msg: 'Input should be a valid URL', ctx: { error: issue.message } };
   }

@@ -93,9 +93,10 @@ describe('openApiDocument', () => {
         name,
         in: 'path',
         required: true,
+        description: expect.any(String),
         schema: identifier,
       })),
-      { name: 'version_id', in: 'path', required: true, schema: { type: 'integer' } },
+      { name: 'version_id', in: 'path', required: true, description: 'Version number.', schema: { type: 'integer' } },
     ]);
     expect(Object.keys(metadata?.responses ?? {})).toEqual(['200', '401', '422', 'default']);
     expect(metadata?.responses['422']?.content?.['application/json']?.schema).toEqual(ref('HTTPValidationError'));
@@ -150,7 +151,8 @@ describe('openApiDocument', () => {
         operationId: path,
         area: 'Sessions',
         summary: path,
-        body: { schema, required: true },
+        owner: 'service',
+        body: { schema, required: true, example: {} },
         handler: async () => ({ kind: 'sent' }),
       });
     const operations = [at('/a', inner), at('/b', z.looseObject({ inner }))];

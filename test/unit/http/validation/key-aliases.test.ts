@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { bodySpelling } from '../../../../src/http/validation/key-aliases.ts';
+import { keyAliases } from '../../../../src/http/validation/key-aliases.ts';
 import { createSessionSchema } from '../../../../src/core/session.ts';
 
 interface Tree {
@@ -20,7 +20,7 @@ const tree: z.ZodType<Tree> = z.looseObject({
 
 describe('toSchema', () => {
   it('renames along the schema and never inside free-form objects', () => {
-    const spelling = bodySpelling(createSessionSchema);
+    const aliases = keyAliases(createSessionSchema);
     const sent = {
       session_id: 's',
       state: { session_id: 1, 'app:some_key': { mime_type: 2 } },
@@ -41,7 +41,7 @@ describe('toSchema', () => {
         },
       ],
     };
-    expect(spelling.toSchema(sent)).toEqual({
+    expect(aliases.toSchema(sent)).toEqual({
       sessionId: 's',
       state: { session_id: 1, 'app:some_key': { mime_type: 2 } },
       events: [
@@ -66,29 +66,29 @@ describe('toSchema', () => {
 
   it('gives the very same object back when nothing is to be renamed', () => {
     const sent = { sessionId: 's', events: [{ content: { parts: [{ text: 'x' }] } }], other_member: [{ a_b: 1 }] };
-    expect(bodySpelling(createSessionSchema).toSchema(sent)).toBe(sent);
+    expect(keyAliases(createSessionSchema).toSchema(sent)).toBe(sent);
   });
 
-  it('prefers the spelling of the schema, then the first other one', () => {
-    const spelling = bodySpelling(createSessionSchema, { id: 'sessionId' });
-    expect(spelling.toSchema({ session_id: 'snake', sessionId: 'camel' })).toEqual({
+  it('prefers the aliases of the schema, then the first other one', () => {
+    const aliases = keyAliases(createSessionSchema, { id: 'sessionId' });
+    expect(aliases.toSchema({ session_id: 'snake', sessionId: 'camel' })).toEqual({
       session_id: 'snake',
       sessionId: 'camel',
     });
-    expect(spelling.toSchema({ id: 'x' })).toEqual({ sessionId: 'x' });
-    expect(spelling.toSchema({ id: 'x', session_id: 'y' })).toEqual({ id: 'x', sessionId: 'y' });
+    expect(aliases.toSchema({ id: 'x' })).toEqual({ sessionId: 'x' });
+    expect(aliases.toSchema({ id: 'x', session_id: 'y' })).toEqual({ id: 'x', sessionId: 'y' });
   });
 
   it('keeps the order of members and keys named like prototypes', () => {
     const sent: unknown = JSON.parse('{"b":1,"session_id":"s","__proto__":{"x":1},"constructor":{"prototype":2}}');
-    const renamed = bodySpelling(createSessionSchema).toSchema(sent);
+    const renamed = keyAliases(createSessionSchema).toSchema(sent);
     expect(JSON.stringify(renamed)).toBe('{"b":1,"sessionId":"s","__proto__":{"x":1},"constructor":{"prototype":2}}');
     expect(({} as { x?: number }).x).toBeUndefined();
   });
 
   it('knows schemas that contain themselves, records of objects, tuples and unions', () => {
     const sent = { node_name: 'a', sub_nodes: [{ parent_node: { node_name: 'b' } }] };
-    expect(bodySpelling(tree).toSchema(sent)).toEqual({ nodeName: 'a', subNodes: [{ parentNode: { nodeName: 'b' } }] });
+    expect(keyAliases(tree).toSchema(sent)).toEqual({ nodeName: 'a', subNodes: [{ parentNode: { nodeName: 'b' } }] });
     const inner = z.looseObject({ someName: z.string() });
     const mixed = z.looseObject({
       byKey: z.record(z.string(), inner),
@@ -97,7 +97,7 @@ describe('toSchema', () => {
       later: z.lazy(() => inner).optional(),
     });
     expect(
-      bodySpelling(mixed).toSchema({
+      keyAliases(mixed).toSchema({
         by_key: { some_name: { some_name: 'x' } },
         pairs: [['some_name', { some_name: 'y' }]],
         either: [{ some_name: 'z' }],
@@ -114,29 +114,29 @@ describe('toSchema', () => {
   it('leaves a snake_case schema and a body that is no object alone', () => {
     const harness = z.looseObject({ run_agent_request: z.looseObject({ user_id: z.string() }) });
     const sent = { runAgentRequest: { userId: 'u' } };
-    expect(bodySpelling(harness).toSchema(sent)).toBe(sent);
-    for (const value of [null, 'x', 5, undefined]) expect(bodySpelling(tree).toSchema(value)).toBe(value);
+    expect(keyAliases(harness).toSchema(sent)).toBe(sent);
+    for (const value of [null, 'x', 5, undefined]) expect(keyAliases(tree).toSchema(value)).toBe(value);
   });
 });
 
-describe('asSent', () => {
-  const spelling = bodySpelling(createSessionSchema, { id: 'sessionId' });
+describe('toSentPath', () => {
+  const aliases = keyAliases(createSessionSchema, { id: 'sessionId' });
 
   it('shows what was sent by the key it was sent under, and what is missing by the name in the schema', () => {
     const body = { id: 1, events: [{ actions: { state_delta: [] } }] };
-    expect(spelling.asSent(body, ['sessionId'])).toEqual(['id']);
-    expect(spelling.asSent(body, ['events', 0, 'actions', 'stateDelta'])).toEqual([
+    expect(aliases.toSentPath(body, ['sessionId'])).toEqual(['id']);
+    expect(aliases.toSentPath(body, ['events', 0, 'actions', 'stateDelta'])).toEqual([
       'events',
       0,
       'actions',
       'state_delta',
     ]);
-    expect(spelling.asSent(body, ['events', 0, 'actions', 'artifactDelta'])).toEqual([
+    expect(aliases.toSentPath(body, ['events', 0, 'actions', 'artifactDelta'])).toEqual([
       'events',
       0,
       'actions',
       'artifactDelta',
     ]);
-    expect(spelling.asSent(undefined, ['sessionId'])).toEqual(['sessionId']);
+    expect(aliases.toSentPath(undefined, ['sessionId'])).toEqual(['sessionId']);
   });
 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { readText } from '../../../../src/http/validation/pydantic-messages.ts';
+import { parseScalar } from '../../../../src/http/validation/pydantic-messages.ts';
 
-describe('readText', () => {
+describe('parseScalar', () => {
   it.each<['integer' | 'number' | 'boolean' | 'string', string, unknown]>([
     ['integer', ' +1_000.00 ', 1000],
     ['integer', '-0007', -7],
@@ -12,7 +12,7 @@ describe('readText', () => {
     ['boolean', 'n', false],
     ['string', ' x ', ' x '],
   ])('reads %s %j as %j', (type, text, value) => {
-    expect(readText(type, text)).toEqual({ value });
+    expect(parseScalar(type, text)).toEqual({ value });
   });
 
   it.each<['integer' | 'number' | 'boolean', string, string]>([
@@ -27,7 +27,7 @@ describe('readText', () => {
     ['boolean', ' true', 'bool_parsing'],
     ['boolean', '2', 'bool_parsing'],
   ])('refuses %s %s: %s', (type, text, rule) => {
-    expect(readText(type, text)).toMatchObject({ refused: { type: rule } });
+    expect(parseScalar(type, text)).toMatchObject({ refused: { type: rule } });
   });
 
   it('takes time in proportion to the text: quadratic would not end before the test’s own limit', () => {
@@ -38,8 +38,8 @@ describe('readText', () => {
       `1.${'0'.repeat(1_000_000)}x`,
     ];
     for (const text of hostile) {
-      expect(readText('integer', text)).toHaveProperty('refused');
-      expect(readText('number', text)).toHaveProperty('refused');
+      expect(parseScalar('integer', text)).toHaveProperty('refused');
+      expect(parseScalar('number', text)).toHaveProperty('refused');
     }
   });
 });

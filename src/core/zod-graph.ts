@@ -13,6 +13,8 @@ interface Children {
 }
 
 type Definition = z.core.$ZodTypeDef & {
+  /** Of a number or string, e.g. `safeint`. */
+  format?: string;
   innerType?: Schema;
   getter?: () => Schema;
   in?: Schema;
@@ -25,10 +27,14 @@ type Definition = z.core.$ZodTypeDef & {
   right?: Schema;
 };
 
-const definitionOf = (schema: Schema) => schema._zod.def as Definition;
+/** What a schema was made of. zod types each kind of schema on its own; here all their members are optional. */
+export const definitionOf = (schema: Schema): Definition => schema._zod.def;
 const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
 
-/** What a wrapper wraps (optional, nullable, default, readonly, lazy, the input side of a pipe); `undefined` for others. */
+/**
+ * What a wrapper wraps (optional, nullable, default, readonly, lazy, the input side of a pipe); `undefined` for
+ * others.
+ */
 function innerOf(schema: Schema): Schema | undefined {
   const { innerType, getter, in: input } = definitionOf(schema);
   return innerType ?? getter?.() ?? input;
@@ -50,7 +56,9 @@ export function childrenOf(schema: Schema): Children {
   };
 }
 
-/** True when a schema, or one inside it, has a rule of code (`refine`, a transformation) that JSON Schema cannot say. */
+/**
+ * True when a schema, or one inside it, has a rule of code (`refine`, a transformation) that JSON Schema cannot say.
+ */
 export function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
   if (seen.has(schema)) return false;
   seen.add(schema);

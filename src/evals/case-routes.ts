@@ -1,0 +1,118 @@
+import { InvalidError } from '../core/errors.ts';
+import { withoutKnownNulls } from '../core/known-nulls.ts';
+import { sessionNotFound } from '../core/session.ts';
+import { operation } from '../http/operation/operation.ts';
+import { evalCasePath, evalSetPath } from '../http/operation/parameters.ts';
+import { addSession } from './add-session.ts';
+import { addSessionSchema } from './eval-case.ts';
+import { evalCaseSchema } from './eval-set.ts';
+import { deleteEvalCase, evalSetNotFound, findEvalCaseText, listEvalCaseIds, replaceEvalCase } from './eval-store.ts';
+import { exampleEvalCase } from './examples.ts';
+import { area, DEV_APP_PATH, type EvalContext, idsSchema, OLD_SET_PATHS, SET_PATH } from './routes-context.ts';
+
+const CASE_PATH = `${SET_PATH}/eval-cases/{eval_id}`;
+const OLD_CASE_PATHS = OLD_SET_PATHS.map((path) => `${path}/evals/{eval_id}`);
+
+const addSessionToEvalSet = operation({
+  method: 'post',
+  path: `${SET_PATH}/add-session`,
+  aliases: OLD_SET_PATHS.map((path) => `${path}/add_session`),
+  operationId: 'addSessionToEvalSet',
+  area,
+  summary: 'Add a session as an evaluation case',
+  description: 'Creates the set where it is absent, and turns the conversation into a new case.',
+  owner: { user: ({ body }) => body.userId, absent: ({ body }) => sessionNotFound(body.sessionId) },
+  parameters: { path: evalSetPath },
+  body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
+  errors: { 404: 'No such session.', 409: 'The set has a case of this id.' },
+  handler: async ({ database }: EvalContext, { path: { appName, evalSetId }, body }) => {
+    const { userId, sessionId, evalId } = body;
+    await addSession(database.db, { appName, userId, sessionId }, evalSetId, evalId);
+    return { kind: 'value', value: null };
+  },
+});
+
+/** The list of cases has the older spellings only (specification). */
+const listEvalCases = operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/evals`,
+  aliases: ['/apps/{app_name}/eval_sets/{eval_set_id}/evals'],
+  operationId: 'listEvalCases',
+  area,
+  summary: 'List evaluation cases',
+  description: "The identifiers of a set's cases, sorted by code point.",
+  owner: 'service',
+  parameters: { path: evalSetPath },
+  success: { schema: idsSchema, description: 'The case identifiers.', example: ['case1', 'case2'] },
+  errors: { 404: 'No such set.' },
+  absent: evalSetNotFound,
+  handler: async ({ database }: EvalContext, { path, notFound }) => {
+    const value = await listEvalCaseIds(database.reads, path);
+    if (!value) throw notFound();
+    return { kind: 'value', value };
+  },
+});
+
+const getEvalCase = operation({
+  method: 'get',
+  path: CASE_PATH,
+  aliases: OLD_CASE_PATHS,
+  operationId: 'getEvalCase',
+  area,
+  summary: 'Get an evaluation case',
+  owner: 'service',
+  parameters: { path: evalCasePath },
+  success: { schema: evalCaseSchema, description: 'The case.', example: exampleEvalCase },
+  errors: { 404: 'No such case.' },
+  absent: ({ evalSetId, evalId }) => `Eval set \`${evalSetId}\` or Eval \`${evalId}\` not found.`,
+  handler: async ({ database }: EvalContext, { path, notFound }) => {
+    const text = await findEvalCaseText(database.reads, path, path.evalId);
+    if (text === undefined) throw notFound();
+    return { kind: 'json', text };
+  },
+});
+
+const updateEvalCase = operation({
+  method: 'put',
+  path: CASE_PATH,
+  aliases: OLD_CASE_PATHS,
+  operationId: 'updateEvalCase',
+  area,
+  summary: 'Replace an evaluation case',
+  owner: 'service',
+  parameters: { path: evalCasePath },
+  body: { schema: evalCaseSchema, required: true, example: exampleEvalCase },
+  errors: { 400: 'The path names another case than the body.', 404: 'No such set or case.' },
+  handler: async ({ database }: EvalContext, { path, body }) => {
+    if (body.evalId !== path.evalId) {
+      throw new InvalidError('Eval id in EvalCase should match the eval id in the API route.');
+    }
+    await replaceEvalCase(database.db, path, withoutKnownNulls(evalCaseSchema, body));
+    return { kind: 'value', value: null };
+  },
+});
+
+const deleteEvalCaseOperation = operation({
+  method: 'delete',
+  path: CASE_PATH,
+  aliases: OLD_CASE_PATHS,
+  operationId: 'deleteEvalCase',
+  area,
+  summary: 'Delete an evaluation case',
+  owner: 'service',
+  parameters: { path: evalCasePath },
+  errors: { 404: 'No such set or case.' },
+  handler: async ({ database }: EvalContext, { path }) => {
+    await deleteEvalCase(database.db, path, path.evalId);
+    return { kind: 'value', value: null };
+  },
+});
+
+/** Evaluation cases: made from a session, list, get, replace, delete. */
+export const evalCaseOperations = [
+  addSessionToEvalSet,
+  listEvalCases,
+  getEvalCase,
+  updateEvalCase,
+  deleteEvalCaseOperation,
+];

@@ -1,0 +1,66 @@
+import { z } from 'zod';
+import { chosenIdentifierSchema, HARNESS_APP, sessionNotFound } from '../../core/session.ts';
+import { operation } from '../../http/operation/operation.ts';
+import { exampleAnswer } from '../../sessions/examples.ts';
+import type { InvocationContext } from '../context.ts';
+import { toInvocation } from '../request.ts';
+import { BUSY_ERRORS, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
+import { streamInvocation } from './stream-invocation.ts';
+
+const DEFAULT_USER = 'agentkit_user';
+
+const legacyHeaders = invocationHeaders.extend({
+  user_id: chosenIdentifierSchema
+    .default('')
+    .transform((sent) => sent || DEFAULT_USER)
+    .describe(`The user [\`${DEFAULT_USER}\`].`),
+  session_id: chosenIdentifierSchema.default('').describe('The session [a new one].'),
+});
+
+/** `POST /invoke`, as the AgentKit SDK calls it. */
+export const invokeLegacy = operation({
+  method: 'post',
+  path: '/invoke',
+  operationId: 'invokeLegacy',
+  area: 'Compatibility endpoints',
+  summary: 'Invoke the agent, as the AgentKit SDK does',
+  description:
+    'The body is `{"prompt": …}`, any other JSON or plain text; the prompt is its text. The session is created where ' +
+    'it is absent. Answers a stream as `/run_sse` does.',
+  owner: {
+    user: ({ headers }) => headers.user_id,
+    absent: ({ headers }) => sessionNotFound(headers.session_id),
+  },
+  parameters: { headers: legacyHeaders },
+  body: {
+    schema: z.string(),
+    required: true,
+    isText: true,
+    example: '{"prompt": "What is 17 * 23? Use the calculator."}',
+  },
+  success: {
+    schema: z.string(),
+    description: 'Events.',
+    example: `data: ${JSON.stringify(exampleAnswer)}\n\n`,
+    mediaType: 'text/event-stream',
+  },
+  errors: BUSY_ERRORS,
+  handler: async (context: InvocationContext, { body, headers, response }) => {
+    const { user_id: userId, session_id: sentSession } = headers;
+    const key = { appName: HARNESS_APP, userId, sessionId: sentSession || context.newId() };
+    const message = { newMessage: { role: 'user', parts: [{ text: promptOf(body) }] } };
+    const run = await toInvocation(context, key, message, toInvocationOptions(headers, [sentSession, body]));
+    await streamInvocation(context, { ...run, createSession: true }, response, { withIds: false, split: true });
+    return { kind: 'sent' };
+  },
+});
+
+/** The `prompt` of a JSON body, or the body's own text. */
+function promptOf(body: string): string {
+  try {
+    const { prompt } = JSON.parse(body) as { prompt?: unknown };
+    return typeof prompt === 'string' ? prompt : body;
+  } catch {
+    return body;
+  }
+}

@@ -1,0 +1,105 @@
+import { z } from 'zod';
+import { eventSchema } from '../../core/event.ts';
+import { sessionNotFound } from '../../core/session.ts';
+import { sessionTopic } from '../../core/topics.ts';
+import { operation } from '../../http/operation/operation.ts';
+import { afterSequence, sessionPath } from '../../http/operation/parameters.ts';
+import { openEventStream } from '../../http/operation/server-sent-events.ts';
+import { fingerprint, idempotencyHeaders } from '../../idempotency/key.ts';
+import { listEventsAfter, listEventTexts } from '../../sessions/event-store.ts';
+import { exampleAnswer, exampleEvent } from '../../sessions/examples.ts';
+import type { InvocationContext } from '../context.ts';
+import { followEvents } from '../follow.ts';
+import { BUSY_ERRORS } from '../request-headers.ts';
+import { answerOnce } from '../retry.ts';
+import { rewind } from '../rewind.ts';
+import { rewindSchema } from '../request.ts';
+
+const SESSION_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}';
+const area = 'Sessions';
+const absent = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
+
+const streamEvents = operation({
+  method: 'get',
+  path: `${SESSION_PATH}/events/stream`,
+  operationId: 'streamEvents',
+  area,
+  summary: 'Follow the events of a session',
+  description:
+    'Server-sent events whose `id` is the sequence: first those after `Last-Event-ID` (or `afterSequence`, or all), ' +
+    'then those to come, from any replica.',
+  owner: 'path',
+  parameters: {
+    path: sessionPath,
+    query: z.object({ afterSequence: afterSequence.default(0) }),
+    headers: z.object({
+      'last-event-id': afterSequence
+        .optional()
+        .describe('The last `id` that a browser got before it connects again; wins over `afterSequence`.'),
+    }),
+  },
+  success: {
+    schema: z.string(),
+    description: 'Events.',
+    example: `id: 2\ndata: ${JSON.stringify(exampleAnswer)}\n\n`,
+    mediaType: 'text/event-stream',
+  },
+  errors: { 404: 'No such session.' },
+  absent,
+  handler: async (context: InvocationContext, { path: key, query, headers, response, notFound }) => {
+    const after = headers['last-event-id'] ?? query.afterSequence;
+    if (!(await listEventsAfter(context.database.reads, key, after, 1))) throw notFound();
+    const stream = openEventStream(response, { comments: true });
+    const signal = AbortSignal.any([stream.signal, context.draining]);
+    for await (const { text, sequence } of followEvents(context, key, after, signal)) {
+      await stream.send(text, sequence);
+    }
+    stream.end();
+    return { kind: 'sent' };
+  },
+});
+
+const rewindSession = operation({
+  method: 'post',
+  path: `${SESSION_PATH}/rewind`,
+  operationId: 'rewindSession',
+  area,
+  summary: 'Rewind a session',
+  description:
+    'To before an invocation: state and artifacts are restored, models no longer see what came after. Events stay.',
+  owner: 'path',
+  parameters: { path: sessionPath, headers: idempotencyHeaders },
+  body: {
+    schema: rewindSchema,
+    required: true,
+    example: { rewindBeforeInvocationId: exampleEvent.invocationId },
+  },
+  success: {
+    schema: eventSchema,
+    description: 'The event that says so.',
+    example: {
+      id: '6fa459ea-ee8a-4ca4-894e-db77e160355e',
+      invocationId: 'e-16fd2706-8baf-433b-82eb-8c7fada847da',
+      author: 'user',
+      timestamp: 1_767_225_660.5,
+      actions: { rewindBeforeInvocationId: exampleEvent.invocationId },
+    },
+  },
+  errors: { 404: 'No such session or invocation.', ...BUSY_ERRORS },
+  absent,
+  handler: async (context: InvocationContext, { path: key, body, headers }) => {
+    const request = fingerprint(headers['idempotency-key'], [key, body]);
+    const text = await answerOnce(
+      context,
+      key,
+      request,
+      () => rewind(context, key, body.rewindBeforeInvocationId, request),
+      async (_end, found) => (await listEventTexts(context.database.db, key, found.invocationId, 'user'))[0] ?? 'null',
+    );
+    context.notifications.publish(sessionTopic(key));
+    return { kind: 'json', text };
+  },
+});
+
+/** What invocations add to sessions: follow the events, rewind. */
+export const sessionEventOperations = [streamEvents, rewindSession];

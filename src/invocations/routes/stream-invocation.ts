@@ -1,0 +1,96 @@
+import type { Response } from 'express';
+import { AppError, RepeatedInvocationError } from '../../core/errors.ts';
+import type { Event } from '../../core/event.ts';
+import { type EventStream, openEventStream } from '../../http/operation/server-sent-events.ts';
+import { findFirstSequence } from '../../sessions/event-store.ts';
+import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
+import { followEvents } from '../follow.ts';
+import { invoke } from '../invoke.ts';
+import { disconnectSignal } from '../request-headers.ts';
+import { findRepeated, abandonedError, isActive } from '../retry.ts';
+
+/** How events are written to a stream. */
+interface FrameOptions {
+  withIds: boolean;
+  /** ADK's clients want content and artifacts of one event in two frames. */
+  split: boolean;
+}
+
+/**
+ * Runs an invocation and sends its events. Refusals before its start are ordinary errors; later ones are a frame
+ * `{error}`. A repeated request is attached to its invocation: what it stored so far, then what comes.
+ */
+export async function streamInvocation(
+  context: InvocationContext,
+  run: InvocationRequest,
+  response: Response,
+  options: FrameOptions,
+): Promise<void> {
+  const signal = disconnectSignal(context, response);
+  let stream: EventStream | undefined;
+  const open = () => (stream ??= openEventStream(response, { comments: false }));
+  // Frames are written one after another, however slowly the client reads; the invocation does not wait for it.
+  let written = Promise.resolve();
+  const write = (frame: EventFrame) => {
+    written = written.then(() => sendFrame(open(), frame, options));
+  };
+  try {
+    await invoke(context, { ...run, signal, onKnown: open }, write);
+  } catch (error) {
+    if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
+    else if (stream === undefined) throw error;
+    else {
+      const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
+      if (!(error instanceof AppError))
+        context.log.error({ err: error, invocationId: run.invocationId }, 'invocation failed');
+      written = written.then(() => open().send(JSON.stringify({ error: message })));
+    }
+  }
+  await written;
+  open().end();
+}
+
+async function attach(
+  context: InvocationContext,
+  run: InvocationRequest,
+  open: () => EventStream,
+  options: FrameOptions,
+): Promise<void> {
+  if (!run.idempotency) return;
+  const request = run.idempotency;
+  const found = await findRepeated(context, run.key, request);
+  if (!found) throw abandonedError();
+  const { key, invocationId } = found;
+  const stream = open();
+  const signal = AbortSignal.any([stream.signal, context.draining]);
+  const isOver = async () => {
+    const now = await findRepeated(context, run.key, request);
+    return !now || !isActive(now);
+  };
+  const first = await findFirstSequence(context.database.reads, key, invocationId);
+  for await (const { text, sequence, ...stored } of followEvents(
+    context,
+    key,
+    Math.max(first - 1, 0),
+    signal,
+    isOver,
+  )) {
+    const event = JSON.parse(text) as Event;
+    if (stored.invocationId === invocationId && event.author !== 'user') {
+      await sendFrame(stream, { text, event, sequence }, options);
+    }
+  }
+}
+
+async function sendFrame(
+  stream: EventStream,
+  { text, event, sequence }: EventFrame,
+  options: FrameOptions,
+): Promise<void> {
+  const id = options.withIds ? sequence : undefined;
+  const savesArtifacts = Object.keys(event.actions?.artifactDelta ?? {}).length > 0;
+  if (!options.split || !savesArtifacts || !event.content?.parts?.length) return stream.send(text, id);
+  const { content, ...rest } = JSON.parse(text) as Event;
+  await stream.send(JSON.stringify({ ...rest, content, actions: { ...rest.actions, artifactDelta: {} } }), id);
+  await stream.send(JSON.stringify(rest), id);
+}

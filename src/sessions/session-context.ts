@@ -1,0 +1,32 @@
+import { TooLargeError } from '../core/errors.ts';
+import { eventBytes, type NewEvent } from '../core/event.ts';
+import { type SessionKey, sessionNotFound } from '../core/session.ts';
+import type { Database, DatabasePool } from '../db/database.ts';
+import type { Notifications } from '../db/notifications.ts';
+
+export const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
+export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
+export const area = 'Sessions';
+
+/** The answer's header that says where the next page begins; absent on the last one. */
+export const NEXT_CURSOR_HEADER = 'x-next-cursor';
+
+/** What the session operations need. */
+export interface SessionContext {
+  database: DatabasePool;
+  notifications: Notifications;
+  newId: () => string;
+  /** Makes the user's memory forget what was said in a session, in the transaction that deletes it. */
+  deleteMemories: (db: Database, key: SessionKey) => Promise<void>;
+  /** Largest event, bytes of its JSON. */
+  limits: { eventBytes: number };
+}
+
+/** The text of the 404 of the session that a path names. */
+export const absentSession = ({ sessionId }: { sessionId: string }): string => sessionNotFound(sessionId);
+
+/** @throws {TooLargeError} for an event of more bytes than allowed. */
+export function checkEventSize(event: NewEvent, maxBytes: number): void {
+  if (eventBytes(event) > maxBytes)
+    throw new TooLargeError(`An event is larger than MAX_EVENT_BYTES, ${maxBytes} bytes.`);
+}
