@@ -211,6 +211,8 @@ alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app
 
 CREATE INDEX idempotency_keys_age_idx ON public.idempotency_keys USING btree (create_time);
 
+CREATE INDEX invocations_key_age_idx ON public.invocations USING btree (create_time) WHERE (idempotency_key IS NOT NULL);
+
 CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expire_time) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
 
 CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);

@@ -128,6 +128,8 @@ export const invocations = pgTable(
     check('invocations_stop_requested_as_check', sql`stop_requested_as in ('cancelled', 'interrupted')`),
     unique('invocations_idempotency_key').on(t.appName, t.userId, t.idempotencyKey),
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status in ('queued', 'running')`),
+    // For the sweeper, which forgets keys after a day: most invocations have none, or none any more.
+    index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
     foreignKey({
       name: 'invocations_session_fkey',

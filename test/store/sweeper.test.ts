@@ -68,8 +68,8 @@ async function insertOld(hours: number, name: string): Promise<void> {
   const key = newKey();
   await insertSession(store.pool.db, key, {}, []);
   await store.pool.db.execute(sql`
-    insert into idempotency_keys (scope, key, request_hash, answer, create_time)
-    values ('s', ${name}, 'h', '', ${time})`);
+    insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body, create_time)
+    values (${key.appName}, ${key.userId}, 's', ${name}, 'h', '', ${time})`);
   await store.pool.db.execute(sql`
     insert into invocations (app_name, user_id, session_id, id, status, idempotency_key, create_time, lease_token,
                              lease_expire_time)
@@ -97,8 +97,8 @@ test('idempotency keys are forgotten after a day and traces deleted after their 
 
 test('more keys than one statement takes are all deleted', async () => {
   await store.pool.db.execute(sql`
-    insert into idempotency_keys (scope, key, request_hash, answer, create_time)
-    select 's', n::text, 'h', '', clock_timestamp() - interval '25 hours' from generate_series(1, 2500) n`);
+    insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body, create_time)
+    select 'a', 'u', 's', n::text, 'h', '', clock_timestamp() - interval '25 hours' from generate_series(1, 2500) n`);
   await sweepOnce();
   expect(await rows('select count(*)::int as left from idempotency_keys')).toEqual([{ left: 0 }]);
 });
@@ -176,4 +176,19 @@ test('one process sweeps at a time; when it is done or dead the next one may', a
   await other.end();
   await expect.poll(sweepOnce).toBe(true);
   expect(await rows('select key from idempotency_keys')).toEqual([]);
+});
+
+test('every job finds its rows by an index', async () => {
+  const indexes = await rows(`select tablename, indexdef from pg_indexes
+    where tablename in ('idempotency_keys', 'invocations', 'spans') and indexdef ~ 'create_time|lease_expire_time'`);
+  expect(indexes).toEqual(
+    expect.arrayContaining([
+      {
+        tablename: 'invocations',
+        indexdef: expect.stringMatching(/\(create_time\) WHERE \(idempotency_key IS NOT NULL\)/),
+      },
+      { tablename: 'idempotency_keys', indexdef: expect.stringMatching(/\(create_time\)$/) },
+      { tablename: 'spans', indexdef: expect.stringMatching(/\(create_time\)$/) },
+    ]),
+  );
 });
