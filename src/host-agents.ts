@@ -1,9 +1,8 @@
 import type { HostedAgent } from './apps/hosted-agent.ts';
 import { existsSync, readFileSync } from 'node:fs';
-import type { AgentDefinition } from './agent/definition/agent.ts';
+import type { AgentDefinition, HarnessFile } from './agent/definition/agent.ts';
 import { loadAgentModules } from './agent/definition/agent-module.ts';
 import { parseHarnessFile, parseMcpServers, toAgentDefinition } from './agent/definition/harness-file.ts';
-import type { HarnessFile } from './agent/definition/harness-schema.ts';
 import { createModel } from './agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from './agent/prepare-agent.ts';
 import type { Tool } from './agent/definition/tool.ts';
@@ -16,8 +15,11 @@ import { describeAgent } from './apps/describe-agent.ts';
 const DEFAULT_HARNESS_FILE = 'harness.yaml';
 
 /** The agent `harness_agent` as deployed: the harness file, and the variables that win over its members. */
-export function readHarnessAgent(config: Config): { definition: AgentDefinition; model: ModelChoice } {
-  const file = readHarnessFile(config);
+export function readHarnessAgent(
+  config: Config,
+  warn?: (text: string) => void,
+): { definition: AgentDefinition; model: ModelChoice } {
+  const file = readHarnessFile(config, warn);
   const model = chooseModel(config, file);
   const definition = toAgentDefinition(
     file,
@@ -36,14 +38,15 @@ export function readHarnessAgent(config: Config): { definition: AgentDefinition;
 
 /**
  * The applications that this process serves, by name: `harness_agent`, and those of `AGENTS_DIR`.
+ * `warn` receives what is worth a look.
  * @throws {ConfigError} for what cannot work: a wrong file, a tool or skill that does not exist, a model without a
  * name.
  */
-export async function hostAgents(config: Config): Promise<Map<string, HostedAgent>> {
-  const { definition, model } = readHarnessAgent(config);
+export async function hostAgents(config: Config, warn?: (text: string) => void): Promise<Map<string, HostedAgent>> {
+  const { definition, model } = readHarnessAgent(config, warn);
   const environment = toEnvironment(config, model);
   const hosted = new Map([[definition.name, await host(definition, environment)]]);
-  for (const [name, module] of await loadAgentModules(config.AGENTS_DIR, definition.modelName)) {
+  for (const [name, module] of await loadAgentModules(config.AGENTS_DIR)) {
     hosted.set(name, await host(module.definition, withTools(environment, module.tools)));
   }
   return hosted;
@@ -54,7 +57,7 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
   return {
     name: definition.name,
     prepare: (overrides, signal) => prepareAgent(definition, overrides, environment, signal),
-    describe: () => describeAgent(definition, environment.builtInTools),
+    describe: () => describeAgent(definition, environment.builtInTools, environment.modelName),
   };
 }
 
@@ -69,11 +72,11 @@ async function check(definition: AgentDefinition, environment: AgentEnvironment)
   }
 }
 
-function readHarnessFile({ HARNESS_FILE }: Config): HarnessFile {
+function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) => void): HarnessFile {
   const path = HARNESS_FILE ?? DEFAULT_HARNESS_FILE;
   if (HARNESS_FILE === undefined && !existsSync(path)) return parseHarnessFile('', path);
   if (!existsSync(path)) throw new ConfigError(`HARNESS_FILE: there is no file ${path}.`);
-  return parseHarnessFile(readFileSync(path, 'utf8'), path);
+  return parseHarnessFile(readFileSync(path, 'utf8'), path, warn);
 }
 
 /** Which model of which provider. */
@@ -85,7 +88,7 @@ export interface ModelChoice {
 
 function chooseModel(config: Config, file: HarnessFile): ModelChoice {
   const provider = config.MODEL_PROVIDER ?? file.model?.provider ?? 'offline';
-  const name = config.MODEL_NAME ?? file.model?.name ?? (provider === 'offline' ? 'offline' : undefined);
+  const name = config.MODEL_NAME ?? (file.model?.name || undefined) ?? (provider === 'offline' ? 'offline' : undefined);
   const baseUrl = config.MODEL_BASE_URL ?? file.model?.base_url;
   if (name === undefined)
     throw new ConfigError(`MODEL_NAME: found nothing; the provider ${provider} needs the name of a model.`);
@@ -97,7 +100,7 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
   return { provider, name, baseUrl };
 }
 
-function toEnvironment(config: Config, { provider, baseUrl }: ModelChoice): AgentEnvironment {
+function toEnvironment(config: Config, { provider, name, baseUrl }: ModelChoice): AgentEnvironment {
   const egress = {
     allowLoopback: config.auth.mode === 'local',
     ...(config.MCP_ALLOWED_HOSTS.length > 0 ? { allowedHosts: config.MCP_ALLOWED_HOSTS } : {}),
@@ -110,6 +113,7 @@ function toEnvironment(config: Config, { provider, baseUrl }: ModelChoice): Agen
       timeoutMs: config.MODEL_TIMEOUT_MS,
       maxRetries: config.MODEL_MAX_RETRIES,
     }),
+    modelName: name,
     builtInTools: builtInTools({ egress: { allowLoopback: false } }),
     ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
     mcp: {

@@ -63,7 +63,7 @@ async function main(): Promise<void> {
 
 /** Says whether the agent can be served as configured, and how. */
 async function checkHarness(config: Config): Promise<void> {
-  const agents = await hostAgents(config);
+  const agents = await hostAgents(config, console.error);
   const { definition, model } = readHarnessAgent(config);
   console.log(`# Applications: ${[...agents.keys()].join(', ')}. Model: ${modelText(model)}.`);
   process.stdout.write(toDefinitionText(definition));

@@ -111,7 +111,7 @@ async function toContext(
     admission,
     tracing,
     contentStore: await openContentStore(config),
-    agents: await hostAgents(config),
+    agents: await hostAgents(config, (text) => log.warn(text)),
     newId: randomUUID,
     now: () => Date.now() / 1000,
     leaseTimes: {

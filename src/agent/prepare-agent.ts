@@ -1,10 +1,10 @@
-import type {
-  AgentDefinition,
-  AgentNode,
-  AgentOverrides,
-  McpServer,
-  PreparedAgent,
-  SubAgentDefinition,
+import {
+  DEFAULT_MAX_LLM_CALLS,
+  type AgentDefinition,
+  type AgentNode,
+  type AgentOverrides,
+  type McpServer,
+  type PreparedAgent,
 } from './definition/agent.ts';
 import { agentTool } from './loop/agent-tool.ts';
 import { connectMcpServers, type McpSettings } from './mcp/mcp-tools.ts';
@@ -16,6 +16,8 @@ import { findTools } from './tools/registry.ts';
 /** What the process lends to every agent. */
 export interface AgentEnvironment {
   model: Model;
+  /** Name of the model for agents that name none, and none above them does. */
+  modelName: string;
   builtInTools: ReadonlyMap<string, Tool>;
   /** Directory of the skills; without one an agent has none. */
   skillsDir?: string;
@@ -34,16 +36,19 @@ export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
  * The definition with the overrides of one request: `tools` and `skills` appended, the rest replaced; the definition
  * itself is untouched.
  */
-function applyOverrides(definition: AgentDefinition, overrides: AgentOverrides): AgentDefinition {
+function applyOverrides(
+  definition: AgentDefinition,
+  overrides: AgentOverrides,
+): AgentDefinition & Pick<PreparedAgent, 'maxLlmCalls'> {
   return {
     ...definition,
     instruction: overrides.instruction ?? definition.instruction,
-    modelName: overrides.modelName ?? definition.modelName,
+    ...(overrides.modelName === undefined ? {} : { modelName: overrides.modelName }),
     tools: [...new Set([...definition.tools, ...(overrides.tools ?? [])])],
     skills: [...new Set([...definition.skills, ...(overrides.skills ?? [])])],
     mcpServers: overrides.mcpServers ?? definition.mcpServers,
     sampling: { ...definition.sampling, ...overrides.sampling },
-    maxLlmCalls: overrides.maxLlmCalls ?? definition.maxLlmCalls,
+    maxLlmCalls: overrides.maxLlmCalls ?? definition.maxLlmCalls ?? DEFAULT_MAX_LLM_CALLS,
   };
 }
 
@@ -62,7 +67,7 @@ export async function prepareAgent(
   // The request's list replaces the full one, that of sub-agents too.
   const below = overrides.mcpServers === undefined ? wanted : { ...wanted, subAgents: withoutMcp(wanted.subAgents) };
   const unconnected: UnconnectedNode[] = [];
-  const root = await toNode(below, below, environment, unconnected);
+  const root = await toNode(below, { modelName: environment.modelName, sampling: {} }, environment, unconnected);
   const close = await connectAll(unconnected, environment.mcp ?? PUBLIC_ONLY, signal);
   const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
   return { ...root, maxLlmCalls: wanted.maxLlmCalls, ...compaction, close };
@@ -70,7 +75,7 @@ export async function prepareAgent(
 
 const PUBLIC_ONLY: McpSettings = { egress: { allowLoopback: false } };
 
-const withoutMcp = (agents: SubAgentDefinition[] = []): SubAgentDefinition[] =>
+const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
   agents.map((agent) => ({ ...agent, mcpServers: [], subAgents: withoutMcp(agent.subAgents) }));
 
 /** A node whose MCP servers are not connected yet. */
@@ -81,10 +86,10 @@ interface UnconnectedNode {
 }
 
 /** What a sub-agent has from the agent above where it says nothing. */
-type Inherited = Pick<AgentDefinition, 'modelName' | 'sampling'>;
+type Inherited = Pick<AgentNode, 'modelName' | 'sampling'>;
 
 async function toNode(
-  definition: SubAgentDefinition,
+  definition: AgentDefinition,
   { modelName, sampling }: Inherited,
   environment: AgentEnvironment,
   unconnected: UnconnectedNode[],

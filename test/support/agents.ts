@@ -22,13 +22,14 @@ export function hostAgent(model: Model, tools: Tool[] = []): Map<string, HostedA
     maxLlmCalls: 100,
   };
   const known = new Map([...builtInTools(), ...tools.map((tool) => [tool.name, tool] as const)]);
+  const environment = { model, modelName: 'scripted', builtInTools: known };
   return new Map([
     [
       definition.name,
       {
         name: definition.name,
-        prepare: (overrides, signal) => prepareAgent(definition, overrides, { model, builtInTools: known }, signal),
-        describe: () => describeAgent(definition, known),
+        prepare: (overrides, signal) => prepareAgent(definition, overrides, environment, signal),
+        describe: () => describeAgent(definition, known, 'scripted'),
       },
     ],
   ]);

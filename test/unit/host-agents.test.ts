@@ -1,4 +1,7 @@
-import { expect, test } from 'vitest';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
 import { readConfig } from '../../src/core/config.ts';
 import { hostAgents } from '../../src/host-agents.ts';
 
@@ -13,4 +16,15 @@ test.each([
     code: 'config',
     message: expect.stringMatching(message),
   });
+});
+
+test('a harness.yaml of VeADK is hosted with the model of the environment, and one warning', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'harness-'));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  const path = join(directory, 'harness.yaml');
+  await writeFile(path, 'harness_name: shop\nmodel: { name: "" }\nruntime: adk\ntools: [calculator]\n');
+  const warnings: string[] = [];
+  const agents = await hostAgents(readConfig({ HARNESS_FILE: path }), (text) => warnings.push(text));
+  expect(agents.get('harness_agent')?.describe()).toMatchObject({ model: 'offline', tools: [{ name: 'calculator' }] });
+  expect(warnings).toEqual([`${path}: these members mean nothing here and are ignored: harness_name, runtime.`]);
 });

@@ -2,24 +2,11 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { ConfigError } from '../../core/errors.ts';
-import type { AgentDefinition, SubAgentDefinition } from './agent.ts';
+import type { AgentDefinition, AgentSource } from './agent.ts';
 import type { Tool } from './tool.ts';
 
-/** An agent below another in code: tools are built-in names or tools of your own. */
-export type SubAgentSource = Partial<Omit<SubAgentDefinition, 'tools' | 'subAgents'>> & {
-  name: string;
-  tools?: (string | Tool)[];
-  subAgents?: SubAgentSource[];
-};
-
-/**
- * An agent application in code. Its name is that of its directory; what is left out has the defaults of `harness.yaml`.
- */
-export type AgentSource = Omit<SubAgentSource, 'name' | 'asTool'> &
-  Partial<Pick<AgentDefinition, 'maxLlmCalls' | 'compaction'>>;
-
 /** An agent application that was loaded: its definition, and its own tools by name. */
-export interface AgentModule {
+interface AgentModule {
   definition: AgentDefinition;
   tools: Map<string, Tool>;
 }
@@ -41,15 +28,15 @@ export const defineTool = (tool: Omit<Tool, 'needsConfirmation'> & Partial<Tool>
  * does not exist.
  * @throws {ConfigError} that names the file, for one that cannot be loaded or exports no agent.
  */
-export async function loadAgentModules(directory: string, defaultModel: string): Promise<Map<string, AgentModule>> {
+export async function loadAgentModules(directory: string): Promise<Map<string, AgentModule>> {
   const entries = await readdir(directory, { withFileTypes: true }).catch(() => []);
   const names = entries.filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).map(({ name }) => name);
   const modules = new Map<string, AgentModule>();
-  for (const name of names.sort()) modules.set(name, await loadAgentModule(directory, name, defaultModel));
+  for (const name of names.sort()) modules.set(name, await loadAgentModule(directory, name));
   return modules;
 }
 
-async function loadAgentModule(directory: string, name: string, defaultModel: string): Promise<AgentModule> {
+async function loadAgentModule(directory: string, name: string): Promise<AgentModule> {
   const path = join(directory, name, 'agent.ts');
   if (!APP_NAME.test(name) || RESERVED.has(name))
     throw new ConfigError(`${path}: \`${name}\` cannot be the name of an application.`);
@@ -57,7 +44,7 @@ async function loadAgentModule(directory: string, name: string, defaultModel: st
   if (typeof loaded !== 'object' || loaded === null) {
     throw new ConfigError(`${path}: it exports no \`agent\`. Write \`export const agent = defineAgent({…})\`.`);
   }
-  return toModule(name, loaded, defaultModel, path);
+  return toModule(name, loaded, path);
 }
 
 async function importAgent(path: string): Promise<AgentSource | undefined> {
@@ -74,10 +61,10 @@ async function importAgent(path: string): Promise<AgentSource | undefined> {
   }
 }
 
-function toModule(name: string, source: AgentSource, defaultModel: string, path: string): AgentModule {
+function toModule(name: string, source: AgentSource, path: string): AgentModule {
   const tools = new Map<string, Tool>();
   const names = new Set<string>();
-  const toDefinition = (agent: SubAgentSource): SubAgentDefinition => {
+  const toDefinition = (agent: AgentSource & { name: string }): AgentDefinition => {
     if (names.has(agent.name)) throw new ConfigError(`${path}: the agent \`${agent.name}\` is there twice.`);
     names.add(agent.name);
     const { subAgents, ...plain } = agent;
@@ -87,22 +74,15 @@ function toModule(name: string, source: AgentSource, defaultModel: string, path:
       skills: [],
       mcpServers: [],
       ...plain,
-      tools: (agent.tools ?? []).map((tool) => nameOf(tool, tools, path)),
+      tools: (agent.tools ?? []).map((tool) => addTool(tool, tools, path)),
       ...(subAgents === undefined ? {} : { subAgents: subAgents.map(toDefinition) }),
     };
   };
-  const { maxLlmCalls = 500, compaction, ...rest } = source;
-  const definition = {
-    modelName: defaultModel,
-    sampling: {},
-    ...toDefinition({ ...rest, name }),
-    maxLlmCalls,
-    ...(compaction === undefined ? {} : { compaction }),
-  };
-  return { definition, tools };
+  return { definition: toDefinition({ ...source, name }), tools };
 }
 
-function nameOf(tool: string | Tool, own: Map<string, Tool>, path: string): string {
+/** The tool's name; a tool of the application's own is kept under it. */
+function addTool(tool: string | Tool, own: Map<string, Tool>, path: string): string {
   if (typeof tool === 'string') return tool;
   const known = own.get(tool.name);
   if (known && known !== tool) throw new ConfigError(`${path}: two tools are named \`${tool.name}\`.`);

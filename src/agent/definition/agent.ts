@@ -1,30 +1,49 @@
+import type { z } from 'zod';
+import type { harnessSchema } from './harness-schema.ts';
 import type { Model, Sampling } from './model.ts';
 import type { Tool } from './tool.ts';
 
-/** A remote MCP server; `name` appears in errors and logs, `headers` are sent to it and nowhere else. */
-export interface McpServer {
-  name: string;
-  url: string;
-  transport?: 'streamable-http' | 'sse';
-  headers?: Record<string, string>;
+/*
+ * The agent, from what is written to what runs. All of its types are here:
+ *
+ *   harness.yaml            agents/<name>/agent.ts       `harness` of a request
+ *        │ parseHarnessFile        │ defineAgent                │ toAgentOverrides
+ *        ▼                         ▼                            ▼
+ *   HarnessFile               AgentSource                 AgentOverrides
+ *        │ toAgentDefinition       │ loadAgentModules           │
+ *        │ (+ environment)         │                            │
+ *        └──────▶ AgentDefinition ◀┘                            │
+ *                        └────────────── prepareAgent ──────────┘    once per invocation
+ *                                             ▼
+ *                    PreparedAgent: the root of a tree of AgentNodes, its MCP servers connected
+ *                                             │ runAgent
+ *                                             ▼
+ *                                          events
+ */
+
+/** Maximum number of model calls of one invocation where nothing else is said. */
+export const DEFAULT_MAX_LLM_CALLS = 500;
+
+/** A `harness.yaml` as it is written, in snake_case. */
+export type HarnessFile = z.output<typeof harnessSchema>;
+
+/** An agent application in code, named by its directory; what is left out has the defaults of a definition. */
+export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'tools' | 'subAgents'>> {
+  /** Names of built-in tools, and tools of its own. */
+  tools?: (string | Tool)[];
+  subAgents?: (AgentSource & { name: string })[];
 }
 
-/**
- * What an agent does: `llm` asks its model; the others run their sub-agents one after another, side by side, or again
- * and again.
- */
-type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
-
-/** An agent below another, as it was deployed. */
-export interface SubAgentDefinition {
-  /** Author of its events; unique within the tree, and not `user`. */
+/** An agent as it was deployed, and those below it: names only, nothing connected yet. */
+export interface AgentDefinition {
+  /** Author of its events; unique within the tree, and not `user`. The root's is the application's. */
   name: string;
-  /** What the agent is for, told to the agents that may hand over to it. */
+  /** What the agent is for, shown to the agents that may hand over to it. */
   description: string;
   /** [`llm`] */
   kind?: AgentKind;
   instruction: string;
-  /** [that of the agent above] */
+  /** [that of the agent above, at the root that of the environment] */
   modelName?: string;
   tools: string[];
   skills: string[];
@@ -33,30 +52,17 @@ export interface SubAgentDefinition {
   confirmTools?: string[];
   /** [that of the agent above] */
   sampling?: Sampling;
-  subAgents?: SubAgentDefinition[];
+  subAgents?: AgentDefinition[];
   /** True: the agent above calls it like a tool and goes on itself, instead of handing over to it. */
   asTool?: boolean;
   /** State key that receives the text of the agent's answer. */
   outputKey?: string;
-  /** Most rounds of a `loop` [until a sub-agent escalates]. */
+  /** Maximum number of rounds of a `loop` [until a sub-agent escalates]. */
   maxIterations?: number;
-}
-
-/** When and how much of a history is replaced by a summary. */
-interface CompactionSettings {
-  /** Estimated prompt tokens from which older events are summarised. */
-  tokenBudget: number;
-  /** Invocations at the end that stay as they are, the current one included [2]. */
-  keepInvocations?: number;
-}
-
-/** An agent as it was deployed: names only, nothing connected yet. */
-export interface AgentDefinition extends Omit<SubAgentDefinition, 'asTool'> {
-  modelName: string;
-  sampling: Sampling;
+  /** Maximum number of model calls of one invocation [500]; the root's counts. */
+  maxLlmCalls?: number;
+  /** [never]; the root's counts. */
   compaction?: CompactionSettings;
-  /** Most model calls of one invocation [500]. */
-  maxLlmCalls: number;
 }
 
 /** What one request changes of the definition; this invocation only. */
@@ -65,11 +71,12 @@ export interface AgentOverrides {
   tools?: string[];
   /** Appended, duplicates dropped. */
   skills?: string[];
-  /** Replaces the whole list; `[]` clears it. */
+  /** Replaces the whole list, that of sub-agents too; `[]` clears it. */
   mcpServers?: McpServer[];
   modelName?: string;
   instruction?: string;
   maxLlmCalls?: number;
+  /** Replaces the members that it has. */
   sampling?: Sampling;
 }
 
@@ -94,9 +101,31 @@ export interface AgentNode {
 
 /** An agent tree ready for one invocation, its MCP servers connected. */
 export interface PreparedAgent extends AgentNode {
-  /** Most model calls of the invocation, those of sub-agents and summaries included. */
+  /** Maximum number of model calls of the invocation, those of sub-agents and summaries included. */
   maxLlmCalls: number;
   compaction?: CompactionSettings;
   /** Ends the MCP sessions; safe to call twice, never throws. */
   close: () => Promise<void>;
+}
+
+/**
+ * What an agent does: `llm` calls its model; the others run their sub-agents one after another, side by side, or again
+ * and again.
+ */
+type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
+
+/** A remote MCP server; `name` appears in errors and logs, `headers` are sent to it and nowhere else. */
+export interface McpServer {
+  name: string;
+  url: string;
+  transport?: 'streamable-http' | 'sse';
+  headers?: Record<string, string>;
+}
+
+/** When and how much of a history is replaced by a summary. */
+interface CompactionSettings {
+  /** Estimated prompt tokens from which older events are summarised. */
+  tokenBudget: number;
+  /** Invocations at the end that stay as they are, the current one included [2]. */
+  keepInvocations?: number;
 }

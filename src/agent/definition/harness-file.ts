@@ -1,28 +1,33 @@
 import { LineCounter, isMap, isNode, isScalar, parseDocument, type Document } from 'yaml';
 import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
-import type { AgentDefinition, McpServer, SubAgentDefinition } from './agent.ts';
-import { harnessSchema, mcpServersSchema, type HarnessFile, type HarnessSubAgent } from './harness-schema.ts';
-import type { Sampling } from './model.ts';
+import { DEFAULT_MAX_LLM_CALLS, type AgentDefinition, type HarnessFile, type McpServer } from './agent.ts';
+import { FOREIGN_MEMBERS, harnessSchema, mcpServersSchema } from './harness-schema.ts';
+import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
 
 /** Tools of an agent for which none are named. */
 const DEFAULT_TOOLS = ['current_time', 'calculator'];
 const DEFAULT_PROMPT = 'You are a helpful assistant.';
-const DEFAULT_MAX_LLM_CALLS = 500;
 /** Maximum number of problems that one error lists. */
 const MAX_PROBLEMS = 20;
 
+type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
+
 /**
- * Reads a `harness.yaml`; `path` only appears in errors.
+ * Reads a `harness.yaml`; `path` only appears in errors. `warn` receives one sentence where the file has members that
+ * mean something to VeADK only.
  * @throws {ConfigError} with one line per problem: file, line, member, and what is allowed.
  */
-export function parseHarnessFile(text: string, path: string): HarnessFile {
+export function parseHarnessFile(text: string, path: string, warn: (text: string) => void = () => {}): HarnessFile {
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines });
   const at = (offset: number) => `${path}:${lines.linePos(offset).line}`;
   const [broken] = document.errors;
   if (broken) throw new ConfigError(`${at(broken.pos[0])}: ${broken.message.split('\n')[0]}`);
-  const parsed = harnessSchema.safeParse(toPlain(document, path));
+  const written = toPlain(document, path);
+  const foreign = isMap(document.contents) ? Object.keys(written).filter((name) => FOREIGN_MEMBERS.has(name)) : [];
+  for (const name of foreign) delete written[name];
+  const parsed = harnessSchema.safeParse(written);
   if (!parsed.success) {
     const problems = parsed.error.issues.map((issue) => describe(document, issue, at));
     problems.sort((one, other) => one.offset - other.offset);
@@ -30,12 +35,13 @@ export function parseHarnessFile(text: string, path: string): HarnessFile {
     throw new ConfigError(listed.join('\n'));
   }
   checkNames(parsed.data, path);
+  if (foreign.length > 0) warn(`${path}: these members mean nothing here and are ignored: ${foreign.join(', ')}.`);
   return parsed.data;
 }
 
-function toPlain(document: Document, path: string): unknown {
+function toPlain(document: Document, path: string): Record<string, unknown> {
   try {
-    return document.toJS({ maxAliasCount: 100 }) ?? {};
+    return (document.toJS({ maxAliasCount: 100 }) ?? {}) as Record<string, unknown>;
   } catch {
     throw new ConfigError(`${path}: it has too many aliases.`);
   }
@@ -65,7 +71,7 @@ function offsetOf(document: Document, path: PropertyKey[]): number {
 
 function checkNames(file: HarnessFile, path: string): void {
   const seen = new Set(['harness_agent']);
-  const visit = (agents: HarnessSubAgent[] = []): void => {
+  const visit = (agents: SubAgent[] = []): void => {
     for (const { name, sub_agents } of agents) {
       if (seen.has(name)) throw new ConfigError(`${path}: sub_agents: the name \`${name}\` is there twice.`);
       seen.add(name);
@@ -75,86 +81,52 @@ function checkNames(file: HarnessFile, path: string): void {
   visit(file.sub_agents);
 }
 
-/** What the environment says of the agent; each member that is given wins over the file's. */
-export interface AgentSettings {
-  modelName?: string | undefined;
-  instruction?: string | undefined;
-  tools?: string[] | undefined;
-  skills?: string[] | undefined;
-  mcpServers?: McpServer[] | undefined;
-  maxLlmCalls?: number | undefined;
-}
+/** Members that are given win over the file's: what the environment says of the agent. */
+type Settings = { [Name in keyof AgentDefinition]?: AgentDefinition[Name] | undefined };
+type Variables = Readonly<Record<string, string | undefined>>;
 
 /**
  * The agent `harness_agent` of a file and the environment; `variables` fill `${NAME}` in headers of MCP servers.
  * @throws {ConfigError} for a variable that is not set.
  */
-export function toAgentDefinition(
-  file: HarnessFile,
-  settings: AgentSettings,
-  variables: Readonly<Record<string, string | undefined>>,
-): AgentDefinition {
-  const { name: _name, ...common } = toSubAgent({ ...file, model: undefined, name: 'harness_agent' }, variables);
-  const budget = file.limits?.compact_above_tokens;
+export function toAgentDefinition(file: HarnessFile, settings: Settings, variables: Variables): AgentDefinition {
+  const { model, limits, max_llm_calls, ...agent } = file;
+  const tokenBudget = limits?.compact_above_tokens;
   return {
-    ...common,
-    name: 'harness_agent',
-    instruction: settings.instruction ?? file.system_prompt ?? DEFAULT_PROMPT,
-    modelName: settings.modelName ?? file.model?.name ?? 'offline',
-    tools: settings.tools ?? file.tools ?? DEFAULT_TOOLS,
-    skills: settings.skills ?? common.skills,
-    mcpServers: settings.mcpServers ?? common.mcpServers,
-    sampling: common.sampling ?? {},
-    maxLlmCalls: settings.maxLlmCalls ?? file.limits?.max_llm_calls ?? DEFAULT_MAX_LLM_CALLS,
-    ...(budget === undefined ? {} : { compaction: { tokenBudget: budget } }),
+    ...toDefinition({ ...agent, name: 'harness_agent', model: model?.name || undefined }, variables),
+    instruction: file.system_prompt || DEFAULT_PROMPT,
+    tools: file.tools ?? DEFAULT_TOOLS,
+    maxLlmCalls: limits?.max_llm_calls ?? max_llm_calls ?? DEFAULT_MAX_LLM_CALLS,
+    ...(tokenBudget === undefined ? {} : { compaction: { tokenBudget } }),
+    ...withoutAbsent(settings),
   };
 }
 
-type Variables = Readonly<Record<string, string | undefined>>;
-
-function toSubAgent(agent: HarnessSubAgent, variables: Variables): SubAgentDefinition {
-  const { name, description = '', type, system_prompt, model, tools, skills, mcp_servers } = agent;
-  return {
-    name,
-    description,
-    instruction: system_prompt ?? '',
-    tools: tools ?? [],
-    skills: skills ?? [],
-    mcpServers: (mcp_servers ?? []).map((server) => toMcpServer(server, variables)),
-    ...(agent.confirm_tools === undefined ? {} : { confirmTools: agent.confirm_tools }),
-    ...(type === undefined ? {} : { kind: type }),
-    ...(model === undefined ? {} : { modelName: model }),
-    ...(agent.sampling === undefined ? {} : { sampling: toSampling(agent.sampling) }),
-    ...(agent.sub_agents === undefined
-      ? {}
-      : { subAgents: agent.sub_agents.map((each) => toSubAgent(each, variables)) }),
-    ...(agent.as_tool === undefined ? {} : { asTool: agent.as_tool }),
-    ...(agent.output_key === undefined ? {} : { outputKey: agent.output_key }),
-    ...(agent.max_iterations === undefined ? {} : { maxIterations: agent.max_iterations }),
-  };
+function toDefinition(agent: SubAgent, variables: Variables): AgentDefinition {
+  return withoutAbsent({
+    name: agent.name,
+    description: agent.description ?? '',
+    instruction: agent.system_prompt ?? '',
+    tools: agent.tools ?? [],
+    skills: agent.skills ?? [],
+    mcpServers: (agent.mcp_servers ?? []).map((server) => fillHeaders(server, variables)),
+    confirmTools: agent.confirm_tools,
+    kind: agent.type,
+    modelName: agent.model,
+    sampling: agent.sampling && toSampling(agent.sampling),
+    subAgents: agent.sub_agents?.map((each) => toDefinition(each, variables)),
+    asTool: agent.as_tool,
+    outputKey: agent.output_key,
+    maxIterations: agent.max_iterations,
+  });
 }
 
-function toSampling(written: NonNullable<HarnessFile['sampling']>): Sampling {
-  const members = {
-    temperature: written.temperature,
-    topP: written.top_p,
-    maxOutputTokens: written.max_tokens,
-    presencePenalty: written.presence_penalty,
-    frequencyPenalty: written.frequency_penalty,
-  };
-  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined));
-}
-
-type WrittenServer = z.output<typeof mcpServersSchema>[number];
-
-function toMcpServer({ name, url, transport, headers }: WrittenServer, variables: Variables): McpServer {
-  const filled = Object.entries(headers ?? {}).map(([header, value]) => [header, fill(value, name, variables)]);
-  return {
-    name,
-    url,
-    ...(transport === undefined ? {} : { transport }),
-    ...(headers === undefined ? {} : { headers: Object.fromEntries(filled) as Record<string, string> }),
-  };
+function fillHeaders(server: z.output<typeof mcpServersSchema>[number], variables: Variables): McpServer {
+  const { name, headers } = server;
+  const filled = Object.entries(headers ?? {}).map(
+    ([header, value]) => [header, fill(value, name, variables)] as const,
+  );
+  return toMcpServer({ ...server, headers: headers && Object.fromEntries(filled) });
 }
 
 /** A secret stands in the environment and not in the file. */
@@ -173,7 +145,7 @@ const fill = (value: string, server: string, variables: Variables) =>
 export function parseMcpServers(text: string, variables: Variables): McpServer[] {
   const given = text.trim().startsWith('[') ? parseJson(text) : text.split(',').map(toNamedUrl);
   const parsed = mcpServersSchema.safeParse(given);
-  if (parsed.success) return parsed.data.map((server) => toMcpServer(server, variables));
+  if (parsed.success) return parsed.data.map((server) => fillHeaders(server, variables));
   const [issue] = parsed.error.issues;
   const place = issue?.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('') ?? '';
   throw new ConfigError(`MCP_SERVERS${place}: found a wrong value; allowed: ${issue?.message ?? 'a list'}.`);

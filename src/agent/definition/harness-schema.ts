@@ -46,21 +46,38 @@ const agent = {
 
 const members = z.strictObject(agent);
 
-/** A sub-agent as it is written. */
-export interface HarnessSubAgent extends z.output<typeof members> {
+/** Written out, since TypeScript does not infer a schema that contains itself. */
+interface SubAgent extends z.output<typeof members> {
   name: string;
   model?: string | undefined;
   as_tool?: boolean | undefined;
-  sub_agents?: HarnessSubAgent[] | undefined;
+  sub_agents?: SubAgent[] | undefined;
 }
 
-const subAgent: z.ZodType<HarnessSubAgent> = z.strictObject({
+const subAgent: z.ZodType<SubAgent> = z.strictObject({
   ...agent,
   name: agentName,
   model: z.string().min(1).optional(),
   as_tool: z.boolean().optional().describe('Called like a tool instead of handed over to.'),
   sub_agents: z.lazy(() => z.array(subAgent)).optional(),
 });
+
+/**
+ * Members that `veadk harness create` and `add` write (veadk-python 1.1.19) and that mean nothing here: they choose
+ * services of its cloud. A file of theirs starts, and one warning names them.
+ */
+export const FOREIGN_MEMBERS = new Set([
+  'harness_name',
+  'runtime',
+  'structured_tool_calls',
+  'include_tools_every_turn',
+  'harness_enhance',
+  'knowledgebase',
+  'long_term_memory',
+  'short_term_memory',
+  'auth',
+  'registry',
+]);
 
 /** A `harness.yaml` as it is written. */
 export const harnessSchema = z.strictObject({
@@ -73,7 +90,7 @@ export const harnessSchema = z.strictObject({
           'offline, openai, openai-compatible, anthropic or google',
         )
         .optional(),
-      name: z.string().min(1).optional(),
+      name: z.string().optional().describe('Empty, as that template has it, is not given.'),
       base_url: z.url('a URL').optional(),
     })
     .optional(),
@@ -83,9 +100,9 @@ export const harnessSchema = z.strictObject({
       compact_above_tokens: count.optional().describe('Older events are summarised above so many prompt tokens.'),
     })
     .optional(),
+  max_llm_calls: count.optional().describe('`limits.max_llm_calls` wins; `veadk harness add` writes it here.'),
   sub_agents: z.array(subAgent).optional(),
 });
 
-export type HarnessFile = z.output<typeof harnessSchema>;
 /** A list of MCP servers as `harness.yaml` and `MCP_SERVERS` write it. */
 export const mcpServersSchema = z.array(mcpServer);

@@ -18,7 +18,11 @@ const definition = {
 
 async function ask(prompt: string) {
   const clock = () => new Date('2026-11-20T18:30:00Z');
-  const environment = { model: createModel({ provider: 'offline' }), builtInTools: builtInTools({ now: clock }) };
+  const environment = {
+    model: createModel({ provider: 'offline' }),
+    modelName: 'offline',
+    builtInTools: builtInTools({ now: clock }),
+  };
   const agent = await prepareAgent(definition, {}, environment, new AbortController().signal);
   return runToEnd(runInput({ agent, history: [userEvent(prompt)] }));
 }

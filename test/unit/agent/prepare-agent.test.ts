@@ -22,6 +22,7 @@ const definition: AgentDefinition = Object.freeze({
 });
 const environment: AgentEnvironment = {
   model: scriptedModel([[{ text: 'ok' }]]),
+  modelName: 'default',
   builtInTools: builtInTools(),
   // The product's 3 s to connect would only say how busy the machine is.
   mcp: { egress: { allowLoopback: true }, timeouts: { connectMs: 60_000, listMs: 60_000, callMs: 60_000 } },

@@ -21,7 +21,7 @@ async function put(name: string, code: string) {
   await writeFile(join(directory, name, 'agent.ts'), code);
 }
 const from = new URL('../../../../src/agent/definition/agent-module.ts', import.meta.url).href;
-const load = () => loadAgentModules(directory, 'default-model');
+const load = () => loadAgentModules(directory);
 
 test('an agent in code is loaded, and its own tools run', async () => {
   await put(
@@ -45,8 +45,6 @@ test('an agent in code is loaded, and its own tools run', async () => {
     name: 'weather',
     description: '',
     instruction: 'Tell the weather.',
-    modelName: 'default-model',
-    sampling: {},
     tools: ['forecast', 'calculator'],
     skills: [],
     mcpServers: [],
@@ -56,15 +54,16 @@ test('an agent in code is loaded, and its own tools run', async () => {
     ],
   });
   const model = scriptedModel([[callPart('forecast', { city: 'Berlin' }, 'f')], [{ text: 'clear' }]]);
-  const environment = { model, builtInTools: new Map([...builtInTools(), ...tools]) };
+  const environment = { model, modelName: 'default-model', builtInTools: new Map([...builtInTools(), ...tools]) };
   const agent = await prepareAgent(definition, {}, environment, new AbortController().signal);
   const { events, end } = await runToEnd(runInput({ agent }));
   expect(functionResponsesOf(events[1]?.content)[0]?.response).toEqual({ city: 'Berlin', sky: 'clear' });
   expect(end.lastEvent?.author).toBe('weather');
+  expect([agent.modelName, agent.subAgents[0]?.modelName]).toEqual(['default-model', 'default-model']);
 });
 
 test('a directory that is not there has no agents', async () => {
-  expect(await loadAgentModules(join(directory, 'none'), 'm')).toEqual(new Map());
+  expect(await loadAgentModules(join(directory, 'none'))).toEqual(new Map());
 });
 
 test.each([

@@ -85,11 +85,9 @@ test('an empty file has defaults; the environment wins over the file', () => {
     name: 'harness_agent',
     description: '',
     instruction: 'You are a helpful assistant.',
-    modelName: 'offline',
     tools: ['current_time', 'calculator'],
     skills: [],
     mcpServers: [],
-    sampling: {},
     maxLlmCalls: 500,
   };
   for (const text of ['', '# nothing\n', '{}']) expect(define(text)).toEqual(defaults);
@@ -190,4 +188,46 @@ test.each([
     code: 'instruction_unset',
     message,
   });
+});
+
+test('a file that `veadk harness create` and `add` wrote starts; one warning names what means nothing here', () => {
+  const warnings: string[] = [];
+  const text = `
+harness_name: shop
+model:
+  name: ""
+tools: [calculator]
+skills: []
+system_prompt: ""
+runtime: adk
+structured_tool_calls: false
+include_tools_every_turn: true
+harness_enhance:
+  enabled: false
+  components: [invocation_context, compactor, response_verification]
+knowledgebase:
+  type: ""
+long_term_memory:
+  type: viking
+  project: my-project
+short_term_memory:
+  type: local
+auth: { discovery_url: "https://pool.example/", allowed_ids: [a] }
+max_llm_calls: 12
+`;
+  const file = parseHarnessFile(text, 'harness.yaml', (warning) => warnings.push(warning));
+  expect(toAgentDefinition(file, {}, {})).toEqual({
+    name: 'harness_agent',
+    description: '',
+    instruction: 'You are a helpful assistant.',
+    tools: ['calculator'],
+    skills: [],
+    mcpServers: [],
+    maxLlmCalls: 12,
+  });
+  expect(warnings).toEqual([
+    'harness.yaml: these members mean nothing here and are ignored: harness_name, runtime, structured_tool_calls, ' +
+      'include_tools_every_turn, harness_enhance, knowledgebase, long_term_memory, short_term_memory, auth.',
+  ]);
+  expect(() => parseHarnessFile('runtime: adk\nruntme: adk', 'h.yaml')).toThrow('h.yaml:2: runtme: there is no such');
 });

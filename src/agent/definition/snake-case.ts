@@ -1,0 +1,45 @@
+import type { McpServer } from './agent.ts';
+import type { Sampling } from './model.ts';
+
+/** Sampling parameters as `harness.yaml` and the overrides of a request write them. */
+interface WrittenSampling {
+  temperature?: number | null | undefined;
+  top_p?: number | null | undefined;
+  max_tokens?: number | null | undefined;
+  presence_penalty?: number | null | undefined;
+  frequency_penalty?: number | null | undefined;
+}
+
+/** The parameters that are given, in the agent's words; `{}` where there are none. */
+export const toSampling = (written: WrittenSampling): Sampling =>
+  withoutAbsent({
+    temperature: written.temperature,
+    topP: written.top_p,
+    maxOutputTokens: written.max_tokens,
+    presencePenalty: written.presence_penalty,
+    frequencyPenalty: written.frequency_penalty,
+  });
+
+/** An MCP server as `harness.yaml` and the overrides of a request write it. */
+interface WrittenMcpServer {
+  name: string;
+  url: string;
+  transport?: McpServer['transport'] | null | undefined;
+  headers?: Record<string, string> | null | undefined;
+}
+
+/** The server without any other member that was written. */
+export const toMcpServer = ({ name, url, transport, headers }: WrittenMcpServer): McpServer =>
+  withoutAbsent({ name, url, transport, headers });
+
+type RequiredKeys<T> = {
+  [Key in keyof T]-?: undefined extends T[Key] ? never : null extends T[Key] ? never : Key;
+}[keyof T];
+type Present<T> = { [Key in keyof T]: NonNullable<T[Key]> };
+
+/** The object without its undefined and null members: "not given" and "given as nothing" are one. */
+export function withoutAbsent<T extends object>(value: T): Partial<Present<T>> & Pick<Present<T>, RequiredKeys<T>> {
+  return Object.fromEntries(
+    Object.entries(value).filter(([, member]) => member !== undefined && member !== null),
+  ) as never;
+}
