@@ -115,7 +115,8 @@ create table invocations (
   output_tokens integer default 0 not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone
+  end_time timestamp(6) with time zone,
+  request jsonb
 );
 
 create table memories (
@@ -210,6 +211,8 @@ alter table events add constraint events_session_fkey FOREIGN KEY (app_name, use
 alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 CREATE INDEX idempotency_keys_age_idx ON public.idempotency_keys USING btree (create_time);
+
+CREATE INDEX invocations_background_idx ON public.invocations USING btree (create_time) WHERE ((status = 'queued'::text) AND (request IS NOT NULL));
 
 CREATE INDEX invocations_key_age_idx ON public.invocations USING btree (create_time) WHERE (idempotency_key IS NOT NULL);
 
@@ -452,6 +455,7 @@ comment on column invocations.lease_token is 'Token of the process that runs it;
 comment on column invocations.llm_calls is 'Model calls made.';
 comment on column invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column invocations.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column invocations.request is 'Body of a start in the background that waits for its session, as JSON; null once it has begun or ended.';
 comment on column invocations.request_hash is 'SHA-256 of the request, to tell a retry from another request with the same key.';
 comment on column invocations.response_body is 'The response as it was sent; a retry gets these bytes.';
 comment on column invocations.session_id is 'Session that the invocation belongs to.';

@@ -10,6 +10,7 @@ import { migrateDatabase } from './db/migrate.ts';
 import { openNotifications } from './db/notifications.ts';
 import { AgentError, ConfigError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
+import { takeUpQueued } from './invocations/background.ts';
 import { closeServer, listen, urlOf } from './server.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from './core/log.ts';
@@ -56,11 +57,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       config.SWEEP_INTERVAL_MS,
       stops.draining.signal,
     );
+    const takingUp = takeUpQueued(context, stops.draining.signal);
     const close = async () => {
       stops.draining.abort();
       const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
       await closeServer(server, resources.admission, config.SHUTDOWN_GRACE_MS, interrupt);
-      await sweeping;
+      await Promise.all([sweeping, takingUp]);
       await resources.close();
     };
     let closed: Promise<void> | undefined;

@@ -7,7 +7,7 @@ import type { Notifications } from './db/notifications.ts';
 import { deleteOldKeys } from './idempotency/key-store.ts';
 import { endDeadInvocations } from './invocations/end-dead-invocations.ts';
 import { forgetInvocationKeys } from './invocations/invocation-store.ts';
-import { endDeadWaiters, endLostInvocations } from './invocations/lock-store.ts';
+import { endDeadWaiters, endLostInvocations } from './invocations/dead-store.ts';
 import { deleteOldSpans } from './traces/span-store.ts';
 
 /** What sweeping needs of the process. */

@@ -40,6 +40,15 @@ export class BusyError extends AppError {
   }
 }
 
+/** The invocation was cancelled or interrupted while it waited for its session: it never began. */
+export class StoppedError extends AppError {
+  readonly code: 'cancelled' | 'interrupted';
+  constructor(code: 'cancelled' | 'interrupted', message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
 /** The invocation was asked for before, with the same idempotency key: its row says how it stands. */
 export class RepeatedInvocationError extends AppError {
   readonly code = 'repeated_invocation';

@@ -11,3 +11,6 @@ export function sessionTopic({ appName, userId, sessionId }: SessionKey): string
 
 /** The topic that is published when an invocation is asked to stop. */
 export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
+
+/** The topic that is published when an invocation begins to wait in the background. */
+export const QUEUE_TOPIC = 'queue';

@@ -107,6 +107,7 @@ export const invocations = pgTable(
     leaseExpireTime: time('lease_expire_time').notNull(),
     idempotencyKey: identifier('idempotency_key'),
     requestHash: text('request_hash'),
+    request: jsonb('request'),
     responseBody: text('response_body'),
     errorCode: text('error_code'),
     errorMessage: text('error_message'),
@@ -130,6 +131,7 @@ export const invocations = pgTable(
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status in ('queued', 'running')`),
     // For the sweeper, which forgets keys after a day: most invocations have none, or none any more.
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
+    index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
     foreignKey({
       name: 'invocations_session_fkey',

@@ -52,10 +52,11 @@ export function devUiPages(): RequestHandler[] {
 }
 
 /**
- * The package exports its server only (its package.json is not among the exports); the browser's files lie beside it, and
- * no package has them alone. The 18 packages that its server needs (a second express and zod, five database drivers,
- * esbuild) are therefore replaced by an empty one in package.json `overrides`, one by one because npm matches those by
- * name only; to copy the files at install time would need an install script, which `npm ci` may be forbidden to run.
+ * The package exports its server only (its package.json is not among the exports); the browser's files lie beside it,
+ * and no package has them alone. The 18 packages that its server needs (a second express and zod, five database
+ * drivers, esbuild) are therefore replaced by an empty one in package.json `overrides`, one by one because npm
+ * matches those by name only; to copy the files at install time would need an install script, which `npm ci` may be
+ * forbidden to run.
  */
 function findBrowserFolder(): string {
   const server = createRequire(import.meta.url).resolve('@google/adk-devtools');

@@ -14,6 +14,7 @@ import {
   LeaseLostError,
   NotFoundError,
   STATE_TOO_LARGE,
+  StoppedError,
   TooLargeError,
   UnauthenticatedError,
   UnavailableError,
@@ -108,7 +109,9 @@ function appFailure(error: AppError): Failure {
   const detail = error.message;
   if (error instanceof NotFoundError) return { status: 404, detail };
   if (error instanceof InvalidError) return { status: 400, detail };
-  if (error instanceof ConflictError || error instanceof LeaseLostError) return { status: 409, detail };
+  if (error instanceof ConflictError || error instanceof LeaseLostError || error instanceof StoppedError) {
+    return { status: 409, detail };
+  }
   if (error instanceof TooLargeError) return { status: 413, detail };
   if (error instanceof UnauthenticatedError) return { status: 401, detail, headers: { 'www-authenticate': 'Bearer' } };
   if (error instanceof UnavailableError) return unavailable(detail);

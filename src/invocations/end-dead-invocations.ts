@@ -3,7 +3,7 @@ import type { Log } from '../core/log.ts';
 import { sessionTopic } from '../core/topics.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
-import { listDeadHolders } from './lock-store.ts';
+import { listDeadHolders } from './dead-store.ts';
 import { takeOver } from './take-over.ts';
 
 /** What ending needs of the process. */

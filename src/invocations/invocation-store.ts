@@ -18,8 +18,11 @@ export const isInvocation = ({ key, invocationId }: { key: SessionKey; invocatio
 /** The condition that an invocation waits or runs. */
 export const isActive = sql`${invocations.status} in ('queued', 'running')`;
 
-/** True while the process of an active invocation renews its lease. */
-export const isLive = sql<boolean>`${invocations.leaseExpireTime} > clock_timestamp()`;
+/** The condition that an invocation waits in the background: its request is in its row, for any process to run. */
+export const isBackground = sql`(${invocations.status} = 'queued' and ${invocations.request} is not null)`;
+
+/** True while the process of an active invocation renews its lease, or while it needs none. */
+export const isLive = sql<boolean>`(${invocations.leaseExpireTime} > clock_timestamp() or ${isBackground})`;
 
 /** The JSON text of an invocation as the wire shows it. */
 const invocationText = sql`
@@ -115,6 +118,7 @@ export async function requestStop(
       endTime: sql`case when ${ends} then clock_timestamp() else ${invocations.endTime} end`,
       errorCode: sql`case when ${ends} then ${status} else ${invocations.errorCode} end`,
       errorMessage: sql`case when ${ends} then ${stoppedMessage(status)} else ${invocations.errorMessage} end`,
+      request: sql`case when ${ends} then null else ${invocations.request} end`,
       status: sql`case when ${ends} then ${status} else ${invocations.status} end`,
     })
     .where(isInvocation({ key, invocationId }))

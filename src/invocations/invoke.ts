@@ -19,14 +19,14 @@ import { fenceIn } from './fence.ts';
 import { endingEvents, isStopped } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, persist } from './persist.ts';
-import { acquireSession } from './session-lock.ts';
+import { acquireSession, type ClaimRequest } from './session-lock.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**
  * How long the start of an invocation outlasts an absence of the database: nothing is lost yet, so the caller may
  * retry.
  */
-const CLAIM_PATIENCE_MS = 1_000;
+export const CLAIM_PATIENCE_MS = 1_000;
 
 /**
  * Runs one invocation from its prompt to its answer. A lease holds the session meanwhile; no connection, lock or
@@ -35,49 +35,58 @@ const CLAIM_PATIENCE_MS = 1_000;
  * @throws {NotFoundError} for an absent application or session. @throws {BusyError} when the session stays busy.
  * @throws {RepeatedInvocationError} when its idempotency key was used before. @throws {UnavailableError} when there
  * is no room.
- * @throws {LeaseLostError} when another process took the session over.
+ * @throws {StoppedError} when somebody stopped it while it waited. @throws {LeaseLostError} when another process took
+ * the session over.
  */
 export async function invoke(
   context: InvocationContext,
   request: InvocationRequest,
   listener: EventListener = () => undefined,
 ): Promise<InvocationEnd> {
-  const agent = context.agents.get(request.key.appName);
-  if (!agent) throw new NotFoundError(`App not found: ${request.key.appName}`);
+  const agent = findAgent(context, request);
   return await context.admission.admit(async () => {
     const outside = AbortSignal.any([context.stopping, ...(request.signal ? [request.signal] : [])]);
-    const lease = await claimSession(context, request, outside);
+    const lease = newLease(context, request);
+    const claim = toClaim(context, request, lease, outside);
+    await persist(() => acquireSession(context, claim), CLAIM_PATIENCE_MS);
+    request.onKnown?.();
     return await runClaimed({ context, request, agent, lease, listener }, outside);
   });
 }
 
-/** Acquires the session and stores the user's event with the claim. */
-async function claimSession(
-  context: InvocationContext,
-  request: InvocationRequest,
-  signal: AbortSignal,
-): Promise<Lease> {
-  const { newId, leaseTimes } = context;
-  const { key, invocationId, idempotency } = request;
-  const lease: Lease = { key, invocationId, token: newId(), durationMs: leaseTimes.durationMs, request: idempotency };
-  const claim = {
-    lease,
-    events: userEvents(request, newId),
-    createSession: request.createSession,
-    busyPolicy: request.busyPolicy ?? context.busyPolicy,
-    resumes: request.resumes === true,
-    times: leaseTimes,
-    queueDepth: context.limits.queueDepth,
-    signal,
-    onQueued: request.onKnown,
-  };
-  await persist(() => acquireSession(context, claim), CLAIM_PATIENCE_MS);
-  request.onKnown?.();
-  return lease;
+/** The agent that answers a request. @throws {NotFoundError} where this process does not host the application. */
+export function findAgent({ agents }: Pick<InvocationContext, 'agents'>, { key }: InvocationRequest): HostedAgent {
+  const agent = agents.get(key.appName);
+  if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
+  return agent;
 }
 
+/** A lease with a fresh token, which nobody has granted yet. */
+export const newLease = (
+  { newId, leaseTimes }: Pick<InvocationContext, 'newId' | 'leaseTimes'>,
+  { key, invocationId, idempotency }: Pick<InvocationRequest, 'key' | 'invocationId' | 'idempotency'>,
+): Lease => ({ key, invocationId, token: newId(), durationMs: leaseTimes.durationMs, request: idempotency });
+
+/** The claim of a request: the user's event is stored with it. */
+export const toClaim = (
+  context: Pick<InvocationContext, 'busyPolicy' | 'leaseTimes' | 'limits' | 'newId'>,
+  request: InvocationRequest,
+  lease: Lease,
+  signal: AbortSignal,
+): ClaimRequest => ({
+  lease,
+  events: userEvents(request, context.newId),
+  createSession: request.createSession,
+  busyPolicy: request.busyPolicy ?? context.busyPolicy,
+  resumes: request.resumes === true,
+  times: context.leaseTimes,
+  queueDepth: context.limits.queueDepth,
+  signal,
+  onQueued: request.onKnown,
+});
+
 /** The event that opens an invocation; none where it only goes on. */
-function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
+export function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
   const { invocationId, content, stateDelta, customMetadata } = request;
   if (!content && !stateDelta) return [];
   const event: NewEvent = {
@@ -116,7 +125,7 @@ interface RunningInvocation extends ClaimedInvocation {
 }
 
 /** Runs the agent inside a fence, stores how that ended and releases the session. */
-async function runClaimed(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
+export async function runClaimed(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
   const { context, lease } = claimed;
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
   publish();

@@ -1,17 +1,15 @@
 import type { IdempotentRequest } from '../idempotency/key.ts';
-import { type SQL, and, eq, lt, not, sql } from 'drizzle-orm';
+import { type SQL, and, eq, not, sql } from 'drizzle-orm';
 import { appendEventCtes, newAppend } from '../sessions/append-events.ts';
-import { inBatches, isInBatch } from '../db/batches.ts';
 import { type Database, onConflict } from '../db/database.ts';
-import { escapeText, unescapeJson } from '../db/json-escape.ts';
+import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { invocations } from '../db/schema.ts';
 import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
-import { isActive, isInvocation, isLive } from './invocation-store.ts';
+import { isActive, isBackground, isInvocation, isLive } from './invocation-store.ts';
 import { isSession } from '../sessions/session-key.ts';
 import {
   claimedOrNewSession,
   claimedSession,
-  isHeldWith,
   lockSession,
   releasedSession,
   sessionExists,
@@ -22,7 +20,10 @@ import type { InvocationError, InvocationStatus } from './invocation.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 
-/** A running invocation and its right to write: the token stands in the session row too, where every write asks for it. */
+/**
+ * A running invocation and its right to write: the token stands in the session row too, where every write asks for
+ * it.
+ */
 export interface Lease {
   key: SessionKey;
   invocationId: string;
@@ -78,13 +79,15 @@ const begin = (lease: Lease) => sql`
     errorCode: null,
     errorMessage: null,
     stopRequestedAs: null,
+    request: null,
   })}
   where ${invocations.status} <> 'running'`;
 
 const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
 
 /**
- * Claims a session that runs nothing and has no earlier waiter: lease, invocation row and the first events in one statement.
+ * Claims a session that runs nothing and has no earlier waiter: lease, invocation row and the first events in one
+ * statement.
  * @returns false when the session is busy, or absent and `createSession` is false; nothing was written then.
  * @throws {RepeatedInvocationError} when the idempotency key is another invocation's.
  */
@@ -107,23 +110,41 @@ export async function claimSession(
 }
 
 /**
- * Puts an invocation at the end of its session's queue.
- * @returns false when `depth` others wait already. @throws {RepeatedInvocationError} as {@link claimSession} does.
+ * What came of an attempt to wait: `queued`; `full` where so many others wait already; `absent` without the session;
+ * `lost` where the place of an earlier try is gone, or another process has begun what waited there.
  */
-export async function enqueueInvocation(db: Database, lease: Lease, depth: number): Promise<boolean> {
+export type Place = 'queued' | 'full' | 'absent' | 'lost';
+
+/**
+ * Puts an invocation at the end of its session's queue, where at most `depth` wait. With a `body`, that of a start in
+ * the background, it waits without a process; otherwise its place must be renewed ({@link renewLease}).
+ * @throws {RepeatedInvocationError} as {@link claimSession} does.
+ */
+export async function enqueueInvocation(db: Database, lease: Lease, depth: number, body?: unknown): Promise<Place> {
   const isSame = sql`${invocations.status} = 'queued' and ${invocations.leaseToken} = ${excluded(invocations.leaseToken)}`;
-  const statement = db.execute(sql`
-    ${insertSelect(invocations, { ...toRow(lease), status: 'queued' })}
-    where (select count(*) ${otherWaiters(lease)}) < ${depth} and ${sessionExists(lease.key)}
-    -- The answer to an earlier try was lost: its place is kept.
-    on conflict (${KEY}) do update
-      set ${assignments(invocations, { leaseExpireTime: excluded(invocations.leaseExpireTime) })} where ${isSame}
-    returning 1`);
+  const request = body === undefined ? null : sql`${escapeJson(body)}::jsonb`;
+  const statement = db.execute<Record<'isThere' | 'isFull' | 'isPlaced', boolean>>(sql`
+    with found as (
+      select ${sessionExists(lease.key)} as "isThere", (select count(*) ${otherWaiters(lease)}) >= ${depth} as "isFull"),
+    placed as (
+      ${insertSelect(invocations, { ...toRow(lease), status: 'queued', request })} from found
+      where "isThere" and not "isFull"
+      -- The answer to an earlier try was lost: its place is kept.
+      on conflict (${KEY}) do update
+        set ${assignments(invocations, { leaseExpireTime: excluded(invocations.leaseExpireTime) })} where ${isSame}
+      returning 1)
+    select "isThere", "isFull", exists (select from placed) as "isPlaced" from found`);
   const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
-  return rows.length === 1;
+  const [found] = rows;
+  if (found?.isPlaced === true) return 'queued';
+  if (found?.isThere !== true) return 'absent';
+  return found.isFull ? 'full' : 'lost';
 }
 
-/** Claims the session for a queued invocation whose turn it is; as {@link claimSession} otherwise. */
+/**
+ * Claims the session for a queued invocation whose turn it is; as {@link claimSession} otherwise. One that waits in the
+ * background needs no token: whoever claims it first runs it.
+ */
 export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> {
   const append = newAppend(lease.key, events);
   const place = sql`(${invocations.createTime}, ${invocations.id})`;
@@ -133,7 +154,8 @@ export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]
     -- Locked, so that a cancellation is either before the claim or after it.
     with mine as materialized (
       select ${invocations.createTime} as create_time, ${invocations.id} as id from ${invocations}
-      where ${isInvocation(lease)} and ${invocations.status} = 'queued' and ${invocations.leaseToken} = ${lease.token}
+      where ${isInvocation(lease)} and ${invocations.status} = 'queued'
+        and (${invocations.leaseToken} = ${lease.token} or ${isBackground})
       for update),
     advanced as (${claimedSession(db, append, lease.token, isNext)}),
     begun as (${begin(lease)})
@@ -142,12 +164,10 @@ export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]
   return rows.length === 1;
 }
 
-/** Takes a waiting invocation out of the queue; its idempotency key is free again. */
-export async function dequeueInvocation(db: Database, lease: Lease): Promise<void> {
-  await db.delete(invocations).where(and(isInvocation(lease), eq(invocations.status, 'queued')));
-}
-
-/** What a renewal found: `lost` where the lease is another's, else what the invocation is asked to end as, if anything. */
+/**
+ * What a renewal found: `lost` where the lease is another's, else what the invocation is asked to end as, if
+ * anything.
+ */
 export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 
 /** Prolongs the lease of a running invocation, or the place of a queued one. */
@@ -175,9 +195,10 @@ export interface InvocationOutcome {
 }
 
 /**
- * Ends an invocation: last events, status and answer, and the session released, in one statement: whoever waits may be notified
- * of success after it.
- * @returns the events with their sequences. @throws {LeaseLostError} when the lease is another's; nothing was written then.
+ * Ends an invocation: last events, status and answer, and the session released, in one statement: whoever waits may
+ * be notified of success after it.
+ * @returns the events with their sequences. @throws {LeaseLostError} when the lease is another's; nothing was written
+ * then.
  */
 export async function finishInvocation(
   db: Database,
@@ -214,8 +235,8 @@ const ending = ({ status, error, answer, revokesToken, ...used }: InvocationOutc
   });
 
 /**
- * Who holds a session: nobody (`free`), a live invocation, a dead one whose lease is over (without an id where the session has a
- * token that no running invocation has), or there is no such session.
+ * Who holds a session: nobody (`free`), a live invocation, a dead one whose lease is over (without an id where the
+ * session has a token that no running invocation has), or there is no such session.
  */
 export type LockHolder =
   | { kind: 'absent' | 'free' }
@@ -223,8 +244,9 @@ export type LockHolder =
   | { kind: 'dead'; invocationId: string | undefined; token: string };
 
 /**
- * Finds the holder of a session in a transaction and locks the session row until its end. Two statements: a join would show the
- * invocation of an older snapshot when the lock had to be waited for (EvalPlanQual renews the locked row only).
+ * Finds the holder of a session in a transaction and locks the session row until its end. Two statements: a join
+ * would show the invocation of an older snapshot when the lock had to be waited for (EvalPlanQual renews the locked
+ * row only).
  */
 export async function findLockHolder(tx: Database, key: SessionKey, skipLocked = false): Promise<LockHolder> {
   const session = await lockSession(tx, key, skipLocked);
@@ -247,45 +269,4 @@ export async function hasFinished(db: Database, lease: Lease): Promise<boolean> 
     .from(invocations)
     .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), not(isActive)));
   return rows.length === 1;
-}
-
-/** The error of an invocation whose process stopped while it waited: it never began, so its idempotency key is free again. */
-const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stopped before it began.';
-/** The error of one that lost its session without an ending. */
-const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
-
-const interrupted = (errorMessage: string) => ({
-  status: 'interrupted' as const,
-  endTime: sql`clock_timestamp()`,
-  errorCode: 'interrupted',
-  errorMessage,
-});
-
-const isDead = lt(invocations.leaseExpireTime, sql`clock_timestamp()`);
-const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
-  isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
-
-/** Ends the queued invocations that nobody waits for any more. */
-export async function endDeadWaiters(db: Database): Promise<void> {
-  const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
-  await inBatches(() => db.update(invocations).set(values).where(isInDeadBatch('queued')));
-}
-
-/** Ends invocations whose status is `running` and that hold no session. */
-export async function endLostInvocations(db: Database): Promise<void> {
-  const values = interrupted(LOST_ITS_SESSION);
-  const isLost = isInDeadBatch('running', not(isHeldWith(invocations)));
-  await inBatches(() => db.update(invocations).set(values).where(isLost));
-}
-
-/** At most `limit` sessions that a dead invocation holds, the longest dead first, without the first `offset` of them. */
-export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
-  const { appName, userId, sessionId, leaseExpireTime } = invocations;
-  return db
-    .select({ appName, userId, sessionId })
-    .from(invocations)
-    .where(and(eq(invocations.status, 'running'), isDead, isHeldWith(invocations)))
-    .orderBy(leaseExpireTime, appName, userId, sessionId)
-    .limit(limit)
-    .offset(offset);
 }

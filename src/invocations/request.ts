@@ -91,23 +91,29 @@ export async function toInvocation(
   body: z.infer<typeof startInvocationSchema>,
   headers: Pick<InvocationRequest, 'idempotency' | 'busyPolicy'>,
 ): Promise<InvocationRequest> {
-  const { newMessage, stateDelta, invocationId, customMetadata, harness } = body;
+  const { newMessage, invocationId } = body;
   if (!newMessage && !invocationId) {
     throw new InvalidError('newMessage is missing: only a request with the invocationId to go on with needs none.');
   }
   if (invocationId && (await findInvocationText(database.reads, key, invocationId)) === undefined) {
     throw new NotFoundError(invocationNotFound(invocationId));
   }
-  return {
-    key,
-    invocationId: invocationId ?? newInvocationId({ newId }),
-    resumes: invocationId != null,
-    content: newMessage ?? undefined,
-    stateDelta: stateDelta ?? undefined,
-    customMetadata: customMetadata ?? undefined,
-    overrides: toAgentOverrides(harness),
-    createSession: false,
-    streaming: false,
-    ...headers,
-  };
+  const request = toRequest(key, invocationId ?? newInvocationId({ newId }), body);
+  return { ...request, resumes: invocationId != null, ...headers };
 }
+
+/** The invocation that a body requests, in an existing session. */
+export const toRequest = (
+  key: SessionKey,
+  invocationId: string,
+  { newMessage, stateDelta, customMetadata, harness }: z.infer<typeof startInvocationSchema>,
+): InvocationRequest => ({
+  key,
+  invocationId,
+  content: newMessage ?? undefined,
+  stateDelta: stateDelta ?? undefined,
+  customMetadata: customMetadata ?? undefined,
+  overrides: toAgentOverrides(harness),
+  createSession: false,
+  streaming: false,
+});

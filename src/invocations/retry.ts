@@ -1,6 +1,6 @@
 import type { IdempotentRequest } from '../idempotency/key.ts';
 import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
-import { endDeadWaiters } from './lock-store.ts';
+import { endDeadWaiters } from './dead-store.ts';
 import { takeOver } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../db/database.ts';

@@ -65,6 +65,11 @@ export const isHeldWith = (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
+/** The condition that nobody holds the session of a row, whose columns these are. */
+export const isFree = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => sql<boolean>`exists (
+  select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
+    and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} is null)`;
+
 /**
  * Locks the row of a session until the transaction ends; `undefined` where there is none, or where `skipLocked` is set and
  * another transaction has it. The token is null where none runs.

@@ -132,7 +132,7 @@ const mutants: Mutant[] = [
   {
     name: 'claims a place that was cancelled',
     file: 'src/invocations/lock-store.ts',
-    from: "where ${isInvocation(lease)} and ${invocations.status} = 'queued' and ${invocations.leaseToken} = ${lease.token}",
+    from: "where ${isInvocation(lease)} and ${invocations.status} = 'queued'\n        and (${invocations.leaseToken} = ${lease.token} or ${isBackground})",
     to: 'where ${isInvocation(lease)}',
     test: LEASES,
   },

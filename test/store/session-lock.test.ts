@@ -16,6 +16,8 @@ import {
   renewLease,
 } from '../../src/invocations/lock-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
+import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
+import { listQueueHeads } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents, findHistory } from '../../src/sessions/event-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
@@ -235,7 +237,7 @@ describe('races', () => {
     const running = newLease();
     await claim(running);
     const queued = { ...newLease(), key: running.key };
-    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe(true);
+    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe('queued');
     expect(await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled')).toBe('cancelled');
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
     expect(await claimQueued(store.pool.db, queued, [textEvent('late')])).toBe(false);
@@ -246,9 +248,43 @@ describe('races', () => {
     const running = newLease();
     await claim(running);
     const queued = { ...newLease(), key: running.key };
-    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe(true);
-    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe(true);
-    expect(await enqueueInvocation(store.pool.db, { ...newLease(), key: running.key }, 1)).toBe(false);
+    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe('queued');
+    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe('queued');
+    expect(await enqueueInvocation(store.pool.db, { ...newLease(), key: running.key }, 1)).toBe('full');
+  });
+
+  test('a place that is gone, and a session that is gone, are not a full queue', async () => {
+    const running = newLease();
+    await claim(running);
+    const queued = { ...newLease(0), key: running.key };
+    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe('queued');
+    await endDeadWaiters(store.pool.db);
+    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe('lost');
+    expect(await enqueueInvocation(store.pool.db, newLease(), 8)).toBe('absent');
+  });
+
+  test('what waits in the background needs no process: it keeps its place, and the first who claims it runs it', async () => {
+    const running = newLease();
+    await claim(running);
+    const queued = { ...newLease(0), key: running.key };
+    const body = { newMessage: { parts: [{ text: 'nul \u0000' }] } };
+    expect(await enqueueInvocation(store.pool.db, queued, 8, body)).toBe('queued');
+    await endDeadWaiters(store.pool.db);
+    const head = { key: queued.key, invocationId: queued.invocationId, body, isFree: false };
+    const headOf = async () =>
+      (await listQueueHeads(store.pool.db, 100)).find(({ key }) => key.sessionId === queued.key.sessionId);
+    expect(await headOf()).toEqual(head);
+    await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
+    expect(await headOf()).toEqual({ ...head, isFree: true });
+    expect(await claimSession(store.pool.db, { ...newLease(), key: running.key }, [], false)).toBe(false);
+    const claims = Array.from({ length: 5 }, () => ({
+      ...newLease(),
+      key: queued.key,
+      invocationId: queued.invocationId,
+    }));
+    const claimed = await Promise.all(claims.map((lease) => claimQueued(store.pool.db, lease, [])));
+    expect(claimed.filter(Boolean)).toHaveLength(1);
+    expect(await headOf()).toBeUndefined();
   });
 });
 

@@ -1,5 +1,6 @@
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import { hasGeneralOverride } from '../../agent/prepare-agent.ts';
+import { StoppedError } from '../../core/errors.ts';
 import { HARNESS_APP, sessionNotFound } from '../../core/session.ts';
 import { operation } from '../../http/operation/operation.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../context.ts';
@@ -14,6 +15,12 @@ import { answerOnce } from '../retry.ts';
  */
 const WAITS_FOR_A_PERSON =
   'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
+
+/** An invocation that was stopped while it waited is answered like one that was stopped while it ran. */
+function toStoppedEnd(error: unknown): InvocationEnd {
+  if (!(error instanceof StoppedError)) throw error;
+  return { output: '', error: { code: error.code, message: error.message } };
+}
 
 /** `POST /harness/invoke`: one invocation per request, answered when it has ended. */
 export const harnessInvoke = operation({
@@ -68,7 +75,7 @@ export const harnessInvoke = operation({
       toAnswer,
       ...options,
     };
-    const answer = async () => toAnswer(await invoke(context, run));
+    const answer = async () => toAnswer(await invoke(context, run).catch(toStoppedEnd));
     return { kind: 'json', text: await answerOnce(context, key, options.idempotency, answer, toAnswer) };
   },
 });

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { AppError, RepeatedInvocationError } from '../../core/errors.ts';
+import { RepeatedInvocationError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { sessionTopic, stopTopic } from '../../core/topics.ts';
 import { operation } from '../../http/operation/operation.ts';
@@ -8,7 +8,7 @@ import { exampleEvent } from '../../sessions/examples.ts';
 import type { InvocationContext, InvocationRequest } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
 import { findInvocationText, listInvocationsText, requestStop } from '../invocation-store.ts';
-import { invoke } from '../invoke.ts';
+import { startInBackground } from '../background.ts';
 import { invocationNotFound, startInvocationSchema, toInvocation } from '../request.ts';
 import { BUSY_ERRORS, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
 import { findRepeated, abandonedError } from '../retry.ts';
@@ -41,7 +41,9 @@ const startInvocation = operation({
   operationId: 'startInvocation',
   area,
   summary: 'Start an invocation in the background',
-  description: 'Answers as soon as it waits or runs. Its events come to the session, and to the stream of its events.',
+  description:
+    'Answers as soon as it waits or runs. One that waits does so for as long as it takes, whatever becomes of the ' +
+    'process that accepted it. Its events come to the session, and to the stream of its events.',
   owner: 'path',
   parameters: { path: sessionPath, headers: invocationHeaders },
   body: { schema: startInvocationSchema, required: true, example: { newMessage: exampleEvent.content } },
@@ -50,7 +52,7 @@ const startInvocation = operation({
   absent: absentSession,
   handler: async (context: InvocationContext, { path: key, body, headers }) => {
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
-    return { kind: 'json', text: await startInBackground(context, run) };
+    return { kind: 'json', text: await startOnce(context, run, body) };
   },
 });
 
@@ -126,23 +128,14 @@ const cancelInvocation = operation({
 /** Invocations: start in the background, list, look at, cancel. */
 export const invocationOperations = [startInvocation, listInvocations, getInvocation, cancelInvocation];
 
-/**
- * Starts an invocation and answers with it once it has its row; it goes on by itself, what it could not store is
- * logged.
- */
-async function startInBackground(context: InvocationContext, run: InvocationRequest): Promise<string> {
-  const known = Promise.withResolvers<string>();
-  const running = invoke(context, { ...run, onKnown: () => known.resolve(run.invocationId) });
-  running.catch((error: unknown) => {
-    if (!(error instanceof AppError))
-      context.log.error({ err: error, invocationId: run.invocationId }, 'invocation failed');
-  });
-  const begun = Promise.race([known.promise, running.then(() => run.invocationId)]);
-  const id = await begun.catch(async (error: unknown) => {
+/** Starts an invocation in the background and answers with its row; a repeated request gets the row of the first. */
+async function startOnce(context: InvocationContext, run: InvocationRequest, body: unknown): Promise<string> {
+  let id = run.invocationId;
+  await startInBackground(context, run, body).catch(async (error: unknown) => {
     if (!(error instanceof RepeatedInvocationError) || !run.idempotency) throw error;
     const found = await findRepeated(context, run.key, run.idempotency);
     if (!found) throw abandonedError();
-    return found.invocationId;
+    id = found.invocationId;
   });
   return (await findInvocationText(context.database.db, run.key, id)) ?? 'null';
 }

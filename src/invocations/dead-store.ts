@@ -1,0 +1,58 @@
+import { type SQL, and, eq, isNull, lt, not, sql } from 'drizzle-orm';
+import type { SessionKey } from '../core/session.ts';
+import { inBatches, isInBatch } from '../db/batches.ts';
+import type { Database } from '../db/database.ts';
+import { invocations } from '../db/schema.ts';
+import { isHeldWith } from '../sessions/session-lease.ts';
+import type { InvocationStatus } from './invocation.ts';
+
+/**
+ * The error of an invocation whose process stopped while it waited: it never began, so its idempotency key is free
+ * again.
+ */
+const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stopped before it began.';
+/** The error of one that lost its session without an ending. */
+const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
+
+const interrupted = (errorMessage: string) => ({
+  status: 'interrupted' as const,
+  endTime: sql`clock_timestamp()`,
+  errorCode: 'interrupted',
+  errorMessage,
+});
+
+const isDead = lt(invocations.leaseExpireTime, sql`clock_timestamp()`);
+const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
+  isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
+
+/** Ends the queued invocations that nobody waits for any more; those in the background wait by themselves. */
+export async function endDeadWaiters(db: Database): Promise<void> {
+  const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
+  await inBatches(() =>
+    db
+      .update(invocations)
+      .set(values)
+      .where(isInDeadBatch('queued', isNull(invocations.request))),
+  );
+}
+
+/** Ends invocations whose status is `running` and that hold no session. */
+export async function endLostInvocations(db: Database): Promise<void> {
+  const values = interrupted(LOST_ITS_SESSION);
+  const isLost = isInDeadBatch('running', not(isHeldWith(invocations)));
+  await inBatches(() => db.update(invocations).set(values).where(isLost));
+}
+
+/**
+ * At most `limit` sessions that a dead invocation holds, the longest dead first, without the first `offset` of them.
+ */
+export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
+  const { appName, userId, sessionId, leaseExpireTime } = invocations;
+  return db
+    .select({ appName, userId, sessionId })
+    .from(invocations)
+    .where(and(eq(invocations.status, 'running'), isDead, isHeldWith(invocations)))
+    .orderBy(leaseExpireTime, appName, userId, sessionId)
+    .limit(limit)
+    .offset(offset);
+}

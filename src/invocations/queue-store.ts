@@ -1,0 +1,69 @@
+import { and, eq, notExists, sql } from 'drizzle-orm';
+import { alias } from 'drizzle-orm/pg-core';
+import type { Database } from '../db/database.ts';
+import { unescapeJson } from '../db/json-escape.ts';
+import { invocations } from '../db/schema.ts';
+import { isFree } from '../sessions/session-lease.ts';
+import type { InvocationStatus } from './invocation.ts';
+import { isBackground, isInvocation } from './invocation-store.ts';
+import type { Lease } from './lock-store.ts';
+
+/** What an invocation that was to wait has become. */
+export interface Waiter {
+  status: InvocationStatus;
+  /** What a request to stop it wanted it to end as. */
+  stopAs: 'interrupted' | 'cancelled' | null;
+  /** True while its row carries the token of the lease. */
+  isMine: boolean;
+}
+
+/** Finds what has become of an invocation that was to wait; `undefined` where it has no row, or its session is gone. */
+export async function findWaiter(db: Database, lease: Lease): Promise<Waiter | undefined> {
+  const [row] = await db
+    .select({
+      status: invocations.status,
+      stopAs: invocations.stopRequestedAs,
+      isMine: sql<boolean>`${invocations.leaseToken} = ${lease.token}`,
+    })
+    .from(invocations)
+    .where(isInvocation(lease));
+  return row;
+}
+
+/** Takes a waiting invocation out of the queue; its idempotency key is free again. */
+export async function dequeueInvocation(db: Database, lease: Lease): Promise<void> {
+  await db.delete(invocations).where(and(isInvocation(lease), eq(invocations.status, 'queued')));
+}
+
+/** A session's queue whose first invocation waits in the background. */
+export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
+  /** Body of its start, as it was sent. */
+  body: unknown;
+  /** True where nobody holds the session. */
+  isFree: boolean;
+}
+
+/** At most `limit` queues whose first invocation waits in the background, the longest waiting first. */
+export async function listQueueHeads(db: Database, limit: number): Promise<QueueHead[]> {
+  const q = alias(invocations, 'q');
+  const earlier = db
+    .select({ id: q.id })
+    .from(q)
+    .where(sql`${q.appName} = ${invocations.appName} and ${q.userId} = ${invocations.userId}
+      and ${q.sessionId} = ${invocations.sessionId} and ${q.status} = 'queued'
+      and (${q.leaseExpireTime} > clock_timestamp() or ${q.request} is not null)
+      and (${q.createTime}, ${q.id}) < (${invocations.createTime}, ${invocations.id})`);
+  const { appName, userId, sessionId, id, request, createTime } = invocations;
+  const rows = await db
+    .select({ appName, userId, sessionId, id, text: sql<string>`${request}::text`, isFree: isFree(invocations) })
+    .from(invocations)
+    .where(and(isBackground, notExists(earlier)))
+    .orderBy(createTime)
+    .limit(limit);
+  return rows.map(({ id: invocationId, text, isFree: free, ...key }) => ({
+    key,
+    invocationId,
+    body: JSON.parse(unescapeJson(text)) as unknown,
+    isFree: free,
+  }));
+}
