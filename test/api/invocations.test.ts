@@ -366,6 +366,17 @@ describe('the stream of a session', () => {
   test('an absent session is 404', async () => {
     expect((await app.get(`${user}/nope/events/stream`)).body).toEqual({ detail: 'Session not found: nope' });
   });
+
+  test.each(['1.5', '9999999999', '9'.repeat(20), 'abc', '-3'])('begins nowhere for the place %s', async (place) => {
+    const byHeader = await app.get(`${user}/s/events/stream`, { 'last-event-id': place });
+    const byQuery = await app.get(`${user}/s/events/stream?afterSequence=${place}`);
+    const at = ({ status, body }: Answer) => [
+      status,
+      (body as { detail: { loc: string[] }[] }).detail.map(({ loc }) => loc),
+    ];
+    expect(at(byHeader)).toEqual([422, [['header', 'last-event-id']]]);
+    expect(at(byQuery)).toEqual([422, [['query', 'afterSequence']]]);
+  });
 });
 
 describe('limits always hold', () => {

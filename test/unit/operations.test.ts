@@ -1,0 +1,88 @@
+import { readFileSync } from 'node:fs';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { describe, expect, test } from 'vitest';
+import { listOperations } from '../../src/app.ts';
+import { pathParameters, routesOf } from '../../src/http/operation/paths.ts';
+
+const operations = listOperations({ isDevelopment: true, isShared: false });
+
+describe('every operation has an owner', () => {
+  test.each(operations.map((operation) => [operation.operationId, operation] as const))('%s', (_id, operation) => {
+    const { owner, path, body } = operation;
+    const namesUser = pathParameters(path).includes('user_id');
+    if (namesUser) expect(owner).toBe('path');
+    else if (typeof owner === 'object')
+      expect(owner).toEqual({ user: expect.any(Function), absent: expect.any(Function) });
+    else expect(['open', 'service']).toContain(owner);
+    // A body or header that names a user is compared with the caller.
+    const members = [...namesOf(body?.schema), ...Object.keys(operation.parameters?.headers?.shape ?? {})];
+    if (members.some((name) => /^user_?id$/i.test(name))) expect(owner).toBeTypeOf('object');
+  });
+
+  test('without a credential only those that say nothing of anybody are served', () => {
+    const open = operations.filter(({ owner }) => owner === 'open').map(({ operationId }) => operationId);
+    expect(open).toEqual(['health', 'ready', 'version']);
+  });
+});
+
+/** Names of the members of a body, two levels deep. */
+function namesOf(schema: object | undefined, depth = 2): string[] {
+  const shape = (schema as { shape?: Record<string, object> } | undefined)?.shape ?? {};
+  if (depth === 0) return [];
+  return Object.entries(shape).flatMap(([name, member]) => [name, ...namesOf(member, depth - 1)]);
+}
+
+interface Media {
+  schema: { type?: unknown; properties?: object; $ref?: string };
+  example?: unknown;
+}
+interface Documented {
+  operationId: string;
+  deprecated?: boolean;
+  requestBody?: { content: Record<string, Media> };
+  responses: Record<string, { content: Record<string, Media> }>;
+}
+const document = JSON.parse(readFileSync(new URL('../../src/http/openapi/openapi.json', import.meta.url), 'utf8')) as {
+  paths: Record<string, Record<string, Documented>>;
+};
+const documented = Object.values(document.paths).flatMap((item) => Object.values(item));
+const examples = documented.flatMap(({ operationId, requestBody, responses }) =>
+  [requestBody, responses['200']].flatMap((place, index) =>
+    Object.values(place?.content ?? {}).map(
+      (media) => [`${operationId} ${index === 0 ? 'body' : 'answer'}`, media] as const,
+    ),
+  ),
+);
+
+describe('every body and every answer', () => {
+  const ajv = new Ajv2020({ strict: false, validateFormats: false, schemas: [{ $id: 'document', ...document }] });
+
+  test.each(examples)('%s has an example that its schema accepts, and says what it holds', (_name, media) => {
+    expect(media).toHaveProperty('example');
+    const schema = JSON.parse(JSON.stringify(media.schema).replaceAll('"#/', '"document#/')) as object;
+    const validate = ajv.compile(schema);
+    expect([validate(media.example), validate.errors]).toEqual([true, null]);
+    if (media.schema.type === 'object')
+      expect(Object.keys(media.schema)).toContain(isMap(media.schema) ? 'additionalProperties' : 'properties');
+  });
+});
+
+/** The state of a session is the one body whose members are data. */
+const isMap = (schema: object) => !('properties' in schema) && 'description' in schema;
+
+describe('aliases', () => {
+  test('are published as deprecated operations with ids of their own', () => {
+    const routes = routesOf(operations);
+    const aliases = routes.filter(({ path, operation }) => path !== operation.path);
+    expect(aliases.length).toBeGreaterThan(15);
+    for (const { path, operation } of routes) {
+      const { operationId, deprecated } = document.paths[path]?.[operation.method] ?? {};
+      const isAlias = path !== operation.path;
+      expect([path, deprecated === true]).toEqual([path, isAlias]);
+      if (isAlias) expect(operationId).toMatch(new RegExp(`^${operation.operationId}Alias\\d$`));
+      else expect(operationId).toBe(operation.operationId);
+    }
+    expect(documented).toHaveLength(routes.length);
+    expect(new Set(documented.map(({ operationId }) => operationId)).size).toBe(routes.length);
+  });
+});
