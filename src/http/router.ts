@@ -1,7 +1,7 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { NotFoundError } from '../core/errors.ts';
 import { mayActFor } from './access/bearer.ts';
-import type { Answer, Call, Operation, Principal } from './operation/operation.ts';
+import type { Answer, Operation, Principal } from './operation/operation.ts';
 import { byFixedSegmentsFirst, camelCase, expressPath, pathPattern, type Route, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import type { Validate } from './validation/validate.ts';
@@ -52,7 +52,8 @@ function pathOwnerOnly(operation: Operation<unknown>): RequestHandler {
 function notFound({ absent }: Operation<unknown>, request: Request): NotFoundError {
   const names = Object.entries(request.params).map(([name, text]) => [camelCase(name), text]);
   const text = absent?.(Object.fromEntries(names) as never);
-  return new NotFoundError(text ?? `User not found: ${String(request.params['user_id'])}`);
+  const { user_id: userId } = request.params;
+  return new NotFoundError(text ?? (typeof userId === 'string' ? `User not found: ${userId}` : 'Not Found'));
 }
 
 const principalOf = (response: Response): Principal =>
@@ -61,15 +62,11 @@ const principalOf = (response: Response): Principal =>
 function serve(operation: Operation<unknown>, validate: Validate): RequestHandler {
   return async (request: Request, response: Response) => {
     response.locals.route = operation.path;
-    // The schemas of the operation have checked what TypeScript cannot know here.
-    const valid = (await validate(request)) as Pick<
-      Call<never, never, never, never>,
-      keyof Awaited<ReturnType<Validate>>
-    >;
+    const valid = await validate(request);
     const principal = principalOf(response);
     const { owner } = operation;
-    if (typeof owner === 'object' && !mayActFor(principal, owner.user(valid as never))) {
-      throw new NotFoundError(owner.absent(valid as never));
+    if (typeof owner === 'object' && !mayActFor(principal, owner.user(valid))) {
+      throw new NotFoundError(owner.absent(valid));
     }
     const call = { ...valid, principal, request, response, notFound: () => notFound(operation, request) };
     sendAnswer(response, await operation.handler(undefined, call));

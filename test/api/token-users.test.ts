@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { type Issuer, type SigningKey, signingKey, startIssuer } from '../support/issuer.ts';
 
-/** Two users of tokens: what belongs to one is for the other as if it did not exist, also where a body or header names it. */
+/** Two users of tokens: what is one's does not exist for the other, also where a body or a header names it. */
 
 let issuer: Issuer;
 let key: SigningKey;

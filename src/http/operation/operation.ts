@@ -48,7 +48,7 @@ export type Answer =
  * a credential. `service`: a credential is needed, nothing belongs to a user. `path`: the user that the path names.
  * Otherwise `user` says who it is of a validated request, and `absent` is the text of the 404 for everybody else.
  */
-type Owner<Sent = never> =
+type Owner<Sent = SentUser<never, never>> =
   | 'open'
   | 'service'
   | 'path'

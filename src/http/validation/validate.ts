@@ -1,18 +1,16 @@
 import type { Request } from 'express';
-import type { Operation } from '../operation/operation.ts';
+import type { Call, Operation } from '../operation/operation.ts';
 import { snakeCase } from '../operation/paths.ts';
 import { ValidationFailedError } from '../operation/request-errors.ts';
 import { openApiGate } from './openapi-gate.ts';
 import { parameterReader } from './parameters.ts';
 import { bodyChecker } from './validate-body.ts';
 
-/** A request whose path, query, headers and body match its operation. */
-interface ValidRequest {
-  path: Record<string, unknown>;
-  query: Record<string, unknown>;
-  headers: Record<string, unknown>;
-  body: unknown;
-}
+/**
+ * A request whose path, query, headers and body match its operation. `never`, because only the schemas of the
+ * operation say what they are: its handler takes them as that.
+ */
+type ValidRequest = Pick<Call<never, never, never, never>, 'path' | 'query' | 'headers' | 'body'>;
 
 /**
  * Checks one request of an operation.
@@ -27,11 +25,16 @@ export type Validate = (request: Request) => Promise<ValidRequest>;
 export function createValidation(document: object): (operation: Operation) => Validate {
   const gate = openApiGate(document);
   return (operation) => {
-    const { method, path, parameters: { path: inPath, query: inQuery, headers: inHeaders } = {}, body } = operation;
+    const {
+      method,
+      path: template,
+      parameters: { path: inPath, query: inQuery, headers: inHeaders } = {},
+      body,
+    } = operation;
     const readPath = parameterReader('path', inPath, snakeCase);
     const readQuery = parameterReader('query', inQuery, (name) => name);
     const readHeaders = parameterReader('header', inHeaders, (name) => name);
-    const checkBody = body && bodyChecker(body, (value) => gate({ method, path }, value));
+    const checkBody = body && bodyChecker(body, (value) => gate({ method, path: template }, value));
     return async (request) => {
       const fromPath = readPath((name) => String(request.params[snakeCase(name)]));
       const fromQuery = readQuery((name) => lastOf(request.query[name]));
@@ -40,7 +43,8 @@ export function createValidation(document: object): (operation: Operation) => Va
       const parts = [fromPath, fromQuery, fromHeaders, checked];
       const details = parts.flatMap((part) => part?.details ?? []);
       if (details.length > 0) throw new ValidationFailedError(details);
-      return { path: fromPath.values, query: fromQuery.values, headers: fromHeaders.values, body: checked?.value };
+      const [path, query, headers] = [fromPath.values, fromQuery.values, fromHeaders.values];
+      return { path, query, headers, body: checked?.value } as ValidRequest;
     };
   };
 }
