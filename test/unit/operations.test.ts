@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, test } from 'vitest';
+import type { z } from 'zod';
+import { childrenOf, unwrapped } from '../../src/core/zod-graph.ts';
 import { listOperations } from '../../src/app.ts';
 import { pathParameters, routesOf } from '../../src/http/operation/paths.ts';
 
@@ -26,10 +28,10 @@ describe('every operation has an owner', () => {
 });
 
 /** Names of the members of a body, two levels deep. */
-function namesOf(schema: object | undefined, depth = 2): string[] {
-  const shape = (schema as { shape?: Record<string, object> } | undefined)?.shape ?? {};
-  if (depth === 0) return [];
-  return Object.entries(shape).flatMap(([name, member]) => [name, ...namesOf(member, depth - 1)]);
+function namesOf(schema: z.core.$ZodType | undefined, depth = 2): string[] {
+  if (!schema || depth === 0) return [];
+  const { members } = childrenOf(unwrapped(schema));
+  return Object.entries(members).flatMap(([name, member]) => [name, ...namesOf(member, depth - 1)]);
 }
 
 interface Media {
