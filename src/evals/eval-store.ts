@@ -34,14 +34,15 @@ export async function insertEvalCase(
     payload: sql`${escapeJson(evalCase)}::jsonb || ${time}`,
   });
   const { rows } = await db.execute(sql`
-    with set_created as (${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId })} on conflict do nothing)
+    with set_created as (
+      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId })} on conflict do nothing)
     ${insert} on conflict do nothing returning 1`);
   if (rows.length === 0) {
     throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
   }
 }
 
-/** The ids of a set's cases, sorted by code point (the column's collation is "C"); `undefined` where there is no such set. */
+/** The ids of a set's cases, sorted by code point (the column's collation is "C"); `undefined` without such a set. */
 export async function listEvalCaseIds(db: Database, { appName, evalSetId }: EvalSetKey): Promise<string[] | undefined> {
   const { rows } = await db.execute<{ ids: string[] }>(sql`
     select array(select ${evalCases.id} from ${evalCases} where ${isOfSet} order by ${evalCases.id})::text[] as ids
@@ -86,7 +87,9 @@ export async function insertEvalSet(
   const inserted = db.execute(sql`
     with created as (
       ${insertSet} on conflict do nothing returning ${evalSets.id} as id, ${evalSets.createTime} as create_time),
-    filled as (${insertCases} from created, jsonb_array_elements(${escapeJson(cases.map(toStoredCase))}::jsonb) as payload)
+    filled as (
+      ${insertCases}
+      from created, jsonb_array_elements(${escapeJson(cases.map(toStoredCase))}::jsonb) as payload)
     select from created`);
   const { rows } = await onConflict(
     inserted,
@@ -106,12 +109,13 @@ export async function listEvalSetIds(db: Database, appName: string): Promise<str
   return rows.map(({ id }) => id);
 }
 
-/** A set with its cases, oldest first, as JSON text; nulls stay, as ADK writes sets. `undefined` where there is none. */
+/** A set with its cases, oldest first, as JSON text; nulls stay, as ADK writes sets. `undefined` without such a set. */
 export async function findEvalSetText(db: Database, key: EvalSetKey): Promise<string | undefined> {
   const { rows } = await db.execute<{ text: string }>(sql`
     select json_build_object(
              'eval_set_id', ${evalSets.id}, 'name', ${evalSets.name}, 'description', ${evalSets.description},
-             'eval_cases', (select coalesce(json_agg(${evalCases.payload} order by ${evalCases.createTime}, ${evalCases.id}), '[]')
+             'eval_cases', (select coalesce(json_agg(${evalCases.payload}
+                                                     order by ${evalCases.createTime}, ${evalCases.id}), '[]')
                             from ${evalCases} where ${isOfSet}),
              'creation_timestamp', extract(epoch from ${evalSets.createTime}))::text as text
     from ${evalSets} where ${isSet(key)}`);
@@ -133,7 +137,10 @@ export async function findEvalCaseText(db: Database, key: EvalSetKey, evalId: st
   return row && JSON.stringify(withToolUses(JSON.parse(unescapeJson(row.text)) as EvalCaseBody));
 }
 
-/** Replaces a case; one without a creation time keeps that of before. @throws {NotFoundError} for an absent set or case. */
+/**
+ * Replaces a case; one without a creation time keeps that of before.
+ * @throws {NotFoundError} for an absent set or case.
+ */
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
   const time = sql`jsonb_build_object('creationTimestamp', ${evalCases.payload} -> 'creationTimestamp')`;
   const replaced = db

@@ -55,7 +55,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ],
   ['evals/metrics', ['core', 'http/validation']],
   ['evals/judges', ['core', 'evals/metrics']],
-  ['evals', ['core', 'db', 'evals/metrics', 'http/operation', 'sessions']],
+  ['evals', ['core', 'db', 'evals/judges', 'evals/metrics', 'http/operation', 'http/validation', 'sessions']],
   ['cronjobs', []],
   ['service', ['core', 'db', 'http/operation']],
   ['devui', ['http/operation']],

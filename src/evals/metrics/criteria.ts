@@ -18,8 +18,8 @@ export interface JudgeDefaults {
   judgeModel: string;
 }
 
-/** A number, or one as text, as ADK's files hold it. */
-const laxNumber = z.union([z.number(), z.string().trim().min(1).pipe(z.coerce.number<string>())]);
+/** A number, or one as text, as files of ADK hold it. */
+export const laxNumber = z.union([z.number(), z.string().trim().min(1).pipe(z.coerce.number<string>())]);
 const laxCount = z
   .union([
     z.int(),

@@ -8,6 +8,14 @@ export interface Efficiency {
   invocationDuration: Figures & Detailed<Durations>;
 }
 
+/** The metrics that ADK adds to each run; they refuse a threshold. */
+export const EFFICIENCY_METRICS = [
+  'tool_call_count_v1',
+  'inference_call_count_v1',
+  'token_usage_v1',
+  'invocation_duration_v1',
+];
+
 /** One figure for each turn and their mean; null where nothing is known. */
 interface Figures {
   overall: number | null;
