@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { harnessOverridesSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
+import { harnessOverridesSchema, llmCallLimitSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import { contentSchema, freeForm } from '../core/content.ts';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { text } from '../core/members.ts';
@@ -52,9 +52,7 @@ export const harnessInvokeSchema = z
       .looseObject({
         user_id: identifierSchema.describe('The owner of the session.'),
         session_id: identifierSchema.describe('Created where it is absent, always under `harness_agent`.'),
-        max_llm_calls: z
-          .int()
-          .min(1)
+        max_llm_calls: llmCallLimitSchema
           .nullish()
           .describe(
             'Maximum number of model calls of this invocation [as deployed, 500]; wins over `harness.max_llm_calls`.',

@@ -156,14 +156,28 @@ describe('refused requests', () => {
     });
   });
 
-  test.each([0, -1, 1.5, '2', true])('max_llm_calls %j is 422, never unlimited', async (limit) => {
-    const { status, body } = await invoke({ session_id: 'never', max_llm_calls: limit });
-    expect(status).toBe(422);
-    expect((body as { detail: { loc: unknown }[] }).detail[0]?.loc).toEqual([
-      'body',
-      'run_agent_request',
-      'max_llm_calls',
-    ]);
-    expect((await app.get('/apps/harness_agent/users/u/sessions/never')).status).toBe(404);
-  });
+  test.each([{ request: { max_llm_calls: '1' } }, { harness: { max_llm_calls: '1' } }])(
+    'max_llm_calls can be text: %j',
+    async ({ request = {}, harness }) => {
+      const { status, body } = await invoke({ session_id: 'text', ...request }, harness ? { harness } : {});
+      expect([status, (body as { error: unknown }).error]).toEqual([
+        200,
+        'Max number of llm calls limit of `1` exceeded',
+      ]);
+    },
+  );
+
+  test.each([0, -1, 1.5, '0', '-2', '1.5', 'two', '', true])(
+    'max_llm_calls %j is 422, never unlimited',
+    async (limit) => {
+      const { status, body } = await invoke({ session_id: 'never', max_llm_calls: limit });
+      expect(status).toBe(422);
+      expect((body as { detail: { loc: unknown }[] }).detail[0]?.loc).toEqual([
+        'body',
+        'run_agent_request',
+        'max_llm_calls',
+      ]);
+      expect((await app.get('/apps/harness_agent/users/u/sessions/never')).status).toBe(404);
+    },
+  );
 });

@@ -104,7 +104,7 @@ const cases: Case[] = [
   post('invoke: session id is too many bytes', '/harness/invoke', request({ session_id: '𝕏'.repeat(200) }), 422),
   post('invoke: limit is 0', '/harness/invoke', request({ max_llm_calls: 0 }), 422),
   post('invoke: limit is a fraction', '/harness/invoke', request({ max_llm_calls: 1.5 }), 422),
-  post('invoke: limit is text', '/harness/invoke', request({ max_llm_calls: '5' }), 422),
+  post('invoke: limit is text', '/harness/invoke', request({ max_llm_calls: '5 calls' }), 422),
   post('invoke: harness is a list', '/harness/invoke', invokeAs({ harness: [] }), 422),
   post('invoke: tools is a number', '/harness/invoke', invokeAs({ harness: { tools: 1 } }), 422),
   post('invoke: servers is an object', '/harness/invoke', invokeAs({ harness: { mcp_servers: {} } }), 422),

@@ -71,7 +71,7 @@ describe('with the script: a tool call, then an answer', () => {
     expect(frames(text)).toEqual((await stored('sse')).slice(1));
   });
 
-  test('streaming sends partial events, then the whole, marked `partial: false`; only the whole is stored', async () => {
+  test('streaming sends partial events, then the whole with `partial: false`; only the whole is stored', async () => {
     await create('pieces');
     const { text } = await app.post('/run_sse', {
       appName: 'harness_agent',

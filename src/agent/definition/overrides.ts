@@ -7,6 +7,13 @@ import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
 const names = z.union([z.string(), z.array(z.string())]);
 const limit = z.int().min(1);
 
+/** A limit of model calls: a whole number from 1, which clients of VeADK may send as text. */
+export const llmCallLimitSchema = z.union([limit, z.string().regex(/^0*[1-9][0-9]{0,8}$/)]);
+
+/** The limit as a number; `undefined` where none is given. */
+export const toLlmCallLimit = (sent: z.output<typeof llmCallLimitSchema> | null | undefined): number | undefined =>
+  sent === null || sent === undefined ? undefined : Number(sent);
+
 const mcpServerSchema = z
   .looseObject({
     name: text('Appears in errors; by default the host of the URL.'),
@@ -29,7 +36,9 @@ export const harnessOverridesSchema = z
       .describe('Replaces the whole list of remote MCP servers; `[]` clears it.'),
     model_name: z.string().min(1).nullish().describe('Model to call, of the deployed provider.'),
     system_prompt: text("Replaces the agent's instruction."),
-    max_llm_calls: limit.nullish().describe('Maximum number of model calls of this invocation [as deployed, 500].'),
+    max_llm_calls: llmCallLimitSchema
+      .nullish()
+      .describe('Maximum number of model calls of this invocation [as deployed, 500].'),
     temperature: z.number().min(0).nullish().describe('Sampling temperature; 0 is the most predictable.'),
     top_p: z.number().min(0).max(1).nullish().describe('Nucleus sampling: share of the probability to choose from.'),
     max_tokens: limit.nullish().describe('Maximum number of tokens of one answer of the model.'),
@@ -51,7 +60,7 @@ export function toAgentOverrides(harness: HarnessOverrides | null | undefined): 
     mcpServers: harness.mcp_servers?.map(toNamedServer),
     modelName: harness.model_name,
     instruction: harness.system_prompt,
-    maxLlmCalls: harness.max_llm_calls,
+    maxLlmCalls: toLlmCallLimit(harness.max_llm_calls),
     sampling: Object.keys(sampling).length > 0 ? sampling : undefined,
   });
 }

@@ -12,7 +12,8 @@ export function pathTo(root: AgentNode, name: string): AgentNode[] {
 }
 
 /**
- * Where an agent stands in its tree, as ADK writes `nodeInfo.path`: `team@1/poet@1`; `''` for one that only runs others.
+ * Where an agent stands in its tree, as ADK writes `nodeInfo.path`: `team@1/poet@1`; `''` for one that only runs
+ * others.
  */
 export const nodePath = (root: AgentNode, agent: AgentNode): string =>
   agent.kind === 'llm'

@@ -16,9 +16,9 @@ export interface Audience {
 }
 
 /**
- * What a model is shown of a history: rewound, refused, partial and empty events are left out, compacted ones replaced by
- * their summary, and every function call is followed by exactly one response (the latest; `interrupted` where there is
- * none). Its first and last content can be of either role: see {@link ensureUserFirstAndLast}.
+ * What a model is shown of a history: rewound, refused, partial and empty events are left out, compacted ones replaced
+ * by their summary, and every function call is followed by exactly one response (the latest; `interrupted` where there
+ * is none). Its first and last content can be of either role: see {@link ensureUserFirstAndLast}.
  */
 export function buildContents(history: Event[], audience: Audience): Content[] {
   const events = withoutCompacted(withoutRefused(withoutRewound(history)))

@@ -118,7 +118,8 @@ function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: Mod
   const content = answer.content ? withCallIds(invocation, answer.content) : undefined;
   const event = newEvent(invocation, turn, { ...answer, ...(content ? { content } : {}) });
   if (isEmpty(content)) return withError(event, emptyAnswer(turn, answer));
-  // As in ADK: a client that reads `partial: false` knows that it has shown this answer already, from its partial events.
+  // As in ADK: a client that reads `partial: false` knows that it has shown this answer already, from its partial
+  // events.
   const whole = invocation.input.streaming ? { partial: false } : {};
   return { ...event, ...whole, ...longRunning(turn, event) };
 }

@@ -2,8 +2,8 @@ import type { FunctionCall, JsonObject } from '../../core/content.ts';
 import type { ToolDeclaration } from '../definition/model.ts';
 
 /**
- * The tool calls that a prompt requests, in its order: a tool that it names as a whole word, with the JSON object behind the
- * name as arguments, else `{}`. For the calculator any arithmetic in the prompt does as well. Without ids.
+ * The tool calls that a prompt requests, in its order: a tool that it names as a whole word, with the JSON object
+ * behind the name as arguments, else `{}`. For the calculator any arithmetic in the prompt does as well. Without ids.
  */
 export function toolCallsFor(prompt: string, tools: ToolDeclaration[]): FunctionCall[] {
   const named = tools

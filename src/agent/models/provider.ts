@@ -5,7 +5,9 @@ export type ProviderName = 'openai' | 'openai-compatible' | 'anthropic' | 'googl
 
 /** A model of an AI SDK provider package, called one step at a time. */
 export type ProviderModel = ReturnType<ReturnType<typeof createAnthropic>>;
+/** What one call of a provider's model takes. */
 export type CallOptions = Parameters<ProviderModel['doStream']>[0];
+/** One part of a provider's stream. */
 export type StreamPart =
   Awaited<ReturnType<ProviderModel['doStream']>>['stream'] extends ReadableStream<infer Part> ? Part : never;
 

@@ -39,7 +39,9 @@ function joinRoles(contents: Content[]): Content[] {
   return joined;
 }
 
-/** A blank line keeps two texts apart: not every wire shows where a part ends. Signed texts stay as they were signed. */
+/**
+ * A blank line keeps two texts apart: not every wire shows where a part ends. Signed texts stay as they were signed.
+ */
 function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
   const isText = (part: Part | undefined) => Boolean(part?.text) && part?.thought !== true && !part?.thoughtSignature;
   const apart = isText(before.at(-1)) && isText(first) ? { ...first, text: `\n\n${first?.text}` } : first;

@@ -4,8 +4,8 @@ import type { Tool } from '../definition/tool.ts';
 /** Maximum length of an expression in characters. */
 const MAX_EXPRESSION = 1_000;
 /**
- * Maximum number of nodes of a parsed expression. Evaluation is linear in them: all numbers are doubles, and ranges, loops and own
- * functions are refused.
+ * Maximum number of nodes of a parsed expression. Evaluation is linear in them: all numbers are doubles, and ranges,
+ * loops and own functions are refused.
  */
 const MAX_NODES = 500;
 

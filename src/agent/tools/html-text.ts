@@ -5,8 +5,8 @@ const HIDDEN = new Set('iframe noscript object script select style svg template 
 /** Elements that stand on lines of their own. */
 const BLOCKS = new Set(
   (
-    'address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header ' +
-    'hr li main nav ol p pre section table tbody td th thead tr ul'
+    'address article aside blockquote br dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 ' +
+    'header hr li main nav ol p pre section table tbody td th thead tr ul'
   ).split(' '),
 );
 const ignore = () => {};

@@ -1,4 +1,4 @@
-import { toAgentOverrides } from '../../agent/definition/overrides.ts';
+import { toAgentOverrides, toLlmCallLimit } from '../../agent/definition/overrides.ts';
 import { hasGeneralOverride } from '../../agent/prepare-agent.ts';
 import { StoppedError } from '../../core/errors.ts';
 import { HARNESS_APP, sessionNotFound } from '../../core/session.ts';
@@ -56,6 +56,7 @@ export const harnessInvoke = operation({
     const { user_id: userId, session_id: sessionId, max_llm_calls } = body.run_agent_request;
     const key = { appName: HARNESS_APP, userId, sessionId };
     const overrides = toAgentOverrides(body.harness);
+    const maxLlmCalls = toLlmCallLimit(max_llm_calls);
     const toAnswer = ({ output, error, paused }: InvocationEnd) =>
       JSON.stringify({
         harness_name: body.harness_name,
@@ -68,7 +69,7 @@ export const harnessInvoke = operation({
       key,
       invocationId: newInvocationId(context),
       content: { role: 'user', parts: [{ text: body.prompt }] },
-      overrides: max_llm_calls == null ? overrides : { ...overrides, maxLlmCalls: max_llm_calls },
+      overrides: maxLlmCalls === undefined ? overrides : { ...overrides, maxLlmCalls },
       createSession: true,
       streaming: false,
       signal: disconnectSignal(context, response),

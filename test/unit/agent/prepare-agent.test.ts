@@ -135,7 +135,7 @@ test('skills stand in the instruction and bring their tools', async () => {
   expect(agent.tools.map(({ name }) => name)).toEqual(['calculator', 'load_skill', 'load_skill_resource']);
 });
 
-test('sub-agents have tools, model and MCP servers of their own; one that is a tool is not handed over to', async () => {
+test('sub-agents have tools, a model and MCP servers of their own; a tool is not handed over to', async () => {
   const server = await startMcpServer([{ name: 'look' }]);
   const mcpServers = [{ name: 'docs', url: server.url }];
   const plain = { description: '', tools: [], skills: [], mcpServers: [] };

@@ -122,7 +122,8 @@ test.each([
   ['a: 1\na: 2', 'harness.yaml:2: Map keys must be unique at line 2, column 1:'],
   [
     'a: [',
-    'harness.yaml:1: Flow sequence in block collection must be sufficiently indented and end with a ] at line 1, column 5:',
+    'harness.yaml:1: Flow sequence in block collection must be sufficiently indented ' +
+      'and end with a ] at line 1, column 5:',
   ],
 ])('%j is refused with its line', (text, message) => {
   expect(() => parseHarnessFile(text, 'harness.yaml')).toThrow(new ConfigError(message));
@@ -176,11 +177,13 @@ test.each([
 test.each([
   [
     '{missing}',
-    "The instruction of the agent needs a value for `missing` in the session's state, which is not there. Set it, or write {missing?} if it may be missing.",
+    "The instruction of the agent needs a value for `missing` in the session's state, which is not there. " +
+      'Set it, or write {missing?} if it may be missing.',
   ],
   [
     '{artifact.none}',
-    'The instruction of the agent needs the artifact `none`, which is not there. Set it, or write {artifact.none?} if it may be missing.',
+    'The instruction of the agent needs the artifact `none`, which is not there. ' +
+      'Set it, or write {artifact.none?} if it may be missing.',
   ],
   ['{toString}', expect.stringContaining('`toString`') as unknown as string],
 ])('%s is a clear error', async (template, message) => {

@@ -47,7 +47,7 @@ test('a call without a response gets one, right behind it', () => {
   ]);
 });
 
-test('responses that came late, apart or out of order are moved behind their call; the latest wins; orphans vanish', () => {
+test('late, scattered and unordered responses are moved behind their call; the latest wins; orphans vanish', () => {
   const history = [
     user('go'),
     event('me', [call('a', '1'), call('b', '2')]),

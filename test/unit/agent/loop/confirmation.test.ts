@@ -36,7 +36,8 @@ test('a tool that needs confirmation pauses the invocation as ADK does', async (
   const { events, end } = await untilPause(members);
   expect(members.paid).toEqual([]);
   const hint =
-    'Please approve or reject the call of `pay` by a function response with {"confirmed": true} or {"confirmed": false}.';
+    'Please approve or reject the call of `pay` by a function response with ' +
+    '{"confirmed": true} or {"confirmed": false}.';
   expect(events[1]).toMatchObject({
     author: 'assistant',
     longRunningToolIds: ['id-3'],

@@ -88,7 +88,7 @@ test('tools of one step run at the same time and answer in call order in one eve
   expect(responses(events[1])).toEqual([{ name: 'b' }, { name: 'a' }]);
 });
 
-test('an unknown tool, wrong arguments, broken JSON and a throwing tool are errors that the model can read', async () => {
+test('an unknown tool, wrong arguments, broken JSON and a throwing tool are errors for the model to read', async () => {
   const strict = tool('strict', async () => 'never', {
     parameters: {
       $schema: 'https://json-schema.org/draft/2020-12/schema',
@@ -115,7 +115,8 @@ test('an unknown tool, wrong arguments, broken JSON and a throwing tool are erro
     { error: 'Invalid arguments: `/n` must be integer. Call the tool again with arguments that fit its schema.' },
     {
       error:
-        'Invalid arguments: The arguments must NOT have additional properties (m). Call the tool again with arguments that fit its schema.',
+        'Invalid arguments: The arguments must NOT have additional properties (m). ' +
+        'Call the tool again with arguments that fit its schema.',
     },
     { error: 'The arguments were not a JSON object. Call the tool again with valid JSON.' },
     { error: 'the disk is full' },
@@ -345,7 +346,7 @@ test('media that a tool attaches stand in the parts of its response', async () =
   ]);
 });
 
-test('a long-running tool without an answer pauses with its call open; the later answer reaches the model', async () => {
+test('a long-running tool without an answer pauses, its call open; the later answer reaches the model', async () => {
   const choose = tool('choose', async () => undefined, { longRunning: true });
   const model = scriptedModel([[callPart('choose', {}, 'c')], [{ text: 'red it is' }]]);
   const members = { agent: agent({ model, tools: [choose] }) };

@@ -370,6 +370,8 @@ test.each(['openai', 'anthropic', 'google'] as const)('%s: without a key nothing
   const model = createModel({ provider });
   await expect(collect(model.generate(toRequest()))).rejects.toMatchObject({
     code: 'model_unauthorized',
-    message: `The model \`fake-model\` of ${provider} refused the key. Check MODEL_API_KEY and that the key may use this model. (no key is set)`,
+    message:
+      `The model \`fake-model\` of ${provider} refused the key. ` +
+      'Check MODEL_API_KEY and that the key may use this model. (no key is set)',
   });
 });
