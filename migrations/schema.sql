@@ -1,4 +1,4 @@
--- The schema as the migrations make it, to read and to compare. Written by npm run db:dump; the service never runs it.
+-- The schema as the migrations make it, to read and to compare. Written by npm run db:dump.
 
 create schema inspect;
 

@@ -8,6 +8,7 @@ import { heldSession } from '../sessions/session-lease.ts';
 import { LeaseLostError } from '../core/errors.ts';
 import type { JsonObject, Part } from '../core/content.ts';
 import type { SessionKey } from '../core/session.ts';
+import { INT32_MAX } from '../http/operation/parameters.ts';
 import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import type { ContentObject, StoredContent } from './content-store.ts';
 
@@ -15,9 +16,6 @@ import type { ContentObject, StoredContent } from './content-store.ts';
 export interface ArtifactKey extends SessionKey {
   artifactName: string;
 }
-
-/** Largest version number that the column can hold; a larger one in a request names nothing. */
-const MAX_VERSION = 2_147_483_647;
 
 /** The session column of an artifact: empty for an artifact of the user. */
 const scopeOf = ({ sessionId, artifactName }: ArtifactKey) =>
@@ -48,10 +46,10 @@ function canonicalUriPrefix(key: ArtifactKey): string {
 }
 
 /**
- * Saves the next version of an artifact and returns its ArtifactVersion as JSON text; the bytes go into the row unless an object
- * holds them already. One statement: the upsert of the artifact row locks it and hands out the number, so that concurrent saves
- * get unique, rising numbers; number and content appear together.
- * With a `leaseToken` the save is an invocation's. @throws {LeaseLostError} when the session's lease is another's by then.
+ * Saves the next version of an artifact and returns its ArtifactVersion as JSON text; the bytes go into the row
+ * unless an object holds them already. One statement: the upsert of the artifact row locks it and hands out the
+ * number, so that concurrent saves get unique, rising numbers; number and content appear together. With a
+ * `leaseToken` the save is an invocation's. @throws {LeaseLostError} when the session's lease is another's by then.
  */
 export async function saveArtifactVersion(
   db: Database,
@@ -149,7 +147,10 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
   return rows.map(({ version }) => version);
 }
 
-/** The ArtifactVersions of an artifact as the JSON text of an array, ascending, in one statement that never reads the content. */
+/**
+ * The ArtifactVersions of an artifact as the JSON text of an array, ascending, in one statement that never reads the
+ * content.
+ */
 export async function listArtifactVersionsText(db: Database, key: ArtifactKey): Promise<string> {
   const rows = await db
     .select({ text: versionText })
@@ -171,9 +172,13 @@ export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Pr
   return rows.flatMap(({ objectKey }) => objectKey ?? []);
 }
 
-const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= MAX_VERSION;
+/** A number that the column cannot hold names nothing. */
+const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= INT32_MAX;
 
-/** Names of a session's artifacts and of its user's (with their prefix), sorted by code point. Deleted ones are left out. */
+/**
+ * Names of a session's artifacts and of its user's (with their prefix), sorted by code point. Deleted ones are left
+ * out.
+ */
 export async function listArtifactNames(db: Database, { appName, userId, sessionId }: SessionKey): Promise<string[]> {
   const versions = db
     .select({ version: artifactVersions.version })

@@ -6,9 +6,9 @@ import { type ArtifactKey, deleteArtifactVersions, findStoredArtifact, saveArtif
 import type { ContentStore } from './content-store.ts';
 
 /**
- * Saves the next version of an artifact and returns its ArtifactVersion as JSON text. Bytes first, row second: a crash between
- * them leaves an object that nothing names, and no half version. The object stays after a failure too, because the row may have
- * been written although its answer was lost.
+ * Saves the next version of an artifact and returns its ArtifactVersion as JSON text. Bytes first, row second: a
+ * crash between them leaves an object that nothing names, and no half version. The object stays after a failure too,
+ * because the row may have been written although its answer was lost.
  * @throws {InvalidError} for a part without content. @throws {TooLargeError} for more bytes than allowed.
  * @throws {LeaseLostError} when `leaseToken`, an invocation's, is no longer the session's.
  */
@@ -46,8 +46,8 @@ export async function loadArtifact(
 }
 
 /**
- * Deletes all versions of an artifact; deleting what is not there does nothing. Rows first, objects second: nobody ever sees a
- * version without its bytes. Objects that could not be removed are named in the log.
+ * Deletes all versions of an artifact; deleting what is not there does nothing. Rows first, objects second: nobody
+ * ever sees a version without its bytes. Objects that could not be removed are named in the log.
  */
 export async function deleteArtifact(
   { db, contentStore, log }: { db: Database; contentStore: ContentStore; log: Log },

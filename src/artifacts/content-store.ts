@@ -18,7 +18,8 @@ export interface StoredContent {
 export interface ContentStore {
   /**
    * Puts bytes away for a version that is saved after it; `undefined` means that they go into its row.
-   * @throws {TooLargeError} for more bytes than allowed. @throws {UnavailableError} when the object store does not answer.
+   * @throws {TooLargeError} for more bytes than allowed. @throws {UnavailableError} when the object store does not
+   * answer.
    */
   save(bytes: Buffer): Promise<ContentObject | undefined>;
   /** The bytes of a saved version; `undefined` for one that has none. @throws {UnavailableError} as `save`. */
@@ -28,14 +29,14 @@ export interface ContentStore {
 }
 
 /** @throws {TooLargeError} for more bytes than allowed. */
-export function checkSize({ length }: Buffer, maxBytes: number): void {
+export function checkContentSize({ length }: Buffer, maxBytes: number): void {
   if (length > maxBytes) throw new TooLargeError(`The artifact has ${length} bytes; at most ${maxBytes} are allowed.`);
 }
 
 /** Keeps the bytes in the rows of the database. Versions that were saved in an object store cannot be read with it. */
 export const rowContent = (maxBytes: number): ContentStore => ({
   save: async (bytes) => {
-    checkSize(bytes, maxBytes);
+    checkContentSize(bytes, maxBytes);
     return undefined;
   },
   load: async ({ content, objectKey }) => {

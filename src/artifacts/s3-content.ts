@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { GetObjectCommand, S3Client, S3ServiceException } from '@aws-sdk/client-s3';
 import { ConfigError, UnavailableError } from '../core/errors.ts';
-import { checkSize, type ContentStore } from './content-store.ts';
+import { checkContentSize, type ContentStore } from './content-store.ts';
 
 /** An S3-compatible store and how to reach it. */
 export interface S3Settings {
@@ -28,8 +28,8 @@ const MAX_ATTEMPTS = 3;
 const REMOVED_AT_ONCE = 10;
 
 /**
- * Keeps the bytes in an S3-compatible store, each version under a fresh key: nothing is ever overwritten, and a version becomes
- * visible by its row only. What was saved in rows before stays readable.
+ * Keeps the bytes in an S3-compatible store, each version under a fresh key: nothing is ever overwritten, and a
+ * version becomes visible by its row only. What was saved in rows before stays readable.
  * @throws {ConfigError} when there is no such bucket, or the store does not answer.
  */
 export async function openS3Content(settings: S3Settings): Promise<ContentStore> {
@@ -40,7 +40,7 @@ export async function openS3Content(settings: S3Settings): Promise<ContentStore>
   await checkBucket(() => client.send(new sdk.HeadBucketCommand({ Bucket: bucket })), bucket);
   return {
     async save(bytes) {
-      checkSize(bytes, maxBytes);
+      checkContentSize(bytes, maxBytes);
       const key = `${prefix}${randomUUID()}`;
       await asked(client.send(new sdk.PutObjectCommand({ Bucket: bucket, Key: key, Body: bytes })));
       return { key, uri: `s3://${bucket}/${key}` };
@@ -102,7 +102,10 @@ const statusOf = (error: unknown): number | undefined =>
   (error as Partial<S3ServiceException> | undefined)?.$metadata?.httpStatusCode;
 const nameOf = (error: unknown) => (error instanceof Error ? error.name : 'unknown');
 
-/** A store that is away, overloaded or broken passes; what it refuses for good (a right, a key) goes to the log as it is. */
+/**
+ * A store that is away, overloaded or broken passes; what it refuses for good (a right, a key) goes to the log as it
+ * is.
+ */
 async function asked<T>(request: Promise<T>): Promise<T> {
   try {
     return await request;

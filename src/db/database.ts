@@ -6,10 +6,10 @@ import { isPassingFailure } from '../core/errors.ts';
 /**
  * A pool or a transaction: the first argument of every store function.
  *
- * Statements on one table are made with the query builder. `sql` is for what the builder has no words for: CTEs, JSON text,
- * lateral pages, the queue. There tables and columns are written `${events}` and `${events.sessionId}`, so that a renamed one
- * does not compile; `sql.ts` has what stands where SQL takes bare names. Only the feature that owns a table names it
- * (test/unit/table-owners.test.ts); where another needs its rows, the owner exports a piece of SQL.
+ * Statements on one table are made with the query builder. `sql` is for what the builder has no words for: CTEs, JSON
+ * text, lateral pages, the queue. There tables and columns are written `${events}` and `${events.sessionId}`, so that
+ * a renamed one does not compile; `sql.ts` has what stands where SQL takes bare names. Only the feature that owns a
+ * table names it (test/unit/table-owners.test.ts); where another needs its rows, the owner exports a piece of SQL.
  */
 export type Database = NodePgDatabase;
 
@@ -32,7 +32,10 @@ export interface PoolOptions {
   statementTimeoutMs: number;
   /** Time-out of the wait for a row lock. */
   lockTimeoutMs: number;
-  /** Maximum size of the state of a session, user or app, bytes of its JSON: the SQL function `assert_state_size` holds it. */
+  /**
+   * Maximum size of the state of a session, user or app, bytes of its JSON: the SQL function `assert_state_size`
+   * holds it.
+   */
   maxStateBytes: number;
   /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
@@ -80,7 +83,10 @@ function openPool(options: PoolOptions, max: number): Pool {
   return pool;
 }
 
-/** A pool that repeats a statement after a deadlock or the like: it was a transaction of its own, so nothing of it is left. */
+/**
+ * A pool that repeats a statement after a deadlock or the like: it was a transaction of its own, so nothing of it is
+ * left.
+ */
 class RepeatingPool extends Pool {
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
   override query = ((...args: unknown[]) =>
@@ -88,7 +94,10 @@ class RepeatingPool extends Pool {
     repeated(() => Reflect.apply(Pool.prototype.query, this, args) as Promise<unknown>)) as Pool['query'];
 }
 
-/** Does `work` again, at most three times and after a random pause, when it failed in a way that leaves nothing behind. */
+/**
+ * Does `work` again, at most three times and after a random pause, when it failed in a way that leaves nothing
+ * behind.
+ */
 async function repeated<T>(work: () => Promise<T>): Promise<T> {
   for (let repeats = 0; ; repeats++) {
     try {
@@ -101,8 +110,9 @@ async function repeated<T>(work: () => Promise<T>): Promise<T> {
 }
 
 /**
- * One transaction on one connection. Not drizzle's own `transaction`: in 0.45.4 it loses the connection for good when BEGIN
- * fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241). A connection whose state is unsure is closed.
+ * One transaction on one connection. Not drizzle's own `transaction`: in 0.45.4 it loses the connection for good when
+ * BEGIN fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241). A connection whose state is
+ * unsure is closed.
  */
 async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): Promise<T> {
   const client = await pool.connect();
@@ -133,7 +143,10 @@ async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): P
 
 const ignore = () => undefined;
 
-/** SQLSTATE and constraint of a failed statement, wherever drizzle put the driver's error; `undefined` for any other error. */
+/**
+ * SQLSTATE and constraint of a failed statement, wherever drizzle put the driver's error; `undefined` for any other
+ * error.
+ */
 function sqlState(error: unknown): { code: string; constraint: string | undefined } | undefined {
   for (let at = error; at instanceof Error; at = at.cause) {
     if (at instanceof DatabaseError && at.code) return { code: at.code, constraint: at.constraint };
@@ -141,7 +154,10 @@ function sqlState(error: unknown): { code: string; constraint: string | undefine
   return undefined;
 }
 
-/** Awaits a statement; a violation of the named constraint (an expected conflict) becomes the error that `toError` makes. */
+/**
+ * Awaits a statement; a violation of the named constraint (an expected conflict) becomes the error that `toError`
+ * makes.
+ */
 export async function onConflict<T>(statement: Promise<T>, constraint: string, toError: () => Error): Promise<T> {
   try {
     return await statement;

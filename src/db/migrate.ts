@@ -8,9 +8,9 @@ const MIGRATION_LOCK = 7_240_001;
 const MIGRATIONS = fileURLToPath(new URL('../../migrations', import.meta.url));
 
 /**
- * Applies `migrations/` to the database. Replicas that start together take turns under a session advisory lock: drizzle's
- * migrator takes none and four processes at once failed in two rounds of three (drizzle-orm#874). One connection, not a pool,
- * because such a lock belongs to its connection; closing it gives the lock back.
+ * Applies `migrations/` to the database. Replicas that start together take turns under a session advisory lock:
+ * drizzle's migrator takes none and four processes at once failed in two rounds of three (drizzle-orm#874). One
+ * connection, not a pool, because such a lock belongs to its connection; closing it gives the lock back.
  */
 export async function migrateDatabase(url: string): Promise<void> {
   const client = new Client({ connectionString: url, application_name: 'agent-runtime migrate', keepAlive: true });

@@ -28,13 +28,16 @@ const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 /** Words for full-text search in the `simple` configuration: no language is assumed. */
 const searchVector = customType<{ data: string }>({ dataType: () => 'tsvector' });
 const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6 });
+/** The columns that the key of every table of user data begins with. */
+const ofUser = () => ({ appName: identifier('app_name').notNull(), userId: identifier('user_id').notNull() });
+const ofSession = () => ({ ...ofUser(), sessionId: identifier('session_id').notNull() });
 const emptyObject = sql`'{}'::jsonb`;
 
+/** Conversations; `lease_token` says who may write into one. */
 export const sessions = pgTable(
   'sessions',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
+    ...ofUser(),
     id: identifier('id').notNull(),
     state: jsonb('state').notNull().default(emptyObject),
     lastSequence: integer('last_sequence').notNull().default(0),
@@ -52,12 +55,11 @@ export const sessions = pgTable(
   ],
 );
 
+/** The conversation itself, ordered by `sequence`. */
 export const events = pgTable(
   'events',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
-    sessionId: identifier('session_id').notNull(),
+    ...ofSession(),
     sequence: integer('sequence').notNull(),
     id: identifier('id').notNull(),
     invocationId: identifier('invocation_id').notNull(),
@@ -76,29 +78,29 @@ export const events = pgTable(
   ],
 );
 
+/** State that all users of an application share. */
 export const appStates = pgTable('app_states', {
   appName: identifier('app_name').primaryKey(),
   state: jsonb('state').notNull(),
   updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
 });
 
+/** State that all sessions of a user share. */
 export const userStates = pgTable(
   'user_states',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
+    ...ofUser(),
     state: jsonb('state').notNull(),
     updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
   },
   (t) => [primaryKey({ name: 'user_states_pkey', columns: [t.appName, t.userId] })],
 );
 
+/** One prompt up to its final answer; `lease_token` is that of its session while it runs. */
 export const invocations = pgTable(
   'invocations',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
-    sessionId: identifier('session_id').notNull(),
+    ...ofSession(),
     id: identifier('id').notNull(),
     status: text('status', {
       enum: ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'],
@@ -141,24 +143,22 @@ export const invocations = pgTable(
   ],
 );
 
+/** Names of artifacts; the row hands out version numbers. */
 export const artifacts = pgTable(
   'artifacts',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
-    sessionId: identifier('session_id').notNull(),
+    ...ofSession(),
     name: identifier('name').notNull(),
     nextVersion: integer('next_version').notNull(),
   },
   (t) => [primaryKey({ name: 'artifacts_pkey', columns: [t.appName, t.userId, t.sessionId, t.name] })],
 );
 
+/** Versions of artifacts with their content, or where that is. */
 export const artifactVersions = pgTable(
   'artifact_versions',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
-    sessionId: identifier('session_id').notNull(),
+    ...ofSession(),
     artifactName: identifier('artifact_name').notNull(),
     version: integer('version').notNull(),
     canonicalUri: text('canonical_uri').notNull(),
@@ -185,12 +185,11 @@ export const artifactVersions = pgTable(
   ],
 );
 
+/** What was said in sessions that were added to the memory of a user. */
 export const memories = pgTable(
   'memories',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
-    sessionId: identifier('session_id').notNull(),
+    ...ofSession(),
     eventId: identifier('event_id').notNull(),
     author: text('author').notNull(),
     content: jsonb('content').notNull(),
@@ -203,6 +202,7 @@ export const memories = pgTable(
   ],
 );
 
+/** Evaluation sets. */
 export const evalSets = pgTable(
   'eval_sets',
   {
@@ -215,6 +215,7 @@ export const evalSets = pgTable(
   (t) => [primaryKey({ name: 'eval_sets_pkey', columns: [t.appName, t.id] })],
 );
 
+/** Cases of evaluation sets. */
 export const evalCases = pgTable(
   'eval_cases',
   {
@@ -236,6 +237,7 @@ export const evalCases = pgTable(
   ],
 );
 
+/** Results of evaluation runs. */
 export const evalResults = pgTable(
   'eval_results',
   {
@@ -248,11 +250,11 @@ export const evalResults = pgTable(
   (t) => [primaryKey({ name: 'eval_results_pkey', columns: [t.appName, t.id] })],
 );
 
+/** Responses kept for retries, but those of invocations. */
 export const idempotencyKeys = pgTable(
   'idempotency_keys',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
+    ...ofUser(),
     scope: identifier('scope').notNull(),
     key: identifier('key').notNull(),
     requestHash: text('request_hash').notNull(),
@@ -265,12 +267,11 @@ export const idempotencyKeys = pgTable(
   ],
 );
 
+/** Traces for the development UI. */
 export const spans = pgTable(
   'spans',
   {
-    appName: identifier('app_name').notNull(),
-    userId: identifier('user_id').notNull(),
-    sessionId: identifier('session_id').notNull(),
+    ...ofSession(),
     traceId: identifier('trace_id').notNull(),
     id: identifier('id').notNull(),
     parentId: identifier('parent_id'),

@@ -33,7 +33,8 @@ const invocationText = sql`
   coalesce(',"endTime":' || extract(epoch from ${i.endTime}), '') ||
   ',"llmCalls":' || ${i.llmCalls} || ',"toolCalls":' || ${i.toolCalls} ||
   ',"promptTokens":' || ${i.promptTokens} || ',"outputTokens":' || ${i.outputTokens} ||
-  coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '') || '}'`;
+  coalesce(',"error":{"code":' || to_json(${i.errorCode}) || ',"message":' || to_json(${i.errorMessage}) || '}', '') ||
+  '}'`;
 
 /** One invocation as JSON text; `undefined` where there is none. */
 export async function findInvocationText(db: Database, key: SessionKey, id: string): Promise<string | undefined> {
@@ -100,8 +101,8 @@ export async function findByIdempotencyKey(
 }
 
 /**
- * Asks an invocation to end as `cancelled` or `interrupted`. A queued one ends at once, a running one when its process sees it,
- * a paused one (nobody runs it) at once.
+ * Asks an invocation to end as `cancelled` or `interrupted`. A queued one ends at once, a running one when its
+ * process sees it, a paused one (nobody runs it) at once.
  * @returns its status after the request; `undefined` where there is no such invocation.
  */
 export async function requestStop(

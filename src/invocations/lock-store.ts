@@ -121,11 +121,13 @@ export type Place = 'queued' | 'full' | 'absent' | 'lost';
  * @throws {RepeatedInvocationError} as {@link claimSession} does.
  */
 export async function enqueueInvocation(db: Database, lease: Lease, depth: number, body?: unknown): Promise<Place> {
-  const isSame = sql`${invocations.status} = 'queued' and ${invocations.leaseToken} = ${excluded(invocations.leaseToken)}`;
+  const { status, leaseToken } = invocations;
+  const isSame = sql`${status} = 'queued' and ${leaseToken} = ${excluded(leaseToken)}`;
   const request = body === undefined ? null : sql`${escapeJson(body)}::jsonb`;
   const statement = db.execute<Record<'isThere' | 'isFull' | 'isPlaced', boolean>>(sql`
     with found as (
-      select ${sessionExists(lease.key)} as "isThere", (select count(*) ${otherWaiters(lease)}) >= ${depth} as "isFull"),
+      select ${sessionExists(lease.key)} as "isThere",
+             (select count(*) ${otherWaiters(lease)}) >= ${depth} as "isFull"),
     placed as (
       ${insertSelect(invocations, { ...toRow(lease), status: 'queued', request })} from found
       where "isThere" and not "isFull"

@@ -20,8 +20,8 @@ export interface Memory {
 const INDEXED_CHARACTERS = 200_000;
 
 /**
- * Adds what was said in a session to its user's memory; events that are there already stay as they are. One statement, which
- * holds the session meanwhile: nothing is added of one that is being deleted.
+ * Adds what was said in a session to its user's memory; events that are there already stay as they are. One
+ * statement, which holds the session meanwhile: nothing is added of one that is being deleted.
  * @returns false when there is no such session.
  */
 export async function addSessionToMemory(db: Database, key: SessionKey): Promise<boolean> {
@@ -57,12 +57,14 @@ export async function searchMemories(
 ): Promise<Memory[]> {
   const time = sql`to_char(${memories.eventTime} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
   const { rows } = await db.execute<{ text: string }>(sql`
-    select json_build_object('author', ${memories.author}, 'content', ${memories.content}, 'timestamp', ${time})::text as text
+    select json_build_object(
+             'author', ${memories.author}, 'content', ${memories.content}, 'timestamp', ${time})::text as text
     from ${memories},
          -- plainto_tsquery asks for all words; any of them is enough here.
          cast(replace(plainto_tsquery('simple', ${escapeText(query)})::text, ' & ', ' | ') as tsquery) as wanted
     where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.searchVector} @@ wanted
-    order by ts_rank(${memories.searchVector}, wanted) desc, ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId}
+    order by ts_rank(${memories.searchVector}, wanted) desc, ${memories.eventTime} desc,
+             ${memories.sessionId}, ${memories.eventId}
     limit ${limit}`);
   return rows.map(({ text }) => JSON.parse(unescapeJson(text)) as Memory);
 }

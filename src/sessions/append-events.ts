@@ -40,7 +40,10 @@ export const newSession = ({ key, events, delta }: EventAppend) => ({
   isEval: key.sessionId.startsWith(EVAL_SESSION_ID_PREFIX),
 });
 
-/** What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock forward. */
+/**
+ * What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock
+ * forward.
+ */
 export const advanceSession = ({ events, delta }: EventAppend) => ({
   ...(touches(delta.session) ? { state: merged(sessions.state, sql`${escapeJson(delta.session)}::jsonb`) } : {}),
   lastSequence: sql`${sessions.lastSequence} + ${events.length}::int`,
@@ -56,9 +59,10 @@ const advanced = {
 };
 
 /**
- * The CTEs that follow a CTE `advanced`, which returns {@link ADVANCED}: they merge the shared scopes that the delta touches and
- * insert the events as `appended(sequence, payload)`. They insert nothing when `advanced` is empty. Shared rows are locked in the
- * order session, user, app (each CTE reads the one before), so that writers of several scopes never deadlock.
+ * The CTEs that follow a CTE `advanced`, which returns {@link ADVANCED}: they merge the shared scopes that the delta
+ * touches and insert the events as `appended(sequence, payload)`. They insert nothing when `advanced` is empty.
+ * Shared rows are locked in the order session, user, app (each CTE reads the one before), so that writers of several
+ * scopes never deadlock.
  */
 export function appendEventCtes({ key, events, delta }: EventAppend): SQL {
   const user = touches(delta.user) ? sql`, user_merged as (${userMerge(key, delta.user)})` : sql``;
@@ -105,5 +109,7 @@ const limited = (state: SQL) => sql`assert_state_size(${state})`;
 
 const touches = (delta: JsonObject) => Object.keys(delta).length > 0;
 
-/** Unix seconds as a time; what lies outside timestamptz (an import may say anything) becomes its first or last year. */
+/**
+ * Unix seconds as a time; what lies outside timestamptz (an import may say anything) becomes its first or last year.
+ */
 const clampedTime = (seconds: SQL) => sql`to_timestamp(least(greatest(${seconds}, -2e11), 9e12))`;

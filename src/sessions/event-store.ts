@@ -24,9 +24,10 @@ export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
 
 /**
- * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement.
- * With a `leaseToken` the append is an invocation's: it is refused when the session's lease is another's by now.
- * @throws {NotFoundError} when there is no such session. @throws {LeaseLostError} when the token is no longer the session's.
+ * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement. With
+ * a `leaseToken` the append is an invocation's: it is refused when the session's lease is another's by now.
+ * @throws {NotFoundError} when there is no such session. @throws {LeaseLostError} when the token is no longer the
+ * session's.
  * @throws {ConflictError} when the session has an event of one of the ids.
  */
 export async function appendEvents(
@@ -61,8 +62,8 @@ export interface EventPage {
 }
 
 /**
- * The events after a sequence, oldest first: at most `limit`, less where they are large; `undefined` where there is no session.
- * One statement.
+ * The events after a sequence, oldest first: at most `limit`, less where they are large; `undefined` where there is
+ * no session. One statement.
  */
 export async function listEvents(
   db: Database,
@@ -70,22 +71,26 @@ export async function listEvents(
   afterSequence: number,
   limit: number,
 ): Promise<EventPage | undefined> {
+  const page = eventPage(afterSequence, sql`${s.lastSequence}`, limit);
   const { rows } = await db.execute<{ text: string | null; last: number | null; final: number }>(sql`
     select page.text, page.last, ${s.lastSequence} as final
-    from ${sessions} ${s} cross join ${eventPage(afterSequence, sql`${s.lastSequence}`, limit)} where ${isSession(key, s)}`);
+    from ${sessions} ${s} cross join ${page} where ${isSession(key, s)}`);
   const row = rows[0];
   if (!row) return undefined;
   const next = row.last === null || row.last === row.final ? undefined : row.last;
   return { text: `[${unescapeJson(row.text ?? '')}]`, next };
 }
 
-/** Maximum of events, and of their bytes as they are stored, that one statement reads: no response is ever whole in memory. */
+/**
+ * Maximum of events, and of their bytes as they are stored, that one statement reads: no response is ever whole in
+ * memory.
+ */
 const MAX_EVENTS = 1_000;
 const MAX_BYTES = 1_048_576;
 
 /**
- * The piece of a statement that reads the events of session `s` from one sequence to another, or the first of them: `page` with
- * their `text` and the `last` sequence, both null for none.
+ * The piece of a statement that reads the events of session `s` from one sequence to another, or the first of them:
+ * `page` with their `text` and the `last` sequence, both null for none.
  */
 export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_EVENTS): SQL => sql`lateral (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last
@@ -99,7 +104,10 @@ export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_E
 const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
-/** What an invocation starts from: all events in order and the merged state, in one statement; `undefined` without a session. */
+/**
+ * What an invocation starts from: all events in order and the merged state, in one statement; `undefined` without a
+ * session.
+ */
 export async function findHistory(
   db: Database,
   key: SessionKey,
@@ -192,10 +200,15 @@ export async function findFirstSequence(db: Database, key: SessionKey, invocatio
   return row?.first ?? 0;
 }
 
-/** The piece of a statement that reads what was said in a session: `(id, author, event_time, content, text)`, thoughts left out. */
+/**
+ * The piece of a statement that reads what was said in a session: `(id, author, event_time, content, text)`, thoughts
+ * left out.
+ */
 export const saidInSession = (key: SessionKey): SQL => sql`
   select ${events.id} as id, ${events.author} as author, ${events.eventTime} as event_time,
          ${events.payload} -> 'content' as content,
-         (select string_agg(part ->> 'text', ' ') from jsonb_array_elements(${events.payload} -> 'content' -> 'parts') part
+         (select string_agg(part ->> 'text', ' ') from jsonb_array_elements(${parts}) part
           where coalesce(part ->> 'thought', 'false') <> 'true') as text
-  from ${events} where ${isSession(key, events)} and jsonb_typeof(${events.payload} -> 'content' -> 'parts') = 'array'`;
+  from ${events} where ${isSession(key, events)} and jsonb_typeof(${parts}) = 'array'`;
+
+const parts = sql`${events.payload} -> 'content' -> 'parts'`;

@@ -1,4 +1,7 @@
-/** JSON text that may be too long for one string: its first part and the further ones as they are read, one value when joined. */
+/**
+ * JSON text that may be too long for one string: its first part and the further ones as they are read, one value when
+ * joined.
+ */
 export interface JsonStream {
   first: string;
   /** Absent where `first` is all. */

@@ -7,13 +7,13 @@ import { isSession } from './session-key.ts';
 import type { SessionKey } from '../core/session.ts';
 
 /**
- * Who may write into a session: the lease token in its row. These are the pieces of the statements of invocations, artifacts and
- * memory that concern the row, and the statements that concern nothing else.
+ * Who may write into a session: the lease token in its row. These are the pieces of the statements of invocations,
+ * artifacts and memory that concern the row, and the statements that concern nothing else.
  */
 
 /**
- * The CTE `advanced` that claims a session which nobody holds and for which `condition` is true, and makes room for the events
- * of `append`; empty where it does not.
+ * The CTE `advanced` that claims a session which nobody holds and for which `condition` is true, and makes room for
+ * the events of `append`; empty where it does not.
  */
 export const claimedSession = (db: Database, append: EventAppend, leaseToken: string, condition: SQL): SQL =>
   db
@@ -36,7 +36,10 @@ export const claimedOrNewSession = (db: Database, append: EventAppend, leaseToke
     .returning(ADVANCED)
     .getSQL();
 
-/** The CTE `advanced` that releases a session and makes room for the last events; empty where the token is not the session's. */
+/**
+ * The CTE `advanced` that releases a session and makes room for the last events; empty where the token is not the
+ * session's.
+ */
 export const releasedSession = (db: Database, append: EventAppend, leaseToken: string): SQL =>
   db
     .update(sessions)
@@ -46,8 +49,8 @@ export const releasedSession = (db: Database, append: EventAppend, leaseToken: s
     .getSQL();
 
 /**
- * A query for a session, with a `leaseToken` only while that is the session's. It locks the row against a take-over and against
- * deletion, which then come before the statement that it is part of or after it.
+ * A query for a session, with a `leaseToken` only while that is the session's. It locks the row against a take-over
+ * and against deletion, which then come before the statement that it is part of or after it.
  */
 export const heldSession = (key: SessionKey, leaseToken?: string): SQL => {
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
@@ -71,8 +74,8 @@ export const isFree = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColu
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} is null)`;
 
 /**
- * Locks the row of a session until the transaction ends; `undefined` where there is none, or where `skipLocked` is set and
- * another transaction has it. The token is null where none runs.
+ * Locks the row of a session until the transaction ends; `undefined` where there is none, or where `skipLocked` is
+ * set and another transaction has it. The token is null where none runs.
  */
 export async function lockSession(
   tx: Database,

@@ -23,9 +23,10 @@ export interface EventRange {
 }
 
 /**
- * One session with its events as JSON text that PostgreSQL assembled, `undefined` where there is none. One statement unless the
- * events are many. All is of the moment of the first one: events never change and their sequence has no gaps, so that later
- * statements go on up to the last sequence of then, without a transaction that would stay open for a slow reader.
+ * One session with its events as JSON text that PostgreSQL assembled, `undefined` where there is none. One statement
+ * unless the events are many. All is of the moment of the first one: events never change and their sequence has no
+ * gaps, so that later statements go on up to the last sequence of then, without a transaction that would stay open
+ * for a slow reader.
  */
 export async function findSession(
   db: Database,
@@ -86,10 +87,10 @@ export interface SessionPage {
 const MAX_SESSIONS = 200;
 
 /**
- * The sessions of one user as the JSON text of an array, newest first, then by id; those of evaluation runs are left out and
- * `events` is always `[]`. It never touches the table of events. One statement on `sessions_list_idx` unless all of very many
- * sessions are wanted; then the list is that of the first one's moment, and each session as it is when its turn comes.
- * `next` is the place of the last one of a page where more follow.
+ * The sessions of one user as the JSON text of an array, newest first, then by id; those of evaluation runs are left
+ * out and `events` is always `[]`. It never touches the table of events. One statement on `sessions_list_idx` unless
+ * all of very many sessions are wanted; then the list is that of the first one's moment, and each session as it is
+ * when its turn comes. `next` is the place of the last one of a page where more follow.
  */
 export async function listSessions(
   db: Database,
@@ -109,12 +110,14 @@ export async function listSessions(
   const wanted = sql`from ${sessions} ${s} where ${isListed} ${newestFirst}`;
   const size = limit ?? MAX_SESSIONS;
   const [head, tail] = sessionTexts;
-  const place = sql`to_char(${s.updateTime} at time zone 'utc', ${CURSOR_TIME})`;
+  const atMost = limit === undefined ? sql`` : sql`limit 1`;
+  const time = sql`to_char(${s.updateTime} at time zone 'utc', ${CURSOR_TIME})`;
+  const cursor = sql`json_build_object('id', ${s.id}, 'updateTime', ${time})`;
   const { rows } = await db.execute<{ text: string; further: string[]; last: SessionCursor | null }>(sql`
     select (select coalesce(string_agg(${head} || ${tail}, ',' ${newestFirst}), '')
             from (select ${s}.* ${wanted} limit ${size}) ${statesOf}) as text,
-           array(select ${s.id} ${wanted} offset ${size} ${limit === undefined ? sql`` : sql`limit 1`})::text[] as further,
-           (select json_build_object('id', ${s.id}, 'updateTime', ${place}) ${wanted} offset ${size - 1} limit 1) as last`);
+           array(select ${s.id} ${wanted} offset ${size} ${atMost})::text[] as further,
+           (select ${cursor} ${wanted} offset ${size - 1} limit 1) as last`);
   const { text = '', further = [], last } = rows[0] ?? {};
   const first = `[${unescapeJson(text)}`;
   if (limit !== undefined) return { first: `${first}]`, ...(last && further.length > 0 ? { next: last } : {}) };
@@ -175,7 +178,10 @@ export async function insertSession(
   if (rows.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
 }
 
-/** Deletes a session with its events and invocations; deleting what is not there does nothing. Artifacts and shared state stay. */
+/**
+ * Deletes a session with its events and invocations; deleting what is not there does nothing. Artifacts and shared
+ * state stay.
+ */
 export async function deleteSession(db: Database, key: SessionKey): Promise<void> {
   await db.delete(sessions).where(isSession(key, sessions));
 }

@@ -32,8 +32,8 @@ export async function insertSpans(db: Database, made: Span[]): Promise<void> {
   });
   await db.execute(sql`
     ${insert} from jsonb_to_recordset(${escapeJson(rows)}::jsonb) as s(
-      "appName" text, "userId" text, "sessionId" text, "traceId" text, id text, "parentId" text, "eventId" text, name text,
-      "startNs" bigint, "endNs" bigint, attributes jsonb)
+      "appName" text, "userId" text, "sessionId" text, "traceId" text, id text, "parentId" text, "eventId" text,
+      name text, "startNs" bigint, "endNs" bigint, attributes jsonb)
     on conflict do nothing`);
 }
 

@@ -45,8 +45,7 @@ test('migrations/schema.sql is the schema that the migrations make; npm run db:d
   );
   context.skip((rows[0]?.major ?? 0) < 16, 'PostgreSQL 15 qualifies the columns of views that read one table');
   await migrateDatabase(database.url);
-  const head =
-    '-- The schema as the migrations make it, to read and to compare. Written by npm run db:dump; the service never runs it.';
+  const head = '-- The schema as the migrations make it, to read and to compare. Written by npm run db:dump.';
   await expect(`${head}\n\n${await dumpSchema(client)}\n`).toMatchFileSnapshot('../../migrations/schema.sql');
 });
 
@@ -64,18 +63,19 @@ test('0002 keeps what an older version stored, except the answers that it kept f
     insert into sessions (app_name, user_id, id, state, last_sequence) values ('a', 'u', 's', '{"k": 1}', 1);
     insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload)
       values ('a', 'u', 's', 1, 'e1', 'i1', 'user', '2026-01-01Z', '{"content": {"parts": [{"text": "hi"}]}}');
-    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, answer, cancel_status,
-                             prompt_tokens, output_tokens, create_time, start_time, end_time)
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, answer,
+                             cancel_status, prompt_tokens, output_tokens, create_time, start_time, end_time)
       values ('a', 'u', 's', 'i1', 'cancelled', gen_random_uuid(), '2026-01-01Z', '{"x": 1}', 'cancelled', 7, 3,
               '2026-01-01 00:00Z', '2026-01-01 00:01Z', '2026-01-01 00:03Z');
     insert into artifacts values ('a', 'u', '', 'user:f', 2);
-    insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, mime_type, part, content,
-                                   object_key, size_bytes, sha256)
+    insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri,
+                                   mime_type, part, content, object_key, size_bytes, sha256)
       values ('a', 'u', '', 'user:f', 0, 'x', 'text/plain', '{}', 'abc', null, 3, ''),
              ('a', 'u', '', 'user:f', 1, 's3://b/k', 'image/png', '{}', null, 'k', 5, '');
     insert into memories values ('a', 'u', 's', 'e1', 'user', '{}', '2026-01-01Z', to_tsvector('simple', 'whale'));
     insert into idempotency_keys (scope, key, request_hash, answer) values ('createSession key', 'k', 'h', '{}');
-    insert into cronjobs (app_name, user_id, id, name, prompt, schedule, time_zone) values ('a', 'u', 'c', 'n', 'p', '{}', 'UTC');`);
+    insert into cronjobs (app_name, user_id, id, name, prompt, schedule, time_zone)
+      values ('a', 'u', 'c', 'n', 'p', '{}', 'UTC');`);
   await migrateDatabase(database.url);
   const rowsOf = async (query: string) => (await client.query(query)).rows;
   expect(await rowsOf('select id, state, last_sequence from sessions')).toEqual([
@@ -93,7 +93,8 @@ test('0002 keeps what an older version stored, except the answers that it kept f
   ]);
   expect(await rowsOf('select sequence, said from inspect.conversation')).toEqual([{ sequence: 1, said: 'hi' }]);
   expect(
-    await rowsOf(`select session_id, name, version_count::int, latest_version, mime_type, total_bytes::int, object_count::int
+    await rowsOf(`select session_id, name, version_count::int, latest_version, mime_type, total_bytes::int,
+                         object_count::int
                   from inspect.artifacts`),
   ).toEqual([
     {
@@ -123,10 +124,12 @@ test('the schema refuses what no version of the service writes', async () => {
   await client.query(`insert into artifacts values (${key}, 'f', 1)`);
   const refused = [
     `update sessions set last_sequence = -1`,
-    `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, stop_requested_as)
+    `insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time,
+                              stop_requested_as)
      values (${key}, 'i', 'running', gen_random_uuid(), now(), 'paused')`,
     `insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, part, content,
-                                    object_key, size_bytes, sha256) values (${key}, 'f', 0, 'x', '{}', 'abc', 'k', 3, '')`,
+                                    object_key, size_bytes, sha256)
+     values (${key}, 'f', 0, 'x', '{}', 'abc', 'k', 3, '')`,
   ];
   const constraints: unknown[] = [];
   for (const statement of refused) {

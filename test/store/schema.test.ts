@@ -58,7 +58,8 @@ test('the views for people show what runs, what waits for it in which order, and
   await enqueueInvocation(db, { ...lease, invocationId: 'e-4', token: randomUUID(), durationMs: -1 }, 5);
   const { sessionId } = lease.key;
   const queue = await db.execute(sql`
-    select place::int, invocation_id, running_invocation from inspect.queue where session_id = ${sessionId} order by place`);
+    select place::int, invocation_id, running_invocation from inspect.queue
+    where session_id = ${sessionId} order by place`);
   expect(queue.rows).toEqual([
     { place: 1, invocation_id: 'e-2', running_invocation: 'e-1' },
     { place: 2, invocation_id: 'e-3', running_invocation: 'e-1' },

@@ -34,7 +34,8 @@ const claim = (lease: Lease, text = 'hello') =>
   claimSession(store.pool.db, lease, [textEvent(text, { invocationId: lease.invocationId })], true);
 const invocation = async (lease: Lease) => {
   const { rows } = await store.pool.db.execute(
-    sql`select status, response_body as answer, error_code, error_message, llm_calls, end_time is not null as ended from invocations where id = ${lease.invocationId}`,
+    sql`select status, response_body as answer, error_code, error_message, llm_calls, end_time is not null as ended
+        from invocations where id = ${lease.invocationId}`,
   );
   return rows[0];
 };
@@ -42,7 +43,7 @@ const texts = async (lease: Lease) =>
   (await findHistory(store.pool.db, lease.key))?.events.map(({ content }) => content?.parts?.[0]?.text);
 
 describe('claim', () => {
-  test('one statement creates the session, stores the event and the invocation; a second claim finds it busy', async () => {
+  test('one statement creates session, event and invocation; a second claim finds the session busy', async () => {
     const lease = newLease();
     const statements = await statementsOf(async () => expect(await claim(lease)).toBe(true));
     expect(statements).toHaveLength(1);
@@ -199,7 +200,7 @@ describe('take over', () => {
 });
 
 describe('races', () => {
-  test('a look that had to wait for a claim finds the claim alive (it was shown the invocation of an older snapshot once)', async () => {
+  test('a look that had to wait for a claim finds it alive, not the invocation of an older snapshot', async () => {
     const lease = newLease();
     await claim(lease);
     await finishInvocation(store.pool.db, lease, [], { status: 'succeeded' });
@@ -216,7 +217,8 @@ describe('races', () => {
     // The look is certainly waiting when the database says that it waits for a lock.
     for (let waiting = 0; waiting === 0; ) {
       const { rows } = await store.pool.db.execute<{ n: number }>(
-        sql`select count(*)::int as n from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`,
+        sql`select count(*)::int as n from pg_stat_activity
+            where wait_event_type = 'Lock' and datname = current_database()`,
       );
       waiting = rows[0]?.n ?? 0;
     }
@@ -263,7 +265,7 @@ describe('races', () => {
     expect(await enqueueInvocation(store.pool.db, newLease(), 8)).toBe('absent');
   });
 
-  test('what waits in the background needs no process: it keeps its place, and the first who claims it runs it', async () => {
+  test('what waits in the background needs no process: it keeps its place until it is claimed', async () => {
     const running = newLease();
     await claim(running);
     const queued = { ...newLease(0), key: running.key };

@@ -81,7 +81,7 @@ describe('append', () => {
     expect(states.map((names) => names.length)).toEqual(keys.map(() => 8 * 20 + 8 * 20 + 20));
   });
 
-  test("the time of an event stands in its column too: its own, or the database's; what no time can hold is clamped", async () => {
+  test("the time of an event is in its column: its own or the database's; others are clamped", async () => {
     const key = newKey();
     await insertSession(
       store.pool.db,
@@ -117,7 +117,7 @@ describe('append', () => {
     expect((await read(otherUser)).state).toEqual({ 'app:shared': one.sessionId });
   });
 
-  test('a session that is not there is named, and a token that is not the lease is refused; nothing is written', async () => {
+  test('an absent session is named and a token that is not the lease is refused; nothing is written', async () => {
     const key = newKey();
     await expect(appendEvents(store.pool.db, key, [textEvent('x')])).rejects.toEqual(
       new NotFoundError(`Session not found: ${key.sessionId}`),
@@ -267,12 +267,13 @@ describe('long sessions and lists', () => {
     expect(await listEvents(store.pool.db, { ...key, sessionId: 'absent' }, 0, 2)).toBeUndefined();
   });
 
-  test('a long list is that of its first moment: what moves meanwhile is in it once, what is deleted is not', async () => {
+  test('a long list is that of its first moment: what moves meanwhile is in it once, what is deleted not', async () => {
     const { appName, userId } = newKey();
     const ids = Array.from({ length: 1_200 }, (_, n) => `s${String(n).padStart(4, '0')}`);
     await store.pool.db.execute(sql`
       insert into sessions (app_name, user_id, id, state, update_time)
-      select ${appName}, ${userId}, id, jsonb_build_object('n', id), now() - interval '1 day' + place * interval '1 second'
+      select ${appName}, ${userId}, id, jsonb_build_object('n', id),
+             now() - interval '1 day' + place * interval '1 second'
       from unnest(${sql.param(ids)}::text[]) with ordinality as given(id, place)`);
     const newestFirst = ids.toReversed();
     expect((await list(appName, userId)).map(({ id }) => id)).toEqual(newestFirst);
@@ -350,7 +351,8 @@ describe('fidelity', () => {
     fc.array(fc.integer({ min: 0, max: 0xffff }), { maxLength: 8 }).map((units) => String.fromCharCode(...units)),
   );
 
-  // Keys hold no backslash: V8 of Node 24.21 itself reads `{"a":1,"\\u0000":1}` wrongly once a `{"a":1,"\\\\":1}` was parsed.
+  // Keys hold no backslash: V8 of Node 24.21 itself reads `{"a":1,"\\u0000":1}` wrongly once a `{"a":1,"\\\\":1}` was
+  // parsed.
   const name = hostile.map((text) => `k${text.replaceAll('\\', '')}`);
 
   test('any JSON comes back as it was sent: keys and values, NUL, lone surrogates, the escape itself', async () => {

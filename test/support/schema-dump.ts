@@ -3,12 +3,13 @@ import type { Client } from 'pg';
 const SCHEMAS = `(select oid from pg_namespace where nspname in ('public', 'inspect'))`;
 
 /**
- * What the dump is made of, in its order: each query gives rows `(place, text)`, from catalogues that PostgreSQL 15 to 18 share.
- * PostgreSQL's own pg_dump is not among what comes with the embedded server.
+ * What the dump is made of, in its order: each query gives rows `(place, text)`, from catalogues that PostgreSQL 15
+ * to 18 share. PostgreSQL's own pg_dump is not among what comes with the embedded server.
  */
 const PARTS = [
   `select nspname as place, format('create schema %I;', nspname) as text from pg_namespace where nspname = 'inspect'`,
-  `select proname as place, rtrim(pg_get_functiondef(oid), E'\\n') || ';' as text from pg_proc where pronamespace in ${SCHEMAS}`,
+  `select proname as place, rtrim(pg_get_functiondef(oid), E'\\n') || ';' as text
+   from pg_proc where pronamespace in ${SCHEMAS}`,
   `select c.oid::regclass::text as place, format(E'create table %s (\\n%s\\n);', c.oid::regclass,
           string_agg(concat_ws(' ', '  ' || quote_ident(a.attname), format_type(a.atttypid, a.atttypmod),
               case when a.attcollation <> t.typcollation then 'collate ' || quote_ident(l.collname) end,
@@ -29,7 +30,8 @@ const PARTS = [
    where c.relnamespace in ${SCHEMAS} and not exists (select from pg_constraint where conindid = i.indexrelid)`,
   `select tgrelid::regclass::text || tgname as place, pg_get_triggerdef(t.oid) || ';' as text
    from pg_trigger t join pg_class c on c.oid = tgrelid where not tgisinternal and c.relnamespace in ${SCHEMAS}`,
-  `select oid::regclass::text as place, format(E'create view %s as\\n%s', oid::regclass, pg_get_viewdef(oid, true)) as text
+  `select oid::regclass::text as place,
+          format(E'create view %s as\\n%s', oid::regclass, pg_get_viewdef(oid, true)) as text
    from pg_class where relkind = 'v' and relnamespace in ${SCHEMAS}`,
   `select place, format('comment on %s is %L;', place, description) as text from (
      select 'schema ' || nspname as place, obj_description(oid, 'pg_namespace') as description

@@ -54,8 +54,9 @@ function violations(
   sources: Source[],
   placesIn: (source: Source) => number[],
 ): string[] {
+  const excepted: readonly string[] = exceptions[rule];
   return sources
-    .filter(({ path }) => !exceptions[rule].includes(path))
+    .filter(({ path }) => !excepted.includes(path))
     .flatMap((source) => placesIn(source).map((line) => `${source.path}:${line}`));
 }
 
