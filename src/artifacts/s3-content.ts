@@ -16,7 +16,7 @@ export interface S3Settings {
   /** Without them those of the machine are used (instance role, shared configuration). */
   credentials: { accessKeyId: string; secretAccessKey: string; sessionToken?: string } | undefined;
   maxBytes: number;
-  /** Longest silence of the store [30,000]. */
+  /** Time-out of a silent store [30,000]. */
   timeoutMs?: number;
 }
 
@@ -42,12 +42,12 @@ export async function openS3Content(settings: S3Settings): Promise<ContentStore>
     async save(bytes) {
       checkContentSize(bytes, maxBytes);
       const key = `${prefix}${randomUUID()}`;
-      await asked(client.send(new sdk.PutObjectCommand({ Bucket: bucket, Key: key, Body: bytes })));
+      await unlessAway(client.send(new sdk.PutObjectCommand({ Bucket: bucket, Key: key, Body: bytes })));
       return { key, uri: `s3://${bucket}/${key}` };
     },
     async load({ content, objectKey, sha256 }) {
       if (objectKey === undefined) return content;
-      const bytes = await asked(readObject(client, new sdk.GetObjectCommand({ Bucket: bucket, Key: objectKey })));
+      const bytes = await unlessAway(readObject(client, new sdk.GetObjectCommand({ Bucket: bucket, Key: objectKey })));
       if (createHash('sha256').update(bytes).digest().equals(sha256)) return bytes;
       throw new Error(`the object ${objectKey} is not what was saved`);
     },
@@ -55,7 +55,7 @@ export async function openS3Content(settings: S3Settings): Promise<ContentStore>
       for (let from = 0; from < objectKeys.length; from += REMOVED_AT_ONCE) {
         const keys = objectKeys.slice(from, from + REMOVED_AT_ONCE);
         await Promise.all(
-          keys.map((key) => asked(client.send(new sdk.DeleteObjectCommand({ Bucket: bucket, Key: key })))),
+          keys.map((key) => unlessAway(client.send(new sdk.DeleteObjectCommand({ Bucket: bucket, Key: key })))),
         );
       }
     },
@@ -106,7 +106,7 @@ const nameOf = (error: unknown) => (error instanceof Error ? error.name : 'unkno
  * A store that is away, overloaded or broken passes; what it refuses for good (a right, a key) goes to the log as it
  * is.
  */
-async function asked<T>(request: Promise<T>): Promise<T> {
+async function unlessAway<T>(request: Promise<T>): Promise<T> {
   try {
     return await request;
   } catch (error) {

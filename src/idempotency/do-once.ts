@@ -3,9 +3,8 @@ import { KeyReusedError } from '../core/errors.ts';
 import { type IdempotencyKey, keepAnswer, reserveKey } from './key-store.ts';
 
 /**
- * Does what a request asks for once per key: the work, its key and its answer are one transaction, so that a retry
- * finds all of it or nothing. The work gets the transaction in place of the pool. A request that fails leaves the key
- * free.
+ * Does a request once per key: the work, its key and its answer are one transaction, so that a retry finds all of it
+ * or nothing. The work gets the transaction in place of the pool. A request that fails leaves the key free.
  * @throws {KeyReusedError} when the key came with another request before.
  */
 export function doOnce(

@@ -32,7 +32,7 @@ export function idempotent<Context extends { database: DatabasePool }>(plain: Op
   return { ...plain, parameters: { ...plain.parameters, headers }, handler };
 }
 
-/** Whose keys are told apart: each user has their own, all holders of a runtime key share theirs. */
+/** Who shares keys: each user has their own, all holders of a runtime key share theirs. */
 const toScope = (principal: Principal) => (principal.kind === 'user' ? `user ${principal.userId}` : principal.kind);
 
 /**

@@ -20,17 +20,14 @@ import type { InvocationError, InvocationStatus } from './invocation.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 
-/**
- * A running invocation and its right to write: the token stands in the session row too, where every write asks for
- * it.
- */
+/** A running invocation and its right to write: the token stands in the session row too, where every write needs it. */
 export interface Lease {
   key: SessionKey;
   invocationId: string;
   token: string;
   /** How long the lease lasts without a renewal. */
   durationMs: number;
-  /** The `Idempotency-Key` of the request and the hash of what it asked for. */
+  /** The `Idempotency-Key` of the request and the hash of what was requested. */
   request?: IdempotentRequest | undefined;
 }
 
@@ -167,7 +164,7 @@ export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]
 }
 
 /**
- * What a renewal found: `lost` where the lease is another's, else what the invocation is asked to end as, if
+ * What a renewal found: `lost` where the lease is another's, else what the invocation is requested to end as, if
  * anything.
  */
 export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';

@@ -73,14 +73,14 @@ const mutants: Mutant[] = [
   {
     name: 'forgets to lock the session in a take-over',
     file: 'src/sessions/session-lease.ts',
-    from: "\n    .for('update')",
+    from: "\n    .for('update', skipLocked ? { skipLocked } : {})",
     to: '',
     test: LEASES,
   },
   {
     name: 'looks for the holder in one statement, whose join shows an older snapshot',
     file: 'src/invocations/lock-store.ts',
-    from: 'const session = await lockSession(tx, key);',
+    from: 'const session = await lockSession(tx, key, skipLocked);',
     to: `const joined = await tx.execute(sql\`select s.lease_token as token, i.id, i.lease_expire_time > clock_timestamp() as live
         from sessions s left join invocations i on (i.app_name, i.user_id, i.session_id, i.lease_token, i.status)
           = (s.app_name, s.user_id, s.id, s.lease_token, 'running')
@@ -91,7 +91,7 @@ const mutants: Mutant[] = [
     return found.live === true
       ? { kind: 'live', invocationId: found.id ?? '', token: found.token }
       : { kind: 'dead', invocationId: found.id ?? undefined, token: found.token };
-  const session = await lockSession(tx, key);`,
+  const session = await lockSession(tx, key, skipLocked);`,
     test: LEASES,
   },
   {
@@ -111,8 +111,8 @@ const mutants: Mutant[] = [
   {
     name: 'leaves the calls of a dead invocation open',
     file: 'src/invocations/take-over.ts',
-    from: 'const ending = endingEvents(invocationId, author, events, DEAD, newId);',
-    to: 'const ending = endingEvents(invocationId, author, [], DEAD, newId);',
+    from: 'const ending = endingEvents(invocationId, author, events, PROCESS_DIED, newId);',
+    to: 'const ending = endingEvents(invocationId, author, [], PROCESS_DIED, newId);',
     test: LEASES,
   },
   {
