@@ -1,24 +1,9 @@
-import {
-  type Content,
-  type FunctionCall,
-  functionCallsOf,
-  type FunctionResponse,
-  functionResponsesOf,
-  type Part,
-  partsOf,
-} from '../core/content.ts';
+import { type Content, type FunctionCall, functionCallsOf, partsOf } from '../core/content.ts';
 import type { EvalCaseBody } from './eval-set.ts';
-import { callsOf, contentsOf } from './metrics/turn.ts';
+import { callsOf, toToolUses } from './metrics/turn.ts';
 
 type EvalTurnBody = NonNullable<EvalCaseBody['conversation']>[number];
 type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
-
-/** The members of ADK 1.x: calls, responses and texts, each on its own. */
-interface ToolUses {
-  toolUses: FunctionCall[];
-  toolResponses: FunctionResponse[];
-  intermediateResponses: [author: string, parts: Part[]][];
-}
 
 /**
  * A case as it is stored: a turn holds `invocationEvents` or ADK 1.x's members, never both, because every version of
@@ -60,16 +45,4 @@ function withArguments<EventOfTurn extends { content?: Content | null | undefine
     return { ...part, functionCall: args == null ? call : { ...call, args } };
   });
   return { ...event, content: { ...event.content, parts } };
-}
-
-function toToolUses(data: IntermediateData): ToolUses {
-  const said = contentsOf(data);
-  return {
-    toolUses: said.flatMap(({ content }) => functionCallsOf(content)),
-    toolResponses: said.flatMap(({ content }) => functionResponsesOf(content)),
-    intermediateResponses: said.flatMap(({ author, content }): [string, Part[]][] => {
-      const texts = partsOf(content).filter((part) => part.text != null);
-      return texts.length > 0 ? [[author, texts]] : [];
-    }),
-  };
 }

@@ -38,9 +38,11 @@ export interface ScoringContext {
 }
 
 /** What one metric says of a case or of one of its turns. */
-interface MetricResult {
+export interface MetricResult {
   metricName: string;
   threshold: number | null;
+  /** As it was sent. */
+  criterion?: unknown;
   score: number | null;
   status: EvalStatus;
   /** Why it could not be evaluated. */
@@ -168,18 +170,19 @@ export async function scoreCase(
 
 async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: ScoringContext) {
   const { metricName } = sent;
+  const named = { metricName, ...(sent.criterion == null ? {} : { criterion: sent.criterion }) };
   try {
     const [threshold, { score, turns, rubricScores }] = await evaluatorOf(metricName)(pairs, sent, context);
     const explanation = turns.find((turn) => turn.score === null)?.explanation;
     const status = toStatus(score, threshold);
     const known = status === 'NOT_EVALUATED' && explanation !== undefined ? { explanation } : {};
     return {
-      result: { metricName, threshold, score, status, ...known, ...(rubricScores ? { rubricScores } : {}) },
-      turns: turns.map((turn) => ({ metricName, threshold, status: toStatus(turn.score, threshold), ...turn })),
+      result: { ...named, threshold, score, status, ...known, ...(rubricScores ? { rubricScores } : {}) },
+      turns: turns.map((turn) => ({ ...named, threshold, status: toStatus(turn.score, threshold), ...turn })),
     };
   } catch (error) {
     if (!(error instanceof MetricError)) throw error;
-    const nothing = { metricName, threshold: sent.threshold ?? null, score: null, status: 'NOT_EVALUATED' as const };
+    const nothing = { ...named, threshold: sent.threshold ?? null, score: null, status: 'NOT_EVALUATED' as const };
     const result: MetricResult = { ...nothing, explanation: error.message };
     return { result, turns: pairs.map(() => result) };
   }

@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { startEphemeral } from '../support/ephemeral-server.ts';
+import { evalMutants } from './eval-mutants.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const COPIED = [
@@ -26,7 +27,8 @@ const COPIED = [
 /** Copies that are tried at once. */
 const LANES = 2;
 
-interface Mutant {
+/** One line of the product, broken. */
+export interface Mutant {
   name: string;
   file: string;
   /** Text that stands in the file exactly once, and what it becomes. */
@@ -279,7 +281,7 @@ async function findRed(copy: string, databaseUrl: string, chosen: Mutant[]): Pro
 }
 
 async function main(): Promise<void> {
-  const chosen = mutants.filter(({ name }) => name.includes(process.argv[2] ?? ''));
+  const chosen = [...mutants, ...evalMutants].filter(({ name }) => name.includes(process.argv[2] ?? ''));
   const server = await startEphemeral();
   const copies = Array.from({ length: LANES }, makeCopy);
   try {

@@ -84,3 +84,13 @@ export const textOf = (content: Content | null | undefined): string =>
   partsOf(content)
     .flatMap(({ text }) => (text ? [text] : []))
     .join('\n');
+
+/** What happened in a turn in the form of ADK 1.x: calls, responses and texts, each on its own. */
+export const toToolUses = (data: IntermediateData | null | undefined) => ({
+  toolUses: callsOf(data),
+  toolResponses: responsesOf(data),
+  intermediateResponses: contentsOf(data).flatMap(({ author, content }): [author: string, parts: Part[]][] => {
+    const texts = partsOf(content).filter((part) => part.text != null);
+    return texts.length > 0 ? [[author, texts]] : [];
+  }),
+});
