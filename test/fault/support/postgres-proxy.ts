@@ -18,7 +18,7 @@ export interface Message {
 }
 
 /** True for the renewal of a lease: it comes when its time has come, not at a place of an operation. */
-export const isRenewal = ({ sql }: Message): boolean => /^\s*update invocations set lease_expire_time/.test(sql);
+export const isRenewal = ({ sql }: Message): boolean => /^\s*update "?invocations"? set "?lease_expire_time/.test(sql);
 
 /** What a test does to the messages; a promise holds the message, or its reply, until it settles. */
 export interface Rules {
