@@ -72,7 +72,7 @@ function normalizeText(text: string, name: string): string {
   if (text === user) return '<u>';
   if (text === `app:t${values['tag']}`) return 'app:<tag>';
   // The offline model and the recorded one agree only where they repeat a tool's answer.
-  if (name === 'text' && text.startsWith('This is the offline model')) return '<model text>';
+  if (name === 'text' && text.startsWith('I am the offline model')) return '<model text>';
   return text;
 }
 
