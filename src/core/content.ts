@@ -1,9 +1,20 @@
 import { z } from 'zod';
-import { flag, number, openEnum, text } from './members.ts';
+import { bytes, flag, number, openEnum, text } from './members.ts';
+import {
+  audioMetadata,
+  documentMetadata,
+  mediaProcessing,
+  mediaResolution,
+  partTranscription,
+  speechMetadata,
+  spreadsheetMetadata,
+  videoMetadata,
+} from './media-metadata.ts';
 
 /**
- * Content and Part as the specification's sections of that name list them. Every object is loose: members that the
- * specification does not name are kept. Enumerations whose values are "not shown" stay open strings.
+ * Content and Part as the specification's sections of that name list them, and what ADK 2.13 takes beside that. Every
+ * object is closed, as ADK's are: with an unknown member (a typo) the model would run on nothing, and ADK's clients
+ * could not read the session any more. Enumerations whose values are "not shown" stay open strings.
  */
 
 /** A free-form JSON object: its keys are data and are never renamed. */
@@ -14,22 +25,32 @@ export type JsonObject = Record<string, unknown>;
 export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);
 
 const inlineData = z
-  .looseObject({
-    data: text('The bytes, base64.'),
+  .strictObject({
+    data: bytes('The bytes, base64; in either alphabet, with or without padding.'),
     displayName: text('File name to show and to send to the provider; not unique.'),
     mimeType: text('IANA media type of the bytes, for example `image/png`.'),
   })
   .describe('Bytes carried inside the part.');
 
 const fileData = z
-  .looseObject({
+  .strictObject({
     displayName: text('File name to show and to send to the provider; not unique.'),
     fileUri: text('Where the file is; this runtime never fetches it.'),
     mimeType: text('IANA media type of the file.'),
   })
   .describe('A reference to a file elsewhere.');
 
-const partialArgument = z.looseObject({
+/** What a part, of a content or of a function response, says about its media. */
+const mediaMembers = {
+  mediaResolution: mediaResolution.nullish().describe('Resolution of the media of this part; kept as sent.'),
+  videoMetadata: videoMetadata.nullish().describe('The clip of a video in this part; kept as sent.'),
+  mediaProcessing: mediaProcessing.nullish().describe('How the provider prepares the media; kept as sent.'),
+  documentMetadata: documentMetadata.nullish().describe('The pages of a document in this part; kept as sent.'),
+  spreadsheetMetadata: spreadsheetMetadata.nullish().describe('The cells of a spreadsheet; kept as sent.'),
+  audioMetadata: audioMetadata.nullish().describe('The clip of a recording in this part; kept as sent.'),
+};
+
+const partialArgument = z.strictObject({
   jsonPath: text('The argument that this fragment belongs to, a JSON path (RFC 9535) such as `$.city`.'),
   boolValue: flag('The value of a boolean argument.'),
   nullValue: openEnum('NULL_VALUE', 'Set where the argument is null.'),
@@ -40,7 +61,7 @@ const partialArgument = z.looseObject({
 
 /** Member `functionCall` of a part. */
 export const functionCallSchema = z
-  .looseObject({
+  .strictObject({
     id: text('Pairs the call with its response.'),
     name: text('The tool to call.'),
     args: freeForm("The arguments, by the tool's JSON Schema."),
@@ -54,7 +75,7 @@ export const functionCallSchema = z
 
 /** Member `functionResponse` of a part. */
 export const functionResponseSchema = z
-  .looseObject({
+  .strictObject({
     id: text('The id of the call that this answers.'),
     name: text('The tool that was called.'),
     response: freeForm('The result; a failure is `{"error": …}`, which the model reads and may recover from.'),
@@ -62,9 +83,10 @@ export const functionResponseSchema = z
     scheduling: openEnum('SCHEDULING_UNSPECIFIED', 'When a live session reads a response that it did not wait for.'),
     parts: z
       .array(
-        z.looseObject({
+        z.strictObject({
           inlineData: inlineData.nullish().describe('Media that the tool returns as bytes.'),
           fileData: fileData.nullish().describe('Media that the tool returns as a reference.'),
+          ...mediaMembers,
         }),
       )
       .nullish()
@@ -72,36 +94,25 @@ export const functionResponseSchema = z
   })
   .describe("A tool's answer to one call.");
 
-const executableCode = z.looseObject({
+const executableCode = z.strictObject({
   code: text('The source text.'),
   language: openEnum('LANGUAGE_UNSPECIFIED', 'Programming language of `code`.'),
   id: text('Pairs the code with its `codeExecutionResult`.'),
 });
 
-const codeExecutionResult = z.looseObject({
+const codeExecutionResult = z.strictObject({
   outcome: openEnum('OUTCOME_UNSPECIFIED', 'Whether the code succeeded, failed or ran out of time.'),
   output: text('Standard output on success, else the error.'),
   id: text('The id of the `executableCode` that this is the result of.'),
 });
 
-const mediaResolution = z.looseObject({
-  level: openEnum('MEDIA_RESOLUTION_UNSPECIFIED', 'How finely the model looks.'),
-  numTokens: number('Number of tokens that the media is turned into.'),
-});
-
-const videoMetadata = z.looseObject({
-  startOffset: text('Where the clip begins, seconds with an `s`, for example `3.5s`.'),
-  endOffset: text('Where the clip ends, written as `startOffset` is.'),
-  fps: number('Frames per second that the model sees; without it the provider chooses.'),
-});
-
-const toolCall = z.looseObject({
+const toolCall = z.strictObject({
   id: text('Pairs the call with its `toolResponse`.'),
   toolType: openEnum('TOOL_TYPE_UNSPECIFIED', "Which of the provider's tools is called."),
   args: freeForm('The arguments, as the provider defines them.'),
 });
 
-const toolResponse = z.looseObject({
+const toolResponse = z.strictObject({
   id: text('The id of the `toolCall` that this answers.'),
   toolType: openEnum('TOOL_TYPE_UNSPECIFIED', "Which of the provider's tools answers."),
   response: freeForm('The result, as the provider defines it.'),
@@ -109,10 +120,10 @@ const toolResponse = z.looseObject({
 
 /** The specification's Part. */
 export const partSchema = z
-  .looseObject({
+  .strictObject({
     text: text('Plain text or Markdown; an answer or, with `thought`, reasoning.'),
     thought: flag('True for text that is reasoning and not an answer.'),
-    thoughtSignature: text("The provider's signature of a thought; sent back unchanged."),
+    thoughtSignature: bytes("The provider's signature of a thought, base64; sent back unchanged."),
     inlineData: inlineData
       .nullish()
       .describe('Media as bytes; in a stored event too, so artifacts suit large files better.'),
@@ -125,8 +136,9 @@ export const partSchema = z
       .describe('The answer to a call: of its tool, or of a person where the call waits for one.'),
     executableCode: executableCode.nullish().describe('Code that a provider wrote to run itself; never run here.'),
     codeExecutionResult: codeExecutionResult.nullish().describe('What such code gave when the provider ran it.'),
-    mediaResolution: mediaResolution.nullish().describe('Resolution of the media of this part; kept as sent.'),
-    videoMetadata: videoMetadata.nullish().describe('The clip of a video in this part; kept as sent.'),
+    ...mediaMembers,
+    audioTranscription: partTranscription.nullish().describe('Text of the audio in this part; kept as sent.'),
+    speechMetadata: speechMetadata.nullish().describe('Who speaks in this part, and how; kept as sent.'),
     toolCall: toolCall.nullish().describe('A call of a tool that the provider runs on its side; kept as sent.'),
     toolResponse: toolResponse.nullish().describe('The answer to such a `toolCall`; kept as sent.'),
     partMetadata: freeForm(
@@ -137,7 +149,7 @@ export const partSchema = z
 
 /** The specification's Content. */
 export const contentSchema = z
-  .looseObject({
+  .strictObject({
     parts: z.array(partSchema).nullish().describe('What is said, in order; absent is the same as `[]`.'),
     role: text('`user` or `model`; function responses have `user`.'),
   })

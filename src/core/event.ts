@@ -105,7 +105,7 @@ export const eventSchema = z
     ),
     errorMessage: text('The sentence for people that goes with `errorCode`.'),
     interrupted: flag('True where the invocation was interrupted or cancelled.'),
-    customMetadata: freeForm('Free-form notes of the client; those of a run request stand on its user event.'),
+    customMetadata: freeForm('Free-form notes of the client; those of a run request stand on all events of the agent.'),
     usageMetadata: usageMetadataSchema.nullish().describe('Tokens of the model call that made this event.'),
     liveSessionResumptionUpdate: liveSessionResumptionUpdate
       .nullish()

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { base64Error } from './base64.ts';
 
 /**
  * Optional members of the wire's objects, each with the sentence that the OpenAPI document shows. All may come as
@@ -7,6 +8,9 @@ import { z } from 'zod';
 
 /** A string. */
 export const text = (meaning: string) => z.string().nullish().describe(meaning);
+const base64 = z.stringFormat('byte', (sent) => base64Error(sent) === undefined);
+/** Bytes as base64. The document says `format: byte`; the same code judges bodies by the document. */
+export const bytes = (meaning: string) => base64.nullish().describe(meaning);
 /** A boolean. */
 export const flag = (meaning: string) => z.boolean().nullish().describe(meaning);
 /** A number, fractions included. */

@@ -87,7 +87,7 @@ export const toClaim = (
 
 /** The event that opens an invocation; none where it only goes on. */
 export function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
-  const { invocationId, content, stateDelta, customMetadata } = request;
+  const { invocationId, content, stateDelta } = request;
   if (!content && !stateDelta) return [];
   const event: NewEvent = {
     id: newId(),
@@ -95,7 +95,6 @@ export function userEvents(request: InvocationRequest, newId: () => string): New
     author: 'user',
     nodeInfo: { path: '' },
     ...(content ? { content: { ...content, role: content.role ?? 'user' } } : {}),
-    ...(customMetadata ? { customMetadata } : {}),
     actions: {
       stateDelta: stateDelta ?? {},
       artifactDelta: {},
@@ -172,7 +171,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       for (;;) {
         const step = await steps.next();
         if (step.done) return toEnding(step.value, limits.eventBytes);
-        await storeEvent(running, step.value);
+        await storeEvent(running, withNotes(request, step.value));
         // The loop answers the calls that are open and ends.
         if (running.toolCalls > limits.toolCalls) tooManyCalls.abort(toolCallsLimitError(limits.toolCalls));
       }
@@ -186,6 +185,10 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
 
 const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
+
+/** An event of the agent with the notes of the request: as in ADK all of an invocation have them but the user's. */
+const withNotes = ({ customMetadata }: InvocationRequest, event: NewEvent): NewEvent =>
+  customMetadata ? { ...event, customMetadata: { ...customMetadata, ...event.customMetadata } } : event;
 
 /** Stores a complete event and notifies the listener; a partial event only goes to the listener. */
 async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
@@ -255,7 +258,8 @@ async function toFailedEnding(
 async function finish(running: RunningInvocation, ending: InvocationEnding): Promise<InvocationEnd> {
   const { context, request, lease, listener, signal, toolCalls } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
-  const { events, output, error, paused, llmCalls, promptTokens, outputTokens } = ending;
+  const { output, error, paused, llmCalls, promptTokens, outputTokens } = ending;
+  const events = ending.events.map((event) => withNotes(request, event));
   if (error?.cause !== undefined) {
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }

@@ -14,7 +14,7 @@ const prompt = {
   invocationId: identifierSchema
     .nullish()
     .describe('An ended invocation to go on with, for instance after a confirmation.'),
-  customMetadata: freeForm("Kept with the user's event."),
+  customMetadata: freeForm('Notes that all events of the agent carry.'),
   harness: harnessOverridesSchema
     .nullish()
     .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.'),

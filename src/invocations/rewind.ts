@@ -71,7 +71,7 @@ async function rewindEvent(
     requestedToolConfirmations: {},
     rewindBeforeInvocationId: invocationId,
   };
-  return { id: newId(), invocationId: lease.invocationId, author: 'user', actions };
+  return { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };
 }
 
 /**

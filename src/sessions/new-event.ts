@@ -18,5 +18,6 @@ export const toStateEvent = (stateDelta: JsonObject, newId: () => string): NewEv
   id: newId(),
   invocationId: `p-${newId()}`,
   author: 'user',
+  nodeInfo: { path: '' },
   actions: { stateDelta, artifactDelta: {}, requestedAuthConfigs: {}, requestedToolConfirmations: {} },
 });

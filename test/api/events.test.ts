@@ -66,7 +66,7 @@ describe('append an event', () => {
       groundingMetadata: null,
       content: {
         role: null,
-        parts: [{ text: 'x', thought: null, functionCall: { args: { kept: null }, id: null }, unknown: null }],
+        parts: [{ text: 'x', thought: null, functionCall: { args: { kept: null }, id: null } }],
       },
       actions: { escalate: null, setModelResponse: null, stateDelta: { kept: null }, renderUiWidgets: null },
       customMetadata: { kept: null },
@@ -77,7 +77,7 @@ describe('append an event', () => {
       invocationId: 'i',
       author: 'a',
       timestamp: 1,
-      content: { parts: [{ text: 'x', functionCall: { args: { kept: null } }, unknown: null }] },
+      content: { parts: [{ text: 'x', functionCall: { args: { kept: null } } }] },
       actions: { stateDelta: { kept: null } },
       customMetadata: { kept: null },
       unknown: null,

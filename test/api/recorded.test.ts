@@ -3,8 +3,8 @@ import { describe, expect, test } from 'vitest';
 import { type Answer, testApp } from '../support/app.ts';
 
 /**
- * Requests that were recorded on real ADK servers, sent again in their order: each answer equals that of one of the two servers, or its
- * difference stands below with the reason. `ADK_RECORDED` names another file of the same form.
+ * Requests that were recorded on real ADK servers, sent again in their order: each answer equals that of one of the
+ * two servers, or its difference stands below with the reason. `ADK_RECORDED` names another file of the same form.
  */
 
 interface RecordedAnswer {
@@ -43,8 +43,18 @@ interface RecordedCase {
 const file = process.env['ADK_RECORDED'] ?? new URL('../data/adk-server/recorded.json', import.meta.url);
 const { cases } = JSON.parse(readFileSync(file, 'utf8')) as { cases: RecordedCase[] };
 
+const BROKEN_JSON = "Of a body that is not JSON neither the place nor Python's words are given, only that it is none.";
+
 /** What differs on purpose beyond the reasons that the recording itself gives, by the id of the case. */
-const DIFFERENCES: Record<string, string> = {};
+const DIFFERENCES: Record<string, string> = {
+  'session-create-badjson': BROKEN_JSON,
+  'session-create-badjson-3': BROKEN_JSON,
+  'session-create-badjson-4': BROKEN_JSON,
+  'run-badjson': BROKEN_JSON,
+  'sse-streaming-tool':
+    'Which answers come in partial events is the choice of the model: the recorded one streamed its call and not the ' +
+    'answer after the tool, the offline one streams text only.',
+};
 
 const app = testApp({ TOOLS: 'calculator,write_state,save_artifact,current_time' });
 const user = 'recorded-user';
@@ -107,7 +117,7 @@ function toRecorded(sent: RecordedCase, answer: Answer): RecordedAnswer {
   const recorded: RecordedAnswer = { status: answer.status, type, ...(location === null ? {} : { location }) };
   if (sent.onlyType) return recorded;
   if (type === 'text/event-stream') return { ...recorded, frames: framesOf(answer.text, sent.partials === true) };
-  if (type !== 'application/json') return answer.text === '' ? recorded : { ...recorded, text: answer.text };
+  if (type !== 'application/json') return { ...recorded, text: answer.text };
   if (sent.shapeOnly) return { ...recorded, body: shapeOf(answer.body) };
   if (sent.onlyKeys) {
     const members = answer.body as Record<string, unknown>;

@@ -31,7 +31,7 @@ describe('create a session', () => {
       invocationId: 'e-1',
       author: 'user',
       timestamp: 12.5,
-      content: { role: 'user', parts: [{ text: 'hi', futureMember: [1] }] },
+      content: { role: 'user', parts: [{ text: 'hi' }] },
       unknownMember: { a: null },
     };
     const sent = {
@@ -262,6 +262,7 @@ describe('change the state', () => {
             id: expect.any(String),
             invocationId: expect.stringMatching(/^p-[0-9a-f-]{36}$/),
             author: 'user',
+            nodeInfo: { path: '' },
             actions: {
               stateDelta: stored,
               artifactDelta: {},

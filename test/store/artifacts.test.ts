@@ -231,10 +231,7 @@ describe('content', () => {
     { text: '' },
     { text: 'ünï\u0000code' },
     { text: 'lone \uD800' },
-    {
-      inlineData: { data: Buffer.from([0, 255, 128]).toString('base64'), mimeType: 'a/b', displayName: 'd' },
-      extra: 1,
-    },
+    { inlineData: { data: Buffer.from([0, 255, 128]).toString('base64'), mimeType: 'a/b', displayName: 'd' } },
     { inlineData: { data: '', mimeType: 'text/plain' } },
     { fileData: { fileUri: 'gs://bucket/x', mimeType: 'image/png' } },
     { text: 'with more', partMetadata: { k: 'v' } },

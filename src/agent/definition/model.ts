@@ -39,13 +39,15 @@ export type ModelAnswer = Pick<
   'content' | 'modelVersion' | 'finishReason' | 'usageMetadata' | 'groundingMetadata' | 'citationMetadata'
 >;
 
+/** What a stream has brought since the delta before: a content with only the new text, and which version answers. */
+export type ModelDelta = { content: Content; modelVersion: string };
+
 /**
- * A language model. `generate` yields the deltas of a stream as they come (each a content with only the new text) and
- * returns the whole answer.
+ * A language model. `generate` yields the deltas of a stream as they come and returns the whole answer.
  * @throws {AgentError} with a sentence a user can act on; never with the key, the prompt or the request body in it.
  */
 export interface Model {
   /** Name of the provider, as `MODEL_PROVIDER` spells it. */
   provider: string;
-  generate(request: ModelRequest): AsyncGenerator<Content, ModelAnswer, void>;
+  generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }

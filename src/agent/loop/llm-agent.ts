@@ -81,12 +81,12 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     const request = await toRequest(invocation, turn, AbortSignal.any([signal, ended.signal]));
     endSpan = invocation.input.observer?.modelCall(agent.name, request);
     const stream = agent.model.generate(request);
-    // Made once: an answer can have hundreds of partial events, which differ in their ids and contents only.
+    // Made once: an answer can have hundreds of partial events, which differ in their ids and deltas only.
     const partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
     for (;;) {
       const next = await orAborted(stream.next(), signal);
       if (next.done) return (answer = toAnswerEvent(invocation, turn, next.value));
-      if (partial) yield { ...partial, id: invocation.input.newId(), content: next.value };
+      if (partial) yield { ...partial, id: invocation.input.newId(), ...next.value };
     }
   } catch (error) {
     return (answer = withError(newEvent(invocation, turn, {}), toAgentError(invocation, turn, error)));

@@ -1,6 +1,6 @@
-import type { Content, JsonObject, Part } from '../../core/content.ts';
+import type { JsonObject, Part } from '../../core/content.ts';
 import type { UsageMetadata } from '../../core/model-metadata.ts';
-import type { ModelAnswer } from '../definition/model.ts';
+import type { ModelAnswer, ModelDelta } from '../definition/model.ts';
 import { ModelFailure } from './model-error.ts';
 import type { ProviderName, StreamPart } from './provider.ts';
 import { toSignature, type ProviderData } from './signature.ts';
@@ -28,7 +28,7 @@ export async function* readStream(
   stream: AsyncIterable<StreamPart>,
   provider: ProviderName,
   modelName: string,
-): AsyncGenerator<Content, ModelAnswer, void> {
+): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const answer: StreamedAnswer = {
     provider,
     parts: [],
@@ -41,7 +41,7 @@ export async function* readStream(
   for await (const part of stream) {
     if (part.type === 'error') throw part.error;
     const delta = addPart(answer, part);
-    if (delta) yield { role: 'model', parts: [delta] };
+    if (delta) yield { content: { role: 'model', parts: [delta] }, modelVersion: answer.modelVersion ?? modelName };
   }
   return toAnswer(answer, modelName);
 }

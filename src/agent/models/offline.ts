@@ -9,6 +9,7 @@ import {
   CONTEXT_PREFIX,
   type Model,
   type ModelAnswer,
+  type ModelDelta,
   type ModelRequest,
   type ToolDeclaration,
 } from '../definition/model.ts';
@@ -25,12 +26,12 @@ export function offlineModel(): Model {
   return { provider: OFFLINE, generate };
 }
 
-async function* generate(request: ModelRequest): AsyncGenerator<Content, ModelAnswer, void> {
+async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const content = answer(request);
   for (const part of partsOf(content)) {
     for (const word of part.text?.match(/\S+\s*|\s+/g) ?? []) {
       request.signal.throwIfAborted();
-      yield { role: 'model', parts: [{ text: word }] };
+      yield { content: { role: 'model', parts: [{ text: word }] }, modelVersion: OFFLINE };
     }
   }
   return { content, modelVersion: OFFLINE, finishReason: 'STOP', usageMetadata: countUsage(request, content) };

@@ -1,7 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Content } from '../../core/content.ts';
 import { abortError } from '../../core/abort.ts';
-import type { Model, ModelAnswer, ModelRequest } from '../definition/model.ts';
+import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
 import {
@@ -35,7 +34,7 @@ export function providerModel(settings: ProviderSettings): Model {
   const { provider, maxRetries = 3, retryDelayMs = 500 } = settings;
   let loading: ReturnType<typeof loadProvider> | undefined;
 
-  async function* generate(request: ModelRequest): AsyncGenerator<Content, ModelAnswer, void> {
+  async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
     if (needsKey(settings))
       throw toModelError(
         new ModelFailure('model_unauthorized', { detail: 'no key is set' }),
@@ -71,7 +70,7 @@ async function* attemptOnce(
   model: ProviderModel,
   request: ModelRequest,
   { provider, timeoutMs = 120_000 }: ProviderSettings,
-): AsyncGenerator<Content, Attempt, void> {
+): AsyncGenerator<ModelDelta, Attempt, void> {
   const idle = startIdleTimer(timeoutMs);
   const ended = new AbortController();
   const abortSignal = AbortSignal.any([request.signal, idle.signal, ended.signal]);

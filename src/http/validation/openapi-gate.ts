@@ -1,4 +1,5 @@
 import type { Request, RequestHandler, Response } from 'express';
+import { base64Error } from '../../core/base64.ts';
 
 /** What express-openapi-validator says against a body: `path` is `/body` or begins with `/body/`. */
 export interface OpenApiViolation {
@@ -75,6 +76,7 @@ async function loadValidator(document: object, validateApiSpec: boolean): Promis
   const handlers = middleware({
     apiSpec: withoutDefaults(document) as never,
     validateApiSpec,
+    formats: { byte: { type: 'string', validate: (text: string) => base64Error(text) === undefined } },
     validateSecurity: false,
     validateResponses: false,
     fileUploader: false,

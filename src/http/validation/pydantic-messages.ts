@@ -116,6 +116,13 @@ export function choiceMessage(values: readonly unknown[], type: string): RuleMes
   return { type, msg: `Input should be ${expected}`, ctx: { expected } };
 }
 
+/** The message for a text that is not base64. */
+export const bytesMessage = (error: string): RuleMessage => ({
+  type: 'bytes_invalid_encoding',
+  msg: `Data should be valid base64: ${error}`,
+  ctx: { encoding: 'base64', encoding_error: error },
+});
+
 const counted = (count: unknown, word: string) => `${String(count)} ${word}${count === 1 ? '' : 's'}`;
 
 /** The message for a value beyond a bound of length, count or size; `inclusive` bounds belong to what is allowed. */

@@ -1,7 +1,8 @@
 import type { z } from 'zod';
 import { safeParse } from 'zod/v4/core';
+import { base64Error } from '../../core/base64.ts';
 import type { ValidationDetail } from '../operation/error-bodies.ts';
-import { type RuleMessage, rangeMessage, choiceMessage, typeMessage } from './pydantic-messages.ts';
+import { bytesMessage, choiceMessage, rangeMessage, type RuleMessage, typeMessage } from './pydantic-messages.ts';
 import { valueError } from '../operation/request-errors.ts';
 import type { KeyAliases } from './key-aliases.ts';
 
@@ -134,13 +135,14 @@ function messageOf(issue: Issue, input: unknown): RuleMessage {
     case 'unrecognized_keys':
       return { type: 'extra_forbidden', msg: 'Extra inputs are not permitted' };
     case 'invalid_format':
-      return formatMessage(issue);
+      return formatMessage(issue, input);
     default:
       return { type: 'value_error', msg: `Value error, ${issue.message}`, ctx: { error: {} } };
   }
 }
 
-function formatMessage(issue: z.core.$ZodIssueInvalidStringFormat): RuleMessage {
+function formatMessage(issue: z.core.$ZodIssueInvalidStringFormat, input: unknown): RuleMessage {
+  if (issue.format === 'byte') return bytesMessage(base64Error(String(input)) ?? '');
   if (issue.format === 'url') {
     return { type: 'url_parsing', msg: 'Input should be a valid URL', ctx: { error: issue.message } };
   }

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { runAgent } from '../../../../src/agent/loop/run-agent.ts';
-import type { Model } from '../../../../src/agent/definition/model.ts';
+import type { Model, ModelDelta } from '../../../../src/agent/definition/model.ts';
 import { functionResponsesOf, type Content } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
@@ -235,7 +235,7 @@ test('an abort during a model call that never answers ends at once and aborts th
   const model: Model = {
     provider: 'deaf',
     // oxlint-disable-next-line require-yield
-    async *generate(request): AsyncGenerator<Content, never, void> {
+    async *generate(request): AsyncGenerator<ModelDelta, never, void> {
       seen = request.signal;
       controller.abort(new AgentError('time_limit', 'The invocation took too long.'));
       return await new Promise<never>(() => {});
@@ -275,6 +275,7 @@ test('partial events come only when streaming, and never count as output', async
     ...base,
     actions,
     partial: true,
+    modelVersion: 'scripted-1',
     content: { role: 'model', parts: [part] },
   });
   const quiet = await runToEnd(runInput({ agent: agent({ model: scriptedModel([parts]) }) }));

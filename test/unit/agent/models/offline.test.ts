@@ -51,7 +51,7 @@ async function ask(contents: Content[], instruction = 'Be kind.') {
   for (;;) {
     const next = await stream.next();
     if (next.done) return { answer: next.value, deltas };
-    deltas.push(next.value.parts?.[0]?.text ?? '');
+    deltas.push(next.value.content.parts?.[0]?.text ?? '');
   }
 }
 const user = (text: string): Content => ({ role: 'user', parts: [{ text }] });

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { createModel, type ModelSettings } from '../../../../src/agent/models/create-model.ts';
-import type { ModelAnswer, ModelRequest } from '../../../../src/agent/definition/model.ts';
+import type { ModelAnswer, ModelDelta, ModelRequest } from '../../../../src/agent/definition/model.ts';
 import type { ProviderName } from '../../../../src/agent/models/provider.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import type { Content } from '../../../../src/core/content.ts';
@@ -37,12 +37,12 @@ const toRequest = (members: Partial<ModelRequest> = {}): ModelRequest => ({
   ...members,
 });
 
-async function collect(stream: AsyncGenerator<Content, ModelAnswer, void>) {
+async function collect(stream: AsyncGenerator<ModelDelta, ModelAnswer, void>) {
   const deltas: Content[] = [];
   for (;;) {
     const next = await stream.next();
     if (next.done) return { deltas, answer: next.value };
-    deltas.push(next.value);
+    deltas.push(next.value.content);
   }
 }
 
@@ -219,7 +219,7 @@ describe.each(PROVIDERS)('%s', (provider) => {
   test('a connection that breaks in the middle is an error, and is not retried', async () => {
     const { server, model } = await start(provider, [{ text: ['Hel', 'lo'], stop: 'hang' }]);
     const stream = model.generate(toRequest());
-    expect(await stream.next()).toMatchObject({ value: { parts: [{ text: 'Hel' }] } });
+    expect(await stream.next()).toMatchObject({ value: { content: { parts: [{ text: 'Hel' }] } } });
     server.cut();
     await expect(collect(stream)).rejects.toMatchObject({ code: 'model_stream_cut' });
     expect(server.requests).toHaveLength(1);
