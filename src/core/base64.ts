@@ -8,7 +8,7 @@ const PADDING = 0x3d;
 /** The value of each byte as a symbol. */
 function alphabet(last: string): Uint8Array {
   const values = new Uint8Array(256).fill(NO_SYMBOL);
-  for (const [value, symbol] of [...SHARED, ...last].entries()) values[symbol.charCodeAt(0)] = value;
+  for (const [value, symbol] of Array.from(SHARED + last).entries()) values[symbol.charCodeAt(0)] = value;
   return values;
 }
 

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { runAgent } from '../../../../src/agent/loop/run-agent.ts';
 import type { Model, ModelDelta } from '../../../../src/agent/definition/model.ts';
-import { functionResponsesOf, type Content } from '../../../../src/core/content.ts';
+import { functionResponsesOf } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
