@@ -178,13 +178,6 @@ export const evalMutants: Mutant[] = [
     test: 'test/unit/evals/metrics/trajectory.test.ts',
   },
   {
-    name: 'evaluation: allows more calls in EXACT',
-    file: 'src/evals/metrics/trajectory.ts',
-    from: "if (matchType === 'EXACT' && actual.length !== expected.length) return 0;",
-    to: '',
-    test: 'test/unit/evals/metrics/trajectory.test.ts',
-  },
-  {
     name: 'evaluation: allows other calls between in EXACT',
     file: 'src/evals/metrics/trajectory.ts',
     from: "else if (matchType === 'EXACT') return 0;",

@@ -41,7 +41,6 @@ export function trajectoryMatch(
 ): 0 | 1 {
   const same: Same = (wanted, made) => sameCall(wanted, made, ignoreArgs);
   if (matchType === 'ANY_ORDER') return countHits(actual, expected, same) === expected.length ? 1 : 0;
-  if (matchType === 'EXACT' && actual.length !== expected.length) return 0;
   let next = 0;
   for (const call of actual) {
     const wanted = expected[next];

@@ -183,6 +183,18 @@ test('a rubric twice and none at all are named', async () => {
   await expect(none).rejects.toThrow('needs rubrics: in its criterion, or of type TOOL_USE_QUALITY in the case.');
 });
 
+test('a rubric without any verdict is not known, and counts for nothing', async () => {
+  const { judge } = scriptedJudge(['{"verdicts": [{"id": "a", "verdict": "yes"}, {"id": "b", "verdict": "perhaps"}]}']);
+  const read = criterion([rubric('a'), rubric('b')], 1, 1);
+  expect(await rubricsOfTurns(FINAL_RESPONSE_QUALITY)([{ actual: turn() }], read, judge)).toMatchObject({
+    score: 1,
+    rubricScores: [
+      { rubricId: 'a', score: 1 },
+      { rubricId: 'b', score: null },
+    ],
+  });
+});
+
 test('a dialogue is judged once, on its last turn', () =>
   checkAll('judge.multiTurn', vectors.multiTurn.cases, async (vector) => {
     const { judge, left, prompts } = scriptedJudge(vector.answers);
