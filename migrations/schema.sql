@@ -47,6 +47,58 @@ create table artifacts (
   next_version integer not null
 );
 
+create table cronjob_runs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  cronjob_id text collate "C" not null,
+  id text collate "C" not null,
+  due_time timestamp(6) with time zone not null,
+  is_manual boolean not null,
+  status text not null,
+  attempt integer default 0 not null,
+  next_attempt_time timestamp(6) with time zone,
+  lease_token uuid,
+  lease_expire_time timestamp(6) with time zone,
+  cancel_request_time timestamp(6) with time zone,
+  session_id text collate "C",
+  invocation_id text collate "C",
+  output text,
+  error_code text,
+  error_message text,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  start_time timestamp(6) with time zone,
+  end_time timestamp(6) with time zone
+);
+
+create table cronjobs (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id text collate "C" not null,
+  name text not null,
+  prompt text not null,
+  harness jsonb,
+  schedule jsonb not null,
+  enabled boolean not null,
+  disabled_reason text,
+  session_policy text not null,
+  session_id text collate "C",
+  missed_runs text not null,
+  overlap text not null,
+  max_attempts integer not null,
+  retry_pause_seconds integer not null,
+  max_retry_pause_seconds integer not null,
+  timeout_seconds integer,
+  until timestamp(6) with time zone,
+  max_runs integer,
+  max_failures integer not null,
+  next_run_time timestamp(6) with time zone,
+  run_count integer default 0 not null,
+  failure_count integer default 0 not null,
+  revision integer default 1 not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table eval_cases (
   app_name text collate "C" not null,
   eval_set_id text collate "C" not null,
@@ -172,6 +224,32 @@ alter table artifact_versions add constraint artifact_versions_pkey PRIMARY KEY 
 
 alter table artifacts add constraint artifacts_pkey PRIMARY KEY (app_name, user_id, session_id, name);
 
+alter table cronjob_runs add constraint cronjob_runs_due_key UNIQUE (app_name, user_id, cronjob_id, due_time);
+
+alter table cronjob_runs add constraint cronjob_runs_end_check CHECK (((status = ANY (ARRAY['queued'::text, 'retrying'::text, 'running'::text])) = (end_time IS NULL)));
+
+alter table cronjob_runs add constraint cronjob_runs_lease_check CHECK ((((status = 'running'::text) = (lease_token IS NOT NULL)) AND ((status = 'running'::text) = (lease_expire_time IS NOT NULL))));
+
+alter table cronjob_runs add constraint cronjob_runs_pkey PRIMARY KEY (app_name, user_id, cronjob_id, id);
+
+alter table cronjob_runs add constraint cronjob_runs_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'retrying'::text, 'success'::text, 'failed'::text, 'cancelled'::text, 'skipped'::text])));
+
+alter table cronjob_runs add constraint cronjob_runs_wait_check CHECK (((status = ANY (ARRAY['queued'::text, 'retrying'::text])) = (next_attempt_time IS NOT NULL)));
+
+alter table cronjobs add constraint cronjobs_disabled_reason_check CHECK (((NOT enabled) OR (disabled_reason IS NULL)));
+
+alter table cronjobs add constraint cronjobs_missed_runs_check CHECK ((missed_runs = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text])));
+
+alter table cronjobs add constraint cronjobs_next_run_time_check CHECK ((enabled = (next_run_time IS NOT NULL)));
+
+alter table cronjobs add constraint cronjobs_overlap_check CHECK ((overlap = ANY (ARRAY['queue'::text, 'skip'::text, 'replace'::text])));
+
+alter table cronjobs add constraint cronjobs_pkey PRIMARY KEY (app_name, user_id, id);
+
+alter table cronjobs add constraint cronjobs_session_id_check CHECK (((session_policy = 'fixed'::text) = (session_id IS NOT NULL)));
+
+alter table cronjobs add constraint cronjobs_session_policy_check CHECK ((session_policy = ANY (ARRAY['new'::text, 'fixed'::text])));
+
 alter table eval_cases add constraint eval_cases_pkey PRIMARY KEY (app_name, eval_set_id, id);
 
 alter table eval_results add constraint eval_results_pkey PRIMARY KEY (app_name, id);
@@ -204,11 +282,23 @@ alter table user_states add constraint user_states_pkey PRIMARY KEY (app_name, u
 
 alter table artifact_versions add constraint artifact_versions_artifact_fkey FOREIGN KEY (app_name, user_id, session_id, artifact_name) REFERENCES artifacts(app_name, user_id, session_id, name) ON DELETE CASCADE;
 
+alter table cronjob_runs add constraint cronjob_runs_cronjob_fkey FOREIGN KEY (app_name, user_id, cronjob_id) REFERENCES cronjobs(app_name, user_id, id) ON DELETE CASCADE;
+
 alter table eval_cases add constraint eval_cases_set_fkey FOREIGN KEY (app_name, eval_set_id) REFERENCES eval_sets(app_name, id) ON DELETE CASCADE;
 
 alter table events add constraint events_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+CREATE INDEX cronjob_runs_running_idx ON public.cronjob_runs USING btree (lease_expire_time) WHERE (status = 'running'::text);
+
+CREATE INDEX cronjob_runs_waiting_idx ON public.cronjob_runs USING btree (next_attempt_time) WHERE (status = ANY (ARRAY['queued'::text, 'retrying'::text]));
+
+CREATE INDEX cronjobs_due_idx ON public.cronjobs USING btree (next_run_time) WHERE enabled;
+
+CREATE INDEX cronjobs_id_idx ON public.cronjobs USING btree (id);
+
+CREATE INDEX cronjobs_list_idx ON public.cronjobs USING btree (user_id, create_time DESC, id DESC);
 
 CREATE INDEX idempotency_keys_age_idx ON public.idempotency_keys USING btree (create_time);
 
@@ -262,6 +352,56 @@ create view inspect.conversation as
                 END) WITH ORDINALITY parts(part, "position")) AS said,
     payload ->> 'errorMessage'::text AS error
    FROM events e;
+
+create view inspect.cronjob_runs as
+ SELECT r.app_name,
+    r.user_id,
+    r.cronjob_id,
+    j.name,
+    r.id AS run_id,
+    r.due_time,
+    r.status,
+    r.is_manual,
+    r.attempt,
+        CASE
+            WHEN r.attempt = 1 THEN r.start_time - r.due_time
+            ELSE NULL::interval
+        END AS lateness,
+    r.end_time - r.start_time AS duration,
+    r.session_id,
+    r.invocation_id,
+    r.error_code,
+    r.error_message,
+    r.output
+   FROM cronjob_runs r
+     JOIN cronjobs j ON j.app_name = r.app_name AND j.user_id = r.user_id AND j.id = r.cronjob_id;
+
+create view inspect.cronjobs as
+ SELECT j.app_name,
+    j.user_id,
+    j.id AS cronjob_id,
+    j.name,
+    j.schedule ->> 'type'::text AS schedule_type,
+    j.enabled,
+    j.disabled_reason,
+    j.next_run_time,
+    r.last_due_time,
+    r.last_status,
+    r.runs,
+    r.success_rate,
+    r.median_lateness,
+    r.max_lateness,
+    j.failure_count AS failures_in_a_row,
+    j.revision
+   FROM cronjobs j
+     CROSS JOIN LATERAL ( SELECT max(cronjob_runs.due_time) AS last_due_time,
+            (array_agg(cronjob_runs.status ORDER BY cronjob_runs.due_time DESC))[1] AS last_status,
+            count(*) AS runs,
+            round(avg((cronjob_runs.status = 'success'::text)::integer) FILTER (WHERE cronjob_runs.status = ANY (ARRAY['success'::text, 'failed'::text])), 3) AS success_rate,
+            percentile_cont(0.5::double precision) WITHIN GROUP (ORDER BY (cronjob_runs.start_time - cronjob_runs.due_time)) FILTER (WHERE cronjob_runs.attempt = 1) AS median_lateness,
+            max(cronjob_runs.start_time - cronjob_runs.due_time) FILTER (WHERE cronjob_runs.attempt = 1) AS max_lateness
+           FROM cronjob_runs
+          WHERE cronjob_runs.app_name = j.app_name AND cronjob_runs.user_id = j.user_id AND cronjob_runs.cronjob_id = j.id) r;
 
 create view inspect.invocations as
  SELECT app_name,
@@ -346,6 +486,52 @@ comment on column artifacts.name is 'Artifact name as it was sent.';
 comment on column artifacts.next_version is 'Number of the next version; only rises, also after a delete.';
 comment on column artifacts.session_id is 'Session, or empty for an artifact of the user (name begins with user:).';
 comment on column artifacts.user_id is 'Owner.';
+comment on column cronjob_runs.app_name is 'Application.';
+comment on column cronjob_runs.attempt is 'How often it was begun.';
+comment on column cronjob_runs.cancel_request_time is 'When somebody requested its end.';
+comment on column cronjob_runs.create_time is 'When it was queued.';
+comment on column cronjob_runs.cronjob_id is 'Cronjob that runs.';
+comment on column cronjob_runs.due_time is 'When it was due; of a manual run, when it was requested.';
+comment on column cronjob_runs.end_time is 'When it ended.';
+comment on column cronjob_runs.error_code is 'Why it did not succeed, a stable word.';
+comment on column cronjob_runs.error_message is 'Why it did not succeed or was left out, a sentence.';
+comment on column cronjob_runs.id is 'Run identifier.';
+comment on column cronjob_runs.invocation_id is 'Invocation of its last attempt.';
+comment on column cronjob_runs.is_manual is 'Somebody requested it.';
+comment on column cronjob_runs.lease_expire_time is 'A running run whose lease is past this time is taken over.';
+comment on column cronjob_runs.lease_token is 'Token of the process that runs it; null while none does.';
+comment on column cronjob_runs.next_attempt_time is 'When a waiting run may begin; null for others.';
+comment on column cronjob_runs.output is 'Text of the answer.';
+comment on column cronjob_runs.session_id is 'Session of its last attempt.';
+comment on column cronjob_runs.start_time is 'When its last attempt began.';
+comment on column cronjob_runs.status is 'queued, running, retrying (waits for another attempt), success, failed, cancelled or skipped.';
+comment on column cronjob_runs.user_id is 'Owner.';
+comment on column cronjobs.app_name is 'Application that runs.';
+comment on column cronjobs.create_time is 'When it was created.';
+comment on column cronjobs.disabled_reason is 'Why the runtime disabled it; null where its owner did.';
+comment on column cronjobs.enabled is 'It fires; false where its owner or the runtime disabled it.';
+comment on column cronjobs.failure_count is 'Failed runs in a row.';
+comment on column cronjobs.harness is 'Overrides of the agent for each run, as they were sent; null without any.';
+comment on column cronjobs.id is 'Cronjob identifier.';
+comment on column cronjobs.max_attempts is 'How often a run is tried.';
+comment on column cronjobs.max_failures is 'Failed runs in a row after which it is disabled; 0 is never.';
+comment on column cronjobs.max_retry_pause_seconds is 'Longest pause between attempts.';
+comment on column cronjobs.max_runs is 'Scheduled runs after which it is disabled; null without a limit.';
+comment on column cronjobs.missed_runs is 'What is done about due times that nobody ran for over a minute: skip, once or all.';
+comment on column cronjobs.name is 'Name for people.';
+comment on column cronjobs.next_run_time is 'When it is due next; null where it is disabled.';
+comment on column cronjobs.overlap is 'What a run does while an earlier one goes on: queue, skip or replace.';
+comment on column cronjobs.prompt is 'What the user says at each run.';
+comment on column cronjobs.retry_pause_seconds is 'Pause before the second attempt; each later one is twice as long.';
+comment on column cronjobs.revision is 'Rises with each change.';
+comment on column cronjobs.run_count is 'Scheduled runs so far.';
+comment on column cronjobs.schedule is 'once, interval, daily, weekly, monthly or cron, as it goes over the wire, with its time zone.';
+comment on column cronjobs.session_id is 'The session of the policy fixed.';
+comment on column cronjobs.session_policy is 'new (a session of its own for each run) or fixed (one session that grows).';
+comment on column cronjobs.timeout_seconds is 'Longest time of a run; null without a limit of its own.';
+comment on column cronjobs.until is 'It fires before this time only; null without an end.';
+comment on column cronjobs.update_time is 'When it was changed last.';
+comment on column cronjobs.user_id is 'Owner.';
 comment on column eval_cases.app_name is 'Application.';
 comment on column eval_cases.create_time is 'When the case was created.';
 comment on column eval_cases.eval_set_id is 'Set that the case belongs to.';
@@ -398,6 +584,38 @@ comment on column inspect.conversation.said is 'Texts, function calls and their 
 comment on column inspect.conversation.sequence is 'Place in the session.';
 comment on column inspect.conversation.session_id is 'Session.';
 comment on column inspect.conversation.user_id is 'Owner.';
+comment on column inspect.cronjob_runs.app_name is 'Application.';
+comment on column inspect.cronjob_runs.attempt is 'How often it was begun.';
+comment on column inspect.cronjob_runs.cronjob_id is 'Cronjob.';
+comment on column inspect.cronjob_runs.due_time is 'When it was due.';
+comment on column inspect.cronjob_runs.duration is 'Time of its last attempt.';
+comment on column inspect.cronjob_runs.error_code is 'Why it did not succeed, a stable word.';
+comment on column inspect.cronjob_runs.error_message is 'Why it did not succeed or was left out, a sentence.';
+comment on column inspect.cronjob_runs.invocation_id is 'Invocation of its last attempt.';
+comment on column inspect.cronjob_runs.is_manual is 'Somebody requested it.';
+comment on column inspect.cronjob_runs.lateness is 'Time between due time and start, of a run that began once.';
+comment on column inspect.cronjob_runs.name is 'Name of the cronjob.';
+comment on column inspect.cronjob_runs.output is 'Text of the answer.';
+comment on column inspect.cronjob_runs.run_id is 'Run.';
+comment on column inspect.cronjob_runs.session_id is 'Session of its last attempt.';
+comment on column inspect.cronjob_runs.status is 'How it stands.';
+comment on column inspect.cronjob_runs.user_id is 'Owner.';
+comment on column inspect.cronjobs.app_name is 'Application.';
+comment on column inspect.cronjobs.cronjob_id is 'Cronjob.';
+comment on column inspect.cronjobs.disabled_reason is 'Why the runtime disabled it.';
+comment on column inspect.cronjobs.enabled is 'It fires.';
+comment on column inspect.cronjobs.failures_in_a_row is 'Failed runs since the last success.';
+comment on column inspect.cronjobs.last_due_time is 'Due time of its newest run.';
+comment on column inspect.cronjobs.last_status is 'How that one stands.';
+comment on column inspect.cronjobs.max_lateness is 'Longest such time.';
+comment on column inspect.cronjobs.median_lateness is 'Median time between due time and start, of runs that began once.';
+comment on column inspect.cronjobs.name is 'Name for people.';
+comment on column inspect.cronjobs.next_run_time is 'When it is due next.';
+comment on column inspect.cronjobs.revision is 'Rises with each change.';
+comment on column inspect.cronjobs.runs is 'Number of its runs that are kept.';
+comment on column inspect.cronjobs.schedule_type is 'Kind of its schedule.';
+comment on column inspect.cronjobs.success_rate is 'Share of successes among those that succeeded or failed.';
+comment on column inspect.cronjobs.user_id is 'Owner.';
 comment on column inspect.invocations.app_name is 'Application.';
 comment on column inspect.invocations.create_time is 'When it was requested.';
 comment on column inspect.invocations.duration is 'From its start to its end, or to now; null while it waits.';
@@ -502,6 +720,8 @@ comment on schema inspect is 'Views for people. Their columns may grow; programs
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
+comment on table cronjob_runs is 'The runs of the cronjobs. A due time has one row, which is the claim to fire it.';
+comment on table cronjobs is 'Prompts that run on a schedule.';
 comment on table eval_cases is 'A conversation to evaluate an application with.';
 comment on table eval_results is 'What evaluation runs found.';
 comment on table eval_sets is 'Named sets of evaluation cases of an application.';
@@ -514,6 +734,8 @@ comment on table spans is 'Traces of invocations for the development UI, kept fo
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
 comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
 comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
+comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';
+comment on view inspect.cronjobs is 'Cronjobs with their next and last times, success rate and lateness, over the runs that are kept.';
 comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
 comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
 comment on view inspect.sessions is 'Sessions with the number of their events and the invocation that runs now.';

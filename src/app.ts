@@ -4,6 +4,7 @@ import { appOperations } from './apps/routes.ts';
 import { artifactOperations } from './artifacts/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from './core/config.ts';
+import { cronjobOperations } from './cronjobs/routes.ts';
 import { devUiPages } from './devui/routes.ts';
 import { evalOperations } from './evals/routes.ts';
 import { createHttpApp } from './http/http-app.ts';
@@ -39,10 +40,19 @@ interface OperationContext extends Context {
 /**
  * The route table: every operation that exists in a mode.
  * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
- * deployment
+ * deployment; `hasCronjobs`: with the cronjobs
  */
-export function listOperations(mode: { isDevelopment: boolean; isShared: boolean }): Operation<OperationContext>[] {
-  const changeable: Operation<OperationContext>[] = [...sessionOperations, ...artifactOperations, ...memoryOperations];
+export function listOperations(mode: {
+  isDevelopment: boolean;
+  isShared: boolean;
+  hasCronjobs: boolean;
+}): Operation<OperationContext>[] {
+  const changeable: Operation<OperationContext>[] = [
+    ...sessionOperations,
+    ...artifactOperations,
+    ...memoryOperations,
+    ...(mode.hasCronjobs ? cronjobOperations : []),
+  ];
   const development: Operation<OperationContext>[] = [
     ...evalOperations.map(idempotent),
     ...traceOperations,
@@ -65,8 +75,8 @@ export function listOperations(mode: { isDevelopment: boolean; isShared: boolean
 /** The HTTP application. @throws Error when the operations contradict each other or make no document. */
 export function createApp(context: Context): Express {
   const { config, log } = context;
-  const { auth, DEV_UI, ALLOW_ANONYMOUS, ALLOWED_HOSTS, ALLOWED_ORIGINS, MAX_BODY_BYTES } = config;
-  const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt' });
+  const { auth, CRONJOBS, DEV_UI, ALLOW_ANONYMOUS, ALLOWED_HOSTS, ALLOWED_ORIGINS, MAX_BODY_BYTES } = config;
+  const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt', hasCronjobs: CRONJOBS });
   return createHttpApp({
     operations: bind({ ...context, deleteMemories }, operations),
     components: COMPONENTS,

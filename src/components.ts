@@ -2,6 +2,8 @@ import type { z } from 'zod';
 import { structureNodeSchema } from './apps/graph-routes.ts';
 import { spanSchema } from './traces/span.ts';
 import { artifactVersionSchema, saveArtifactSchema } from './artifacts/artifact-version.ts';
+import { cronjobRunSchema, cronjobSchema } from './cronjobs/cronjob.ts';
+import { scheduleSchema } from './cronjobs/schedule.ts';
 import { evalCaseSchema, evalSetSchema } from './evals/eval-set.ts';
 import { invocationSchema } from './invocations/invocation.ts';
 import { contentSchema, partSchema } from './core/content.ts';
@@ -28,6 +30,9 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   EvalSet: evalSetSchema,
   Invocation: invocationSchema,
   Span: spanSchema,
+  Cronjob: cronjobSchema,
+  CronjobRun: cronjobRunSchema,
+  CronjobSchedule: scheduleSchema,
   StructureNode: structureNodeSchema,
   CreateSessionRequest: createSessionSchema,
   UpdateSessionRequest: updateSessionSchema,

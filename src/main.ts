@@ -73,7 +73,7 @@ async function checkHarness(config: Config): Promise<void> {
  * Every operation of every mode, as the committed copy has it. @throws Error when it is not a valid OpenAPI document.
  */
 async function printOpenApi(): Promise<void> {
-  const document = openApiDocument(listOperations({ isDevelopment: true, isShared: false }), {
+  const document = openApiDocument(listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true }), {
     authMode: 'local',
     components: COMPONENTS,
   });

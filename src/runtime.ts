@@ -12,6 +12,7 @@ import { AgentError, ConfigError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
 import { takeUpQueued } from './invocations/background.ts';
 import { closeServer, listen, urlOf } from './server.ts';
+import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from './core/log.ts';
 
@@ -58,10 +59,12 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
       stops.draining.signal,
     );
     const takingUp = takeUpQueued(context, stops.draining.signal);
+    const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;
     const close = async () => {
       stops.draining.abort();
       const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
-      await closeServer(server, resources.admission, config.SHUTDOWN_GRACE_MS, interrupt);
+      const idle = Promise.all([resources.admission.whenIdle(), scheduler?.stopped]);
+      await closeServer(server, idle, config.SHUTDOWN_GRACE_MS, interrupt);
       await Promise.all([sweeping, takingUp]);
       await resources.close();
     };
@@ -135,6 +138,13 @@ async function toContext(
     ...overrides,
   };
 }
+
+const toSchedulerSettings = (config: Config): SchedulerSettings => ({
+  maxRuns: config.CRONJOBS_MAX_RUNS,
+  maxRunsPerUser: config.CRONJOBS_MAX_RUNS_PER_USER,
+  retentionDays: config.CRONJOBS_RUN_RETENTION_DAYS,
+  retentionCount: config.CRONJOBS_RUN_RETENTION_COUNT,
+});
 
 /** A database and what ends it. */
 interface DatabaseSource {

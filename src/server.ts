@@ -4,7 +4,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from './core/config.ts';
 import { ConfigError } from './core/errors.ts';
 import { answerClientError } from './http/error-handler.ts';
-import type { Admission } from './invocations/admission.ts';
 
 /**
  * Share of the grace period that running invocations have to end in by themselves; the rest is for storing their
@@ -45,17 +44,18 @@ export function urlOf(server: Server): string {
 /**
  * Ends a server: running requests and invocations may finish, are told to stop when most of the grace period is over,
  * and their connections are cut at its end.
+ * @param idle settles when no work is left beside the requests.
  */
 export async function closeServer(
   server: Server,
-  admission: Admission,
+  idle: Promise<unknown>,
   graceMs: number,
   interrupt: () => void,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
   // A kept-alive connection becomes idle when its last answer has gone out, which may be later.
-  const idle = setInterval(() => server.closeIdleConnections(), IDLE_LOOK_MS);
-  const ended = Promise.all([closed, admission.whenIdle()]);
+  const looking = setInterval(() => server.closeIdleConnections(), IDLE_LOOK_MS);
+  const ended = Promise.all([closed, idle]);
   const over = new AbortController();
   const wait = (ms: number) => sleep(ms, undefined, { signal: over.signal }).catch(() => undefined);
   await Promise.race([ended, wait(graceMs * GRACE_SHARE)]);
@@ -64,5 +64,5 @@ export async function closeServer(
   over.abort();
   server.closeAllConnections();
   await closed;
-  clearInterval(idle);
+  clearInterval(looking);
 }

@@ -177,6 +177,24 @@ const INVOCATIONS = {
   ),
 };
 
+const CRONJOBS = {
+  CRONJOBS: flag(false, 'Whether there are cronjobs: their operations, and a scheduler in this process.'),
+  CRONJOBS_MAX_PER_USER: whole(100, [1, 100_000], 'Maximum number of cronjobs of one user.'),
+  CRONJOBS_MIN_INTERVAL_SECONDS: whole(
+    30,
+    [30, 86_400],
+    'Minimum time between two times of a cronjob; a schedule that fires more often is refused with 422.',
+  ),
+  CRONJOBS_MAX_RUNS: whole(20, [1, 10_000], 'Maximum number of cronjob runs in this process at once; others wait.'),
+  CRONJOBS_MAX_RUNS_PER_USER: whole(
+    5,
+    [1, 10_000],
+    'Maximum number of cronjob runs of one user at once, in all processes; others wait.',
+  ),
+  CRONJOBS_RUN_RETENTION_DAYS: whole(30, [1, 3_650], 'How many days the runs of cronjobs are kept.'),
+  CRONJOBS_RUN_RETENTION_COUNT: whole(1_000, [1, 1_000_000], 'How many ended runs of each cronjob are kept.'),
+};
+
 const ARTIFACTS = {
   MAX_ARTIFACT_BYTES: whole(
     10_485_760,
@@ -231,6 +249,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Model', MODEL],
   ['Agent', AGENT],
   ['Invocations and limits', INVOCATIONS],
+  ['Cronjobs', CRONJOBS],
   ['Artifacts', ARTIFACTS],
   ['Operation', OPERATION],
 ];
@@ -243,6 +262,7 @@ export const environmentSchema = z.object({
   ...MODEL,
   ...AGENT,
   ...INVOCATIONS,
+  ...CRONJOBS,
   ...ARTIFACTS,
   ...OPERATION,
 });

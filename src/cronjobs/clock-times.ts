@@ -12,11 +12,18 @@ const ZONE_NAME = /^[A-Za-z][\w+-]*(?:\/[\w+-]+)*$/;
 
 /**
  * The next times that a cron expression of five fields matches in a zone after a moment, that moment left out.
- * Lists and ranges of hours and minutes are times of the day like single ones (`no-wildcard`): by croner's default they would
- * fire twice when the clocks go back, and not at all when they go forward.
+ * Lists and ranges of hours and minutes are times of the day like single ones (`no-wildcard`): by croner's default
+ * they would fire twice when the clocks go back, and not at all when they go forward.
  */
 export const nextCronTimes = (cron: string, timezone: string, after: Date, count: number): Date[] =>
-  new Cron(cron, { timezone, mode: '5-part', fixedTimeRule: 'no-wildcard', paused: true }).nextRuns(count, after);
+  read(cron, timezone).nextRuns(count, after);
+
+/** As {@link nextCronTimes}, the last times before a moment, newest first. */
+export const previousCronTimes = (cron: string, timezone: string, before: Date, count: number): Date[] =>
+  read(cron, timezone).previousRuns(count, before);
+
+const read = (cron: string, timezone: string) =>
+  new Cron(cron, { timezone, mode: '5-part', fixedTimeRule: 'no-wildcard', paused: true });
 
 /** Why a text is no cron expression, a sentence; `undefined` for one. */
 export function whyNoCron(cron: string): string | undefined {
@@ -32,7 +39,10 @@ export function whyNoCron(cron: string): string | undefined {
   }
 }
 
-/** Why a text names no IANA time zone, a sentence; `undefined` where it does. Intl takes names in any case, the list of zones does not. */
+/**
+ * Why a text names no IANA time zone, a sentence; `undefined` where it does. Intl takes names in any case, the list of
+ * zones does not.
+ */
 export function whyNoTimezone(timezone: string): string | undefined {
   const known = ZONE_NAME.test(timezone) ? intlName(timezone) : undefined;
   if (known === undefined) return 'there is no such time zone; give an IANA name, for example Europe/Berlin';
@@ -49,15 +59,18 @@ function intlName(timeZone: string): string | undefined {
   }
 }
 
-/** Why a text is no date and time of the years 1970 to 2999, a sentence; `undefined` where it is. Days that a month lacks are none. */
+/**
+ * Why a text is no date and time of the years 1970 to 2999, a sentence; `undefined` where it is. Days that a month
+ * lacks are none.
+ */
 export function whyNoDateTime(text: string): string | undefined {
   if (!DATE_TIME.test(text)) return 'this is no date and time, for example 2026-12-24T18:00 or 2026-12-24T18:00:00Z';
   return text >= '1970' && text < '3000' ? undefined : 'the year is one from 1970 to 2999';
 }
 
 /**
- * The moment of a date and time in whole seconds. Without an offset it is by the clock of `timezone`, where a time that does not
- * exist is the first moment after the gap and a time that comes twice its first.
+ * The moment of a date and time in whole seconds. Without an offset it is by the clock of `timezone`, where a time
+ * that does not exist is the first moment after the gap and a time that comes twice its first.
  * @returns `undefined` for a time of a day that a zone left out, such as the last 30th of December in Samoa's 2011.
  */
 export function instantOf(dateTime: string, timezone: string): Date | undefined {

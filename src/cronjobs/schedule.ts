@@ -1,5 +1,13 @@
 import { z } from 'zod';
-import { instantOf, MAX_CRON_LENGTH, nextCronTimes, whyNoCron, whyNoDateTime, whyNoTimezone } from './clock-times.ts';
+import {
+  instantOf,
+  MAX_CRON_LENGTH,
+  nextCronTimes,
+  previousCronTimes,
+  whyNoCron,
+  whyNoDateTime,
+  whyNoTimezone,
+} from './clock-times.ts';
 
 /** Shortest interval in seconds, and the longest (366 days). */
 const MIN_INTERVAL_SECONDS = 30;
@@ -15,32 +23,36 @@ const judged = (maxLength: number, whyNot: (text: string) => string | undefined)
       if (message !== undefined) refusal.addIssue({ code: 'custom', message });
     });
 
-const dateTime = judged(64, whyNoDateTime);
+export const dateTimeSchema = judged(64, whyNoDateTime);
 const timeOfDay = z
   .string()
   .regex(/^(?:[01]\d|2[0-3]):[0-5]\d$/)
-  .describe('`HH:MM`');
-const weekday = z.int().min(0).max(6).describe('0 is Sunday.');
+  .describe('Hour and minute by the clock of `timezone`, as `HH:MM`.');
+const weekday = z.int().min(0).max(6).describe('Day of the week; 0 is Sunday.');
 const timezone = judged(128, whyNoTimezone).optional().describe('Name of an IANA time zone [UTC].');
 
 const once = z.strictObject({
-  type: z.literal('once'),
-  onceAt: dateTime.describe('A date and time; without an offset by the clock of `timezone`.'),
+  type: z.literal('once').describe('Kind of the schedule.'),
+  onceAt: dateTimeSchema.describe('A date and time; without an offset by the clock of `timezone`.'),
   timezone,
 });
 const interval = z.strictObject({
-  type: z.literal('interval'),
-  intervalSeconds: z.int().min(MIN_INTERVAL_SECONDS).max(MAX_INTERVAL_SECONDS),
-  anchorAt: dateTime.optional().describe('When it fires first; by default one interval after the request.'),
+  type: z.literal('interval').describe('Kind of the schedule.'),
+  intervalSeconds: z
+    .int()
+    .min(MIN_INTERVAL_SECONDS)
+    .max(MAX_INTERVAL_SECONDS)
+    .describe('Seconds from one time to the next.'),
+  anchorAt: dateTimeSchema.optional().describe('When it fires first; by default one interval after the request.'),
   timezone,
 });
-const daily = z.strictObject({ type: z.literal('daily'), time: timeOfDay, timezone });
+const daily = z.strictObject({ type: z.literal('daily').describe('Kind of the schedule.'), time: timeOfDay, timezone });
 const weekly = z
   .strictObject({
-    type: z.literal('weekly'),
+    type: z.literal('weekly').describe('Kind of the schedule.'),
     time: timeOfDay,
     weekday: weekday.optional(),
-    weekdays: z.array(weekday).min(1).max(7).optional(),
+    weekdays: z.array(weekday).min(1).max(7).optional().describe('Several days of the week, in place of `weekday`.'),
     timezone,
   })
   .refine(
@@ -48,7 +60,7 @@ const weekly = z
     'a weekly schedule has either `weekday` or `weekdays`',
   );
 const monthly = z.strictObject({
-  type: z.literal('monthly'),
+  type: z.literal('monthly').describe('Kind of the schedule.'),
   time: timeOfDay,
   monthDays: z
     .array(z.int().min(1).max(31))
@@ -58,9 +70,10 @@ const monthly = z.strictObject({
   timezone,
 });
 const cron = z.strictObject({
-  type: z.literal('cron'),
+  type: z.literal('cron').describe('Kind of the schedule.'),
   cron: judged(MAX_CRON_LENGTH, whyNoCron).describe(
-    'Five fields: minute, hour, day of the month, month, day of the week. Names, `L` and `#` are known; where both days are given, either of them matches.',
+    'Five fields: minute, hour, day of the month, month, day of the week. Names, `L` and `#` are known; where both ' +
+      'days are given, either of them matches.',
   ),
   timezone,
 });
@@ -74,14 +87,18 @@ export const scheduleSchema = z
         : undefined,
   })
   .describe(
-    'When a cronjob fires, by the clock of `timezone`. A time that a change of the clocks leaves out fires at the first moment after the gap, a time that comes twice fires the first time only. A cron expression with a wildcard or a step in its minutes or hours is no time of the day: it keeps its pace through a repeated hour and skips what is left out.',
+    'When a cronjob fires, by the clock of `timezone`. A time that a change of the clocks leaves out fires at the ' +
+      'first moment after the gap, on the same day; a time that comes twice fires the first time only. A cron ' +
+      'expression with a wildcard or a step in its minutes or hours is no time of the day: it keeps its pace ' +
+      'through a repeated hour and skips what is left out.',
   );
 
+/** A schedule as the wire has it. */
 export type Schedule = z.infer<typeof scheduleSchema>;
 
 /**
- * The next times of a schedule after a moment, that moment left out, in order; fewer than `count` where it comes to its end.
- * Whole seconds; an interval without an anchor counts from `after`.
+ * The next times of a schedule after a moment, that moment left out, in order; fewer than `count` where it comes to
+ * its end. Whole seconds; an interval without an anchor counts from `after`.
  */
 export function nextTimes(schedule: Schedule, after: Date, count: number): Date[] {
   const zone = schedule.timezone ?? 'UTC';
@@ -94,6 +111,32 @@ export function nextTimes(schedule: Schedule, after: Date, count: number): Date[
     return intervalTimes(anchor ?? after, schedule.intervalSeconds * 1000, after, count);
   }
   return nextCronTimes(toCron(schedule), zone, after, count);
+}
+
+/**
+ * The times of a schedule from `first` up to `last`, oldest first; of more than `count` the newest. `first` is one of
+ * them, also where the rules of its zone have changed since it was computed. What a scheduler finds that comes late,
+ * however late it is.
+ */
+export function timesBetween(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
+  const [second] = nextTimes(schedule, first, 1);
+  if (!second || second > last) return [first];
+  const times = lastTimes(schedule, first, last, count);
+  return times.length < count && (times[0] ?? last) > first ? [first, ...times] : times;
+}
+
+function lastTimes(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
+  if (schedule.type === 'once') return [];
+  if (schedule.type === 'interval') {
+    const stepMs = schedule.intervalSeconds * 1000;
+    const steps = Math.floor((last.getTime() - first.getTime()) / stepMs);
+    const left = Math.max(0, steps + 1 - count);
+    return Array.from({ length: steps + 1 - left }, (_, n) => new Date(first.getTime() + (left + n) * stepMs));
+  }
+  // croner leaves the moment itself out, and reads it in whole seconds.
+  const end = new Date(Math.floor(last.getTime() / 1000) * 1000 + 1000);
+  const times = previousCronTimes(toCron(schedule), schedule.timezone ?? 'UTC', end, count);
+  return times.filter((time) => time >= first).toReversed();
 }
 
 /** The cron expression of a schedule that goes by the calendar. */
@@ -114,7 +157,10 @@ function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number)
   return Array.from({ length: count }, (_, position) => new Date(first + position * stepMs));
 }
 
-/** The schedule with its anchor, for keeping: what is counted from the request is counted from the same moment for good. */
+/**
+ * The schedule with its anchor, for keeping: what is counted from the request is counted from the same moment for
+ * good.
+ */
 export function anchored(schedule: Schedule, now: Date): Schedule {
   if (schedule.type !== 'interval' || schedule.anchorAt !== undefined) return schedule;
   const [first = now] = nextTimes(schedule, now, 1);
@@ -129,7 +175,8 @@ export function whyNeverFires(schedule: Schedule, now: Date, until?: Date): stri
   const [first] = nextTimes(schedule, now, 1);
   if (first && (!until || first < until)) return undefined;
   if (first && until) {
-    return `The schedule never fires: its first time, ${first.toISOString()}, is not before its end, ${until.toISOString()}.`;
+    const times = `its first time, ${first.toISOString()}, is not before its end, ${until.toISOString()}`;
+    return `The schedule never fires: ${times}.`;
   }
   return schedule.type === 'once'
     ? `The schedule never fires: ${schedule.onceAt} is over, or no such time exists.`

@@ -1,5 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
+import type { Database } from './database.ts';
 
 /** Notifies processes that share a database that something changed: topics only, never data. */
 export interface Notifications {
@@ -129,4 +131,12 @@ class ListenNotifications implements Notifications {
     this.#pending.clear();
     this.#isFlushing = false;
   }
+}
+
+/**
+ * Wakes the subscribers of a topic everywhere, this process included, when the transaction commits: not before they
+ * can see why.
+ */
+export async function notifyOnCommit(tx: Database, topic: string): Promise<void> {
+  await tx.execute(sql`select pg_notify(${CHANNEL}, ${JSON.stringify([topic])})`);
 }

@@ -3,7 +3,6 @@ import {
   bigint,
   boolean,
   check,
-  customType,
   foreignKey,
   index,
   integer,
@@ -11,27 +10,18 @@ import {
   pgTable,
   primaryKey,
   text,
-  timestamp,
   unique,
   uuid,
 } from 'drizzle-orm/pg-core';
+import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time } from './columns.ts';
 
 /**
- * All tables on one page. Every table of user data begins its keys with (app_name, user_id): erasure of a user,
- * row-level security and a distribution column need that, and none can be added cheaply later. What a table and a
- * column mean is said in SQL comments, where an operator looks; `migrations/schema.sql` shows them all.
+ * All tables, those of the cronjobs from a file of their own. Every table of user data begins its keys with
+ * (app_name, user_id): erasure of a user, row-level security and a distribution column need that, and none can be
+ * added cheaply later. What a table and a column mean is said in SQL comments, where an operator looks;
+ * `migrations/schema.sql` shows them all.
  */
-
-/** An identifier: compared by code point, whatever the locale of the database (the specification sorts case ids so). */
-const identifier = customType<{ data: string }>({ dataType: () => 'text collate "C"' });
-const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
-/** Words for full-text search in the `simple` configuration: no language is assumed. */
-const searchVector = customType<{ data: string }>({ dataType: () => 'tsvector' });
-const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6 });
-/** The columns that the key of every table of user data begins with. */
-const ofUser = () => ({ appName: identifier('app_name').notNull(), userId: identifier('user_id').notNull() });
-const ofSession = () => ({ ...ofUser(), sessionId: identifier('session_id').notNull() });
-const emptyObject = sql`'{}'::jsonb`;
+export { cronjobRuns, cronjobs } from './cronjob-schema.ts';
 
 /** Conversations; `lease_token` says who may write into one. */
 export const sessions = pgTable(

@@ -69,16 +69,16 @@ function serve(operation: Operation<unknown>, validate: Validate): RequestHandle
       throw new NotFoundError(owner.absent(valid));
     }
     const call = { ...valid, principal, request, response, notFound: () => notFound(operation, request) };
-    sendAnswer(response, await operation.handler(undefined, call));
+    sendAnswer(response, await operation.handler(undefined, call), operation.success?.status ?? 200);
   };
 }
 
 /** Text of `json` answers goes out as it is; a value without a JSON form goes out as `null`. */
-function sendAnswer(response: Response, answer: Answer): void {
+function sendAnswer(response: Response, answer: Answer, status: number): void {
   if (answer.kind === 'sent') return;
   const text = answer.kind === 'json' ? answer.text : (JSON.stringify(answer.value) ?? 'null');
   const body = Buffer.from(text);
-  response.writeHead(answer.status ?? 200, { 'content-type': 'application/json', 'content-length': body.length });
+  response.writeHead(answer.status ?? status, { 'content-type': 'application/json', 'content-length': body.length });
   response.end(body);
 }
 

@@ -56,7 +56,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['evals/metrics', ['core', 'http/validation']],
   ['evals/judges', ['core', 'evals/metrics']],
   ['evals', ['core', 'db', 'evals/judges', 'evals/metrics', 'http/operation', 'http/validation', 'sessions']],
-  ['cronjobs', []],
+  ['cronjobs', ['agent/definition', 'apps', 'core', 'db', 'http/operation', 'idempotency', 'invocations']],
   ['service', ['core', 'db', 'http/operation']],
   ['devui', ['http/operation']],
   [
@@ -69,6 +69,7 @@ const LINE: [folder: string, imports: string[]][] = [
       'apps',
       'artifacts',
       'core',
+      'cronjobs',
       'db',
       'db/embedded',
     ].concat(

@@ -6,7 +6,7 @@ import { childrenOf, unwrapped } from '../../src/core/zod-graph.ts';
 import { listOperations } from '../../src/app.ts';
 import { pathParameters, routesOf } from '../../src/http/operation/paths.ts';
 
-const operations = listOperations({ isDevelopment: true, isShared: false });
+const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true });
 
 describe('every operation has an owner', () => {
   test.each(operations.map((operation) => [operation.operationId, operation] as const))('%s', (_id, operation) => {

@@ -24,6 +24,8 @@ const OWNERS: Record<string, string> = {
   evalSets: 'evals',
   evalCases: 'evals',
   evalResults: 'evals',
+  cronjobs: 'cronjobs',
+  cronjobRuns: 'cronjobs',
 };
 
 const tables = Object.entries(schema).flatMap(([name, table]) => (is(table, PgTable) ? [{ name, table }] : []));

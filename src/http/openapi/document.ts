@@ -120,7 +120,7 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     ...operation.errors,
   };
   return {
-    200: success
+    [success?.status ?? 200]: success
       ? json(success.description, { schema: schemaOf(success.schema), example: success.example }, success.mediaType)
       : json('Done: the JSON value `null`.', { schema: { type: 'null' }, example: null }),
     ...Object.fromEntries(Object.entries(refusals).map(([status, reason]) => [status, refusal(reason)])),

@@ -73,10 +73,11 @@ export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
   isText?: boolean;
 }
 
-/** What status 200 carries. `mediaType` is `application/json` unless given. */
+/** What a success carries. `status` is 200 and `mediaType` is `application/json` unless given. */
 interface Success<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   description: string;
+  status?: 201 | 202;
   /** A body as it is answered; published. */
   example: NoInfer<z.input<Schema>>;
   mediaType?: string;

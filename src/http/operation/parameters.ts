@@ -57,6 +57,10 @@ export const artifactVersionPath = artifactPath.extend({ versionId: integer('Ver
 export const evalSetPath = appPath.extend({ evalSetId: identifier('Identifier of the evaluation set.') });
 export const evalCasePath = evalSetPath.extend({ evalId: identifier('Identifier of the case.') });
 export const evalResultPath = appPath.extend({ evalResultId: identifier('Identifier of the result.') });
+/** A cronjob, whose owner the path does not name. */
+export const cronjobPath = z.object({ jobId: identifier('Cronjob identifier.') });
+/** A run of a cronjob. */
+export const cronjobRunPath = cronjobPath.extend({ runId: identifier('Run identifier.') });
 /** Of the operations that look through all applications. */
 export const bareSessionPath = sessionPath.pick({ sessionId: true });
 export const bareEventPath = eventPath.pick({ eventId: true });

@@ -9,7 +9,7 @@ export interface HostileSchedule {
 const NOW = '2026-11-21T12:00:00Z';
 const LONG = '1'.repeat(10_000);
 const NESTED = Array.from({ length: 50 }).reduce<unknown>((inside) => ({ schedule: inside }), {});
-const TYPE = /the type is one of/;
+const TYPE = /the type is one of|Field required/;
 const OBJECT = /expected object|valid dictionary or object/;
 const EXTRA = /Unrecognized key|Extra inputs/;
 const NEVER = /^(?:Value error, )?The schedule never fires: /;

@@ -1,0 +1,110 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isPassingFailure } from '../core/errors.ts';
+import type { InvocationContext } from '../invocations/context.ts';
+import { type ActiveRuns, createActiveRuns } from './active-runs.ts';
+import { type Agenda, claimRuns, findAgenda } from './claim-store.ts';
+import { fireDueCronjobs } from './fire-due.ts';
+import { deleteOldRuns } from './run-store.ts';
+import { CRONJOBS_TOPIC } from './topics.ts';
+
+/** Longest sleep: what notifications did not bring (a pooler that does not pass LISTEN) is found then. */
+const LONGEST_SLEEP_MS = 30_000;
+/**
+ * Pause while runs wait for a place or for another run: most often this process itself makes the place and is woken.
+ */
+const BLOCKED_PAUSE_MS = 1_000;
+/** Pause after a failure of the database. */
+const FAILURE_PAUSE_MS = 1_000;
+const CLEANING_INTERVAL_MS = 3_600_000;
+const CLEANING_BATCH = 10_000;
+
+/** What operators say about all cronjobs together. */
+export interface SchedulerSettings {
+  /** Runs of this process at once. */
+  maxRuns: number;
+  /** Runs of one user at once, over all processes. */
+  maxRunsPerUser: number;
+  /** How long runs are kept, and how many of each cronjob. */
+  retentionDays: number;
+  retentionCount: number;
+}
+
+/** The part of a process that fires cronjobs and runs them. */
+export interface Scheduler {
+  /** Settles when it has stopped: it begins nothing once the process drains, and its runs have ended. */
+  stopped: Promise<void>;
+}
+
+/**
+ * Starts a scheduler. It sleeps until the next due time, by the clock of the database, and is woken by changes; every
+ * replica has one, and which of them fires a cronjob or runs a run is decided by rows of the database.
+ */
+export function startScheduler(context: InvocationContext, settings: SchedulerSettings): Scheduler {
+  const { notifications, draining, log } = context;
+  const runs = createActiveRuns(context);
+  let woken = Promise.withResolvers<void>();
+  const wake = () => woken.resolve();
+  const loop = async (): Promise<void> => {
+    draining.addEventListener('abort', wake, { once: true });
+    const unsubscribe = notifications.subscribe(CRONJOBS_TOPIC, wake);
+    const work = createWork(context, settings, runs, wake);
+    while (!draining.aborted) {
+      woken = Promise.withResolvers<void>();
+      const pauseMs = await work().catch((error: unknown) => {
+        if (!isPassingFailure(error)) log.error({ err: error }, 'the scheduler of cronjobs failed');
+        return FAILURE_PAUSE_MS;
+      });
+      const over = new AbortController();
+      const pause = sleep(pauseMs, undefined, { signal: over.signal }).catch(() => undefined);
+      if (pauseMs > 0) await Promise.race([woken.promise, pause]);
+      over.abort();
+    }
+    unsubscribe();
+    await runs.close();
+  };
+  return { stopped: loop() };
+}
+
+/** One look at what there is to do, and the doing of it; says how many milliseconds the next look may wait. */
+function createWork(
+  context: InvocationContext,
+  settings: SchedulerSettings,
+  runs: ActiveRuns,
+  wake: () => void,
+): () => Promise<number> {
+  const { database, notifications, leaseTimes } = context;
+  // The replicas of a deployment start together, and need not clean together.
+  let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
+  return async () => {
+    const agenda = await findAgenda(database.db);
+    const active = runs.ids();
+    const slots = settings.maxRuns - active.length;
+    if (isNow(agenda.dueMs)) {
+      const fired = await fireDueCronjobs(context);
+      if (fired > slots) notifications.publish(CRONJOBS_TOPIC);
+      if (fired > 0) return 0;
+    }
+    if (slots > 0 && (isNow(agenda.waitingMs) || isNow(agenda.leaseMs))) {
+      const limits = { slots, perUser: settings.maxRunsPerUser, active, leaseMs: leaseTimes.durationMs };
+      const claimed = await database.transaction((tx) => claimRuns(tx, limits));
+      for (const each of claimed) runs.start(each, wake);
+      if (claimed.length > 0) return 0;
+    }
+    if (performance.now() >= cleanAt) {
+      cleanAt = performance.now() + CLEANING_INTERVAL_MS;
+      await deleteOldRuns(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH);
+    }
+    return pauseUntilNext(agenda, slots > 0);
+  };
+}
+
+const isNow = (ms: number | undefined) => ms !== undefined && ms <= 0;
+
+/**
+ * How long there is nothing to do. Without room for runs only what is due counts: a run that ends wakes the scheduler.
+ */
+function pauseUntilNext({ dueMs, waitingMs, leaseMs }: Agenda, hasRoom: boolean): number {
+  const later = (ms: number | undefined) => (ms === undefined ? LONGEST_SLEEP_MS : ms > 0 ? ms : BLOCKED_PAUSE_MS);
+  const runs = hasRoom ? [later(waitingMs), later(leaseMs)] : [];
+  return Math.min(LONGEST_SLEEP_MS, later(dueMs), ...runs);
+}

@@ -1,0 +1,108 @@
+import { sql } from 'drizzle-orm';
+import {
+  boolean,
+  check,
+  foreignKey,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  text,
+  unique,
+  uuid,
+} from 'drizzle-orm/pg-core';
+import { identifier, ofUser, time } from './columns.ts';
+
+/** Prompts on a schedule. */
+export const cronjobs = pgTable(
+  'cronjobs',
+  {
+    ...ofUser(),
+    id: identifier('id').notNull(),
+    name: text('name').notNull(),
+    prompt: text('prompt').notNull(),
+    harness: jsonb('harness'),
+    schedule: jsonb('schedule').notNull(),
+    enabled: boolean('enabled').notNull(),
+    disabledReason: text('disabled_reason'),
+    sessionPolicy: text('session_policy', { enum: ['new', 'fixed'] }).notNull(),
+    sessionId: identifier('session_id'),
+    missedRuns: text('missed_runs', { enum: ['skip', 'once', 'all'] }).notNull(),
+    overlap: text('overlap', { enum: ['queue', 'skip', 'replace'] }).notNull(),
+    maxAttempts: integer('max_attempts').notNull(),
+    retryPauseSeconds: integer('retry_pause_seconds').notNull(),
+    maxRetryPauseSeconds: integer('max_retry_pause_seconds').notNull(),
+    timeoutSeconds: integer('timeout_seconds'),
+    until: time('until'),
+    maxRuns: integer('max_runs'),
+    maxFailures: integer('max_failures').notNull(),
+    nextRunTime: time('next_run_time'),
+    runCount: integer('run_count').notNull().default(0),
+    failureCount: integer('failure_count').notNull().default(0),
+    revision: integer('revision').notNull().default(1),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({ name: 'cronjobs_pkey', columns: [t.appName, t.userId, t.id] }),
+    check('cronjobs_session_policy_check', sql`session_policy in ('new', 'fixed')`),
+    check('cronjobs_session_id_check', sql`(session_policy = 'fixed') = (session_id is not null)`),
+    check('cronjobs_missed_runs_check', sql`missed_runs in ('skip', 'once', 'all')`),
+    check('cronjobs_overlap_check', sql`overlap in ('queue', 'skip', 'replace')`),
+    check('cronjobs_next_run_time_check', sql`enabled = (next_run_time is not null)`),
+    check('cronjobs_disabled_reason_check', sql`not enabled or disabled_reason is null`),
+    index('cronjobs_due_idx').on(t.nextRunTime).where(sql`enabled`),
+    index('cronjobs_id_idx').on(t.id),
+    index('cronjobs_list_idx').on(t.userId, t.createTime.desc().nullsFirst(), t.id.desc().nullsFirst()),
+  ],
+);
+
+/** Their runs; the row of a due time is the claim to fire it. */
+export const cronjobRuns = pgTable(
+  'cronjob_runs',
+  {
+    ...ofUser(),
+    cronjobId: identifier('cronjob_id').notNull(),
+    id: identifier('id').notNull(),
+    dueTime: time('due_time').notNull(),
+    isManual: boolean('is_manual').notNull(),
+    status: text('status', {
+      enum: ['queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped'],
+    }).notNull(),
+    attempt: integer('attempt').notNull().default(0),
+    nextAttemptTime: time('next_attempt_time'),
+    leaseToken: uuid('lease_token'),
+    leaseExpireTime: time('lease_expire_time'),
+    cancelRequestTime: time('cancel_request_time'),
+    sessionId: identifier('session_id'),
+    invocationId: identifier('invocation_id'),
+    output: text('output'),
+    errorCode: text('error_code'),
+    errorMessage: text('error_message'),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+    startTime: time('start_time'),
+    endTime: time('end_time'),
+  },
+  (t) => [
+    primaryKey({ name: 'cronjob_runs_pkey', columns: [t.appName, t.userId, t.cronjobId, t.id] }),
+    unique('cronjob_runs_due_key').on(t.appName, t.userId, t.cronjobId, t.dueTime),
+    check(
+      'cronjob_runs_status_check',
+      sql`status in ('queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped')`,
+    ),
+    check('cronjob_runs_wait_check', sql`(status in ('queued', 'retrying')) = (next_attempt_time is not null)`),
+    check(
+      'cronjob_runs_lease_check',
+      sql`(status = 'running') = (lease_token is not null) and (status = 'running') = (lease_expire_time is not null)`,
+    ),
+    check('cronjob_runs_end_check', sql`(status in ('queued', 'retrying', 'running')) = (end_time is null)`),
+    index('cronjob_runs_waiting_idx').on(t.nextAttemptTime).where(sql`status in ('queued', 'retrying')`),
+    index('cronjob_runs_running_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
+    foreignKey({
+      name: 'cronjob_runs_cronjob_fkey',
+      columns: [t.appName, t.userId, t.cronjobId],
+      foreignColumns: [cronjobs.appName, cronjobs.userId, cronjobs.id],
+    }).onDelete('cascade'),
+  ],
+);
