@@ -11,6 +11,11 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 120_000,
     expect: { poll: { timeout: 60_000 } },
-    coverage: { provider: 'v8', include: ['src/**/*.ts'], reporter: ['text-summary'] },
+    coverage: {
+      provider: 'v8',
+      include: ['src/**/*.ts'],
+      reporter: ['text-summary'],
+      thresholds: { lines: 95, branches: 90 },
+    },
   },
 });

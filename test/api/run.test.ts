@@ -189,7 +189,7 @@ describe('/invoke, as the AgentKit SDK calls it', () => {
 });
 
 describe('rewind', () => {
-  test('restores state and artifacts, and models no longer see what was rewound', async () => {
+  test('restores the session’s state and artifacts, and models no longer see what was rewound', async () => {
     const seen: string[][] = [];
     const save = (text: string) => callPart('save_artifact', { name: 'note.txt', text });
     const agents = hostScript([
@@ -198,6 +198,7 @@ describe('rewind', () => {
       [
         callPart('write_state', { key: 'color', value: 'red' }),
         callPart('write_state', { key: 'new', value: 1 }),
+        callPart('write_state', { key: 'user:shared', value: 2 }),
         save('two'),
       ],
       [{ text: 'second' }],
@@ -235,7 +236,7 @@ describe('rewind', () => {
     ]);
     expect((await app.post(`${user}/s/rewind`, body, { 'idempotency-key': 'r' })).body).toEqual(rewound);
     const session = (await app.get(`${user}/s`)).body as { state: unknown };
-    expect(session.state).toEqual({ color: 'blue', new: null });
+    expect(session.state).toEqual({ color: 'blue', new: null, 'user:shared': 2 });
     await run('three');
     expect(seen).toEqual([['one', 'first', 'three']]);
     const unknown = await app.post(`${user}/s/rewind`, { rewindBeforeInvocationId: 'e-none' });

@@ -96,3 +96,31 @@ describe('the owner', () => {
     ]);
   });
 });
+
+describe('an Idempotency-Key', () => {
+  const sameKey = { 'idempotency-key': 'the same' };
+
+  test('is its user’s: another one’s request with it is another request', async () => {
+    const create = (user: string, headers: Record<string, string>) =>
+      app.post(`/apps/harness_agent/users/${user}/sessions`, { sessionId: `of-${user}` }, { ...headers, ...sameKey });
+    for (const [user, headers] of [
+      ['alice', alice],
+      ['bob', bob],
+    ] as const) {
+      const { status, body } = await create(user, headers);
+      expect([status, body]).toMatchObject([200, { id: `of-${user}`, userId: user }]);
+    }
+  });
+
+  test('is its operation’s: the same key may come with another one', async () => {
+    const own = { ...alice, 'idempotency-key': 'one key' };
+    const created = await app.post('/apps/harness_agent/users/alice/sessions', { sessionId: 'k' }, own);
+    expect([created.status, created.body]).toMatchObject([200, { id: 'k' }]);
+    const saved = await app.post(
+      '/apps/harness_agent/users/alice/sessions/k/artifacts',
+      { filename: 'f', artifact: { text: 'x' } },
+      own,
+    );
+    expect([saved.status, saved.body]).toMatchObject([200, { version: 0 }]);
+  });
+});

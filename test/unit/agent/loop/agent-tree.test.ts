@@ -415,6 +415,16 @@ describe('compaction', () => {
     },
   );
 
+  test('older invocations that are small beside the budget are not worth a model call', async () => {
+    const { plain, tree } = compacting([say('fine')], 100);
+    const now = userEvent('now', { invocationId: 'inv-1', timestamp: 60 });
+    const small = [...turn(1).slice(1), ...turn(5), now];
+    const { events, end } = await runToEnd(runInput({ agent: tree, history: small }));
+    expect(events).toEqual([]);
+    expect(textsOf(plain.requests[0])).toContain('answer 1');
+    expect(end).toMatchObject({ output: 'fine', llmCalls: 1 });
+  });
+
   test('a summary that fails does not fail the invocation', async () => {
     const { tree, plain } = compacting([new AgentError('model_timeout', 'Slow.'), say('fine')], 100);
     const { events, end } = await runToEnd(runInput({ agent: tree, history: long }));

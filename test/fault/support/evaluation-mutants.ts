@@ -1,0 +1,521 @@
+import { type Mutant, change } from './mutant.ts';
+
+/** Breaks the rules of evaluation one at a time: cases, metrics, the reading of judges, files, statistics. */
+export const EVALUATION_MUTANTS: Mutant[] = [
+  {
+    name: 'evaluation: makes a turn of a group in which nothing was said',
+    changes: change(
+      'toEvalInvocations',
+      'group.some(({ content }) => content) ? [toEvalInvocation(id, group)] : []',
+      '[toEvalInvocation(id, group)]',
+    ),
+    tests: ['test/unit/evals/eval-case.test.ts'],
+  },
+  {
+    name: 'evaluation: keeps rewound invocations',
+    changes: change('toEvalInvocations', 'Map.groupBy(withoutRewound(events),', 'Map.groupBy(events,'),
+    tests: ['test/unit/evals/eval-case.test.ts'],
+  },
+  {
+    name: 'evaluation: loses the calls of a long-running final event',
+    changes: change(
+      'toEvalInvocation',
+      'spoken[index] === final && functionCallsOf(content).length === 0',
+      'spoken[index] === final',
+    ),
+    tests: ['test/unit/evals/eval-case.test.ts'],
+  },
+  {
+    name: 'evaluation: keeps results of code and empty texts',
+    changes: change('toEvalInvocation', '!isAnswer && saysSomething(content)', '!isAnswer'),
+    tests: ['test/unit/evals/eval-case.test.ts'],
+  },
+  {
+    name: 'evaluation: takes the first final event for the answer',
+    changes: change('toEvalInvocation', 'spoken.findLast(isFinalResponse)', 'spoken.find(isFinalResponse)'),
+    tests: ['test/unit/evals/eval-case.test.ts'],
+  },
+  {
+    name: 'evaluation: takes the first user event for the question',
+    changes: change(
+      'toEvalInvocation',
+      'group.findLast((event) => isUsers(event)',
+      'group.find((event) => isUsers(event)',
+    ),
+    tests: ['test/unit/evals/eval-case.test.ts'],
+  },
+  {
+    name: 'evaluation: fills scoped placeholders',
+    changes: change('withPlaceholders', '/\\{([\\p{L}\\p{N}_]+)\\}/gu', '/\\{([\\p{L}\\p{N}_:]+)\\}/gu'),
+    tests: ['test/unit/evals/eval-case.test.ts'],
+  },
+  {
+    name: 'evaluation: stores both kinds of intermediate data',
+    changes: change(
+      'withoutToolUses',
+      'toolUses, toolResponses: _responses, intermediateResponses: _texts, ...kept } = data',
+      'toolUses, ...kept } = data',
+    ),
+    tests: ['test/unit/evals/intermediate-data.test.ts'],
+  },
+  {
+    name: 'evaluation: ignores edited arguments',
+    changes: change('withoutToolUses', 'toolUses.length !== calls.length', 'toolUses.length >= 0'),
+    tests: ['test/unit/evals/intermediate-data.test.ts'],
+  },
+  {
+    name: 'evaluation: does not normalise characters',
+    changes: change('wordsOf', ".normalize('NFKC')", ''),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: parts ideographs like letters',
+    changes: change('wordsOf', '    if (isIdeograph) finish(); ', ''),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: parts words at marks',
+    changes: change('wordsOf', '(SYLLABLE.test(character) && !isMark)', 'SYLLABLE.test(character)'),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: stems short words',
+    changes: change('wordsOf', '/^[a-z0-9]{4,}$/', '/^[a-z0-9]{3,}$/'),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: stems words with accents',
+    changes: change('wordsOf', '/^[a-z0-9]{4,}$/', '/^.{4,}$/'),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: counts a repeated word without end',
+    changes: change('rouge1', 'left.set(word, count - 1);', ''),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: scores precision alone',
+    changes: change('rouge1', '(2 * precision * recall) / (precision + recall)', 'precision'),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: leaves thoughts out of the text',
+    changes: change(
+      'textOf',
+      '.flatMap(({ text }) => (text ? [text] : []))',
+      '.flatMap(({ text, thought }) => (text && !thought ? [text] : []))',
+    ),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: joins parts without a line feed',
+    changes: change('textOf', ".join('\\n');", ".join('');"),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: knows no irregular words',
+    changes: change('stem', 'IRREGULAR.get(word);', 'IRREGULAR.get(`-${word}`);'),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: takes the longest suffix instead of the first',
+    changes: change(
+      'replaceFirst',
+      'rules.find(([suffix]) => word.endsWith(suffix));',
+      'rules.findLast(([suffix]) => word.endsWith(suffix));',
+    ),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: turns y after a vowel into i',
+    changes: change('stem', ".endsWith('c')) result =", '.length > 0) result ='),
+    tests: ['test/unit/evals/metrics/response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: takes true for 1',
+    changes: change(
+      'jsonEqual',
+      'if (one === other) return true;',
+      "if (one === other || (Number(one) === Number(other) && typeof one === 'boolean')) return true;",
+    ),
+    tests: ['test/unit/evals/metrics/trajectory.test.ts'],
+  },
+  {
+    name: 'evaluation: compares objects by the keys of one side',
+    changes: change('jsonEqual', 'mine.size === theirs.size && ', ''),
+    tests: ['test/unit/evals/metrics/trajectory.test.ts'],
+  },
+  {
+    name: 'evaluation: takes absent arguments for empty ones',
+    changes: change(
+      'sameCall',
+      'jsonEqual(one.args ?? null, other.args ?? null)',
+      'jsonEqual(one.args ?? {}, other.args ?? {})',
+    ),
+    tests: ['test/unit/evals/metrics/trajectory.test.ts'],
+  },
+  {
+    name: 'evaluation: takes one call for two expected ones',
+    changes: change('takeCalls', '    if (place >= 0) taken.add(place); ', ''),
+    tests: ['test/unit/evals/metrics/trajectory.test.ts'],
+  },
+  {
+    name: 'evaluation: allows other calls between in EXACT',
+    changes: change('trajectoryMatch', "else if (matchType === 'EXACT') return 0;", ''),
+    tests: ['test/unit/evals/metrics/trajectory.test.ts'],
+  },
+  {
+    name: 'evaluation: forgets ignoreArgs',
+    changes: change('trajectoryMatch', 'sameCall(wanted, made, ignoreArgs);', 'sameCall(wanted, made);'),
+    tests: ['test/unit/evals/metrics/trajectory.test.ts'],
+  },
+  {
+    name: 'evaluation: looks at the arguments of unequal calls first',
+    changes: change(
+      'matchingArguments',
+      'const exact = takeCalls(actual, expected, taken, sameCall);',
+      'const exact = takeCalls(actual, expected, taken, (wanted, made) => sameCall(wanted, made, true));',
+    ),
+    tests: ['test/unit/evals/metrics/trajectory.test.ts'],
+  },
+  {
+    name: 'evaluation: passes above the threshold only',
+    changes: change('toStatus', 'score >= threshold', 'score > threshold'),
+    tests: ['test/unit/evals/metrics/status.test.ts'],
+  },
+  {
+    name: 'evaluation: takes what was not evaluated for 0',
+    changes: change('toStatus', "if (score === null) return 'NOT_EVALUATED';", "if (score === null) return 'FAILED';"),
+    tests: ['test/unit/evals/metrics/status.test.ts'],
+  },
+  {
+    name: 'evaluation: lets a passed metric hide a failed one',
+    changes: change('toFinalStatus', "if (statuses.includes('FAILED')) return 'FAILED';", ''),
+    tests: ['test/unit/evals/metrics/status.test.ts'],
+  },
+  {
+    name: 'evaluation: counts missing scores in the mean',
+    changes: change('toOverall', 'score, 0) / known.length', 'score, 0) / scores.length'),
+    tests: ['test/unit/evals/metrics/status.test.ts'],
+  },
+  {
+    name: 'evaluation: reads the threshold beside the criterion',
+    changes: change(
+      'readCriterion',
+      'toSchema(criterion ?? { threshold })',
+      'toSchema(threshold == null ? criterion : { threshold })',
+    ),
+    tests: ['test/unit/evals/metrics/criteria.test.ts'],
+  },
+  {
+    name: 'evaluation: takes any match type for EXACT',
+    changes: change('matchType', 'if (!found) context', 'if (!found && !context) context'),
+    tests: ['test/unit/evals/metrics/criteria.test.ts'],
+  },
+  {
+    name: 'evaluation: takes unknown options of a judge',
+    changes: change('judged', '.strictObject({', '.looseObject({'),
+    tests: ['test/unit/evals/metrics/criteria.test.ts'],
+  },
+  {
+    name: 'evaluation: takes 0 samples',
+    changes: change('laxCount', 'count >= 1', 'count >= 0'),
+    tests: ['test/unit/evals/metrics/criteria.test.ts'],
+  },
+  {
+    name: 'evaluation: adds the reported total of tokens',
+    changes: change(
+      'tokensOf',
+      'totalTokens: total([...input, ...output]),',
+      'totalTokens: usages.at(-1)?.totalTokenCount ?? undefined,',
+    ),
+    tests: ['test/unit/evals/metrics/efficiency.test.ts'],
+  },
+  {
+    name: 'evaluation: shows tokens that nobody reported as 0',
+    changes: change('tokensOf', 'reported.length > 0 ? sum(reported) : undefined', 'sum(reported)'),
+    tests: ['test/unit/evals/metrics/efficiency.test.ts'],
+  },
+  {
+    name: 'evaluation: counts the model calls of the old form as 0',
+    changes: change('inferenceCallsOf', '.length ?? null;', '.length ?? 0;'),
+    tests: ['test/unit/evals/metrics/efficiency.test.ts'],
+  },
+  {
+    name: 'evaluation: lets the framework take negative time',
+    changes: change('durationsOf', 'Math.max(0, rest)', 'rest'),
+    tests: ['test/unit/evals/metrics/efficiency.test.ts'],
+  },
+  {
+    name: 'evaluation: divides by the untimed turns too',
+    changes: change(
+      'toEfficiency',
+      'timed.filter(({ totalSeconds }) => totalSeconds !== undefined).length',
+      'timed.length',
+    ),
+    tests: ['test/unit/evals/metrics/efficiency.test.ts'],
+  },
+  {
+    name: 'evaluation: takes the quantile of 90 %',
+    changes: change('Z_95', 'const Z_95 = 1.959963984540054;', 'const Z_95 = 1.6448536269514722;'),
+    tests: ['test/unit/evals/metrics/statistics.test.ts'],
+  },
+  {
+    name: 'evaluation: draws with replacement',
+    changes: change('allFrom', 'Math.max(0, these - drawn) / (total - drawn)', 'these / total'),
+    tests: ['test/unit/evals/metrics/statistics.test.ts'],
+  },
+  {
+    name: 'evaluation: tests one side only',
+    changes: change('signTest', 'Math.min(1, 2 * tail)', 'Math.min(1, tail)'),
+    tests: ['test/unit/evals/metrics/statistics.test.ts'],
+  },
+  {
+    name: 'evaluation: halves in doubles instead of logarithms',
+    changes: change('signTest', 'let term = -pairs * Math.LN2;', 'let term = Math.log(0.5 ** pairs);'),
+    tests: ['test/unit/evals/metrics/statistics.test.ts'],
+  },
+  {
+    name: 'evaluation: takes agreement by chance for agreement',
+    changes: change('cohensKappa', '(observed - chance) / (1 - chance)', 'observed'),
+    tests: ['test/unit/evals/metrics/statistics.test.ts'],
+  },
+  {
+    name: 'evaluation: takes a run that won for a regression',
+    changes: change('compareRuns', 'pTwoSided < 0.05 && lost.length > won.length', 'pTwoSided < 0.05'),
+    tests: ['test/unit/evals/metrics/statistics.test.ts'],
+  },
+  {
+    name: 'evaluation: overlooks a case that got worse',
+    changes: change('compareRuns', ' || worse.length > 0;', ';'),
+    tests: ['test/unit/evals/metrics/statistics.test.ts'],
+  },
+  {
+    name: 'evaluation: takes a case that always passes for flaky',
+    changes: change('isFlaky', 'passed > 0 && passed < trials', 'passed > 0'),
+    tests: ['test/unit/evals/metrics/statistics.test.ts'],
+  },
+  {
+    name: 'evaluation: does not ask again after a failure',
+    changes: change(
+      'askJudge',
+      '    return await judge(prompt); } catch { return judge(prompt); }',
+      '    return await judge(prompt);\n  } finally {\n  }',
+    ),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: decides a tie for the agent',
+    changes: change('majority', 'length * 2 > votes.length', 'length * 2 >= votes.length'),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: decides by one sample of five',
+    changes: change('toTurnScore', 'readings.length > 0 && readings.length * 2 >= wanted', 'readings.length > 0'),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: opens all calls at once',
+    changes: change('takeSamples', 'Math.min(parallelismLimit, numSamples)', 'numSamples'),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: reads verdicts in any case',
+    changes: change(
+      'readFinalResponseVerdict',
+      'if (valid !== undefined) return toVerdict(valid);',
+      'if (valid !== undefined) return toVerdict(valid.toLowerCase());',
+    ),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: asks about the question of the actual turn',
+    changes: change(
+      'finalResponsePrompt',
+      'question: textOf(expected.userContent)',
+      'question: textOf(actual.userContent)',
+    ),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: always shows the texts before the answer',
+    changes: change(
+      'answerOf',
+      'const before = whole ? contentsOf(intermediateData)',
+      'const before = !whole || whole ? contentsOf(intermediateData)',
+    ),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: takes a harmful answer for harmless',
+    changes: change('readSafety', "'unsafe' ? 0 : undefined", "'unsafe' ? 1 : undefined"),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: leaves unread turns out of the share of good ones',
+    changes: change(
+      'simulatorQuality',
+      'passed / turns.length',
+      'passed / turns.filter(({ score }) => score !== null).length',
+    ),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: does not ask how the dialogue ended',
+    changes: change('simulatorQuality', 'if (ended === 0)', 'if (ended === 2)'),
+    tests: ['test/unit/evals/judges/final-response-match.test.ts'],
+  },
+  {
+    name: 'evaluation: pairs properties and verdicts of other counts',
+    changes: change(
+      'fromBlocks',
+      'if (rationales.length !== properties.length || verdicts.length !== properties.length) return [];',
+      '',
+    ),
+    tests: ['test/unit/evals/judges/rubrics.test.ts'],
+  },
+  {
+    name: 'evaluation: ignores the ids of rubrics',
+    changes: change('fromBlocks', 'rubrics.find(({ rubricId }) => rubricId === id) ??', ''),
+    tests: ['test/unit/evals/judges/rubrics.test.ts'],
+  },
+  {
+    name: 'evaluation: takes a property word by word',
+    changes: change('plain', ".replaceAll(/\\s+/g, ' ')", ''),
+    tests: ['test/unit/evals/judges/rubrics.test.ts'],
+  },
+  {
+    name: 'evaluation: counts a rubric without verdict as no',
+    changes: change('decideRubrics', 'known.length === 0 ? null : majority(known)', 'majority(known)'),
+    tests: ['test/unit/evals/judges/rubrics.test.ts'],
+  },
+  {
+    name: 'evaluation: takes the mean of the turns for that of the rubrics',
+    changes: change(
+      'toMetricScore',
+      'return { score: mean(all), turns, rubricScores };',
+      'return { score: toOverall(turns.map(({ score }) => score)), turns, rubricScores };',
+    ),
+    tests: ['test/unit/evals/judges/rubrics.test.ts'],
+  },
+  {
+    name: 'evaluation: reads all turns with the rubrics of the last',
+    changes: change(
+      'rubricsOfTurns',
+      'rubrics: rubricsInForce(metric, criterion, pair) }',
+      'rubrics: rubricsInForce(metric, criterion, pairs.at(-1)) }',
+    ),
+    tests: ['test/unit/evals/judges/rubrics.test.ts'],
+  },
+  {
+    name: 'evaluation: takes rubrics of any type',
+    changes: change('rubricsInForce', '.filter(({ type }) => type === metric.type)', ''),
+    tests: ['test/unit/evals/judges/rubrics.test.ts'],
+  },
+  {
+    name: 'evaluation: judges the dialogue on its first turn',
+    changes: change('rubricsOfDialogue', 'place === pairs.length - 1 ? last', 'place === 0 ? last'),
+    tests: ['test/unit/evals/judges/rubrics.test.ts'],
+  },
+  {
+    name: 'evaluation: takes courtesy for a hallucination',
+    changes: change('readLabels', "word === 'supported' || word === 'not_applicable'", "word === 'supported'"),
+    tests: ['test/unit/evals/judges/hallucinations.test.ts'],
+  },
+  {
+    name: 'evaluation: judges the texts before the answer always',
+    changes: change('textsOf', 'const early = all ', 'const early = all || steps\n'),
+    tests: ['test/unit/evals/judges/hallucinations.test.ts'],
+  },
+  {
+    name: 'evaluation: hides the earlier turns from the judge',
+    changes: change('hallucinations', '    earlier.push(actual); ', ''),
+    tests: ['test/unit/evals/judges/hallucinations.test.ts'],
+  },
+  {
+    name: 'evaluation: writes events without content',
+    changes: change('withoutSilentEvents', '      return event.content;', '      return true;'),
+    tests: ['test/unit/evals/eval-set-file.test.ts'],
+  },
+  {
+    name: 'evaluation: writes members that some version refuses',
+    changes: change('writeEvalSet', 'isOpen: () => false', 'isOpen: () => true'),
+    tests: ['test/unit/evals/eval-set-file.test.ts'],
+  },
+  {
+    name: 'evaluation: writes defaults',
+    changes: change(
+      'isDefault',
+      'Object.hasOwn(DEFAULTS, name) && DEFAULTS[name] === JSON.stringify(value)',
+      'Object.hasOwn(DEFAULTS, name) && value === undefined',
+    ),
+    tests: ['test/unit/evals/eval-set-file.test.ts'],
+  },
+  {
+    name: 'evaluation: writes bytes in the other alphabet',
+    changes: change('withUrlSafeBytes', '? toUrlSafe(member)', '? member'),
+    tests: ['test/unit/evals/eval-set-file.test.ts'],
+  },
+  {
+    name: 'evaluation: refuses an old file',
+    changes: change('isOldFile', 'Array.isArray(json)', 'Array.isArray(json) && json.length > 9'),
+    tests: ['test/unit/evals/eval-set-file.test.ts'],
+  },
+  {
+    name: 'evaluation: forgets the other spelling of a criterion',
+    changes: change('toMetric', 'criterionSpelling.toSchema(sent)', 'sent'),
+    tests: ['test/unit/evals/test-config.test.ts'],
+  },
+  {
+    name: 'evaluation: keeps empty ids of a selector',
+    changes: change('parseSelectors', ".filter((id) => id.trim() !== '')", ''),
+    tests: ['test/unit/evals/test-config.test.ts'],
+  },
+  {
+    name: 'evaluation: hears the signal in lower case only',
+    changes: change('nextMessage', 'text.toLowerCase().includes(STOP_SIGNAL)', 'text.includes(STOP_SIGNAL)'),
+    tests: ['test/unit/evals/simulated-user.test.ts'],
+  },
+  {
+    name: 'evaluation: does not count the first message',
+    changes: change('nextMessage', 'dialogue.length >= limit', 'dialogue.length > limit'),
+    tests: ['test/unit/evals/simulated-user.test.ts'],
+  },
+  {
+    name: 'evaluation: takes silence for the end',
+    changes: change(
+      'nextMessage',
+      "if (text.trim() === '') throw new InvalidError('The simulated user said nothing.');",
+      "if (text.trim() === '') return { status: 'stop_signal_detected' };",
+    ),
+    tests: ['test/unit/evals/simulated-user.test.ts'],
+  },
+  {
+    name: 'evaluation: hides the metrics that could not run',
+    changes: change(
+      'scoreCase',
+      "status === 'NOT_EVALUATED' ? [metricName] : []",
+      "status === 'INFORMATIONAL' ? [metricName] : []",
+    ),
+    tests: ['test/unit/evals/score-case.test.ts'],
+  },
+  {
+    name: 'evaluation: lets one metric that cannot run end the others',
+    changes: change('scoreMetric', 'if (!(error instanceof MetricError)) throw error;', 'throw error;'),
+    tests: ['test/unit/evals/score-case.test.ts'],
+  },
+  {
+    name: 'evaluation: pairs conversations of other lengths',
+    changes: change(
+      'pairTurns',
+      'conversation && conversation.length !== actual.length',
+      'conversation && conversation.length < actual.length',
+    ),
+    tests: ['test/unit/evals/score-case.test.ts'],
+  },
+  {
+    name: 'evaluation: forgets the rubrics of the case',
+    changes: change('pairTurns', '...(rubrics ?? []), ...(expected', '...(expected'),
+    tests: ['test/unit/evals/score-case.test.ts'],
+  },
+];

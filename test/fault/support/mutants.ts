@@ -1,0 +1,260 @@
+import { EVALUATION_MUTANTS } from './evaluation-mutants.ts';
+import { change, type Mutant } from './mutant.ts';
+
+const LOCK = ['test/store/session-lock.test.ts'];
+const SESSIONS = ['test/store/sessions.test.ts'];
+const OWNERS = ['test/api/token-users.test.ts'];
+const SWEEPER = ['test/store/sweeper.test.ts'];
+const LOST_REPLIES = { tests: ['test/fault/lost-replies.test.ts'], only: 'after the statement' };
+
+const joinedHolder = `
+  const joined = await tx.execute(sql\`
+    select s.lease_token as token, i.id, i.lease_expire_time > clock_timestamp() as live
+    from sessions s left join invocations i on (i.app_name, i.user_id, i.session_id, i.lease_token, i.status)
+      = (s.app_name, s.user_id, s.id, s.lease_token, 'running')
+    where s.app_name = \${key.appName} and s.user_id = \${key.userId} and s.id = \${key.sessionId} for update of s\`);
+  const found = joined.rows[0] as unknown as { token: string; id: string | null; live: boolean | null } | undefined;
+  if (found?.token)
+    return found.live === true
+      ? { kind: 'live', invocationId: found.id ?? '', token: found.token }
+      : { kind: 'dead', invocationId: found.id ?? undefined, token: found.token };
+  const session = await lockSession(tx, key, skipLocked);`;
+
+/** All of them, in groups of what they break. */
+export const MUTANTS: Mutant[] = [
+  // Who may write into a session, and in which order.
+  {
+    name: 'appends without the fence',
+    changes: change(
+      'appendEvents',
+      'leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken)',
+      'undefined',
+    ),
+    tests: LOCK,
+  },
+  {
+    name: 'finishes without the fence',
+    changes: change('releasedSession', 'eq(sessions.leaseToken, leaseToken)', 'leaseToken ? undefined : undefined'),
+    tests: LOCK,
+  },
+  {
+    name: 'renews whatever the token',
+    changes: change(
+      'renewLease',
+      'and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive)',
+      'isInvocation(lease)',
+    ),
+    tests: LOCK,
+  },
+  {
+    name: 'claims a session that is held',
+    changes: change('claimedOrNewSession', 'sql`${sessions.leaseToken} is null and ${condition}`', 'condition'),
+    tests: LOCK,
+  },
+  {
+    name: 'claims a place that was cancelled',
+    changes: change(
+      'claimQueued',
+      "and ${invocations.status} = 'queued' and (${invocations.leaseToken} = ${lease.token} or ${isBackground})",
+      '',
+    ),
+    tests: LOCK,
+  },
+  {
+    name: 'forgets the order of the queue',
+    changes: change(
+      'claimQueued',
+      'sql`and ${place} < (select mine.create_time, mine.id from mine)`',
+      'sql`and false`',
+    ),
+    tests: ['test/fault/queue-order.test.ts'],
+  },
+  // What becomes of an invocation whose process died.
+  {
+    name: 'forgets to lock the session in a take-over',
+    changes: change('lockSession', ".for('update', skipLocked ? { skipLocked } : {})", ''),
+    tests: LOCK,
+  },
+  {
+    name: 'looks for the holder in one statement, whose join shows an older snapshot',
+    changes: change('findLockHolder', 'const session = await lockSession(tx, key, skipLocked);', joinedHolder),
+    tests: LOCK,
+  },
+  {
+    name: 'leaves the calls of a dead invocation open',
+    changes: change('takeOver', 'endingEvents(invocationId, author, events,', 'endingEvents(invocationId, author, [],'),
+    tests: LOCK,
+  },
+  {
+    name: 'lets a zombie take the take-over for its own end',
+    changes: change('takeOver', 'revokesToken: true', 'revokesToken: false'),
+    tests: LOCK,
+  },
+  {
+    name: 'waits in the sweep for a locked session',
+    changes: change('endHolder', '{ skipLocked: true }', '{}'),
+    tests: SWEEPER,
+  },
+  {
+    name: 'lets one unreadable session end the sweep',
+    changes: change('endHolder', 'return false; } }', 'throw error; } }'),
+    tests: SWEEPER,
+  },
+  {
+    name: 'never gets behind the sessions that it cannot end',
+    changes: change('endDeadInvocations', 'left += 1', 'left += 0'),
+    tests: SWEEPER,
+    only: 'locked session',
+  },
+  {
+    name: 'sweeps while another process does',
+    changes: change('ifAlone', 'if (rows[0]?.mine !== true) return false;', ''),
+    tests: SWEEPER,
+  },
+  {
+    name: 'forgets no keys of operations',
+    changes: change('jobs', 'deleteOldKeys(db, IDEMPOTENCY_HOURS)', 'Promise.resolve()'),
+    tests: SWEEPER,
+  },
+  {
+    name: 'forgets no keys of invocations',
+    changes: change('jobs', 'forgetInvocationKeys(db, IDEMPOTENCY_HOURS)', 'Promise.resolve()'),
+    tests: SWEEPER,
+  },
+  {
+    name: 'deletes no traces',
+    changes: change('jobs', 'deleteOldSpans(db, context.traceHours)', 'Promise.resolve()'),
+    tests: SWEEPER,
+  },
+  // What is kept, and for whom.
+  {
+    name: 'orders events by their timestamp',
+    changes: change('eventPage', 'order by sized.sequence', "order by (sized.payload ->> 'timestamp')::float8"),
+    tests: SESSIONS,
+  },
+  {
+    name: 'replaces shared state instead of merging it',
+    changes: change('mergeState', 'merged(table.state, excluded(table.state))', 'excluded(table.state)'),
+    tests: SESSIONS,
+  },
+  {
+    name: 'swallows the conflict of a taken session id',
+    changes: change('insertSession', 'rows.length === 0', 'rows.length < 0'),
+    tests: SESSIONS,
+  },
+  {
+    name: 'lets the time of a session go back',
+    changes: change(
+      'advanceSession',
+      "greatest(${sessions.updateTime} + interval '1 microsecond', clock_timestamp())",
+      'clock_timestamp()',
+    ),
+    tests: ['test/fault/clock.test.ts'],
+  },
+  {
+    name: 'lists the sessions of evaluation runs',
+    changes: change('listSessions', 'not(s.isEval), ', ''),
+    tests: SESSIONS,
+  },
+  {
+    name: 'does not undo the escape',
+    changes: change('unescapeJson', 'text.replace(MARKED,', 'text.replace(/(?!)/g,'),
+    tests: SESSIONS,
+  },
+  {
+    name: 'stores temp: keys',
+    changes: change('withoutTemporary', 'if (!isTemporary(key)) kept[key]', 'kept[key]'),
+    tests: SESSIONS,
+  },
+  {
+    name: 'shows a session to every user',
+    changes: change('isSession', 'and ${table.userId} = ${userId}', 'and ${userId}::text is not null'),
+    tests: ['test/api/sessions.test.ts'],
+  },
+  {
+    name: 'runs a session of another user who is named in the body',
+    changes: change('routes/runAgent', 'owner: ownedByBody', "owner: 'service'"),
+    tests: OWNERS,
+  },
+  {
+    name: 'streams a session of another user who is named in the body',
+    changes: change('runAgentSse', 'owner: ownedByBody', "owner: 'service'"),
+    tests: OWNERS,
+  },
+  {
+    name: 'copies a session of another user who is named in the body',
+    changes: change('addSessionToEvalSet', 'user: ({ body }) => body.userId', 'user: () => null as never'),
+    tests: OWNERS,
+  },
+  {
+    name: 'does not ask whose the user of a body is',
+    changes: change('serve', "typeof owner === 'object' && !mayActFor", "typeof owner === 'function' && !mayActFor"),
+    tests: OWNERS,
+  },
+  {
+    name: 'gives two artifact versions one number',
+    changes: change('saveArtifactVersion', 'sql`${nextVersion} + 1`', 'nextVersion'),
+    tests: ['test/store/artifacts.test.ts'],
+  },
+  {
+    name: 'restores the keys of users and applications in a rewind',
+    changes: change('stateBefore', '/^(app|user|temp):/', '/^temp:/'),
+    tests: ['test/api/run.test.ts'],
+    only: 'rewind',
+  },
+  // What is done twice.
+  {
+    name: 'ignores what the idempotency key came with',
+    changes: change('findRepeated', 'found && found.hash !== request.hash', 'false'),
+    tests: ['test/api/invocations.test.ts'],
+    only: 'a retry with the same key',
+  },
+  {
+    name: 'shares idempotency keys between users',
+    changes: [
+      { in: 'idempotency/toScope', from: '`user ${principal.userId}`', to: "'user'" },
+      { in: 'subjectOf', from: "userId ?? (principal.kind === 'user' ? principal.userId : '')", to: "userId && ''" },
+    ],
+    tests: OWNERS,
+  },
+  {
+    name: 'shares idempotency keys between operations',
+    changes: change('idempotent', '`${plain.operationId} ${toScope(principal)}`', 'toScope(principal)'),
+    tests: OWNERS,
+  },
+  {
+    name: 'calls a model again after part of its answer came',
+    changes: [
+      { in: 'providerModel', from: 'hasAnswered || attempt >= maxRetries', to: 'attempt >= maxRetries' },
+      { in: 'toFailure', from: 'if (hasAnswered || call.name', to: 'if (call.name' },
+    ],
+    tests: ['test/unit/agent/models/provider-model.test.ts'],
+    only: 'in the middle',
+  },
+  {
+    name: 'summarises for a gain too small',
+    changes: change('compactHistory', 'if (estimateTokens(contents) < tokenBudget / 4) return undefined;', ''),
+    tests: ['test/unit/agent/loop/agent-tree.test.ts'],
+    only: 'compaction',
+  },
+  {
+    name: 'dies of a connection that breaks in a transaction',
+    changes: change('db/transaction', "client.on('error', ignore);", ''),
+    ...LOST_REPLIES,
+  },
+  {
+    name: 'repeats an append blindly',
+    changes: change(
+      'appendOnce',
+      'if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);',
+      '',
+    ),
+    ...LOST_REPLIES,
+  },
+  {
+    name: 'does not repeat after a deadlock',
+    changes: change('REPEATABLE', "new Set(['40001', '40P01', '55P03'])", 'new Set<string>()'),
+    tests: ['test/fault/sqlstates.test.ts'],
+  },
+  ...EVALUATION_MUTANTS,
+];
