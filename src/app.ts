@@ -75,7 +75,7 @@ export function listOperations(mode: {
 /** The HTTP application. @throws Error when the operations contradict each other or make no document. */
 export function createApp(context: Context): Express {
   const { config, log } = context;
-  const { auth, CRONJOBS, DEV_UI, ALLOW_ANONYMOUS, ALLOWED_HOSTS, ALLOWED_ORIGINS, MAX_BODY_BYTES } = config;
+  const { auth, CRONJOBS, DEV_UI, ALLOW_ANONYMOUS, ALLOWED_HOSTS, ALLOWED_ORIGINS } = config;
   const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt', hasCronjobs: CRONJOBS });
   return createHttpApp({
     operations: bind({ ...context, deleteMemories }, operations),
@@ -87,7 +87,8 @@ export function createApp(context: Context): Express {
       allowedOrigins: ALLOWED_ORIGINS,
     },
     log,
-    maxBodyBytes: MAX_BODY_BYTES,
+    maxBodyBytes: config.MAX_BODY_BYTES,
+    maxBodyValues: config.MAX_BODY_VALUES,
     pages: DEV_UI ? devUiPages() : [],
   });
 }

@@ -13,6 +13,7 @@ export const ERROR_CODES = {
   state_too_large: 'The agent wrote a state of more than MAX_STATE_BYTES.',
   empty_answer: 'The model answered with neither text nor a function call.',
   instruction_unset: 'The instruction names a state key or an artifact that does not exist.',
+  instruction_too_large: 'The instruction is larger than 256 KB once its state keys and artifacts are filled in.',
   unknown_agent: 'The model handed over to an agent that does not exist.',
   unknown_tool: 'The request or the configuration names a tool that does not exist.',
   unknown_skill: 'A skill does not exist or cannot be read.',

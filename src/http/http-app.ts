@@ -24,6 +24,8 @@ export interface HttpAppOptions {
   log: EdgeLog;
   /** Largest body after inflating, bytes. */
   maxBodyBytes: number;
+  /** Maximum number of values in a JSON body. */
+  maxBodyValues: number;
   /**
    * Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin
    * guard.
@@ -36,7 +38,7 @@ export interface HttpAppOptions {
  * @throws Error when the operations do not make a valid document: the process must not start with it
  */
 export function createHttpApp(options: HttpAppOptions): Express {
-  const { operations, log, maxBodyBytes } = options;
+  const { operations, log, maxBodyBytes, maxBodyValues } = options;
   const document = openApiDocument(operations, { authMode: options.auth.mode, components: options.components });
   const app = express();
   app.disable('x-powered-by');
@@ -50,7 +52,7 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.use(
     operationRouter(operations, {
       authenticate: authentication(options.auth),
-      readJsonBody: readJsonBody({ maxBytes: maxBodyBytes }),
+      readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: maxBodyValues }),
       readTextBody: readTextBody({ maxBytes: maxBodyBytes }),
       validationOf: createValidation(document),
     }),

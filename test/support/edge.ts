@@ -42,6 +42,7 @@ export async function startEdge(
     origins: { loopbackOnly: false },
     log: { error: (fields, message) => logged.push({ fields, message }) },
     maxBodyBytes: 1_000_000,
+    maxBodyValues: 10_000_000,
     ...options,
   });
   const server = createServer(app);

@@ -9,10 +9,16 @@ const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
 /** Maximum length of an artifact that is put into an instruction, in characters. */
 const MAX_ARTIFACT = 100_000;
+/** Length of base64 that surely holds so many: each is at most 4 bytes of UTF-8, and 3 bytes are 4 of base64. */
+const MAX_ARTIFACT_BASE64 = Math.ceil((MAX_ARTIFACT * 4) / 3) * 4;
+/** Maximum size of a rendered instruction, bytes of UTF-8. */
+const MAX_INSTRUCTION_BYTES = 262_144;
 
 /**
  * An instruction with its placeholders filled in from the state and the artifacts. What is put in is not read again.
- * @throws {AgentError} `instruction_unset` for a name that has no value and no `?`.
+ * Its size is checked as it grows: a template of 4 KB can name a value of 1 MB five hundred times.
+ * @throws {AgentError} `instruction_unset` for a name that has no value and no `?`, `instruction_too_large` over
+ * 256 KB.
  */
 export async function renderInstruction(
   template: string,
@@ -20,15 +26,23 @@ export async function renderInstruction(
   services: Pick<ToolServices, 'loadArtifact'>,
 ): Promise<string> {
   const pieces: string[] = [];
+  let bytes = 0;
+  const add = (piece: string) => {
+    bytes += Buffer.byteLength(piece);
+    if (bytes > MAX_INSTRUCTION_BYTES) throw tooLarge();
+    pieces.push(piece);
+  };
   let end = 0;
   for (const match of template.matchAll(PLACEHOLDER)) {
     const { artifact, key = '', optional } = match.groups ?? {};
     const value = artifact === undefined ? valueOf(state, key) : await artifactText(artifact, services);
     if (value === undefined && optional === undefined) throw unset(artifact, key);
-    pieces.push(template.slice(end, match.index), value ?? '');
+    add(template.slice(end, match.index));
+    add(value ?? '');
     end = match.index + match[0].length;
   }
-  return [...pieces, template.slice(end)].join('');
+  add(template.slice(end));
+  return pieces.join('');
 }
 
 function valueOf(state: Readonly<JsonObject>, key: string): string | undefined {
@@ -41,7 +55,14 @@ async function artifactText(name: string, services: Pick<ToolServices, 'loadArti
   const part = await services.loadArtifact(name);
   if (typeof part?.text === 'string') return part.text.slice(0, MAX_ARTIFACT);
   if (!part?.inlineData?.data) return undefined;
-  return Buffer.from(part.inlineData.data, 'base64').toString().slice(0, MAX_ARTIFACT);
+  return Buffer.from(part.inlineData.data.slice(0, MAX_ARTIFACT_BASE64), 'base64').toString().slice(0, MAX_ARTIFACT);
+}
+
+function tooLarge(): AgentError {
+  const what = 'The instruction of the agent with its placeholders filled in';
+  const advice = 'Put less into the state and the artifacts that it names.';
+  const text = `${what} is larger than ${MAX_INSTRUCTION_BYTES} bytes. ${advice}`;
+  return new AgentError('instruction_too_large', text);
 }
 
 function unset(artifact: string | undefined, key: string): AgentError {

@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
+import { TooLargeError } from '../../core/errors.ts';
 import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
@@ -14,10 +15,11 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
  * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none.
  *
  * Refuses, in this order: a body that is not `application/json` in UTF-8, a body over `maxBytes` (counted after
- * inflating), bytes that are not UTF-8, nesting over 64 levels, text that is not JSON, numbers that no double holds.
+ * inflating), bytes that are not UTF-8, nesting over 64 levels or more than `maxValues` values (whichever shows first),
+ * text that is not JSON, numbers that no double holds.
  */
-export function readJsonBody(options: { maxBytes: number }): RequestHandler {
-  return readBody(options, requireJson, parseJson);
+export function readJsonBody(options: { maxBytes: number; maxValues: number }): RequestHandler {
+  return readBody(options, requireJson, (bytes) => parseJson(bytes, options.maxValues));
 }
 
 /**
@@ -75,13 +77,14 @@ function toText(sent: Buffer): string {
   return sent.toString();
 }
 
-function parseJson(sent: Buffer): unknown {
+function parseJson(sent: Buffer, maxValues: number): unknown {
   if (!isUtf8(sent)) throw new RequestRefusedError('malformed_text', 'The body is not UTF-8.');
   const bytes = sent.subarray(0, 3).equals(BYTE_ORDER_MARK) ? sent.subarray(3) : sent;
-  const scan = scanJson(bytes, MAX_DEPTH);
+  const scan = scanJson(bytes, { maxDepth: MAX_DEPTH, maxValues });
   if (scan.isTooDeep) {
     throw new ValidationFailedError([valueError(['body'], `at most ${MAX_DEPTH} levels of nesting are allowed`)]);
   }
+  if (scan.hasTooMany) throw new TooLargeError(`The body has more values than MAX_BODY_VALUES, ${maxValues}.`);
   const value = parse(bytes.toString());
   const path: (string | number)[] = [];
   if (scan.mayOverflow && findInfinity(value, path)) {

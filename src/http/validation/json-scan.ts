@@ -5,26 +5,37 @@
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
 /** `[` and `{` differ in this bit only, and so do `]` and `}`, and `E` and `e`. */
 const CASE_BIT = 0x20;
 /** Digits that can at most make an integer below 1.8e308, the largest double. */
 const SAFE_DIGITS = 308;
 
+/** What a JSON text may hold; values are counted by their commas and opening brackets. */
+export interface JsonLimits {
+  /** Levels of arrays and objects. */
+  maxDepth: number;
+  maxValues: number;
+}
+
 /** What one pass over the bytes of a JSON text found. */
 export interface JsonScan {
   /** True when more levels are open at once than allowed. */
   isTooDeep: boolean;
+  /** True when there are more values than allowed: members, elements, and the arrays and objects that hold them. */
+  hasTooMany: boolean;
   /** True when a number may be too large for a double: it has an exponent or a very long run of digits. */
   mayOverflow: boolean;
 }
 
 /**
- * Looks for nesting, and for numbers that `JSON.parse` would turn into `Infinity`; takes any bytes, JSON or not.
- * Measured: 0.14 ms for 113 KB, where `JSON.parse` takes 0.57 ms; a walk over the parsed value would cost more than
- * that.
+ * Looks for nesting, for many values, and for numbers that `JSON.parse` would turn into `Infinity`; takes any bytes,
+ * JSON or not. Measured: 0.14 ms for 113 KB, where `JSON.parse` takes 0.57 ms; a walk over the parsed value would
+ * cost more than that.
  */
-export function scanJson(bytes: Uint8Array, maxDepth: number): JsonScan {
+export function scanJson(bytes: Uint8Array, { maxDepth, maxValues }: JsonLimits): JsonScan {
   let depth = 0;
+  let values = 1;
   let digits = 0;
   let mayOverflow = false;
   for (let at = 0; at < bytes.length; at++) {
@@ -36,13 +47,16 @@ export function scanJson(bytes: Uint8Array, maxDepth: number): JsonScan {
     if (byte === QUOTE) {
       for (at++; at < bytes.length && bytes[at] !== QUOTE; at++) if (bytes[at] === BACKSLASH) at++;
     } else if ((byte | CASE_BIT) === 0x7b) {
-      if (++depth > maxDepth) return { isTooDeep: true, mayOverflow };
+      values++;
+      if (++depth > maxDepth) return { isTooDeep: true, hasTooMany: false, mayOverflow };
     } else if ((byte | CASE_BIT) === 0x7d) {
       depth--;
+    } else if (byte === COMMA) {
+      if (++values > maxValues) return { isTooDeep: false, hasTooMany: true, mayOverflow };
     } else if ((byte | CASE_BIT) === 0x65 && digits > 0) {
       mayOverflow = true;
     }
     digits = 0;
   }
-  return { isTooDeep: false, mayOverflow };
+  return { isTooDeep: false, hasTooMany: values > maxValues, mayOverflow };
 }

@@ -234,3 +234,11 @@ max_llm_calls: 12
   ]);
   expect(() => parseHarnessFile('runtime: adk\nruntme: adk', 'h.yaml')).toThrow('h.yaml:2: runtme: there is no such');
 });
+
+test('an instruction may grow to 256 KB of UTF-8, and not by one byte more', async () => {
+  const large = { half: 'ä'.repeat(65_536), byte: 'x' };
+  expect(await renderInstruction('{half}{half}', large, memoryServices())).toHaveLength(131_072);
+  await expect(renderInstruction('{half}{half}{byte}', large, memoryServices())).rejects.toMatchObject({
+    code: 'instruction_too_large',
+  });
+});

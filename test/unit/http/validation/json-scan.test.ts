@@ -1,13 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { scanJson } from '../../../../src/http/validation/json-scan.ts';
 
-const scan = (text: string, maxDepth = 64) => scanJson(Buffer.from(text), maxDepth);
+const scan = (text: string, maxDepth = 64, maxValues = 1_000_000_000) =>
+  scanJson(Buffer.from(text), { maxDepth, maxValues });
 
 describe('scanJson', () => {
   it('finds the bracket that is one level too deep', () => {
-    expect(scan('[[1]]', 2)).toEqual({ isTooDeep: false, mayOverflow: false });
-    expect(scan('[[[1]]]', 2)).toEqual({ isTooDeep: true, mayOverflow: false });
-    expect(scan('{"a":{"b":[]}}', 2)).toEqual({ isTooDeep: true, mayOverflow: false });
+    expect(scan('[[1]]', 2)).toEqual({ isTooDeep: false, hasTooMany: false, mayOverflow: false });
+    expect(scan('[[[1]]]', 2)).toEqual({ isTooDeep: true, hasTooMany: false, mayOverflow: false });
+    expect(scan('{"a":{"b":[]}}', 2)).toEqual({ isTooDeep: true, hasTooMany: false, mayOverflow: false });
   });
 
   it('counts open levels, not brackets', () => {
@@ -31,6 +32,17 @@ describe('scanJson', () => {
     ['{"1e5":1}', false],
   ])('%s may overflow: %s', (text, mayOverflow) => {
     expect(scan(text).mayOverflow).toBe(mayOverflow);
+  });
+
+  it.each([
+    ['1', 1],
+    ['[1,2,3]', 4],
+    ['{"a":1,"b":[]}', 4],
+    ['{"a,[{":"b,[{"}', 2],
+    ['[[],[],{}]', 7],
+  ])('%s has %s values at most', (text, values) => {
+    expect(scan(text, 64, values).hasTooMany).toBe(false);
+    expect(scan(text, 64, values - 1).hasTooMany).toBe(true);
   });
 
   it('takes ten million brackets and bytes that are not JSON', () => {
