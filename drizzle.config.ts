@@ -5,7 +5,6 @@ export default defineConfig({
   dialect: 'postgresql',
   schema: './src/db/schema.ts',
   out: './migrations',
-  migrations: { schema: 'drizzle', table: '__drizzle_migrations' },
   strict: true,
   verbose: true,
   ...(process.env['DATABASE_URL'] ? { dbCredentials: { url: process.env['DATABASE_URL'] } } : {}),

@@ -16,6 +16,12 @@ begin
   return state;
 end $function$;
 
+create table agent_runtime_migrations (
+  name text collate "C" not null,
+  hash text not null,
+  apply_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table app_states (
   app_name text collate "C" not null,
   state jsonb not null,
@@ -215,6 +221,8 @@ create table user_states (
   state jsonb not null,
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
+
+alter table agent_runtime_migrations add constraint agent_runtime_migrations_pkey PRIMARY KEY (name);
 
 alter table app_states add constraint app_states_pkey PRIMARY KEY (app_name);
 
@@ -464,6 +472,9 @@ create view inspect.usage as
    FROM invocations
   GROUP BY app_name, user_id, ((create_time AT TIME ZONE 'utc'::text)::date);
 
+comment on column agent_runtime_migrations.apply_time is 'When it was applied, or taken over from an older journal.';
+comment on column agent_runtime_migrations.hash is 'SHA-256 of the file.';
+comment on column agent_runtime_migrations.name is 'Name of the file in migrations/, without its ending.';
 comment on column app_states.app_name is 'Application.';
 comment on column app_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column app_states.update_time is 'Last merge.';
@@ -717,6 +728,7 @@ comment on column user_states.update_time is 'Last merge.';
 comment on column user_states.user_id is 'User.';
 comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
+comment on table agent_runtime_migrations is 'The migrations that this schema has; the service compares them at its start.';
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';

@@ -4,6 +4,7 @@ import { type Context, createApp } from './app.ts';
 import { hostAgents } from './host-agents.ts';
 import { openContentStore } from './artifacts/open-content-store.ts';
 import type { Config } from './core/config.ts';
+import { listServers, shownAddress } from './db/connection.ts';
 import { type DatabasePool, openDatabase } from './db/database.ts';
 import { startEmbedded } from './db/embedded/embedded.ts';
 import { migrateDatabase } from './db/migrate.ts';
@@ -158,11 +159,9 @@ async function findDatabase({ DATABASE_URL, DATA_DIR }: Config): Promise<Databas
     const embedded = await startEmbedded({ dir: DATA_DIR });
     return { url: embedded.url, shown: `embedded PostgreSQL in ${embedded.home}`, stop: () => embedded.stop() };
   }
-  if (!URL.canParse(DATABASE_URL)) {
-    throw new ConfigError('DATABASE_URL: found a wrong value; allowed: postgres://user:password@host:port/database.');
-  }
-  const { host, pathname } = new URL(DATABASE_URL);
-  return { url: DATABASE_URL, shown: `PostgreSQL at ${host}${pathname}`, stop: async () => undefined };
+  listServers(DATABASE_URL);
+  const { hosts, database } = shownAddress(DATABASE_URL);
+  return { url: DATABASE_URL, shown: `PostgreSQL at ${hosts}${database}`, stop: async () => undefined };
 }
 
 const openPool = (config: Config, url: string, log: Log): DatabasePool =>
@@ -176,11 +175,15 @@ const openPool = (config: Config, url: string, log: Log): DatabasePool =>
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });
 
-/** Applies the migrations. @throws {ConfigError} when the database cannot be reached, without its password. */
+/**
+ * Brings the database up to date. @throws {ConfigError} when it cannot be used: why, without its password and without
+ * a statement.
+ */
 export async function migrate(url: string): Promise<void> {
   await migrateDatabase(url).catch((error: unknown) => {
-    const { host } = new URL(url);
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new ConfigError(`The database at ${host} cannot be used: ${reason}. Check DATABASE_URL.`, { cause: error });
+    const { hosts } = shownAddress(url);
+    const reason = error instanceof Error ? error.message || (error as NodeJS.ErrnoException).code : String(error);
+    const advice = error instanceof ConfigError ? '' : ' Check DATABASE_URL.';
+    throw new ConfigError(`The database at ${hosts} cannot be used: ${reason}.${advice}`, { cause: error });
   });
 }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { DatabaseError, Pool, type PoolConfig } from 'pg';
 import { isPassingFailure } from '../core/errors.ts';
+import { listServers } from './connection.ts';
 
 /**
  * A pool or a transaction: the first argument of every store function.
@@ -65,8 +66,15 @@ export function openDatabase(options: PoolOptions): DatabasePool {
 }
 
 function openPool(options: PoolOptions, max: number): Pool {
+  const [server] = listServers(options.url, {
+    'agent_runtime.max_state_bytes': String(options.maxStateBytes),
+    // The database of another operator may have any of these; what we read and lock is not to depend on them.
+    default_transaction_isolation: 'read committed',
+    DateStyle: 'ISO',
+    TimeZone: 'UTC',
+  });
   const pool = new RepeatingPool({
-    connectionString: options.url,
+    ...server,
     max,
     statement_timeout: options.statementTimeoutMs,
     lock_timeout: options.lockTimeoutMs,
@@ -76,7 +84,6 @@ function openPool(options: PoolOptions, max: number): Pool {
     query_timeout: options.statementTimeoutMs + CLIENT_SLACK_MS,
     keepAlive: true,
     application_name: 'agent-runtime',
-    options: `-c agent_runtime.max_state_bytes=${options.maxStateBytes}`,
   } satisfies PoolConfig);
   // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
   pool.on('error', options.onIdleError);

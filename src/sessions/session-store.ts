@@ -37,7 +37,7 @@ export async function findSession(
   const [head, tail] = sessionTexts;
   const { rows } = await db.execute<SessionRow>(sql`
     select ${head} as head, coalesce(page.text, '') as events, ${tail} as tail, page.last, ${s.lastSequence} as final,
-           ${s.createTime}::text as created
+           extract(epoch from ${s.createTime}) as created
     from ${withStates} cross join ${eventPage(sql`greatest(${afterSequence}, ${recent})`, sql`${s.lastSequence}`)}
     where ${isSession(key, s)}`);
   const row = rows[0];
@@ -54,6 +54,7 @@ interface SessionRow extends Record<string, unknown> {
   /** Sequence of the last event in `events`. */
   last: number | null;
   final: number;
+  /** Seconds, exact: a time as text depends on the date style, and one with the name of a zone may be another's. */
   created: string;
 }
 
@@ -65,7 +66,8 @@ async function* readFurtherEvents(
   for (let after = last; after < final; ) {
     const { rows } = await db.execute<{ text: string; last: number }>(sql`
       select page.text, page.last from ${sessions} ${s} cross join ${eventPage(after, final)}
-      where ${isSession(key, s)} and ${s.createTime} = ${created}::timestamptz and page.last is not null`);
+      where ${isSession(key, s)} and extract(epoch from ${s.createTime}) = ${created}::numeric
+        and page.last is not null`);
     const page = rows[0];
     if (!page) throw new ConflictError(`Session ${key.sessionId} was deleted while it was read.`);
     yield `,${unescapeJson(page.text)}`;

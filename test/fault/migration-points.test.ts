@@ -35,7 +35,7 @@ const SCHEMA = `
     union all select format('%s %s %s', oid::regclass, obj_description(oid),
        case when relkind = 'v' then pg_get_viewdef(oid) end)
       from pg_class where relnamespace = 'public'::regnamespace
-    union all select format('migration %s %s', hash, created_at) from drizzle.__drizzle_migrations) lines`;
+    union all select format('migration %s %s', name, hash) from agent_runtime_migrations) lines`;
 
 async function schemaOf(url: string): Promise<string> {
   const client = new Client({ connectionString: url });
@@ -123,7 +123,7 @@ describe('migrations', () => {
       await Promise.all(Array.from({ length: MIGRATORS }, () => migrateDatabase(url)));
       expect(await schemaOf(url)).toBe(wanted);
       const pool = openSql(url);
-      const { rows } = await pool.query('select hash from drizzle.__drizzle_migrations');
+      const { rows } = await pool.query('select hash from agent_runtime_migrations');
       await pool.end();
       report('migrators at once', `${MIGRATORS} without an error, ${rows.length} migrations applied once`);
       expect(new Set(rows.map((row: { hash: string }) => row.hash)).size).toBe(rows.length);

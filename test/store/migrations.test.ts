@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,6 +7,7 @@ import { drizzle } from 'drizzle-orm/node-postgres';
 import { migrate } from 'drizzle-orm/node-postgres/migrator';
 import { Client } from 'pg';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import hashes from '../../migrations/hashes.json' with { type: 'json' };
 import { migrateDatabase } from '../../src/db/migrate.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { dumpSchema } from '../support/schema-dump.ts';
@@ -57,6 +59,14 @@ test('migrations/schema.sql is SQL: it makes the schema that it was written from
   expect(made).toBe(await dumpSchema(client));
 });
 
+test('a migration that has landed is never edited; a new one gets a line in migrations/hashes.json', () => {
+  const { entries } = JSON.parse(readFileSync(join(MIGRATIONS, 'meta/_journal.json'), 'utf8')) as {
+    entries: { tag: string }[];
+  };
+  const hashOf = (tag: string) => createHash('sha256').update(readFileSync(join(MIGRATIONS, `${tag}.sql`)));
+  expect(Object.fromEntries(entries.map(({ tag }) => [tag, hashOf(tag).digest('hex')]))).toEqual(hashes);
+});
+
 test('0002 keeps what an older version stored, except the answers that it kept for retries', async () => {
   await migrateTo('0001_comments_and_views');
   await client.query(`
@@ -78,6 +88,9 @@ test('0002 keeps what an older version stored, except the answers that it kept f
       values ('a', 'u', 'c', 'n', 'p', '{}', 'UTC');`);
   await migrateDatabase(database.url);
   const rowsOf = async (query: string) => (await client.query(query)).rows;
+  expect(await rowsOf('select name, hash from agent_runtime_migrations order by name')).toEqual(
+    Object.entries(hashes).map(([name, hash]) => ({ name, hash })),
+  );
   expect(await rowsOf('select id, state, last_sequence from sessions')).toEqual([
     { id: 's', state: { k: 1 }, last_sequence: 1 },
   ]);

@@ -94,15 +94,12 @@ test('eight migrations of one empty database at once are clean, and each migrati
   const pool = openPool(emptied.url);
   await pool.db.execute(sql`drop schema public cascade`);
   await pool.db.execute(sql`drop schema inspect cascade`);
-  await pool.db.execute(sql`drop schema drizzle cascade`);
   await pool.db.execute(sql`create schema public`);
   await Promise.all(Array.from({ length: 8 }, () => migrateDatabase(emptied.url)));
   const journal = JSON.parse(readFileSync(new URL('../../migrations/meta/_journal.json', import.meta.url), 'utf8')) as {
     entries: { when: number }[];
   };
-  const { rows } = await pool.db.execute<{ n: number }>(
-    sql`select count(*)::int as n from drizzle.__drizzle_migrations`,
-  );
+  const { rows } = await pool.db.execute<{ n: number }>(sql`select count(*)::int as n from agent_runtime_migrations`);
   expect(rows[0]?.n).toBe(journal.entries.length);
   await pool.close();
 });

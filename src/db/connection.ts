@@ -1,0 +1,36 @@
+import { ConfigError } from '../core/errors.ts';
+
+/** One server of a `DATABASE_URL`, as node-postgres takes it. */
+export interface ServerAddress {
+  connectionString: string;
+  /** Settings of the session, as `postgres -c` takes them. */
+  options: string;
+}
+
+/** Scheme and credentials, the servers with commas between them, and the rest of a `DATABASE_URL`. */
+const URL_PARTS = /^(\w+:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
+
+/**
+ * The servers of a `DATABASE_URL` in its order. `options` of the URL stay, with `settings` behind them: node-postgres
+ * would take those of the URL alone. @throws {ConfigError} for a URL that is none.
+ */
+export function listServers(url: string, settings: Record<string, string> = {}): ServerAddress[] {
+  const [, start = url, hosts = '', rest = ''] = URL_PARTS.exec(url) ?? [];
+  const ours = Object.entries(settings).map(([name, value]) => `-c ${name}=${value.replace(/[\\ ]/g, '\\$&')}`);
+  return hosts.split(',').map((host) => {
+    const text = `${start}${host}${rest}`;
+    if (!URL.canParse(text) || (host === '' && hosts !== '')) throw new ConfigError(WRONG_URL);
+    const server = new URL(text);
+    const given = server.searchParams.get('options');
+    server.searchParams.delete('options');
+    return { connectionString: server.href, options: [given, ...ours].filter(Boolean).join(' ') };
+  });
+}
+
+const WRONG_URL = 'DATABASE_URL: found a wrong value; allowed: postgres://user:password@host:port/database.';
+
+/** The servers of a `DATABASE_URL` and its database, for people: without credentials. */
+export function shownAddress(url: string): { hosts: string; database: string } {
+  const [, , hosts = '', rest = ''] = URL_PARTS.exec(url) ?? [];
+  return { hosts, database: rest.split(/[?#]/)[0] ?? '' };
+}

@@ -1,0 +1,202 @@
+import { randomBytes } from 'node:crypto';
+import { Client, escapeIdentifier } from 'pg';
+import { afterEach, beforeEach, describe, expect, inject, test } from 'vitest';
+import { migrate } from '../../src/runtime.ts';
+import { findSession, insertSession } from '../../src/sessions/session-store.ts';
+import { createEmptyDatabase } from '../support/database.ts';
+import { newKey, openPool, textEvent } from '../support/store.ts';
+
+let database: Awaited<ReturnType<typeof createEmptyDatabase>>;
+let client: Client;
+let role: string;
+let name: string;
+let host: string;
+beforeEach(async () => {
+  database = await createEmptyDatabase();
+  client = new Client({ connectionString: database.url });
+  await client.connect();
+  role = `role_${randomBytes(4).toString('hex')}`;
+  ({ host } = new URL(database.url));
+  name = escapeIdentifier(decodeURIComponent(new URL(database.url).pathname.slice(1)));
+});
+afterEach(async () => {
+  await client.query(`drop owned by ${role} cascade`).catch(() => undefined);
+  await client.end();
+  await database.drop();
+  const admin = new Client({ connectionString: inject('adminUrl') });
+  await admin.connect();
+  await admin.query(`drop role if exists ${role}`);
+  await admin.end();
+});
+
+/** The URL of the database for a role of its own without any rights, with settings of the session in its URL. */
+async function urlOfRole(options = ''): Promise<string> {
+  await client.query(`create role ${role} login password 'geheim'`);
+  return withOptions(database.url, options, role);
+}
+
+function withOptions(url: string, options: string, user?: string): string {
+  const changed = new URL(url);
+  if (user) Object.assign(changed, { username: user, password: 'geheim' });
+  if (options) changed.searchParams.set('options', options);
+  return changed.href;
+}
+
+const namesOf = async (query: string): Promise<string[]> =>
+  (await client.query<{ name: string }>(query)).rows.map((row) => row.name);
+const tablesIn = (schema: string) =>
+  namesOf(`select relname as name from pg_class
+  where relkind = 'r' and relnamespace = (select oid from pg_namespace where nspname = '${schema}') order by 1`);
+
+const reasonOf = (url: string): Promise<string> =>
+  migrate(url).then(
+    () => 'it starts',
+    (error: Error) => error.message,
+  );
+
+/** What another application of the same database, with newer migrations, has there. */
+const FOREIGN_JOURNAL = `create schema drizzle;
+  create table drizzle.__drizzle_migrations (id serial primary key, hash text not null, created_at bigint);
+  insert into drizzle.__drizzle_migrations (hash, created_at) values ('theirs', 99999999999999)`;
+
+describe('the start knows its database', () => {
+  test('newer migrations of another application do not hide ours', async () => {
+    await client.query(FOREIGN_JOURNAL);
+    await migrate(database.url);
+    expect(await tablesIn('public')).toContain('sessions');
+    expect(await namesOf('select hash as name from drizzle.__drizzle_migrations')).toEqual(['theirs']);
+  });
+
+  test('a journal of drizzle that may not be read is not ours', async () => {
+    const url = await urlOfRole();
+    await client.query(`${FOREIGN_JOURNAL}; grant create on schema public to ${role};
+      grant create on database ${name} to ${role}`);
+    await migrate(url);
+    expect(await tablesIn('public')).toContain('sessions');
+  });
+
+  test('a database that is newer is refused, with the names of what this version does not know', async () => {
+    await migrate(database.url);
+    await client.query(`insert into agent_runtime_migrations values ('9998_more', 'x'), ('9999_most', 'y')`);
+    expect(await reasonOf(database.url)).toBe(
+      `The database at ${host} cannot be used: it is newer than this version, ` +
+        'which does not know 9998_more, 9999_most.',
+    );
+  });
+
+  test('a database that another text of a migration was applied to is refused', async () => {
+    await migrate(database.url);
+    await client.query(`update agent_runtime_migrations set hash = 'x' where name = '0001_comments_and_views'`);
+    expect(await reasonOf(database.url)).toContain(
+      'another text of 0001_comments_and_views was applied to it than this version has.',
+    );
+  });
+
+  test('a role with rights on rows only starts where nothing is missing, and works', async () => {
+    await migrate(database.url);
+    const url = await urlOfRole();
+    await client.query(`grant select, insert, update, delete on all tables in schema public to ${role}`);
+    expect(await reasonOf(url)).toBe('it starts');
+    const pool = openPool(url, 2);
+    const key = newKey();
+    await insertSession(pool.db, key, { a: 1 }, [textEvent('hello')]);
+    expect((await findSession(pool.reads, key))?.first).toContain('hello');
+    await pool.close();
+  });
+});
+
+describe('the reason of a failed migration is said, and no statement', () => {
+  test('a role that may not create', async () => {
+    const reason = await reasonOf(await urlOfRole());
+    expect(reason).toMatch(/0000_tables, .* missing, and could not be applied: permission denied for schema public\.$/);
+  });
+
+  test('a database that is read-only', async () => {
+    await client.query(`alter database ${name} set default_transaction_read_only = on`);
+    expect(await reasonOf(database.url)).toMatch(/cannot execute CREATE TABLE in a read-only transaction\.$/);
+  });
+
+  test('a table of another application; what was applied before it is gone again', async () => {
+    await client.query('create table sessions ()');
+    expect(await reasonOf(database.url)).toMatch(/missing, and could not be applied: .*"sessions" already exists\.$/);
+    expect(await tablesIn('public')).toEqual(['sessions']);
+  });
+
+  test('an encoding that cannot hold what people write', async () => {
+    const latin = `${name.slice(1, -1)}_latin`;
+    await client.query(`create database "${latin}" template template0 encoding 'LATIN1' locale 'C'`);
+    const url = new URL(database.url);
+    url.pathname = latin;
+    const reason = await reasonOf(url.href);
+    await client.query(`drop database "${latin}"`);
+    expect(reason).toBe(
+      `The database at ${host} cannot be used: its encoding is LATIN1; make one with the encoding UTF8.`,
+    );
+  });
+
+  test('a search_path without a schema', async () => {
+    expect(await reasonOf(withOptions(database.url, '-c search_path=nowhere'))).toMatch(
+      /its search_path names no schema that exists\.$/,
+    );
+  });
+});
+
+describe('settings of the operator', () => {
+  test('a schema of their choice, beside another one in public, and options in the URL beside ours', async () => {
+    const url = await urlOfRole('-c search_path=theirs');
+    await client.query(`create schema theirs authorization ${role}; grant create on database ${name} to ${role};
+      revoke create on schema public from public`);
+    await migrate(url);
+    expect(await tablesIn('public')).toEqual([]);
+    await migrate(database.url);
+    expect(await tablesIn('theirs')).toEqual(await tablesIn('public'));
+    expect(await reasonOf(url)).toBe('it starts');
+    const pool = openPool(url, 2);
+    const key = newKey();
+    await insertSession(pool.db, key, {}, [textEvent('hello')]);
+    const tooLarge = insertSession(pool.db, newKey(), { text: 'x'.repeat(1_100_000) }, []);
+    await expect(tooLarge).rejects.toMatchObject({ cause: { code: 'AR413' } });
+    await pool.close();
+    expect(await namesOf('select session_id as name from theirs_inspect.sessions')).toEqual([key.sessionId]);
+    expect(await namesOf('select id as name from public.sessions')).toEqual([]);
+  });
+
+  test('date style, time zone and isolation of the database change nothing', async () => {
+    await client.query(`alter database ${name} set datestyle = 'SQL, DMY'`);
+    await client.query(`alter database ${name} set timezone = 'Asia/Kolkata'`);
+    await client.query(`alter database ${name} set default_transaction_isolation = 'serializable'`);
+    await migrate(database.url);
+    const pool = openPool(database.url, 2);
+    const key = newKey();
+    const events = Array.from({ length: 2_300 }, (_, n) => textEvent(`event ${n}`));
+    await insertSession(pool.db, key, {}, events);
+    const { first = '', rest } = (await findSession(pool.reads, key)) ?? {};
+    let text = first;
+    for await (const piece of rest ?? []) text += piece;
+    expect((JSON.parse(text) as { events: unknown[] }).events).toHaveLength(2_300);
+    const { rows } = await pool.db.execute(`select current_setting('transaction_isolation') as isolation`);
+    expect(rows).toEqual([{ isolation: 'read committed' }]);
+    await pool.close();
+  });
+
+  test('a time is never read back from text, so that a pooler that drops our settings changes nothing', async () => {
+    await migrate(database.url);
+    const url = withOptions(database.url, '');
+    const pool = openPool(url, 2);
+    const key = newKey();
+    await insertSession(
+      pool.db,
+      key,
+      {},
+      Array.from({ length: 1_100 }, (_, n) => textEvent(`event ${n}`)),
+    );
+    // What a pooler in transaction mode lends is a session whose settings are the database's.
+    await pool.reads.execute(`set datestyle = 'SQL, DMY'`);
+    await pool.reads.execute(`set timezone = 'Asia/Kolkata'`);
+    const { first = '', rest } = (await findSession(pool.reads, key)) ?? {};
+    let text = first;
+    for await (const piece of rest ?? []) text += piece;
+    expect((JSON.parse(text) as { events: unknown[] }).events).toHaveLength(1_100);
+    await pool.close();
+  });
+});
