@@ -75,17 +75,18 @@ export function listOperations(mode: {
 /** The HTTP application. @throws Error when the operations contradict each other or make no document. */
 export function createApp(context: Context): Express {
   const { config, log } = context;
-  const { auth, CRONJOBS, DEV_UI, ALLOW_ANONYMOUS, ALLOWED_HOSTS, ALLOWED_ORIGINS } = config;
+  const { auth, CRONJOBS, DEV_UI, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
   const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt', hasCronjobs: CRONJOBS });
   return createHttpApp({
     operations: bind({ ...context, deleteMemories }, operations),
     components: COMPONENTS,
     auth,
     origins: {
-      loopbackOnly: DEV_UI || (auth.mode === 'local' && !ALLOW_ANONYMOUS),
+      ownNamesOnly: DEV_UI || auth.mode === 'local',
       allowedHosts: ALLOWED_HOSTS,
       allowedOrigins: ALLOWED_ORIGINS,
     },
+    proxies: { trusted: TRUSTED_PROXIES, refusesOthers: auth.mode === 'local' },
     log,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodyValues: config.MAX_BODY_VALUES,

@@ -102,7 +102,8 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
 
 function toEnvironment(config: Config, { provider, name, baseUrl }: ModelChoice): AgentEnvironment {
   const egress = {
-    allowLoopback: config.auth.mode === 'local',
+    // Callers from elsewhere must not reach what listens on this machine for itself.
+    allowLoopback: config.auth.mode === 'local' && !config.ALLOW_ANONYMOUS,
     ...(config.MCP_ALLOWED_HOSTS.length > 0 ? { allowedHosts: config.MCP_ALLOWED_HOSTS } : {}),
   };
   return {

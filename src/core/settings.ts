@@ -1,3 +1,4 @@
+import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 
 /**
@@ -26,6 +27,10 @@ const splitAtCommas = (value: string) =>
     .filter(Boolean);
 const list = (meaning: string, otherwise?: string) =>
   documented(z.string().transform(splitAtCommas).default([]), meaning, 'comma-separated', otherwise);
+
+/** True for an origin as browsers send it; `null` is none: every sandboxed page has it. */
+const isOrigin = (text: string) => /^https?:/.test(text) && URL.parse(text)?.origin === text;
+const isNetwork = (text: string) => ipaddr.isValid(text) || ipaddr.isValidCIDR(text);
 
 const integer = ([minimum, maximum]: [number, number]) =>
   z
@@ -67,7 +72,27 @@ const SERVER = {
     'Host names that mode `local` and the development UI mode answer to, beside those of loopback.',
     'loopback names only',
   ),
-  ALLOWED_ORIGINS: list('Origins of web pages that may read answers in a browser.', 'the own origin only'),
+  ALLOWED_ORIGINS: documented(
+    z
+      .string()
+      .transform(splitAtCommas)
+      .refine((origins) => origins.every(isOrigin), 'origins such as https://app.example.com, without a path')
+      .default([]),
+    'Origins of web pages that may read answers in a browser.',
+    'comma-separated',
+    'the own origin only',
+  ),
+  TRUSTED_PROXIES: documented(
+    z
+      .string()
+      .transform(splitAtCommas)
+      .refine((proxies) => proxies.every(isNetwork), 'IP addresses and networks such as 10.0.0.0/8')
+      .default([]),
+    'Proxies whose `X-Forwarded-For` says where a request comes from; others are not believed, and mode `local` ' +
+      'refuses what they hand on.',
+    'comma-separated',
+    'none',
+  ),
 };
 
 const DATABASE = {
@@ -85,7 +110,11 @@ const ACCESS = {
     'Who may call: everybody on this machine, holders of a key, or users with a token of an issuer.',
     '`key` if `RUNTIME_API_KEYS` is set, `jwt` if `JWT_ISSUER` is set, else `local`',
   ),
-  ALLOW_ANONYMOUS: flag(false, 'Lets mode `local` and the development UI mode listen on any address.'),
+  ALLOW_ANONYMOUS: flag(
+    false,
+    'Lets mode `local` and the development UI mode listen on any address. It means "no login" and nothing else: ' +
+      'requests by a name other than `localhost` need `ALLOWED_HOSTS`.',
+  ),
   RUNTIME_API_KEYS: list(
     'Keys of mode `key`, of at least 16 characters each. Several are valid at once, so that keys can be replaced.',
   ),
@@ -124,7 +153,7 @@ const AGENT = {
   MCP_SERVERS: text('Remote MCP servers: a JSON array of `{name, url, headers?}`, or URLs separated by commas.'),
   MCP_ALLOWED_HOSTS: list(
     'Hosts that MCP servers may have: names, `*.example.com`, or an origin for a private address.',
-    'every public host; in mode `local` loopback too',
+    'every public host; in mode `local` without `ALLOW_ANONYMOUS` loopback too',
   ),
   MCP_CONNECT_TIMEOUT_MS: whole(3_000, [10, 600_000], 'Maximum time to connect to an MCP server.'),
   MCP_LIST_TIMEOUT_MS: whole(10_000, [10, 600_000], 'Maximum time to list the tools of an MCP server.'),

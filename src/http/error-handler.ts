@@ -93,6 +93,7 @@ function failureOf(error: unknown, maxBodyBytes: number): Failure {
 const REFUSAL_STATUS: Record<RefusalReason, number> = {
   malformed_path: 400,
   malformed_text: 400,
+  malformed_headers: 400,
   forbidden_origin: 403,
   unknown_path: 404,
   method_not_allowed: 405,

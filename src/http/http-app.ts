@@ -9,6 +9,7 @@ import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { readJsonBody, readTextBody } from './validation/json-body.ts';
 import type { Operation } from './operation/operation.ts';
 import { type OriginOptions, originGuard } from './access/origin-guard.ts';
+import { type ProxyOptions, proxyGuard, trustProxies } from './access/proxy-guard.ts';
 import { artifactNameEncoder, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import { operationRouter } from './router.ts';
@@ -21,6 +22,7 @@ export interface HttpAppOptions {
   components: Record<string, z.ZodType>;
   auth: AuthOptions;
   origins: OriginOptions;
+  proxies: ProxyOptions;
   log: EdgeLog;
   /** Largest body after inflating, bytes. */
   maxBodyBytes: number;
@@ -46,6 +48,8 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.enable('case sensitive routing');
   app.use(requestId);
   app.use(securityHeaders());
+  trustProxies(app, options.proxies);
+  app.use(proxyGuard(options.proxies));
   app.use(originGuard(options.origins));
   app.use(normalizePath(routesOf(operations).map(({ path }) => path)));
   app.use(docsPage(document));

@@ -1,6 +1,7 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { NotFoundError } from '../core/errors.ts';
 import { mayActFor } from './access/bearer.ts';
+import { requireDeliberate } from './access/origin-guard.ts';
 import type { Answer, Operation, Principal } from './operation/operation.ts';
 import { byFixedSegmentsFirst, camelCase, expressPath, pathPattern, type Route, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
@@ -34,6 +35,7 @@ function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler
   return [
     ...(owner === 'open' ? [] : [steps.authenticate]),
     ...(owner === 'path' ? [pathOwnerOnly(operation)] : []),
+    requireDeliberate({ takesText: body?.isText === true }),
     ...(body ? [body.isText ? steps.readTextBody : steps.readJsonBody] : []),
     serve(operation, steps.validationOf(operation)),
   ];

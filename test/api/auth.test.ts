@@ -402,7 +402,7 @@ describe('mayActFor', () => {
 
 describe('web pages on the same machine', () => {
   const origins = {
-    loopbackOnly: true,
+    ownNamesOnly: true,
     allowedHosts: ['runtime.test:8443'],
     allowedOrigins: ['http://localhost:4200'],
   };

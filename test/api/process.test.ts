@@ -13,7 +13,7 @@ describe('starting', () => {
     const { child, end, until, ended } = start({
       DATABASE_URL: database.url,
       PORT: '0',
-      RUNTIME_API_KEYS: 'k'.repeat(16),
+      RUNTIME_API_KEYS: '0123456789abcdef',
     });
     await until('curl');
     const { host, pathname } = new URL(database.url);

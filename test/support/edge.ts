@@ -10,7 +10,7 @@ import { answerClientError } from '../../src/http/error-handler.ts';
 export interface Sent {
   method?: string;
   path: string;
-  headers?: Record<string, string>;
+  headers?: Record<string, string | string[]>;
   /** A value is sent as JSON with its media type; text and bytes are sent as they are. */
   body?: unknown;
 }
@@ -39,7 +39,8 @@ export async function startEdge(
   const app = createHttpApp({
     components: COMPONENTS,
     auth: { mode: 'local' },
-    origins: { loopbackOnly: false },
+    origins: { ownNamesOnly: false },
+    proxies: { trusted: [], refusesOthers: false },
     log: { error: (fields, message) => logged.push({ fields, message }) },
     maxBodyBytes: 1_000_000,
     maxBodyValues: 10_000_000,
@@ -81,7 +82,8 @@ function sendRaw(port: number, text: string): Promise<string> {
   });
 }
 
-function send(port: number, { method = 'GET', path, headers = {}, body }: Sent): Promise<Received> {
+/** Sends one request as bytes to a loopback port. */
+export function send(port: number, { method = 'GET', path, headers = {}, body }: Sent): Promise<Received> {
   const isRaw = body === undefined || typeof body === 'string' || Buffer.isBuffer(body);
   const bytes = isRaw ? body : JSON.stringify(body);
   const length = bytes === undefined ? {} : { 'content-length': String(Buffer.byteLength(bytes)) };

@@ -4,10 +4,11 @@ import { RequestRefusedError } from '../operation/request-errors.ts';
 /** Who may talk to the service from a browser, and under which names. */
 export interface OriginOptions {
   /**
-   * True where only this machine may ask (local mode, development UI): Host must be a loopback name, Origin our own.
+   * True where no credential is required (mode local) or pages are served (development UI): Host must be a loopback
+   * name or one of `allowedHosts`, Origin our own.
    */
-  loopbackOnly: boolean;
-  /** Further values of Host (`name` or `name:port`) for `loopbackOnly`, for instance behind a proxy of one's own. */
+  ownNamesOnly: boolean;
+  /** Further values of Host for `ownNamesOnly`: `name:port`, or `name` with any port. */
   allowedHosts?: string[];
   /** Further origins (`https://host[:port]`) that may read answers in a browser. */
   allowedOrigins?: string[];
@@ -15,34 +16,93 @@ export interface OriginOptions {
 
 const LOOPBACK_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/i;
 const PREFLIGHT_SECONDS = 600;
+/** The media types that a form, or a script without a preflight, can send (Fetch standard, CORS-safelisted). */
+const SIMPLE_TYPES = new Set(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data']);
+/** Headers of ours that a page of another origin can set after a preflight only. */
+const NON_SIMPLE_HEADERS = [
+  'authorization',
+  'idempotency-key',
+  'x-double-texting',
+  'x-requested-with',
+  'user_id',
+  'session_id',
+];
 
 /**
- * Middleware against web pages that reach for a service on the reader's own machine: DNS rebinding shows in Host, other
- * pages in Origin (MCP Inspector CVE-2025-49596, adk-js #744). Answers CORS preflights of allowed origins.
+ * Middleware against web pages that reach for a service which their reader can reach: DNS rebinding shows in Host,
+ * other pages in Origin and Sec-Fetch-Site (MCP Inspector CVE-2025-49596, adk-js #744). Answers CORS
+ * preflights of allowed origins.
  */
 export function originGuard(options: OriginOptions): RequestHandler {
   const hosts = new Set(options.allowedHosts?.map((host) => host.toLowerCase()));
   const origins = new Set(options.allowedOrigins);
   return (request, response, next) => {
-    if (options.loopbackOnly) requireOwnHost(request, hosts);
+    if (options.ownNamesOnly) requireOwnHost(request, hosts);
+    requireOne(request, 'authorization');
     const { origin } = request.headers;
-    if (origin === undefined) return next();
-    if (origins.has(origin)) return allowOrigin(request, response, origin, next);
-    if (options.loopbackOnly && !isSameOrigin(request, origin)) {
+    if (origin !== undefined && origins.has(origin)) return allowOrigin(request, response, origin, next);
+    if (origin !== undefined && options.ownNamesOnly && !isSameOrigin(request, origin)) {
       throw new RequestRefusedError('forbidden_origin', 'Forbidden: origin not allowed');
     }
+    requireSameSite(request);
     next();
   };
+}
+
+const countOf = ({ rawHeaders }: Request, name: string) =>
+  rawHeaders.filter((header, index) => index % 2 === 0 && header.toLowerCase() === name).length;
+
+/** Node keeps the first of several and a proxy may have judged another one. */
+function requireOne(request: Request, name: string): void {
+  if (countOf(request, name) <= 1) return;
+  throw new RequestRefusedError('malformed_headers', `The request has more than one ${name} header.`);
 }
 
 /** Node keeps the first of several Host headers and a proxy may have judged another one: two are refused. */
 function requireOwnHost(request: Request, allowed: Set<string>): void {
   const host = request.headers.host ?? '';
-  const sent = request.rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === 'host');
-  if (sent.length !== 1 || !(LOOPBACK_HOST.test(host) || allowed.has(host.toLowerCase()))) {
+  const name = host.toLowerCase();
+  const isAllowed = LOOPBACK_HOST.test(host) || allowed.has(name) || allowed.has(name.replace(/:\d{1,5}$/, ''));
+  if (countOf(request, 'host') !== 1 || !isAllowed) {
     throw new RequestRefusedError('forbidden_origin', 'Forbidden: host not allowed');
   }
 }
+
+/**
+ * Fetch Metadata: what another site makes a browser send is refused, except that its reader follows a link, which
+ * changes nothing and lets that site read nothing.
+ */
+function requireSameSite({ method, headers }: Request): void {
+  if (headers['sec-fetch-site'] !== 'cross-site') return;
+  const isLink = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document';
+  if (isLink && method === 'GET') return;
+  throw new RequestRefusedError('forbidden_origin', 'Forbidden: request of another site');
+}
+
+/**
+ * Middleware: a POST that any page can send without a preflight is refused, whatever the mode; PUT, PATCH and DELETE
+ * always have one. It comes after the credential, which is such a header and must be looked at first. A POST
+ * without a body and a media type passes unless a browser sent it (browsers add Origin to every POST): so
+ * command lines do, and the UI, from our own origin, has passed as such.
+ */
+export const requireDeliberate =
+  ({ takesText }: { takesText: boolean }): RequestHandler =>
+  (request, _response, next) => {
+    const { headers } = request;
+    if (request.method !== 'POST' || NON_SIMPLE_HEADERS.some((name) => headers[name] !== undefined)) return next();
+    const [mediaType = ''] = (headers['content-type'] ?? '').split(';');
+    const sent = mediaType.trim().toLowerCase();
+    if (sent !== '' && !SIMPLE_TYPES.has(sent)) return next();
+    const isEmpty = headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0;
+    const isOwn = headers.origin === undefined || isSameOrigin(request, headers.origin);
+    if (sent === '' && isEmpty && isOwn) return next();
+    throw new RequestRefusedError(
+      'unsupported_media_type',
+      takesText
+        ? 'The body must be application/json, or come with a header that no form can send, such as X-Requested-With.'
+        : 'The body must be application/json.',
+    );
+  };
 
 function isSameOrigin(request: Request, origin: string): boolean {
   const host = (request.headers.host ?? '').toLowerCase();

@@ -13,6 +13,7 @@ export class ValidationFailedError extends Error {
 export type RefusalReason =
   | 'malformed_path'
   | 'malformed_text'
+  | 'malformed_headers'
   | 'unsupported_media_type'
   | 'forbidden_origin'
   | 'method_not_allowed'

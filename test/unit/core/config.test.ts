@@ -5,7 +5,7 @@ import { readConfig } from '../../../src/core/config.ts';
 import { ConfigError } from '../../../src/core/errors.ts';
 import { environmentSchema } from '../../../src/core/settings.ts';
 
-const KEY = 'k'.repeat(16);
+const KEY = '0123456789abcdef';
 const messageOf = (environment: Record<string, string>) => {
   try {
     readConfig(environment);
@@ -24,7 +24,6 @@ describe('modes', () => {
       { JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a' },
       { mode: 'jwt', issuer: 'https://idp.example', audience: 'a', jwksUrl: undefined, userClaim: 'sub' },
     ],
-    [{ RUNTIME_API_KEYS: KEY, JWT_ISSUER: 'https://idp.example', AUTH_MODE: 'local' }, { mode: 'local' }],
   ])('%j', (environment, auth) => {
     expect(readConfig(environment).auth).toEqual(auth);
   });
@@ -44,6 +43,49 @@ describe('a wrong value ends the start with a sentence', () => {
     [
       { RUNTIME_API_KEYS: 'short' },
       'RUNTIME_API_KEYS: found a key of fewer than 16 characters; make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: 'k'.repeat(64) },
+      'RUNTIME_API_KEYS: found a key that can be guessed; make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: 'change-me-before-production' },
+      'RUNTIME_API_KEYS: found a placeholder; make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: 'schlüssel-für-die-laufzeit' },
+      'RUNTIME_API_KEYS: found a key with characters that no Authorization header can carry; ' +
+        'make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, MODEL_API_KEY: KEY },
+      'RUNTIME_API_KEYS: found the value of MODEL_API_KEY, which is a secret between this service and the provider; ' +
+        'make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a' },
+      'AUTH_MODE: found key with JWT_ISSUER of another mode; a runtime has one mode. Unset the other.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, AUTH_MODE: 'local' },
+      'AUTH_MODE: found local with RUNTIME_API_KEYS of another mode; a runtime has one mode. Unset the other.',
+    ],
+    [
+      { JWT_ISSUER: 'http://idp.example', JWT_AUDIENCE: 'a' },
+      'JWT_ISSUER: found an address that is not https; only one of this machine may be http.',
+    ],
+    [
+      { ALLOWED_ORIGINS: 'null' },
+      'ALLOWED_ORIGINS: found "null"; allowed: origins such as https://app.example.com, without a path.',
+    ],
+    [
+      { TRUSTED_PROXIES: 'proxy.example' },
+      'TRUSTED_PROXIES: found "proxy.example"; allowed: IP addresses and networks such as 10.0.0.0/8.',
+    ],
+    [
+      { HOST: '203.0.113.9', DEV_UI: 'true', ALLOW_ANONYMOUS: 'true' },
+      'DEV_UI: found "true" with HOST "203.0.113.9", a public address; the development UI mode shows prompts ' +
+        'and has no login. Set HOST=127.0.0.1.',
     ],
     [{ AUTH_MODE: 'jwt' }, 'JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.'],
     [
