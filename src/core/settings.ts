@@ -29,8 +29,8 @@ const list = (meaning: string, otherwise?: string) =>
   documented(z.string().transform(splitAtCommas).default([]), meaning, 'comma-separated', otherwise);
 
 /** True for an origin as browsers send it; `null` is none: every sandboxed page has it. */
-const isOrigin = (text: string) => /^https?:/.test(text) && URL.parse(text)?.origin === text;
-const isNetwork = (text: string) => ipaddr.isValid(text) || ipaddr.isValidCIDR(text);
+const isOrigin = (value: string) => /^https?:/.test(value) && URL.parse(value)?.origin === value;
+const isNetwork = (value: string) => ipaddr.isValid(value) || ipaddr.isValidCIDR(value);
 
 const integer = ([minimum, maximum]: [number, number]) =>
   z

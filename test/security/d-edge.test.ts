@@ -98,8 +98,8 @@ describe('a form or a script without a preflight writes nothing', () => {
     const origin = `http://${own(compose).host}`;
     const fromUi = { method: 'POST', path: `${SESSIONS}/ui`, headers: { ...own(compose), origin } };
     expect((await ask(compose, fromUi))[0]).toBe(200);
-    const simple = { ...fromUi, headers: { ...fromUi.headers, 'content-type': 'text/plain' } };
-    expect(await ask(compose, simple)).toEqual([415, { detail }]);
+    const withType = { ...fromUi, headers: { ...fromUi.headers, 'content-type': 'text/plain' } };
+    expect(await ask(compose, withType)).toEqual([415, { detail }]);
   });
 });
 
