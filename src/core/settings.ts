@@ -1,59 +1,20 @@
-import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
-
-/**
- * What `docs/configuration.md` shows of a setting: its meaning, the values that are allowed, and what holds where it is
- * not set and the schema has no default (`otherwise`).
- */
-const documented = <Schema extends z.ZodType>(schema: Schema, meaning: string, allowed = '', otherwise = ''): Schema =>
-  schema.meta({ description: meaning, allowed, otherwise });
-
-const text = (meaning: string, otherwise?: string) => documented(z.string().min(1).optional(), meaning, '', otherwise);
-const textOr = (fallback: string, meaning: string) => documented(z.string().min(1).default(fallback), meaning);
-const url = (meaning: string, otherwise?: string) => documented(z.url('a URL').optional(), meaning, 'a URL', otherwise);
-const flag = (fallback: boolean, meaning: string) =>
-  documented(
-    z
-      .enum(['true', 'false'], 'true or false')
-      .transform((value) => value === 'true')
-      .default(fallback),
-    meaning,
-    '`true`, `false`',
-  );
-const splitAtCommas = (value: string) =>
-  value
-    .split(',')
-    .map((item) => item.trim())
-    .filter(Boolean);
-const list = (meaning: string, otherwise?: string) =>
-  documented(z.string().transform(splitAtCommas).default([]), meaning, 'comma-separated', otherwise);
-
-/** True for an origin as browsers send it; `null` is none: every sandboxed page has it. */
-const isOrigin = (value: string) => /^https?:/.test(value) && URL.parse(value)?.origin === value;
-const isNetwork = (value: string) => ipaddr.isValid(value) || ipaddr.isValidCIDR(value);
-
-const integer = ([minimum, maximum]: [number, number]) =>
-  z
-    .string()
-    .regex(/^\d{1,12}$/, `a whole number from ${minimum} to ${maximum}`)
-    .transform(Number)
-    .refine((value) => value >= minimum && value <= maximum, `a whole number from ${minimum} to ${maximum}`);
-const rangeText = ([minimum, maximum]: [number, number]) =>
-  `${minimum.toLocaleString('en')} to ${maximum.toLocaleString('en')}`;
-const whole = (fallback: number, range: [number, number], meaning: string) =>
-  documented(integer(range).default(fallback), meaning, rangeText(range));
-
-const valuesText = (values: readonly string[]) => values.map((value) => `\`${value}\``).join(', ');
-const choice = <const Values extends readonly [string, ...string[]]>(
-  values: Values,
-  meaning: string,
-  otherwise?: string,
-) => documented(z.enum(values, values.join(', ')).optional(), meaning, valuesText(values), otherwise);
-const choiceOr = <const Values extends readonly [string, ...string[]]>(
-  fallback: Values[number],
-  values: Values,
-  meaning: string,
-) => documented(z.enum(values, values.join(', ')).default(fallback), meaning, valuesText(values));
+import {
+  choice,
+  choiceOr,
+  documented,
+  flag,
+  integer,
+  isNetwork,
+  isOrigin,
+  list,
+  rangeText,
+  splitAtCommas,
+  text,
+  textOr,
+  url,
+  whole,
+} from './setting-schemas.ts';
 
 const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
