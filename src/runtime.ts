@@ -12,7 +12,7 @@ import { openNotifications } from './db/notifications.ts';
 import { AgentError, ConfigError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
 import { takeUpQueued } from './invocations/background.ts';
-import { closeServer, listen, urlOf } from './server.ts';
+import { listen } from './server.ts';
 import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from './core/log.ts';
@@ -48,7 +48,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
     const context = await toContext(options, resources, stops);
-    const server = await listen(createServer(createApp(context)), config);
+    const listener = await listen(createServer(createApp(context)), config);
     const sweeping = sweepRegularly(
       {
         ...context,
@@ -64,13 +64,14 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     const close = async () => {
       stops.draining.abort();
       const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
-      const idle = Promise.all([resources.admission.whenIdle(), scheduler?.stopped]);
-      await closeServer(server, idle, config.SHUTDOWN_GRACE_MS, interrupt);
+      const { DRAIN_DELAY_MS: drainMs, SHUTDOWN_GRACE_MS: graceMs } = config;
+      const ended = async () => void (await Promise.all([resources.admission.whenIdle(), scheduler?.stopped]));
+      await listener.close({ drainMs, graceMs, whenEnded: ended, interrupt });
       await Promise.all([sweeping, takingUp]);
       await resources.close();
     };
     let closed: Promise<void> | undefined;
-    return { url: urlOf(server), database: resources.source.shown, close: () => (closed ??= close()) };
+    return { url: listener.url, database: resources.source.shown, close: () => (closed ??= close()) };
   } catch (error) {
     await resources.close();
     throw error;

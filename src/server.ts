@@ -1,6 +1,6 @@
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import type { Server, ServerResponse } from 'node:http';
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from './core/config.ts';
 import { ConfigError } from './core/errors.ts';
 import { answerClientError } from './http/error-handler.ts';
@@ -13,20 +13,66 @@ const GRACE_SHARE = 0.9;
 /** Time between two looks for idle connections of a stopping server. */
 const IDLE_LOOK_MS = 20;
 
+/** A server that listens. */
+export interface Listener {
+  /** Where it listens, e.g. `http://127.0.0.1:8000`. */
+  url: string;
+  /**
+   * Ends it: for a while it goes on as before, but each answer ends its connection; then nobody is let in any more.
+   * Requests and invocations may finish, are notified when most of the grace period is over, and connections are cut
+   * at its end.
+   */
+  close(options: CloseOptions): Promise<void>;
+}
+
+/** How a server ends. */
+interface CloseOptions {
+  /** How long it goes on letting clients in, so that those who look at its readiness can turn elsewhere. */
+  drainMs: number;
+  graceMs: number;
+  /** Settles when nothing runs that nobody waits for. */
+  whenEnded: () => Promise<void>;
+  /** Called when what runs has to stop. */
+  interrupt: () => void;
+}
+
 /**
  * Listens as configured, with limits for senders that are slow on purpose.
  * @throws {ConfigError} when the address cannot be had, with what to do about it.
  */
-export function listen(server: Server, { HOST, PORT }: Config): Promise<Server> {
+export async function listen(server: Server, { HOST, PORT }: Config): Promise<Listener> {
   // Slow senders must not hold sockets (reliability B12); answers may take as long as an invocation.
   server.headersTimeout = 10_000;
   server.requestTimeout = 60_000;
   server.keepAliveTimeout = 65_000;
   server.on('clientError', answerClientError);
-  return new Promise((resolve, reject) => {
+  const connections = new Connections(server);
+  await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => reject(new ConfigError(whyNotListening(error, HOST, PORT))));
-    server.listen(PORT, HOST, () => resolve(server));
+    server.listen(PORT, HOST, resolve);
   });
+  return {
+    url: urlOf(server),
+    async close({ drainMs, graceMs, whenEnded, interrupt }) {
+      connections.refuseKeepAlive();
+      await sleep(drainMs);
+      // Behind the phase of the event loop that accepts: a connection that waits for it would be reset.
+      await setImmediate();
+      // Not the method of an HTTP server: that one ends every idle connection at once.
+      const closed = new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()));
+      const idle = setInterval(() => connections.endIdle(drainMs), IDLE_LOOK_MS);
+      const ended = Promise.all([closed, whenEnded()]);
+      const over = new AbortController();
+      const wait = (ms: number) => sleep(ms, undefined, { signal: over.signal }).catch(() => undefined);
+      await Promise.race([ended, wait(graceMs * GRACE_SHARE)]);
+      interrupt();
+      await Promise.race([ended, wait(graceMs * (1 - GRACE_SHARE))]);
+      over.abort();
+      server.closeAllConnections();
+      await closed;
+      clearInterval(idle);
+    },
+  };
 }
 
 function whyNotListening({ code, message }: NodeJS.ErrnoException, host: string, port: number): string {
@@ -35,34 +81,53 @@ function whyNotListening({ code, message }: NodeJS.ErrnoException, host: string,
   return `HOST: cannot listen on ${host}: ${message}.`;
 }
 
-/** Where a server listens, e.g. `http://127.0.0.1:8000`. */
-export function urlOf(server: Server): string {
+function urlOf(server: Server): string {
   const { address, port, family } = server.address() as AddressInfo;
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }
 
-/**
- * Ends a server: running requests and invocations may finish, are told to stop when most of the grace period is over,
- * and their connections are cut at its end.
- * @param idle settles when no work is left beside the requests.
- */
-export async function closeServer(
-  server: Server,
-  idle: Promise<unknown>,
-  graceMs: number,
-  interrupt: () => void,
-): Promise<void> {
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  // A kept-alive connection becomes idle when its last answer has gone out, which may be later.
-  const looking = setInterval(() => server.closeIdleConnections(), IDLE_LOOK_MS);
-  const ended = Promise.all([closed, idle]);
-  const over = new AbortController();
-  const wait = (ms: number) => sleep(ms, undefined, { signal: over.signal }).catch(() => undefined);
-  await Promise.race([ended, wait(graceMs * GRACE_SHARE)]);
-  interrupt();
-  await Promise.race([ended, wait(graceMs * (1 - GRACE_SHARE))]);
-  over.abort();
-  server.closeAllConnections();
-  await closed;
-  clearInterval(looking);
+/** The connections of a server, and what is under way on them. */
+class Connections {
+  /** Since when each connection has had no request, in the time of `performance.now`; `undefined` while it has one. */
+  readonly #idleSince = new Map<Socket, number | undefined>();
+  readonly #responses = new Set<ServerResponse>();
+  /** The connections that the last look found idle for long enough. */
+  #candidates = new Set<Socket>();
+  #isRefusing = false;
+
+  constructor(server: Server) {
+    server.on('connection', (socket) => {
+      this.#idleSince.set(socket, performance.now());
+      socket.once('close', () => this.#idleSince.delete(socket));
+    });
+    // Before the application, which may answer at once.
+    server.prependListener('request', ({ socket }, response) => {
+      this.#idleSince.set(socket, undefined);
+      this.#responses.add(response);
+      if (this.#isRefusing) response.setHeader('connection', 'close');
+      response.once('close', () => {
+        this.#responses.delete(response);
+        if (!socket.destroyed) this.#idleSince.set(socket, performance.now());
+      });
+    });
+  }
+
+  /** From now on an answer ends its connection, so that its client opens the next one elsewhere. */
+  refuseKeepAlive(): void {
+    this.#isRefusing = true;
+    for (const response of this.#responses) if (!response.headersSent) response.setHeader('connection', 'close');
+  }
+
+  /**
+   * Ends the connections that have been idle for so long. Between two calls what has arrived is read, so a connection
+   * is ended by the second one that finds it idle: a process that was busy must not take a late look for a silence.
+   */
+  endIdle(forMs: number): void {
+    const before = performance.now() - forMs;
+    const idle = [...this.#idleSince].flatMap(([socket, since]) =>
+      since !== undefined && since <= before ? [socket] : [],
+    );
+    for (const socket of idle) if (this.#candidates.has(socket)) socket.destroySoon();
+    this.#candidates = new Set(idle);
+  }
 }

@@ -218,7 +218,12 @@ const ARTIFACTS = {
 };
 
 const OPERATION = {
-  SHUTDOWN_GRACE_MS: whole(30_000, [0, 600_000], 'Maximum time that running requests may take to end after SIGTERM.'),
+  DRAIN_DELAY_MS: whole(
+    500,
+    [0, 600_000],
+    'Time after SIGTERM in which requests are still taken while `/ready` answers 503, for load balancers to notice.',
+  ),
+  SHUTDOWN_GRACE_MS: whole(30_000, [0, 600_000], 'Maximum time that running requests may take to end after that.'),
   SWEEP_INTERVAL_MS: whole(
     5_000,
     [50, 3_600_000],

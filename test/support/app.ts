@@ -69,6 +69,7 @@ export function startOn(
     DATABASE_URL: databaseUrl,
     PORT: '0',
     DEV_UI: 'true',
+    DRAIN_DELAY_MS: '0',
     SHUTDOWN_GRACE_MS: '2000',
     LOG_LEVEL: 'silent',
   };
