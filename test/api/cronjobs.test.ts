@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { SignJWT } from 'jose';
 import { describe, expect, test } from 'vitest';
-import { type Answer, type TestApp, testApp } from '../support/app.ts';
+import { type Answer, startApp, type TestApp, testApp } from '../support/app.ts';
+import { signingKey, startIssuer } from '../support/issuer.ts';
 import { HOSTILE_SCHEDULES } from '../data/cronjobs/hostile-schedules.ts';
 
 const JOBS = '/harness/cronjobs';
@@ -372,4 +374,48 @@ describe('limits', () => {
       });
     }
   });
+});
+
+test('in mode jwt a user sees and runs only their own cronjobs', async () => {
+  const key = await signingKey('ES256', 'one');
+  const issuer = await startIssuer([key.jwk]);
+  const app = await startApp({ CRONJOBS: 'true', JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', DEV_UI: 'false' });
+  const tokenOf = async (user: string) => {
+    const claims = new SignJWT({ sub: user }).setProtectedHeader({ alg: 'ES256', kid: 'one' }).setIssuer(issuer.url);
+    const token = await claims.setAudience('runtime').setExpirationTime('2h').sign(key.privateKey);
+    return { authorization: `Bearer ${token}` };
+  };
+  const [alice, bob] = [await tokenOf('alice'), await tokenOf('bob')];
+  const body = { name: 'n', prompt: 'hello', schedule: FAR };
+  expect((await app.post(JOBS, body)).status).toBe(401);
+  const { jobId, ownerId } = jobOf(await app.post(JOBS, body, alice));
+  expect(ownerId).toBe('alice');
+  const foreign = { status: 404, text: '{"detail":"User not found: alice"}' };
+  expect(await app.post(JOBS, { ...body, ownerId: 'alice' }, bob)).toMatchObject(foreign);
+  expect(await app.get(`${JOBS}?ownerId=alice`, bob)).toMatchObject(foreign);
+  expect((await app.get(JOBS, bob)).body).toEqual({ items: [] });
+  expect((await app.get(JOBS, alice)).body).toMatchObject({ items: [{ jobId }] });
+  const { runId } = (await app.post(`${JOBS}/${jobId}/run`, undefined, alice)).body as Run;
+  for (const [method, path, sent] of [
+    ['GET', ''],
+    ['PATCH', '', { name: 'b' }],
+    ['DELETE', ''],
+    ['POST', '/enable'],
+    ['POST', '/disable'],
+    ['POST', '/run'],
+    ['GET', '/runs'],
+    ['GET', `/runs/${runId}`],
+    ['POST', `/runs/${runId}/cancel`],
+  ] as const) {
+    const { status, text } = await app.send(method, `${JOBS}/${jobId}${path}`, sent, bob);
+    expect([method, path, status, text]).toEqual([method, path, 404, `{"detail":"Cronjob not found: ${jobId}"}`]);
+  }
+  const asAlice: Caller = {
+    get: (path) => app.get(path, alice),
+    post: (path, sent) => app.post(path, sent, alice),
+    send: (method, path, sent) => app.send(method, path, sent, alice),
+  };
+  expect((await ended(asAlice, jobId, runId)).status).toBe('success');
+  await app.close();
+  await issuer.close();
 });
