@@ -3,7 +3,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SignJWT } from 'jose';
 import { describe, expect, test } from 'vitest';
 import { type Answer, startApp, type TestApp, testApp } from '../support/app.ts';
+import { gatedAgents, hostScript } from '../support/agents.ts';
 import { signingKey, startIssuer } from '../support/issuer.ts';
+import { AgentError } from '../../src/core/errors.ts';
 import { HOSTILE_SCHEDULES } from '../data/cronjobs/hostile-schedules.ts';
 
 const JOBS = '/harness/cronjobs';
@@ -418,4 +420,64 @@ test('in mode jwt a user sees and runs only their own cronjobs', async () => {
   expect((await ended(asAlice, jobId, runId)).status).toBe('success');
   await app.close();
   await issuer.close();
+});
+
+describe('while a run goes on', () => {
+  const withGate = async (work: (app: TestApp, gate: ReturnType<typeof gatedAgents>) => Promise<void>) => {
+    const gate = gatedAgents();
+    const app = await startApp({ CRONJOBS: 'true' }, { agents: gate.agents });
+    await work(app, gate);
+    await app.close();
+  };
+  const getRun = async (app: TestApp, jobId: string, { runId }: Run) =>
+    (await app.get(`${JOBS}/${jobId}/runs/${runId}`)).body as Run;
+
+  test('its cronjob cannot be deleted, another run waits, and each can be cancelled', () =>
+    withGate(async (app, gate) => {
+      const { jobId } = await create(app);
+      const first = await runNow(app, jobId);
+      await gate.entered(1);
+      expect(await app.send('DELETE', `${JOBS}/${jobId}`)).toMatchObject({
+        status: 409,
+        body: { detail: 'Stop the active run before deleting this cronjob.' },
+      });
+      const [second, third] = [await runNow(app, jobId), await runNow(app, jobId)];
+      const cancel = async ({ runId }: Run) => (await app.post(`${JOBS}/${jobId}/runs/${runId}/cancel`)).body;
+      expect(await cancel(third)).toMatchObject({ status: 'cancelled', cancellationRequestedAt: ISO, attempt: 0 });
+      expect((await getRun(app, jobId, second)).status).toBe('queued');
+      expect(await cancel(first)).toMatchObject({ status: 'running', cancellationRequestedAt: ISO });
+      expect(await ended(app, jobId, first.runId)).toMatchObject({
+        status: 'cancelled',
+        error: { code: 'cancelled', message: 'The invocation was cancelled.' },
+      });
+      await gate.entered(2);
+      gate.open(); // of the cancelled one, which nobody awaits any more
+      gate.open();
+      expect(await ended(app, jobId, second.runId)).toMatchObject({ status: 'success', output: 'answer 2' });
+      expect(await cancel(second)).toMatchObject({ status: 'success' });
+      expect((await app.get(`${JOBS}/${jobId}`)).body).toMatchObject({ failureCount: 0 });
+    }));
+
+  test('over its time it ends as failed', () =>
+    withGate(async (app, gate) => {
+      const { jobId } = await create(app, { timeoutSeconds: 1 });
+      const { runId } = await runNow(app, jobId);
+      await gate.entered(1);
+      expect(await ended(app, jobId, runId)).toMatchObject({
+        status: 'failed',
+        attempt: 1,
+        error: { code: 'time_limit', message: 'The run took longer than its limit of 1 s.' },
+      });
+    }));
+});
+
+test('a failure that passes is tried again after a pause, in a session of its own', async () => {
+  const agents = hostScript([new AgentError('model_unavailable', 'The model is away.'), [{ text: 'back' }]]);
+  const app = await startApp({ CRONJOBS: 'true' }, { agents });
+  const { jobId } = await create(app, { retryPauseSeconds: 1 });
+  const { runId } = await runNow(app, jobId);
+  const run = await ended(app, jobId, runId);
+  expect(run).toMatchObject({ status: 'success', attempt: 2, sessionId: `${runId}-2`, output: 'back' });
+  expect(run).not.toHaveProperty('error');
+  await app.close();
 });
