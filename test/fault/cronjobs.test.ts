@@ -20,13 +20,17 @@ const settings = {
   SWEEP_INTERVAL_MS: '100',
 };
 
-/** Cronjobs that are due once, in so many milliseconds; the model takes its time, so that a kill finds runs in the middle. */
+/**
+ * Cronjobs that are due once, in so many milliseconds; the model takes its time, so that a kill finds runs in the
+ * middle.
+ */
 async function insertDue(sql: Pool, round: string, count: number, inMs: number): Promise<void> {
   await sql.query(
     `insert into cronjobs (app_name, user_id, id, name, prompt, schedule, enabled, session_policy, missed_runs, overlap,
                            max_attempts, retry_pause_seconds, max_retry_pause_seconds, max_failures, next_run_time)
      select $1, $2, $2 || '-' || n, 'n', '#id=' || $2 || '-' || n || ' #calls=1 #delay=' || 60 * (n % 5),
-            jsonb_build_object('type', 'once', 'onceAt', to_char(due at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')),
+            jsonb_build_object('type', 'once',
+                               'onceAt', to_char(due at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')),
             true, 'new', 'once', 'skip', 1, 1, 1, 0, due
      from generate_series(1, $3::int) n,
           (select date_trunc('milliseconds', clock_timestamp() + $4 * interval '1 millisecond') as due) d`,
@@ -44,7 +48,10 @@ const allEnded = (sql: Pool, round: string, count: number) =>
     return (rows[0]?.n ?? 0) >= count;
   });
 
-/** What is wrong with the runs of a round: due times without a run, with two, prompts that were given twice, wrong ends. */
+/**
+ * What is wrong with the runs of a round: due times without a run, with two, prompts that were given twice, wrong
+ * ends.
+ */
 async function violationsOf(sql: Pool, round: string): Promise<unknown[]> {
   const { rows } = await sql.query(
     `select j.id, r.runs, r.statuses, i.prompts
@@ -102,7 +109,7 @@ const wrongClock = (seconds: number) => {
   return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(script)}` };
 };
 
-test('the clocks of two replicas are wrong by 90 s, one fast and one slow: nothing runs early, nothing twice', async () => {
+test('the clocks of two replicas are wrong by 90 s, fast and slow: nothing runs early, nothing twice', async () => {
   const replicas = await Promise.all(
     [90, -90].map((seconds) =>
       startServer(here.databaseUrl, here.environment({ ...settings, ...wrongClock(seconds) })),
