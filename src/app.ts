@@ -1,5 +1,6 @@
 import type { Express } from 'express';
 import { graphOperations } from './apps/graph-routes.ts';
+import { toAliases, withAliases } from './apps/aliases.ts';
 import { appOperations } from './apps/routes.ts';
 import { artifactOperations } from './artifacts/routes.ts';
 import { COMPONENTS } from './components.ts';
@@ -76,9 +77,13 @@ export function listOperations(mode: {
 export function createApp(context: Context): Express {
   const { config, log } = context;
   const { auth, CRONJOBS, DEV_UI, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
+  const aliases = toAliases(config.APP_ALIASES, context.agents);
   const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt', hasCronjobs: CRONJOBS });
   return createHttpApp({
-    operations: bind({ ...context, deleteMemories }, operations),
+    operations: bind(
+      { ...context, deleteMemories },
+      operations.map((each) => withAliases(each, aliases)),
+    ),
     components: COMPONENTS,
     auth,
     origins: {

@@ -1,3 +1,4 @@
+import { base64Error } from '../core/base64.ts';
 import { InvalidError } from '../core/errors.ts';
 import type { Part } from '../core/content.ts';
 
@@ -12,9 +13,6 @@ export interface ArtifactContent {
 /** Names that begin so are shared by all sessions of a user. */
 export const USER_ARTIFACT_PREFIX = 'user:';
 
-/** Base64, plain or URL-safe, with or without padding. */
-const BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
-
 /**
  * Takes a part apart. The MIME type is that of `inlineData`, `text/plain` for text, that of `fileData` for a reference.
  * A text that is not well-formed Unicode stays in the part: UTF-8 bytes could not give it back.
@@ -23,7 +21,7 @@ const BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
 export function toArtifactContent(part: Part): ArtifactContent {
   if (typeof part.inlineData?.data === 'string') {
     const { data, ...inlineData } = part.inlineData;
-    if (!BASE64.test(data)) throw new InvalidError('artifact.inlineData.data is not base64.');
+    if (base64Error(data) !== undefined) throw new InvalidError('artifact.inlineData.data is not base64.');
     const mimeType = inlineData.mimeType ?? 'application/octet-stream';
     return { part: { ...part, inlineData }, bytes: Buffer.from(data, 'base64'), mimeType };
   }

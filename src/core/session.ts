@@ -10,20 +10,24 @@ export const MAX_IDENTIFIER_BYTES = 512;
 /** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
 export const HARNESS_APP = 'harness_agent';
 
-/** Text of a body that may become a key: no control characters, no lone surrogates (PostgreSQL's text refuses both). */
+/**
+ * Text of a body that may become a key: no control characters, no lone surrogates (PostgreSQL's text refuses both). The
+ * pattern is published, so it is written as RE2, Go and Rust read it too: they know no `\u` and no surrogates.
+ */
 const identifierText = (pattern: RegExp) =>
   z
     .string()
-    // Of a text that breaks both rules the first one is said.
+    // Of a text that breaks several rules the first one is said.
     .regex(pattern, { abort: true })
+    .refine((text) => text.isWellFormed(), { message: 'lone surrogates are not allowed', abort: true })
     .refine((text) => Buffer.byteLength(text) <= MAX_IDENTIFIER_BYTES, {
       message: `at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`,
     });
 
 /** An identifier in a body or header: 1 to 256 characters. Those of a path are `http/operation/parameters.ts`'s. */
-export const identifierSchema = identifierText(/^[^\u0000-\u001f\ud800-\udfff]{1,256}$/u);
+export const identifierSchema = identifierText(/^[^\x00-\x1f]{1,256}$/u);
 /** Like {@link identifierSchema}, and may be empty: the server then chooses. */
-export const chosenIdentifierSchema = identifierText(/^[^\u0000-\u001f\ud800-\udfff]{0,256}$/u);
+export const chosenIdentifierSchema = identifierText(/^[^\x00-\x1f]{0,256}$/u);
 
 /** Sessions whose id starts so were made by an evaluation run, also by ADK's own tools; lists leave them out. */
 export const EVAL_SESSION_ID_PREFIX = '___eval___session___';

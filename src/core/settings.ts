@@ -124,6 +124,12 @@ const AGENT = {
     ['fail', 'skip'],
     'An MCP server that cannot be reached ends the invocation (`fail`), or its tools are left out (`skip`).',
   ),
+  APP_ALIASES: documented(
+    z.string().transform(splitAtCommas).default(['harness']),
+    'Further names of the application `harness_agent` in requests, as command lines have them built in; `,` for none.',
+    'comma-separated',
+    '`harness`',
+  ),
   AGENTS_DIR: textOr('agents', 'Directory of further agent applications, one `<name>/agent.ts` each.'),
 };
 

@@ -103,7 +103,10 @@ const setTelemetry = operation({
   owner: 'service',
   parameters: {
     headers: z.object({
-      'x-adk-telemetry-request': z.string().optional().describe('Must be `true`: no web page can send it unasked.'),
+      'x-adk-telemetry-request': z
+        .string()
+        .optional()
+        .meta({ description: 'Must be `true`: no web page can send it unasked.', enum: ['true'] }),
     }),
   },
   body: { schema: telemetrySchema, required: true, example: NO_TELEMETRY },

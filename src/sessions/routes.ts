@@ -24,6 +24,7 @@ import { collect, type JsonStream } from './json-stream.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
 import {
   absentSession,
+  appNotFound,
   area,
   checkEventSize,
   NEXT_CURSOR_HEADER,
@@ -64,9 +65,12 @@ const listSessionsOperation = operation({
     }),
   },
   success: { schema: z.array(sessionSchema), description: 'The sessions.', example: [exampleListedSession] },
-  handler: async ({ database }: SessionContext, { path: { appName, userId }, query, response }) => {
+  errors: { 404: 'No such application, nor sessions of a former one.' },
+  handler: async ({ database, agents }: SessionContext, { path: { appName, userId }, query, response }) => {
     const { limit, updatedAfter, cursor: after } = query;
     const { next, ...text } = await listSessions(database.reads, appName, userId, { limit, updatedAfter, after });
+    // Sessions of an application that is served no more can still be read and deleted.
+    if (text.first === '[]' && !agents.has(appName)) throw appNotFound(appName);
     if (next) response.setHeader(NEXT_CURSOR_HEADER, encodeCursor(next));
     return sendText(response, text);
   },
@@ -120,7 +124,7 @@ const createSession = operation({
     example: { sessionId: 's1', state: exampleSession.state },
   },
   success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
-  errors: { 409: 'The id is taken.' },
+  errors: { 404: 'No such application.', 409: 'The id is taken.' },
   handler: async (context: SessionContext, { path, body }) => {
     const sessionId = body.sessionId?.trim() || context.newId();
     return create(context, { ...path, sessionId }, body.state ?? {}, body.events ?? []);
@@ -138,7 +142,7 @@ const createSessionWithId = operation({
   parameters: { path: sessionPath },
   body: { schema: legacyStateSchema, required: false, example: { state: exampleSession.state } },
   success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
-  errors: { 409: 'The id is taken.' },
+  errors: { 404: 'No such application.', 409: 'The id is taken.' },
   absent: absentSession,
   handler: (context: SessionContext, { path, body }) => create(context, path, toLegacyState(body), []),
 });
@@ -207,11 +211,12 @@ export const sessionOperations = [
 ];
 
 async function create(
-  { database, newId, limits }: SessionContext,
+  { database, newId, limits, agents }: SessionContext,
   key: SessionKey,
   state: JsonObject,
   events: Event[],
 ): Promise<Answer> {
+  if (!agents.has(key.appName)) throw appNotFound(key.appName);
   const created = toNewEvents(events, newId);
   for (const event of created) checkEventSize(event, limits.eventBytes);
   await insertSession(database.db, key, state, created);

@@ -1,4 +1,4 @@
-import { TooLargeError } from '../core/errors.ts';
+import { NotFoundError, TooLargeError } from '../core/errors.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../core/session.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
@@ -16,11 +16,16 @@ export interface SessionContext {
   database: DatabasePool;
   notifications: Notifications;
   newId: () => string;
+  /** The applications that this process serves. */
+  agents: { has(appName: string): boolean };
   /** Makes the user's memory forget what was said in a session, in the transaction that deletes it. */
   deleteMemories: (db: Database, key: SessionKey) => Promise<void>;
   /** Largest event, bytes of its JSON. */
   limits: { eventBytes: number };
 }
+
+/** The error of an application that nobody serves. */
+export const appNotFound = (appName: string): NotFoundError => new NotFoundError(`App not found: ${appName}`);
 
 /** The text of the 404 of the session that a path names. */
 export const absentSession = ({ sessionId }: { sessionId: string }): string => sessionNotFound(sessionId);

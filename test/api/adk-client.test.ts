@@ -3,7 +3,8 @@ import { pathToFileURL } from 'node:url';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { ArtifactVersion } from '../../src/artifacts/artifact-version.ts';
 import type { Event } from '../../src/core/event.ts';
-import { testApp } from '../support/app.ts';
+import { hostScript } from '../support/agents.ts';
+import { startApp, testApp } from '../support/app.ts';
 
 /** The ADK JavaScript API client, unchanged, as its own users call it. Nobody here wrote it. */
 
@@ -126,6 +127,20 @@ describe('runs', () => {
     const events = client.runAsync({ ...session, sessionId: 'nope', newMessage: 'hi' });
     await expect(collect(events)).rejects.toThrow('Request failed with status 404');
   });
+});
+
+test('a run that fails is an error with its sentence, after the events so far', async () => {
+  const failing = await startApp({}, { agents: hostScript([new Error('secret')]) });
+  const failingClient = await loadClient(failing.url);
+  const session = { appName, userId: 'u', sessionId: 's' };
+  await failingClient.createSession(session);
+  const events: Event[] = [];
+  const read = async () => {
+    for await (const event of failingClient.runAsync({ ...session, newMessage: 'hi' })) events.push(event);
+  };
+  await expect(read()).rejects.toThrow('The model `scripted` (scripted) failed unexpectedly.');
+  expect(events.map(({ errorCode }) => errorCode)).toEqual(['model_failed']);
+  await failing.close();
 });
 
 describe('artifacts', () => {

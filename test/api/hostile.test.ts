@@ -138,7 +138,7 @@ const cases: Case[] = [
   post('save: name is too long', artifacts, { ...saved, filename: long }, 422),
   post('save: no part', artifacts, { filename: 'f' }, 422),
   post('save: empty part', artifacts, { ...saved, artifact: {} }, 400),
-  post('save: no base64', artifacts, { ...saved, artifact: { inlineData: { data: '*' } } }, 400),
+  post('save: no base64', artifacts, { ...saved, artifact: { inlineData: { data: '*' } } }, 422),
   post('save: metadata is a list', artifacts, { ...saved, customMetadata: [] }, 422),
 ];
 

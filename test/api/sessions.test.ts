@@ -1,7 +1,11 @@
 import { describe, expect, test } from 'vitest';
+import type { HostedAgent } from '../../src/apps/hosted-agent.ts';
+import { hostScript } from '../support/agents.ts';
 import { testApp } from '../support/app.ts';
 
-const app = testApp();
+const agents = hostScript([]);
+agents.set('patched', agents.get('harness_agent') as HostedAgent);
+const app = testApp({}, { agents });
 const list = (userId: string) => `/apps/harness_agent/users/${userId}/sessions`;
 const one = (userId: string, sessionId: string) => `${list(userId)}/${sessionId}`;
 const clockNow = expect.toSatisfy((value: number) => Math.abs(value - Date.now() / 1000) < 60, 'a time of this minute');

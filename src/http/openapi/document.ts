@@ -46,8 +46,10 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
       version: INTERFACE_VERSION,
       description:
         'Hosts an agent application: sessions, ordered events, versioned artifacts, invocations, evaluation.',
+      license: { name: 'Apache License 2.0', identifier: 'Apache-2.0' },
     },
-    tags: AREAS.map((name) => ({ name })),
+    servers: [{ url: '/', description: 'The runtime that serves this document.' }],
+    tags: Object.entries(AREAS).map(([name, description]) => ({ name, description })),
     security: secured,
     paths,
     components: {
@@ -72,6 +74,7 @@ function operationObject({ path, operation }: Route, schemaOf: SchemaOf): object
         required: body.required,
         content: {
           [body.isText ? 'text/plain' : 'application/json']: { schema: schemaOf(body.schema), example: body.example },
+          ...(body.json ? { 'application/json': body.json } : {}),
         },
       },
     }),
@@ -90,7 +93,8 @@ function parametersOf({ parameters = {} }: Operation, path: string): object[] {
   const { path: inPath, query, headers } = parameters;
   const described = (place: string, name: string, schema: z.core.$ZodType) => {
     const { description, ...rest } = toJsonSchema(schema);
-    const required = schema._zod.optin !== 'optional';
+    // 'optional' or 'defaulted'.
+    const required = schema._zod.optin === undefined;
     return { name, in: place, required, ...(description === undefined ? {} : { description }), schema: rest };
   };
   const all = (place: string, declared: z.ZodObject | undefined) =>

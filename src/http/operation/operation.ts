@@ -2,18 +2,18 @@ import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { NotFoundError } from '../../core/errors.ts';
 
-/** The nine areas of the specification, in its order. */
-export const AREAS = [
-  'Service and applications',
-  'Sessions',
-  'Agent execution',
-  'Artifacts',
-  'Memory',
-  'Evaluation (development server)',
-  'Debugging (development server)',
-  'Compatibility endpoints',
-  'Harness cronjobs',
-] as const;
+/** The nine areas of the specification, in its order, and what each is for. */
+export const AREAS = {
+  'Service and applications': 'Whether the service is well, and which applications it hosts.',
+  Sessions: 'Conversations: their state, their ordered events.',
+  'Agent execution': 'Runs the agent: at once, as a stream, in the background.',
+  Artifacts: 'Files of a session or a user, in versions.',
+  Memory: 'What a user said in earlier sessions.',
+  'Evaluation (development server)': 'Sets of cases, made from sessions. Development UI mode only.',
+  'Debugging (development server)': 'Traces and graphs. Development UI mode only.',
+  'Compatibility endpoints': 'Further spellings, for the clients that use them.',
+  'Harness cronjobs': 'Prompts that are sent by the clock.',
+} as const;
 
 /** Who calls: nobody known (local mode without a credential), a holder of a runtime key, or one user of a user pool. */
 export type Principal = { kind: 'anonymous' } | { kind: 'key' } | { kind: 'user'; userId: string };
@@ -71,6 +71,8 @@ export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
   aliases?: Record<string, string>;
   /** True: the body is text of any media type, and the schema a string. */
   isText?: boolean;
+  /** Of a text: what of it is published as JSON. */
+  json?: { schema: object; example: unknown };
 }
 
 /** What a success carries. `status` is 200 and `mediaType` is `application/json` unless given. */
@@ -91,7 +93,7 @@ interface OperationBase {
   /** Further templates of the same operation, with the same parameters; published as deprecated. */
   aliases?: string[];
   operationId: string;
-  area: (typeof AREAS)[number];
+  area: keyof typeof AREAS;
   summary: string;
   description?: string;
   /** Statuses of `ApiError` answers beside 422, with their reason. */

@@ -11,9 +11,9 @@ const codePoints = (text: string) => Array.from(text).length;
 
 /**
  * Identifiers become keys of tables: PostgreSQL cannot store NUL, and an index row has a size limit (see
- * `session.ts`).
+ * `session.ts`). `pattern` is published, not checked: what breaks a narrower one names nothing.
  */
-const identifier = (description: string) =>
+const identifier = (description: string, pattern = '^[^\\x00-\\x1f\\x7f]+$') =>
   z
     .string()
     .check(({ value, issues }) => {
@@ -32,7 +32,7 @@ const identifier = (description: string) =>
         refuse(`at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`);
       }
     })
-    .meta({ description, minLength: 1, maxLength: MAX_IDENTIFIER_LENGTH });
+    .meta({ description, minLength: 1, maxLength: MAX_IDENTIFIER_LENGTH, pattern });
 
 /**
  * An integer in a path. `undefined` for one that does not fit PostgreSQL's `integer`: a well-formed 20-digit number
@@ -54,7 +54,9 @@ export const artifactPath = sessionPath.extend({
   artifactName: identifier('Name of the artifact; `user:` in front means one of the user. May hold `/`.'),
 });
 export const artifactVersionPath = artifactPath.extend({ versionId: integer('Version number.') });
-export const evalSetPath = appPath.extend({ evalSetId: identifier('Identifier of the evaluation set.') });
+export const evalSetPath = appPath.extend({
+  evalSetId: identifier('Identifier of the evaluation set.', '^[a-zA-Z0-9_]+$'),
+});
 export const evalCasePath = evalSetPath.extend({ evalId: identifier('Identifier of the case.') });
 export const evalResultPath = appPath.extend({ evalResultId: identifier('Identifier of the result.') });
 /** A cronjob, whose owner the path does not name. */

@@ -36,7 +36,14 @@ export const invokeLegacy = operation({
     schema: z.string(),
     required: true,
     isText: true,
-    example: '{"prompt": "What is 17 * 23? Use the calculator."}',
+    example: 'What is 17 * 23? Use the calculator.',
+    json: {
+      schema: {
+        description: 'An object with the prompt, or any other JSON: then its text is the prompt.',
+        properties: { prompt: { description: 'The prompt, as text.' } },
+      },
+      example: { prompt: 'What is 17 * 23? Use the calculator.' },
+    },
   },
   success: {
     schema: z.string(),

@@ -7,6 +7,7 @@ import type { EventFrame, InvocationContext, InvocationRequest } from '../contex
 import { followEvents } from '../follow.ts';
 import { invoke } from '../invoke.ts';
 import { disconnectSignal } from '../request-headers.ts';
+import type { KeyedInvocation } from '../invocation-store.ts';
 import { findRepeated, abandonedError, isActive } from '../retry.ts';
 
 /** How events are written to a stream. */
@@ -18,7 +19,8 @@ interface FrameOptions {
 
 /**
  * Runs an invocation and sends its events. Refusals before its start are ordinary errors; later ones are a frame
- * `{error}`. A repeated request is attached to its invocation: what it stored so far, then what comes.
+ * `{error}`, and so is a failure of the agent, after the event that says so: many clients know that frame only. A
+ * repeated request is attached to its invocation: what it stored so far, then what comes.
  */
 export async function streamInvocation(
   context: InvocationContext,
@@ -35,7 +37,8 @@ export async function streamInvocation(
     written = written.then(() => sendFrame(open(), frame, options));
   };
   try {
-    await invoke(context, { ...run, signal, onKnown: open }, write);
+    const { error } = await invoke(context, { ...run, signal, onKnown: open }, write);
+    if (error) written = written.then(() => sendError(open(), error.message));
   } catch (error) {
     if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
     else if (stream === undefined) throw error;
@@ -43,7 +46,7 @@ export async function streamInvocation(
       const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
       if (!(error instanceof AppError))
         context.log.error({ err: error, invocationId: run.invocationId }, 'invocation failed');
-      written = written.then(() => open().send(JSON.stringify({ error: message })));
+      written = written.then(() => sendError(open(), message));
     }
   }
   await written;
@@ -63,9 +66,10 @@ async function attach(
   const { key, invocationId } = found;
   const stream = open();
   const signal = AbortSignal.any([stream.signal, context.draining]);
+  let last: KeyedInvocation | undefined = found;
   const isOver = async () => {
-    const now = await findRepeated(context, run.key, request);
-    return !now || !isActive(now);
+    last = await findRepeated(context, run.key, request);
+    return !last || !isActive(last);
   };
   const first = await findFirstSequence(context.database.reads, key, invocationId);
   for await (const { text, sequence, ...stored } of followEvents(
@@ -80,7 +84,10 @@ async function attach(
       await sendFrame(stream, { text, event, sequence }, options);
     }
   }
+  if (last?.error && !signal.aborted) await sendError(stream, last.error.message);
 }
+
+const sendError = (stream: EventStream, error: string) => stream.send(JSON.stringify({ error }));
 
 async function sendFrame(
   stream: EventStream,

@@ -1,0 +1,212 @@
+import { describe, expect, test } from 'vitest';
+import type { Event } from '../../src/core/event.ts';
+import { hostScript } from '../support/agents.ts';
+import { type Answer, startApp, testApp, type TestApp } from '../support/app.ts';
+
+/**
+ * What each client sends and how it reads the answer, by its own rules (read in their sources, see the names): programs
+ * that cannot run here. The JavaScript client of ADK runs for real in `adk-client.test.ts`.
+ */
+const app = testApp({ TOOLS: 'calculator' });
+const QUESTION = 'What is 17 * 23? Use the calculator.';
+const REPLY = 'The tool `calculator` answered: 391';
+
+type Frame = Event & { error?: string };
+
+/** Lines of `data: `; all others are skipped, as every one of the clients does. */
+const framesOf = ({ text }: Answer): Frame[] =>
+  text
+    .split('\n')
+    .filter((line) => line.startsWith('data: '))
+    .map((line) => JSON.parse(line.slice('data: '.length)) as Frame);
+
+const textOf = ({ content }: Event) => (content?.parts ?? []).map(({ text }) => text ?? '').join('');
+
+/** `agentkit invoke harness` (run_sse): prints every event that is not `partial: false`, ends at `error`. */
+async function agentkitInvokeHarness(to: TestApp, sessionId: string, prompt: string, harness: object = {}) {
+  const created = await to.post(`/apps/harness/users/agentkit_user/sessions/${sessionId}`, {});
+  expect([200, 400, 409]).toContain(created.status);
+  const answer = await to.post('/run_sse', {
+    appName: 'harness',
+    userId: 'agentkit_user',
+    sessionId,
+    newMessage: { role: 'user', parts: [{ text: prompt }] },
+    streaming: true,
+    ...harness,
+  });
+  if (answer.status !== 200) return { printed: '', error: String(answer.status) };
+  let printed = '';
+  for (const frame of framesOf(answer)) {
+    if (frame.error) return { printed, error: frame.error };
+    if (frame.partial !== false) printed += textOf(frame);
+  }
+  return { printed, error: undefined };
+}
+
+describe('agentkit invoke harness', () => {
+  test('prints an answer once, in a session of its own and in the same one again', async () => {
+    expect(await agentkitInvokeHarness(app, 'once', QUESTION)).toEqual({ printed: REPLY, error: undefined });
+    expect(await agentkitInvokeHarness(app, 'once', QUESTION)).toEqual({ printed: REPLY, error: undefined });
+  });
+
+  test('hears of a wrong tool and of a limit', async () => {
+    expect(await agentkitInvokeHarness(app, 'wrong', 'hi', { harness: { tools: 'nosuch' } })).toEqual({
+      printed: '',
+      error: expect.stringContaining('`nosuch`'),
+    });
+    expect(await agentkitInvokeHarness(app, 'limit', QUESTION, { harness: { max_llm_calls: 1 } })).toEqual({
+      printed: '',
+      error: 'Max number of llm calls limit of `1` exceeded',
+    });
+  });
+
+  test('hears of a model that fails', async () => {
+    const failing = await startApp({}, { agents: hostScript([new Error('secret')]) });
+    expect(await agentkitInvokeHarness(failing, 'failing', 'hi')).toEqual({
+      printed: '',
+      error: 'The model `scripted` (scripted) failed unexpectedly.',
+    });
+    await failing.close();
+  });
+
+  test('agentkit list sessions has a list that is filled', async () => {
+    await agentkitInvokeHarness(app, 'listed', QUESTION);
+    const { status, body } = await app.get('/apps/harness/users/agentkit_user/sessions');
+    const rows = (body as { id: string; events: unknown[]; lastUpdateTime: number }[]).map(
+      ({ id, events, lastUpdateTime }) => [id, events.length, lastUpdateTime > 0],
+    );
+    expect(status).toBe(200);
+    expect(rows).toContainEqual(['listed', 0, true]);
+  });
+});
+
+describe('the alias of harness_agent', () => {
+  test('is stored and answered as harness_agent, wherever a request names an application', async () => {
+    const alias = '/apps/harness/users/alias/sessions';
+    const created = await app.post(alias, { sessionId: 's' });
+    expect([created.status, created.body]).toMatchObject([200, { id: 's', appName: 'harness_agent' }]);
+    const own = '/apps/harness_agent/users/alias/sessions';
+    expect((await app.get(`${own}/s`)).body).toEqual((await app.get(`${alias}/s`)).body);
+    const saved = await app.post(`${alias}/s/artifacts`, { filename: 'f', artifact: { text: 'x' } });
+    expect(saved.body).toMatchObject({
+      canonicalUri: 'postgres://apps/harness_agent/users/alias/sessions/s/artifacts/f/versions/0',
+    });
+    expect((await app.get(`${own}/s/artifacts`)).body).toEqual(['f']);
+    expect((await app.get('/apps/harness/app-info')).body).toMatchObject({ name: 'harness_agent' });
+    await app.post('/dev/apps/harness/eval-sets/aliased/add-session', { evalId: 'c', sessionId: 's', userId: 'alias' });
+    expect((await app.get('/dev/apps/harness_agent/eval_sets')).body).toContain('aliased');
+    const run = { app_name: 'harness', user_id: 'alias', session_id: 's', new_message: { parts: [{ text: 'hi' }] } };
+    expect((await app.post('/run', run)).status).toBe(200);
+    expect((await app.get('/list-apps')).body).toEqual(['harness_agent']);
+  });
+
+  test('is one key of idempotency with it', async () => {
+    const headers = { 'idempotency-key': 'k' };
+    const first = await app.post('/apps/harness/users/keyed/sessions', {}, headers);
+    const second = await app.post('/apps/harness_agent/users/keyed/sessions', {}, headers);
+    expect((first.body as { id: string }).id).toBe((second.body as { id: string }).id);
+  });
+
+  test('APP_ALIASES names others, or none; a state keeps its own `appName`', async () => {
+    const none = await startApp({ APP_ALIASES: ',' });
+    expect((await none.post('/apps/harness/users/u/sessions', {})).status).toBe(404);
+    const state = await none.post('/apps/harness_agent/users/u/sessions/s', { appName: 'harness' });
+    expect((state.body as { state: unknown }).state).toEqual({ appName: 'harness' });
+    await none.close();
+  });
+});
+
+test('an application that nobody hosts is 404 on its sessions, unless there are some', async () => {
+  const sessions = '/apps/nope/users/u/sessions';
+  for (const answer of [
+    await app.post(sessions, {}),
+    await app.post(`${sessions}/s`, {}),
+    await app.get(sessions),
+    await app.post('/run', { appName: 'nope', userId: 'u', sessionId: 's', newMessage: { parts: [] } }),
+  ]) {
+    expect([answer.status, answer.body]).toEqual([404, { detail: 'App not found: nope' }]);
+  }
+});
+
+/** The AgentKit SDK over `/invoke`: prints what is partial or does not say, ends at `error`. */
+async function agentkitInvoke(to: TestApp, prompt: string) {
+  const answer = await to.post('/invoke', { prompt }, { user_id: 'sdk', session_id: 'sdk-session' });
+  expect(answer.headers.get('content-type')).toMatch(/^text\/event-stream/);
+  const frames = framesOf(answer);
+  return {
+    printed: frames.map((frame) => ((frame.partial ?? true) ? textOf(frame) : '')).join(''),
+    errors: frames.flatMap(({ error }) => error ?? []),
+  };
+}
+
+test('agentkit invoke: the answer is printed once, a failure is heard', async () => {
+  expect(await agentkitInvoke(app, QUESTION)).toEqual({ printed: REPLY, errors: [] });
+  const failing = await startApp({}, { agents: hostScript([new Error('secret')]) });
+  const error = 'The model `scripted` (scripted) failed unexpectedly.';
+  expect(await agentkitInvoke(failing, QUESTION)).toEqual({ printed: '', errors: [error] });
+  await failing.close();
+});
+
+/** VeADK Studio's scheduler: `id` to create, snake_case to run; the last whole text is the output. */
+async function studioScheduler(to: TestApp, id: string, prompt: string) {
+  const user = 'team/one';
+  const created = await to.post(`/apps/harness_agent/users/${encodeURIComponent(user)}/sessions`, { id });
+  expect(created.body).toMatchObject({ id });
+  const answer = await to.post('/run_sse', {
+    app_name: 'harness_agent',
+    user_id: user,
+    session_id: id,
+    new_message: { role: 'user', parts: [{ text: prompt }] },
+    streaming: false,
+  });
+  let output = '';
+  for (const frame of framesOf(answer)) {
+    const failure = frame.error ?? frame.errorMessage;
+    if (failure) return { output: '', failure };
+    if (frame.partial !== true && textOf(frame) !== '') output = textOf(frame);
+  }
+  return { output, failure: undefined };
+}
+
+test("Studio's scheduler: the output of a run, or why there is none", async () => {
+  expect(await studioScheduler(app, 'run-1', QUESTION)).toEqual({ output: REPLY, failure: undefined });
+  const failing = await startApp({}, { agents: hostScript([new Error('secret')]) });
+  const failure = 'The model `scripted` (scripted) failed unexpectedly.';
+  expect(await studioScheduler(failing, 'run-2', 'hi')).toEqual({ output: '', failure });
+  await failing.close();
+});
+
+test('veadk harness invoke: status 200, the output or the error', async () => {
+  const body = (harness: object | null) => ({
+    prompt: QUESTION,
+    harness_name: 'h',
+    harness,
+    run_agent_request: { user_id: 'cli-user', session_id: 'cli-session', max_llm_calls: null },
+  });
+  const fine = await app.post('/harness/invoke', body(null));
+  expect([fine.status, fine.body]).toEqual([200, { harness_name: 'h', overwrite: false, output: REPLY, error: null }]);
+  const wrong = await app.post('/harness/invoke', body({ skills: 'nosuch' }));
+  expect([wrong.status, wrong.body]).toMatchObject([200, { output: '', error: expect.stringContaining('nosuch') }]);
+});
+
+test('the Web UI: lists are JSON, a session is made without a body, a stream has one frame per line', async () => {
+  for (const path of ['/list-apps?relative_path=./', '/apps/harness_agent/users/user/sessions']) {
+    const { body } = await app.get(path);
+    expect(Array.isArray(body)).toBe(true);
+  }
+  const { body } = await app.send('POST', '/apps/harness_agent/users/user/sessions');
+  const { id } = body as { id: string };
+  const answer = await app.post('/run_sse', {
+    appName: 'harness_agent',
+    userId: 'user',
+    sessionId: id,
+    newMessage: { role: 'user', parts: [{ text: QUESTION }] },
+    streaming: true,
+    stateDelta: null,
+  });
+  // It adds partial texts up and puts the whole text in their place.
+  const frames = framesOf(answer);
+  const partial = frames.filter((frame) => frame.partial === true).map(textOf);
+  expect([partial.join(''), textOf(frames.at(-1) ?? {})]).toEqual([REPLY, REPLY]);
+  expect(answer.text.endsWith('\n\n')).toBe(true);
+});
