@@ -9,7 +9,7 @@ export const AREAS = {
   'Agent execution': 'Runs the agent: at once, as a stream, in the background.',
   Artifacts: 'Files of a session or a user, in versions.',
   Memory: 'What a user said in earlier sessions.',
-  'Evaluation (development server)': 'Sets of cases, made from sessions. Development UI mode only.',
+  'Evaluation (development server)': 'Conversations as cases, in sets. Development UI mode only.',
   'Debugging (development server)': 'Traces and graphs. Development UI mode only.',
   'Compatibility endpoints': 'Further spellings, for the clients that use them.',
   'Harness cronjobs': 'Prompts that are sent by the clock.',
