@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import type { AgentDefinition, HarnessFile } from './agent/definition/agent.ts';
 import { loadAgentModules } from './agent/definition/agent-module.ts';
 import { parseHarnessFile, parseMcpServers, toAgentDefinition } from './agent/definition/harness-file.ts';
+import { McpConnections } from './agent/mcp/mcp-connections.ts';
 import { createModel } from './agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from './agent/prepare-agent.ts';
 import type { Tool } from './agent/definition/tool.ts';
@@ -56,7 +57,7 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
   await check(definition, environment);
   return {
     name: definition.name,
-    prepare: (overrides, signal) => prepareAgent(definition, overrides, environment, signal),
+    prepare: (overrides, signal, userId) => prepareAgent(definition, overrides, environment, signal, userId),
     describe: () => describeAgent(definition, environment.builtInTools, environment.modelName),
   };
 }
@@ -125,6 +126,7 @@ function toEnvironment(config: Config, { provider, name, baseUrl }: ModelChoice)
         callMs: config.MCP_CALL_TIMEOUT_MS,
       },
       onFailure: config.MCP_ON_FAILURE,
+      connections: new McpConnections(config.MCP_CONNECTIONS_PER_USER),
     },
   };
 }

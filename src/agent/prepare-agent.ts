@@ -8,6 +8,7 @@ import {
 } from './definition/agent.ts';
 import { agentTool } from './loop/agent-tool.ts';
 import { connectMcpServers, type McpSettings } from './mcp/mcp-tools.ts';
+import { AgentError } from '../core/errors.ts';
 import type { Model } from './definition/model.ts';
 import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
 import type { Tool } from './definition/tool.ts';
@@ -54,25 +55,37 @@ function applyOverrides(
 
 /**
  * Makes an agent and those below it ready for one invocation. Call `close()` on the result in any case.
- * @throws {AgentError} for an unknown tool or skill, an MCP server that does not answer, or an abort; nothing stays
- * open then.
+ * `userId` is whose connections those to MCP servers are.
+ * @throws {AgentError} for an unknown tool or skill, an MCP server that does not answer, more than 16 of them, or an
+ * abort; nothing stays open then.
  */
 export async function prepareAgent(
   definition: AgentDefinition,
   overrides: AgentOverrides,
   environment: AgentEnvironment,
   signal: AbortSignal,
+  userId?: string,
 ): Promise<PreparedAgent> {
   const wanted = applyOverrides(definition, overrides);
   // The request's list replaces the full one, that of sub-agents too.
   const below = overrides.mcpServers === undefined ? wanted : { ...wanted, subAgents: withoutMcp(wanted.subAgents) };
   const unconnected: UnconnectedNode[] = [];
   const root = await toNode(below, { modelName: environment.modelName, sampling: {} }, environment, unconnected);
-  const close = await connectAll(unconnected, environment.mcp ?? PUBLIC_ONLY, signal);
+  const servers = unconnected.reduce((sum, node) => sum + node.servers.length, 0);
+  if (servers > MAX_MCP_SERVERS) {
+    throw new AgentError(
+      'mcp_failed',
+      `${servers} MCP servers are more than one invocation may have: ${MAX_MCP_SERVERS}.`,
+    );
+  }
+  const connect = (node: UnconnectedNode) => connectNode(node, environment.mcp ?? PUBLIC_ONLY, signal, userId);
+  const close = await connectAll(unconnected, connect);
   const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
   return { ...root, maxLlmCalls: wanted.maxLlmCalls, ...compaction, close };
 }
 
+/** Maximum number of MCP servers of an agent and all below it. */
+const MAX_MCP_SERVERS = 16;
 const PUBLIC_ONLY: McpSettings = { egress: { allowLoopback: false } };
 
 const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
@@ -125,21 +138,27 @@ async function toNode(
   return node;
 }
 
-/** Connects the servers of all agents at once and gives the nodes their tools. */
-async function connectAll(
-  nodes: UnconnectedNode[],
+/** Connects the servers of one agent and gives the node their tools. @returns what closes the connections */
+async function connectNode(
+  { node, servers, confirmTools }: UnconnectedNode,
   settings: McpSettings,
   signal: AbortSignal,
+  userId: string | undefined,
 ): Promise<() => Promise<void>> {
-  const connecting = nodes.map(async ({ node, servers, confirmTools }) => {
-    const taken = node.tools.map((tool) => tool.name);
-    const mcp = await connectMcpServers(servers, settings, taken, signal);
-    node.tools = [...node.tools, ...mcp.tools].map((tool) =>
-      confirmTools.includes(tool.name) ? { ...tool, needsConfirmation: true } : tool,
-    );
-    return mcp.close;
-  });
-  const results = await Promise.allSettled(connecting);
+  const taken = node.tools.map((tool) => tool.name);
+  const mcp = await connectMcpServers(servers, settings, taken, signal, userId);
+  node.tools = [...node.tools, ...mcp.tools].map((tool) =>
+    confirmTools.includes(tool.name) ? { ...tool, needsConfirmation: true } : tool,
+  );
+  return mcp.close;
+}
+
+/** Connects the servers of all agents at once; those that could be are closed again where one could not. */
+async function connectAll(
+  nodes: UnconnectedNode[],
+  connect: (node: UnconnectedNode) => Promise<() => Promise<void>>,
+): Promise<() => Promise<void>> {
+  const results = await Promise.allSettled(nodes.map(connect));
   const closers = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   const close = async () => void (await Promise.all(closers.map((each) => each())));
   const failure = results.find((result) => result.status === 'rejected');

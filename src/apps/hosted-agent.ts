@@ -6,10 +6,10 @@ export interface HostedAgent {
   /** Author of events that the runtime itself writes for it. */
   name: string;
   /**
-   * Makes it ready for one invocation.
+   * Makes it ready for one invocation of a user.
    * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
    */
-  prepare(overrides: AgentOverrides, signal: AbortSignal): Promise<PreparedAgent>;
+  prepare(overrides: AgentOverrides, signal: AbortSignal, userId: string): Promise<PreparedAgent>;
   /** What people see of it. */
   describe(): AgentDescription;
 }

@@ -119,6 +119,11 @@ const AGENT = {
   MCP_CONNECT_TIMEOUT_MS: whole(3_000, [10, 600_000], 'Maximum time to connect to an MCP server.'),
   MCP_LIST_TIMEOUT_MS: whole(10_000, [10, 600_000], 'Maximum time to list the tools of an MCP server.'),
   MCP_CALL_TIMEOUT_MS: whole(60_000, [10, 3_600_000], 'Maximum time of one call of an MCP tool.'),
+  MCP_CONNECTIONS_PER_USER: whole(
+    32,
+    [1, 100_000],
+    'Maximum number of connections that one user has open to one MCP server, in this process.',
+  ),
   MCP_ON_FAILURE: choiceOr(
     'fail',
     ['fail', 'skip'],

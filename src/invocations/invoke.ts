@@ -150,7 +150,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;
   const { limits } = context;
-  const prepared = await agent.prepare(request.overrides, signal);
+  const prepared = await agent.prepare(request.overrides, signal, key.userId);
   try {
     const history = await persist(() => findHistory(context.database.db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);

@@ -28,7 +28,7 @@ export function hostAgent(model: Model, tools: Tool[] = []): Map<string, HostedA
       definition.name,
       {
         name: definition.name,
-        prepare: (overrides, signal) => prepareAgent(definition, overrides, environment, signal),
+        prepare: (overrides, signal, userId) => prepareAgent(definition, overrides, environment, signal, userId),
         describe: () => describeAgent(definition, known, 'scripted'),
       },
     ],

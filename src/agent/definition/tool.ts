@@ -52,6 +52,11 @@ export interface Tool extends ToolDeclaration {
    */
   longRunning?: boolean;
   /**
+   * Compares the arguments with `parameters`: gives a sentence for the model, `undefined` if they fit; never rejects
+   * [on the main thread, which only schemas may that the operator answers for].
+   */
+  checkArguments?(args: JsonObject, signal: AbortSignal): Promise<string | undefined>;
+  /**
    * An object is the function response as it is; anything else becomes `{result: …}`; a throw becomes `{error:
    * message}`.
    */

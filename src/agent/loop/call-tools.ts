@@ -1,9 +1,9 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
+import { argumentsError } from '../arguments/check-arguments.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
-import { argumentsError } from './tool-arguments.ts';
 import type { Tool } from '../definition/tool.ts';
 
 /** Maximum size of a function response in characters of JSON: several still fit an event's 1 MiB (reliability B11). */
@@ -114,8 +114,11 @@ async function answerCall(
   if (call.invalidArguments !== undefined) {
     return failed('The arguments were not a JSON object. Call the tool again with valid JSON.');
   }
-  const problem = argumentsError(tool.parameters, call.args);
+  const problem = tool.checkArguments
+    ? await tool.checkArguments(call.args, turn.signal)
+    : argumentsError(tool.parameters, call.args);
   if (problem !== undefined) return failed(problem);
+  if (turn.signal.aborted) return failed('interrupted');
   const decision = decisions.get(call.id);
   if (decision === false) return failed('This tool call is rejected.');
   if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);

@@ -1,6 +1,9 @@
 import type { McpServer } from '../definition/agent.ts';
 import { createEgress, type EgressPolicy } from '../../net/egress.ts';
-import { connectMcp, DEFAULT_MCP_TIMEOUTS, type McpConnection, type McpTimeouts } from './mcp.ts';
+import { AgentError } from '../../core/errors.ts';
+import { ForeignSchemas } from '../arguments/foreign-schemas.ts';
+import { connectMcp, DEFAULT_MCP_TIMEOUTS, MAX_TOOLS, type McpConnection, type McpTimeouts } from './mcp.ts';
+import type { McpConnections } from './mcp-connections.ts';
 import type { Tool } from '../definition/tool.ts';
 
 /** How MCP servers are reached. */
@@ -9,6 +12,8 @@ export interface McpSettings {
   timeouts?: Partial<McpTimeouts>;
   /** What a server that cannot be reached does: end the invocation [`fail`], or leave its tools out (`skip`). */
   onFailure?: 'fail' | 'skip';
+  /** Counts what is open [nothing is counted]. */
+  connections?: McpConnections;
 }
 
 /** The tools of all servers of one invocation. */
@@ -20,19 +25,30 @@ export interface McpTools {
 
 /**
  * Connects to all servers at once, with clients and connections of this invocation's own: its end cannot disturb
- * another. Tool names are made unique against `taken` and among the servers.
- * @throws {AgentError} of the first server that failed, after all others were closed.
+ * another. Tool names are made unique against `taken` and among the servers. `userId` is whose connections they are.
+ * @throws {AgentError} of the first server that failed, or for more tools than 256, after all others were closed.
  */
 export async function connectMcpServers(
   servers: McpServer[],
   settings: McpSettings,
   taken: Iterable<string>,
   signal: AbortSignal,
+  userId = '',
 ): Promise<McpTools> {
   if (servers.length === 0) return { tools: [], close: async () => {} };
   const egress = createEgress(settings.egress);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
-  const results = await Promise.allSettled(servers.map((server) => connectMcp(server, egress, timeouts, signal)));
+  const schemas = new ForeignSchemas();
+  const connect = async (server: McpServer): Promise<McpConnection> => {
+    const release = settings.connections?.take(userId, server);
+    const connecting = connectMcp(server, egress, timeouts, signal, schemas);
+    const connection = await connecting.catch((error: unknown) => {
+      release?.();
+      throw error;
+    });
+    return { ...connection, close: () => connection.close().finally(release) };
+  };
+  const results = await Promise.allSettled(servers.map(connect));
   const connections = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   let closing: Promise<void> | undefined;
   const close = () => (closing ??= closeAll(connections, egress.close));
@@ -40,6 +56,10 @@ export async function connectMcpServers(
   if (failure && (settings.onFailure !== 'skip' || signal.aborted)) {
     await close();
     throw failure.reason;
+  }
+  if (connections.reduce((sum, { tools }) => sum + tools.length, 0) > MAX_TOOLS) {
+    await close();
+    throw new AgentError('mcp_failed', `The MCP servers of the agent have more than ${MAX_TOOLS} tools together.`);
   }
   return { tools: withUniqueNames(connections, new Set(taken)), close };
 }

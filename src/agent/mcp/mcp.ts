@@ -1,12 +1,14 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { SSEClientTransport, SseError } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { CallToolResultSchema, ErrorCode, ListToolsResultSchema } from '@modelcontextprotocol/sdk/types.js';
+import { CallToolResultSchema, ErrorCode, ToolSchema } from '@modelcontextprotocol/sdk/types.js';
+import { z } from 'zod';
 import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Egress } from '../../net/egress.ts';
+import type { ForeignSchemas } from '../arguments/foreign-schemas.ts';
 import { toToolResult } from './mcp-result.ts';
 import { withEndOfStream } from './mcp-stream.ts';
 import type { Tool } from '../definition/tool.ts';
@@ -26,6 +28,13 @@ export const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 3_000, listMs: 10_
 
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
+/** Maximum number of tools of one server, and of all servers of one agent. */
+export const MAX_TOOLS = 256;
+/** Maximum size of one tool as the server declares it, with its schemas, and of all of them; characters of JSON. */
+const MAX_TOOL_LENGTH = 65_536;
+const MAX_LIST_LENGTH = 1_048_576;
+/** Maximum number of content blocks in a tool's result. */
+const MAX_BLOCKS = 1_000;
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
 
@@ -48,6 +57,7 @@ export async function connectMcp(
   egress: Egress,
   timeouts: McpTimeouts,
   signal: AbortSignal,
+  schemas: ForeignSchemas,
 ): Promise<McpConnection> {
   if (!URL.canParse(server.url))
     throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
@@ -55,7 +65,7 @@ export async function connectMcp(
   const close = () => closeSession(client, transport);
   try {
     const declared = await within(timeouts.listMs, signal, (limit) => listTools(client, limit));
-    return { server, close, tools: declared.map((tool) => toTool(server, client, tool, timeouts.callMs)) };
+    return { server, close, tools: declared.map((tool) => toTool(server, client, tool, timeouts.callMs, schemas)) };
   } catch (error) {
     await close();
     throw toMcpError(server, 'did not list its tools', error, signal);
@@ -133,34 +143,62 @@ interface DeclaredTool {
   inputSchema: JsonObject;
 }
 
-/** All pages, by plain requests: the client's own `listTools` compiles every output schema. */
+/** What an answer is read as at first: counted before the SDK's schemas, which take their time for each element. */
+const listed = z.looseObject({ tools: z.array(z.unknown()), nextCursor: z.string().optional() });
+const answered = z.looseObject({ content: z.array(z.unknown()).optional() });
+
+/**
+ * All pages, by plain requests: the client's own `listTools` compiles every output schema. Their size is counted as
+ * they come.
+ */
 async function listTools(client: Client, signal: AbortSignal): Promise<DeclaredTool[]> {
   const tools: DeclaredTool[] = [];
   let cursor: string | undefined;
+  let length = 0;
   for (let page = 0; page < MAX_PAGES; page += 1) {
     const params = cursor === undefined ? {} : { cursor };
-    const request = client.request({ method: 'tools/list', params }, ListToolsResultSchema, { signal });
+    const request = client.request({ method: 'tools/list', params }, listed, { signal });
     const result = await orAborted(request, signal);
-    tools.push(...result.tools);
+    if (tools.length + result.tools.length > MAX_TOOLS) throw tooMuch(`more than ${MAX_TOOLS} tools`);
+    for (const tool of result.tools) {
+      const own = lengthOf(tool);
+      if (own > MAX_TOOL_LENGTH) throw tooMuch(`a tool of more than ${MAX_TOOL_LENGTH} characters`);
+      length += own;
+      tools.push(ToolSchema.parse(tool));
+    }
+    if (length > MAX_LIST_LENGTH) throw tooMuch(`a list of more than ${MAX_LIST_LENGTH} characters`);
     cursor = result.nextCursor;
     if (!cursor) return tools;
   }
   throw new Error('too many pages');
 }
 
-function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: number): Tool {
+const tooMuch = (what: string) => new AgentError('mcp_failed', `It has ${what}.`);
+
+/** In characters of JSON; infinite where it is nested so deeply that it cannot be written. */
+function lengthOf(value: unknown): number {
+  try {
+    return (JSON.stringify(value) ?? '').length;
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
+}
+
+function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: number, schemas: ForeignSchemas): Tool {
   return {
     name: tool.name,
     description: tool.description ?? '',
     parameters: tool.inputSchema,
     needsConfirmation: false,
+    checkArguments: (args, signal) => schemas.check(tool.inputSchema, args, signal),
     async run(args, { signal, attachments }) {
       const request = { method: 'tools/call', params: { name: tool.name, arguments: args } } as const;
       try {
         const result = await within(callMs, signal, (limit) =>
-          orAborted(client.request(request, CallToolResultSchema, { signal: limit, timeout: callMs + 1_000 }), limit),
+          orAborted(client.request(request, answered, { signal: limit, timeout: callMs + 1_000 }), limit),
         );
-        return toToolResult(result, attachments);
+        if ((result.content?.length ?? 0) > MAX_BLOCKS) throw tooMuch(`more than ${MAX_BLOCKS} blocks in its answer`);
+        return toToolResult(CallToolResultSchema.parse(result), attachments);
       } catch (error) {
         throw toMcpError(server, `failed in \`${tool.name}\``, error, signal);
       }

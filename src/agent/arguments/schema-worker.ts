@@ -1,0 +1,20 @@
+import { parentPort } from 'node:worker_threads';
+import { RE2JS } from 're2js';
+import type { JsonObject } from '../../core/content.ts';
+import { argumentsErrorOnce, type ToPattern } from './check-arguments.ts';
+
+/** The thread of `foreign-schemas.ts`: one check at a time; a message back when it is there, and one per check. */
+
+/** In linear time, whatever the pattern and the text; Ajv tells patterns apart by their text. */
+const linear: ToPattern = (pattern) => {
+  const compiled = RE2JS.compile(RE2JS.translateRegExp(pattern));
+  return { test: (text) => compiled.matcher(text).find(), toString: () => pattern };
+};
+
+// oxlint-disable-next-line unicorn/require-post-message-target-origin -- a port of a thread, not a window
+const send = (message: unknown) => parentPort?.postMessage(message);
+
+parentPort?.on('message', ([parameters, args]: [JsonObject, JsonObject]) => {
+  send({ problem: argumentsErrorOnce(parameters, args, linear) });
+});
+send('ready');
