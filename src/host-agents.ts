@@ -1,6 +1,7 @@
 import type { HostedAgent } from './apps/hosted-agent.ts';
 import { existsSync, readFileSync } from 'node:fs';
 import type { AgentDefinition, HarnessFile } from './agent/definition/agent.ts';
+import { toDefinitionText } from './agent/definition/definition-text.ts';
 import { loadAgentModules } from './agent/definition/agent-module.ts';
 import { parseHarnessFile, parseMcpServers, toAgentDefinition } from './agent/definition/harness-file.ts';
 import { McpConnections } from './agent/mcp/mcp-connections.ts';
@@ -53,6 +54,17 @@ export async function hostAgents(config: Config, warn?: (text: string) => void):
   return hosted;
 }
 
+/**
+ * What `--check` prints: the applications, the model, and `harness_agent` as YAML, without secrets. Throws what
+ * {@link hostAgents} throws, so it says whether all can be served too.
+ */
+export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
+  const agents = await hostAgents(config, warn);
+  const { definition, model } = readHarnessAgent(config);
+  const names = [...agents.keys()].join(', ');
+  return `# Applications: ${names}. Model: ${modelText(model)}.\n${toDefinitionText(definition)}`;
+}
+
 async function host(definition: AgentDefinition, environment: AgentEnvironment): Promise<HostedAgent> {
   await check(definition, environment);
   return {
@@ -86,6 +98,10 @@ export interface ModelChoice {
   name: string;
   baseUrl: string | undefined;
 }
+
+/** A model as one or two words for people. */
+export const modelText = ({ provider, name }: ModelChoice): string =>
+  provider === name ? name : `${provider} ${name}`;
 
 function chooseModel(config: Config, file: HarnessFile): ModelChoice {
   const provider = config.MODEL_PROVIDER ?? file.model?.provider ?? 'offline';

@@ -1,9 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { listOperations } from './app.ts';
-import { toDefinitionText } from './agent/definition/definition-text.ts';
 import { COMPONENTS } from './components.ts';
-import { hostAgents, type ModelChoice, readHarnessAgent } from './host-agents.ts';
+import { describeHarness, modelText, readHarnessAgent } from './host-agents.ts';
 import { type Config, processEnvironment, readConfig } from './core/config.ts';
 import { AppError } from './core/errors.ts';
 import { openApiDocument } from './http/openapi/document.ts';
@@ -52,21 +51,13 @@ async function main(): Promise<void> {
   if (values.help) return void process.stdout.write(HELP);
   if (values['print-openapi']) return printOpenApi();
   const config = readConfig(processEnvironment());
-  if (values.check) return checkHarness(config);
+  if (values.check) return void process.stdout.write(await describeHarness(config, console.error));
   if (values.migrate && config.DATABASE_URL) return migrate(config.DATABASE_URL);
   const starting = startRuntime({ config, log: createLog(config.LOG_LEVEL), version });
   if (values.migrate) return (await starting).close();
   const stopping = stopOnSignals(starting);
   const runtime = await starting;
   if (!stopping.aborted) printStart(config, runtime);
-}
-
-/** Says whether the agent can be served as configured, and how. */
-async function checkHarness(config: Config): Promise<void> {
-  const agents = await hostAgents(config, console.error);
-  const { definition, model } = readHarnessAgent(config);
-  console.log(`# Applications: ${[...agents.keys()].join(', ')}. Model: ${modelText(model)}.`);
-  process.stdout.write(toDefinitionText(definition));
 }
 
 /**
@@ -79,10 +70,6 @@ async function printOpenApi(): Promise<void> {
   });
   await compileDocument(document);
   process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
-}
-
-function modelText({ provider, name }: ModelChoice): string {
-  return provider === name ? name : `${provider} ${name}`;
 }
 
 function printStart(config: Config, { url, database }: Runtime): void {

@@ -47,7 +47,8 @@ async function startBusy(run: (environment: Record<string, string>) => ServicePr
   onTestFinished(() => provider.close());
   const service = run({
     HOME: home,
-    DATA_DIR: await mkdtemp(join(home, 'data-')),
+    // One for all tests: each finds the database that the one before has stopped.
+    DATA_DIR: join(home, 'data'),
     PORT: '0',
     MODEL_PROVIDER: 'openai-compatible',
     MODEL_NAME: 'held',

@@ -9,6 +9,9 @@ const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 /** An empty directory: no `.env`, no `harness.yaml`, no `agents`. */
 const elsewhere = mkdtempSync(join(tmpdir(), 'agent-runtime-process-'));
 
+/** Code that one process has compiled and the next one need not: a start takes a third less. */
+const compiled = join(tmpdir(), `agent-runtime-compiled-${process.getuid?.() ?? 0}`);
+
 /** What a process said until it ended. */
 interface Ended {
   code: number | null;
@@ -36,7 +39,7 @@ export function startProcess(
 ): ServiceProcess {
   const child: ChildProcess = spawn(command, args, {
     cwd: elsewhere,
-    env: { PATH: process.env['PATH'] ?? '', ...environment },
+    env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE: compiled, ...environment },
     ...options,
   });
   const ended: Ended = { code: null, out: '', error: '' };

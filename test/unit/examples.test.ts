@@ -1,4 +1,3 @@
-import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -8,8 +7,11 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { parseHarnessFile } from '../../src/agent/definition/harness-file.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
+import { readConfig } from '../../src/core/config.ts';
+import { ConfigError } from '../../src/core/errors.ts';
+import { describeHarness } from '../../src/host-agents.ts';
 
-/** `node src/main.ts --check` on the examples, and on what people write wrong. */
+/** What `node src/main.ts --check` says of the examples, and of what people write wrong. */
 
 const pathOf = (path: string) => fileURLToPath(new URL(`../../${path}`, import.meta.url));
 const example = pathOf('examples/harness.yaml');
@@ -20,29 +22,31 @@ beforeAll(async () => {
 });
 afterAll(() => rm(directory, { recursive: true }));
 
-/** Runs the check in a directory without a `.env`, with these variables and no others. */
-function check(environment: Record<string, string>): Promise<{ code: number; stdout: string; stderr: string }> {
-  return new Promise((resolve) => {
-    execFile(
-      process.execPath,
-      [pathOf('src/main.ts'), '--check'],
-      { cwd: directory, env: environment },
-      (error, stdout, stderr) => resolve({ code: Number(error?.code ?? 0), stdout, stderr }),
+/** The check with these variables and no others: what it prints, or the sentence that ends it. */
+async function check(environment: Record<string, string>): Promise<{ stdout: string; stderr: string }> {
+  const warnings: string[] = [];
+  try {
+    const stdout = await describeHarness(readConfig({ AGENTS_DIR: directory, ...environment }), (text) =>
+      warnings.push(`${text}\n`),
     );
-  });
+    return { stdout, stderr: warnings.join('') };
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return { stdout: '', stderr: `${error.message}\n` };
+  }
 }
 
 async function checkText(text: string, environment: Record<string, string> = {}) {
   const file = join(directory, 'written.yaml');
   await writeFile(file, text);
-  const { code, stdout, stderr } = await check({ HARNESS_FILE: file, ...environment });
-  return { code, stdout, stderr: stderr.replaceAll(file, 'FILE') };
+  const { stdout, stderr } = await check({ HARNESS_FILE: file, ...environment });
+  return { stdout, stderr: stderr.replaceAll(file, 'FILE') };
 }
 
 describe('the examples', () => {
   test('pass the check, which prints what will run', async () => {
-    const { code, stdout, stderr } = await check({ HARNESS_FILE: example, AGENTS_DIR: pathOf('examples') });
-    expect([code, stderr]).toEqual([0, '']);
+    const { stdout, stderr } = await check({ HARNESS_FILE: example, AGENTS_DIR: pathOf('examples') });
+    expect(stderr).toBe('');
     expect(stdout.split('\n')[0]).toBe('# Applications: harness_agent, weather. Model: offline.');
     expect(parse(stdout)).toMatchObject({
       name: 'harness_agent',
@@ -82,7 +86,7 @@ test('the harness.yaml of docs/agents.md is valid', () => {
   });
 });
 
-describe('what is wrong is said with its line, and the exit code is 1', () => {
+describe('what is wrong is said with its line', () => {
   test.each<[string, string, string]>([
     [
       'members, all at once',
@@ -106,14 +110,13 @@ describe('what is wrong is said with its line, and the exit code is 1', () => {
       'mcp_servers: the headers of `orders` need the variable ORDERS_TOKEN, which is not set.\n',
     ],
   ])('%s', async (_what, text, stderr) => {
-    expect(await checkText(text)).toEqual({ code: 1, stdout: '', stderr });
+    expect(await checkText(text)).toEqual({ stdout: '', stderr });
   });
 
   test('secrets of headers are used and not printed', async () => {
     const text =
       'mcp_servers:\n  - name: orders\n    url: https://mcp.example.com\n    headers: { authorization: "Bearer ${T}" }\n';
-    const { code, stdout } = await checkText(text, { T: 'canary' });
-    expect(code).toBe(0);
+    const { stdout } = await checkText(text, { T: 'canary' });
     expect(stdout).toContain('authorization: (hidden)');
     expect(stdout).not.toContain('canary');
   });
