@@ -105,22 +105,63 @@ create table cronjobs (
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
+create table eval_case_versions (
+  app_name text collate "C" not null,
+  eval_set_id text collate "C" not null,
+  eval_id text collate "C" not null,
+  version integer not null,
+  hash text not null,
+  payload jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table eval_cases (
   app_name text collate "C" not null,
   eval_set_id text collate "C" not null,
   id text collate "C" not null,
   source_user_id text collate "C",
   source_session_id text collate "C",
-  payload jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  version integer not null
 );
 
-create table eval_results (
+create table eval_run_cases (
   app_name text collate "C" not null,
-  id text collate "C" not null,
+  run_id uuid not null,
+  place integer not null,
+  trial integer not null,
   eval_set_id text collate "C" not null,
-  payload jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
+  eval_id text collate "C" not null,
+  case_version integer not null,
+  status text default 'waiting'::text not null,
+  session_user_id text collate "C" not null,
+  session_id text collate "C",
+  session_count integer default 0 not null,
+  lease_token uuid,
+  lease_expire_time timestamp(6) with time zone,
+  last_sequence integer,
+  failed_turn integer,
+  error text,
+  result jsonb,
+  start_time timestamp(6) with time zone,
+  end_time timestamp(6) with time zone
+);
+
+create table eval_runs (
+  app_name text collate "C" not null,
+  id uuid not null,
+  eval_set_id text collate "C" not null,
+  requested_by text collate "C",
+  status text default 'queued'::text not null,
+  metrics jsonb not null,
+  user_simulator jsonb,
+  trials integer not null,
+  parallelism integer not null,
+  agent_hash text not null,
+  model_name text not null,
+  result_time timestamp(6) with time zone not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  end_time timestamp(6) with time zone
 );
 
 create table eval_sets (
@@ -197,7 +238,8 @@ create table sessions (
   is_eval boolean default false not null,
   lease_token uuid,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
+  update_time timestamp(6) with time zone default clock_timestamp() not null,
+  initial_state jsonb
 );
 
 create table spans (
@@ -258,9 +300,31 @@ alter table cronjobs add constraint cronjobs_session_id_check CHECK (((session_p
 
 alter table cronjobs add constraint cronjobs_session_policy_check CHECK ((session_policy = ANY (ARRAY['new'::text, 'fixed'::text])));
 
+alter table eval_case_versions add constraint eval_case_versions_pkey PRIMARY KEY (app_name, eval_set_id, eval_id, version);
+
+alter table eval_case_versions add constraint eval_case_versions_version_check CHECK ((version > 0));
+
 alter table eval_cases add constraint eval_cases_pkey PRIMARY KEY (app_name, eval_set_id, id);
 
-alter table eval_results add constraint eval_results_pkey PRIMARY KEY (app_name, id);
+alter table eval_run_cases add constraint eval_run_cases_end_check CHECK (((status = ANY (ARRAY['waiting'::text, 'running'::text])) = (end_time IS NULL)));
+
+alter table eval_run_cases add constraint eval_run_cases_error_check CHECK (((status = 'error'::text) = (error IS NOT NULL)));
+
+alter table eval_run_cases add constraint eval_run_cases_lease_check CHECK ((((status = 'running'::text) = (lease_token IS NOT NULL)) AND ((status = 'running'::text) = (lease_expire_time IS NOT NULL))));
+
+alter table eval_run_cases add constraint eval_run_cases_pkey PRIMARY KEY (app_name, run_id, place, trial);
+
+alter table eval_run_cases add constraint eval_run_cases_status_check CHECK ((status = ANY (ARRAY['waiting'::text, 'running'::text, 'done'::text, 'error'::text, 'cancelled'::text])));
+
+alter table eval_runs add constraint eval_runs_end_check CHECK (((status = ANY (ARRAY['queued'::text, 'running'::text])) = (end_time IS NULL)));
+
+alter table eval_runs add constraint eval_runs_pkey PRIMARY KEY (app_name, id);
+
+alter table eval_runs add constraint eval_runs_result_time_key UNIQUE (app_name, result_time);
+
+alter table eval_runs add constraint eval_runs_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'done'::text, 'cancelled'::text])));
+
+alter table eval_runs add constraint eval_runs_trials_check CHECK (((trials > 0) AND (parallelism > 0)));
 
 alter table eval_sets add constraint eval_sets_pkey PRIMARY KEY (app_name, id);
 
@@ -294,6 +358,12 @@ alter table cronjob_runs add constraint cronjob_runs_cronjob_fkey FOREIGN KEY (a
 
 alter table eval_cases add constraint eval_cases_set_fkey FOREIGN KEY (app_name, eval_set_id) REFERENCES eval_sets(app_name, id) ON DELETE CASCADE;
 
+alter table eval_cases add constraint eval_cases_version_fkey FOREIGN KEY (app_name, eval_set_id, id, version) REFERENCES eval_case_versions(app_name, eval_set_id, eval_id, version);
+
+alter table eval_run_cases add constraint eval_run_cases_run_fkey FOREIGN KEY (app_name, run_id) REFERENCES eval_runs(app_name, id) ON DELETE CASCADE;
+
+alter table eval_run_cases add constraint eval_run_cases_version_fkey FOREIGN KEY (app_name, eval_set_id, eval_id, case_version) REFERENCES eval_case_versions(app_name, eval_set_id, eval_id, version);
+
 alter table events add constraint events_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
@@ -307,6 +377,12 @@ CREATE INDEX cronjobs_due_idx ON public.cronjobs USING btree (next_run_time) WHE
 CREATE INDEX cronjobs_id_idx ON public.cronjobs USING btree (id);
 
 CREATE INDEX cronjobs_list_idx ON public.cronjobs USING btree (user_id, create_time DESC, id DESC);
+
+CREATE INDEX eval_run_cases_open_idx ON public.eval_run_cases USING btree (app_name, run_id, place, trial) WHERE (status = ANY (ARRAY['waiting'::text, 'running'::text]));
+
+CREATE INDEX eval_run_cases_version_idx ON public.eval_run_cases USING btree (app_name, eval_set_id, eval_id, case_version);
+
+CREATE INDEX eval_runs_open_idx ON public.eval_runs USING btree (create_time) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
 
 CREATE INDEX idempotency_keys_age_idx ON public.idempotency_keys USING btree (create_time);
 
@@ -543,18 +619,53 @@ comment on column cronjobs.timeout_seconds is 'Longest time of a run; null witho
 comment on column cronjobs.until is 'It fires before this time only; null without an end.';
 comment on column cronjobs.update_time is 'When it was changed last.';
 comment on column cronjobs.user_id is 'Owner.';
+comment on column eval_case_versions.app_name is 'Application.';
+comment on column eval_case_versions.create_time is 'When it was written.';
+comment on column eval_case_versions.eval_id is 'Case.';
+comment on column eval_case_versions.eval_set_id is 'Set that the case belongs to.';
+comment on column eval_case_versions.hash is 'SHA-256 of the payload without its creation time, hexadecimal.';
+comment on column eval_case_versions.payload is 'The case as it goes over the wire.';
+comment on column eval_case_versions.version is 'Rises with each write, from 1.';
 comment on column eval_cases.app_name is 'Application.';
 comment on column eval_cases.create_time is 'When the case was created.';
 comment on column eval_cases.eval_set_id is 'Set that the case belongs to.';
 comment on column eval_cases.id is 'Case identifier, unique within its set.';
-comment on column eval_cases.payload is 'The case as it goes over the wire.';
 comment on column eval_cases.source_session_id is 'Session that the case was made from.';
 comment on column eval_cases.source_user_id is 'User of the session that the case was made from.';
-comment on column eval_results.app_name is 'Application.';
-comment on column eval_results.create_time is 'When the run ended.';
-comment on column eval_results.eval_set_id is 'Set that was run.';
-comment on column eval_results.id is 'Result identifier.';
-comment on column eval_results.payload is 'The result as it goes over the wire.';
+comment on column eval_cases.version is 'Its newest version.';
+comment on column eval_run_cases.app_name is 'Application.';
+comment on column eval_run_cases.case_version is 'Version of the case that is run.';
+comment on column eval_run_cases.end_time is 'When it ended.';
+comment on column eval_run_cases.error is 'Why it could not be brought to an end, a sentence.';
+comment on column eval_run_cases.eval_id is 'Case.';
+comment on column eval_run_cases.eval_set_id is 'Set of the case.';
+comment on column eval_run_cases.failed_turn is 'Turn that failed, from 0.';
+comment on column eval_run_cases.last_sequence is 'Last event of its session that belongs to the case.';
+comment on column eval_run_cases.lease_expire_time is 'When its process counts as dead unless it renews the lease.';
+comment on column eval_run_cases.lease_token is 'Who may finish it; null unless it runs.';
+comment on column eval_run_cases.place is 'Place of the case in the run, from 1.';
+comment on column eval_run_cases.result is 'Scores of the case and of its turns; the turns themselves are the events of the session.';
+comment on column eval_run_cases.run_id is 'Run.';
+comment on column eval_run_cases.session_count is 'How many sessions it had: 2 where the first one died within a turn.';
+comment on column eval_run_cases.session_id is 'Session that it runs in; set by the first claim.';
+comment on column eval_run_cases.session_user_id is 'User of its session.';
+comment on column eval_run_cases.start_time is 'When it was claimed first.';
+comment on column eval_run_cases.status is 'waiting, running, done, error (it could not be brought to an end) or cancelled.';
+comment on column eval_run_cases.trial is 'Trial of the case, from 1.';
+comment on column eval_runs.agent_hash is 'SHA-256 of the description of the agent that was deployed when it was requested, hexadecimal.';
+comment on column eval_runs.app_name is 'Application.';
+comment on column eval_runs.create_time is 'When it was requested.';
+comment on column eval_runs.end_time is 'When its last case ended, or when it was cancelled.';
+comment on column eval_runs.eval_set_id is 'Set that is run; it may be gone by now.';
+comment on column eval_runs.id is 'Run.';
+comment on column eval_runs.metrics is 'What the turns are scored by, as requested.';
+comment on column eval_runs.model_name is 'Model of that agent.';
+comment on column eval_runs.parallelism is 'Maximum number of its cases at once, over all processes.';
+comment on column eval_runs.requested_by is 'User of the token that requested it; null for keys and local callers.';
+comment on column eval_runs.result_time is 'Names its result: unique within the application, never a whole second.';
+comment on column eval_runs.status is 'queued, running, done or cancelled.';
+comment on column eval_runs.trials is 'How often each case is run.';
+comment on column eval_runs.user_simulator is 'How a simulated user speaks, as requested.';
 comment on column eval_sets.app_name is 'Application.';
 comment on column eval_sets.create_time is 'When the set was created.';
 comment on column eval_sets.description is 'Description for people.';
@@ -704,6 +815,7 @@ comment on column memories.user_id is 'User.';
 comment on column sessions.app_name is 'Application; harness_agent for the command-line deployment.';
 comment on column sessions.create_time is 'When the session was created.';
 comment on column sessions.id is 'Session identifier, unique per application and user.';
+comment on column sessions.initial_state is 'Its own state before its first event; null for sessions of older versions.';
 comment on column sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
 comment on column sessions.last_sequence is 'Sequence of the newest event; every append raises it in the statement that inserts the event.';
 comment on column sessions.lease_token is 'Fencing token of the running invocation; null while none runs. Every write of an invocation asks for it.';
@@ -734,8 +846,10 @@ comment on table artifact_versions is 'The versions of the artifacts and their c
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
 comment on table cronjob_runs is 'The runs of the cronjobs. A due time has one row, which is the claim to fire it.';
 comment on table cronjobs is 'Prompts that run on a schedule.';
+comment on table eval_case_versions is 'What evaluation cases said and say; a run is about one version of each, whatever becomes of the case.';
 comment on table eval_cases is 'A conversation to evaluate an application with.';
-comment on table eval_results is 'What evaluation runs found.';
+comment on table eval_run_cases is 'The cases of evaluation runs, each trial by itself; the row is the claim to work on it.';
+comment on table eval_runs is 'Runs of evaluation sets.';
 comment on table eval_sets is 'Named sets of evaluation cases of an application.';
 comment on table events is 'The conversation. Ordered by sequence and never by time.';
 comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';

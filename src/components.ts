@@ -5,6 +5,7 @@ import { artifactVersionSchema, saveArtifactSchema } from './artifacts/artifact-
 import { cronjobRunSchema, cronjobSchema } from './cronjobs/cronjob.ts';
 import { scheduleSchema } from './cronjobs/schedule.ts';
 import { evalCaseSchema, evalSetSchema } from './evals/eval-set.ts';
+import { evalCaseResultSchema, evalMetricSchema, evalRunSchema } from './evals/run-schemas.ts';
 import { invocationSchema } from './invocations/invocation.ts';
 import { contentSchema, partSchema } from './core/content.ts';
 import { eventActionsSchema, eventSchema } from './core/event.ts';
@@ -27,6 +28,9 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   GroundingMetadata: groundingMetadataSchema,
   ArtifactVersion: artifactVersionSchema,
   EvalCase: evalCaseSchema,
+  EvalCaseResult: evalCaseResultSchema,
+  EvalMetric: evalMetricSchema,
+  EvalRun: evalRunSchema,
   EvalSet: evalSetSchema,
   Invocation: invocationSchema,
   Span: spanSchema,

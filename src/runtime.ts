@@ -14,6 +14,7 @@ import { createAdmission } from './invocations/admission.ts';
 import { takeUpQueued } from './invocations/background.ts';
 import { listen } from './server.ts';
 import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts';
+import { type EvalWorkerSettings, startEvalWorker } from './evals/run-worker.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from './core/log.ts';
 
@@ -61,11 +62,13 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     );
     const takingUp = takeUpQueued(context, stops.draining.signal);
     const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;
+    const evals = config.DEV_UI ? startEvalWorker(context, toEvalSettings(config)) : undefined;
     const close = async () => {
       stops.draining.abort();
       const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
       const { DRAIN_DELAY_MS: drainMs, SHUTDOWN_GRACE_MS: graceMs } = config;
-      const ended = async () => void (await Promise.all([resources.admission.whenIdle(), scheduler?.stopped]));
+      const workers = [scheduler?.stopped, evals?.stopped];
+      const ended = async () => void (await Promise.all([resources.admission.whenIdle(), ...workers]));
       await listener.close({ drainMs, graceMs, whenEnded: ended, interrupt });
       await Promise.all([sweeping, takingUp]);
       await resources.close();
@@ -146,6 +149,11 @@ const toSchedulerSettings = (config: Config): SchedulerSettings => ({
   maxRunsPerUser: config.CRONJOBS_MAX_RUNS_PER_USER,
   retentionDays: config.CRONJOBS_RUN_RETENTION_DAYS,
   retentionCount: config.CRONJOBS_RUN_RETENTION_COUNT,
+});
+
+const toEvalSettings = (config: Config): EvalWorkerSettings => ({
+  maxCases: config.EVALS_MAX_RUNNING_CASES,
+  judgeModel: config.EVALS_JUDGE_MODEL,
 });
 
 /** A database and what ends it. */

@@ -29,8 +29,8 @@ export const identifierSchema = identifierText(/^[^\x00-\x1f]{1,256}$/u);
 /** Like {@link identifierSchema}, and may be empty: the server then chooses. */
 export const chosenIdentifierSchema = identifierText(/^[^\x00-\x1f]{0,256}$/u);
 
-/** Sessions whose id starts so were made by an evaluation run, also by ADK's own tools; lists leave them out. */
-export const EVAL_SESSION_ID_PREFIX = '___eval___session___';
+/** Sessions whose id starts so were made by an evaluation run, here or by ADK's own tools; lists leave them out. */
+export const EVAL_SESSION_ID_PREFIXES = ['adk-eval-session-', '___eval___session___'] as const;
 
 /** The specification's Session. */
 export const sessionSchema = z

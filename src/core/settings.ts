@@ -201,6 +201,29 @@ const CRONJOBS = {
   CRONJOBS_RUN_RETENTION_COUNT: whole(1_000, [1, 1_000_000], 'How many ended runs of each cronjob are kept.'),
 };
 
+const EVALUATION = {
+  EVALS_MAX_CASES: whole(1_000, [1, 100_000], 'Maximum number of cases of one evaluation run, each trial counted.'),
+  EVALS_MAX_OPEN_RUNS: whole(
+    100,
+    [1, 10_000],
+    'Maximum number of evaluation runs of one application that have not ended; further ones are refused with 409.',
+  ),
+  EVALS_PARALLELISM: whole(
+    4,
+    [1, 1_000],
+    'Maximum number of cases of one evaluation run at once, in all processes; a run may ask for less.',
+  ),
+  EVALS_MAX_RUNNING_CASES: whole(
+    16,
+    [1, 1_000],
+    'Maximum number of cases of evaluation runs in this process at once; others wait.',
+  ),
+  EVALS_JUDGE_MODEL: text(
+    'Model of the provider that judges where a metric names none.',
+    'the model of the application that is evaluated',
+  ),
+};
+
 const ARTIFACTS = {
   MAX_ARTIFACT_BYTES: whole(
     10_485_760,
@@ -261,6 +284,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Agent', AGENT],
   ['Invocations and limits', INVOCATIONS],
   ['Cronjobs', CRONJOBS],
+  ['Evaluation', EVALUATION],
   ['Artifacts', ARTIFACTS],
   ['Operation', OPERATION],
 ];
@@ -274,6 +298,7 @@ export const environmentSchema = z.object({
   ...AGENT,
   ...INVOCATIONS,
   ...CRONJOBS,
+  ...EVALUATION,
   ...ARTIFACTS,
   ...OPERATION,
 });

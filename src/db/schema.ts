@@ -16,12 +16,13 @@ import {
 import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time } from './columns.ts';
 
 /**
- * All tables, those of the cronjobs from a file of their own. Every table of user data begins its keys with
- * (app_name, user_id): erasure of a user, row-level security and a distribution column need that, and none can be
+ * All tables, those of the cronjobs and of evaluation from files of their own. Every table of user data begins its keys
+ * with (app_name, user_id): erasure of a user, row-level security and a distribution column need that, and none can be
  * added cheaply later. What a table and a column mean is said in SQL comments, where an operator looks;
  * `migrations/schema.sql` shows them all.
  */
 export { cronjobRuns, cronjobs } from './cronjob-schema.ts';
+export { evalCases, evalCaseVersions, evalRunCases, evalRuns, evalSets } from './eval-schema.ts';
 
 /** Conversations; `lease_token` says who may write into one. */
 export const sessions = pgTable(
@@ -30,6 +31,7 @@ export const sessions = pgTable(
     ...ofUser(),
     id: identifier('id').notNull(),
     state: jsonb('state').notNull().default(emptyObject),
+    initialState: jsonb('initial_state'),
     lastSequence: integer('last_sequence').notNull().default(0),
     isEval: boolean('is_eval').notNull().default(false),
     leaseToken: uuid('lease_token'),
@@ -190,54 +192,6 @@ export const memories = pgTable(
     primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
     index('memories_search_idx').using('gin', t.searchVector),
   ],
-);
-
-/** Evaluation sets. */
-export const evalSets = pgTable(
-  'eval_sets',
-  {
-    appName: identifier('app_name').notNull(),
-    id: identifier('id').notNull(),
-    name: text('name'),
-    description: text('description'),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
-  (t) => [primaryKey({ name: 'eval_sets_pkey', columns: [t.appName, t.id] })],
-);
-
-/** Cases of evaluation sets. */
-export const evalCases = pgTable(
-  'eval_cases',
-  {
-    appName: identifier('app_name').notNull(),
-    evalSetId: identifier('eval_set_id').notNull(),
-    id: identifier('id').notNull(),
-    sourceUserId: identifier('source_user_id'),
-    sourceSessionId: identifier('source_session_id'),
-    payload: jsonb('payload').notNull(),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
-  (t) => [
-    primaryKey({ name: 'eval_cases_pkey', columns: [t.appName, t.evalSetId, t.id] }),
-    foreignKey({
-      name: 'eval_cases_set_fkey',
-      columns: [t.appName, t.evalSetId],
-      foreignColumns: [evalSets.appName, evalSets.id],
-    }).onDelete('cascade'),
-  ],
-);
-
-/** Results of evaluation runs. */
-export const evalResults = pgTable(
-  'eval_results',
-  {
-    appName: identifier('app_name').notNull(),
-    id: identifier('id').notNull(),
-    evalSetId: identifier('eval_set_id').notNull(),
-    payload: jsonb('payload').notNull(),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
-  (t) => [primaryKey({ name: 'eval_results_pkey', columns: [t.appName, t.id] })],
 );
 
 /** Responses kept for retries, but those of invocations. */

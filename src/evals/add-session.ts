@@ -2,18 +2,27 @@ import type { Database } from '../db/database.ts';
 import { NotFoundError } from '../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../core/session.ts';
 import { findHistory } from '../sessions/event-store.ts';
-import { toEvalInvocations, toInitialState } from './eval-case.ts';
+import { findInitialState } from '../sessions/session-store.ts';
+import { toEvalInvocations, toInitialState, withPlaceholders } from './eval-case.ts';
 import { insertEvalCase } from './eval-store.ts';
 
 /**
- * Turns a session's conversation into a case of an evaluation set; the set is created where it is absent.
+ * Turns a session's conversation into a case of an evaluation set; the set is created where it is absent. The case
+ * begins with the session's state at its start, and with `''` for what `instructions` name beside it.
  * @throws {NotFoundError} when the session does not exist. @throws {ConflictError} when the set has a case of this id.
  */
-export async function addSession(db: Database, key: SessionKey, evalSetId: string, evalId: string): Promise<void> {
+export async function addSession(
+  db: Database,
+  key: SessionKey,
+  evalSetId: string,
+  evalId: string,
+  instructions: string[] = [],
+): Promise<void> {
   const history = await findHistory(db, key);
   if (!history) throw new NotFoundError(sessionNotFound(key.sessionId));
   const { appName, userId } = key;
-  const state = toInitialState(history.state, history.events);
+  const initial = await findInitialState(db, key);
+  const state = withPlaceholders(initial ?? toInitialState(history.state, history.events), instructions);
   const evalCase = {
     evalId,
     conversation: toEvalInvocations(history.events),

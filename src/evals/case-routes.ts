@@ -1,3 +1,4 @@
+import { listAgents } from '../apps/agent-description.ts';
 import { InvalidError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
 import { sessionNotFound } from '../core/session.ts';
@@ -25,9 +26,11 @@ const addSessionToEvalSet = operation({
   parameters: { path: evalSetPath },
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
   errors: { 404: 'No such session.', 409: 'The set has a case of this id.' },
-  handler: async ({ database }: EvalContext, { path: { appName, evalSetId }, body }) => {
+  handler: async ({ database, agents }: EvalContext, { path: { appName, evalSetId }, body }) => {
     const { userId, sessionId, evalId } = body;
-    await addSession(database.db, { appName, userId, sessionId }, evalSetId, evalId);
+    const agent = agents.get(appName)?.describe();
+    const instructions = agent ? listAgents(agent).map(({ instruction }) => instruction) : [];
+    await addSession(database.db, { appName, userId, sessionId }, evalSetId, evalId, instructions);
     return { kind: 'value', value: null };
   },
 });

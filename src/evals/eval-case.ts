@@ -34,35 +34,54 @@ export interface EvalCase {
  * first-seen order. A group in which nothing was said (a change of state over HTTP, a compaction) is no turn, nor is a
  * rewound invocation.
  */
-export function toEvalInvocations(events: Event[]): EvalInvocation[] {
-  const groups = Map.groupBy(withoutRewound(events), (event) => event.invocationId ?? '');
-  return [...groups].flatMap(([id, group]) =>
-    group.some(({ content }) => content) ? [toEvalInvocation(id, group)] : [],
-  );
-}
-
-function toEvalInvocation(invocationId: string, group: Event[]): EvalInvocation {
-  const question = group.findLast((event) => isUsers(event) && event.content);
-  const spoken = group.filter((event) => !isUsers(event) && partsOf(event.content).length > 0);
-  const final = spoken.findLast(isFinalResponse);
-  const invocationEvents = spoken.flatMap(({ author, content }, index) => {
-    // The calls of a long-running tool stand in a final event: without it the trajectory would lose them.
-    const isAnswer = spoken[index] === final && functionCallsOf(content).length === 0;
-    return content && !isAnswer && saysSomething(content) ? [{ author: author ?? 'agent', content }] : [];
-  });
-  return {
+export const toEvalInvocations = (events: Event[]): EvalInvocation[] =>
+  toTurnParts(events).map(({ invocationId, question, spoken, final }) => ({
     invocationId,
     userContent: question?.content ?? { parts: [] },
     ...(final?.content ? { finalResponse: final.content } : {}),
-    intermediateData: { invocationEvents },
+    intermediateData: {
+      invocationEvents: spoken.flatMap(({ author, content, isAnswer }) =>
+        !isAnswer && saysSomething(content) ? [{ author, content }] : [],
+      ),
+    },
     creationTimestamp: question?.timestamp ?? 0,
-  };
+  }));
+
+/** The events of one turn by what they are in it. */
+export interface TurnParts {
+  invocationId: string;
+  /** All of its events, in order. */
+  events: Event[];
+  /** What the user said. */
+  question: Event | undefined;
+  /** What agents said; `isAnswer` is true for the final response, unless it holds calls. */
+  spoken: { author: string; content: Content; isAnswer: boolean; event: Event }[];
+  final: Event | undefined;
+}
+
+/** The turns of a conversation, as {@link toEvalInvocations} finds them, with their events. */
+export function toTurnParts(events: Event[]): TurnParts[] {
+  const groups = Map.groupBy(withoutRewound(events), (event) => event.invocationId ?? '');
+  return [...groups].flatMap(([id, group]) => (group.some(({ content }) => content) ? [partsOfTurn(id, group)] : []));
+}
+
+function partsOfTurn(invocationId: string, events: Event[]): TurnParts {
+  const said = events.filter((event) => !isUsers(event) && partsOf(event.content).length > 0);
+  const final = said.findLast(isFinalResponse);
+  const spoken = said.flatMap((event) => {
+    const { author, content } = event;
+    // The calls of a long-running tool stand in a final event: without it the trajectory would lose them.
+    const isAnswer = event === final && functionCallsOf(content).length === 0;
+    return content ? [{ author: author ?? 'agent', content, isAnswer, event }] : [];
+  });
+  const question = events.findLast((event) => isUsers(event) && event.content);
+  return { invocationId, events, question, spoken, final };
 }
 
 const isUsers = (event: Event) => event.author?.toLowerCase() === 'user';
 
 /** False for a content that ADK leaves out of a case: only empty text, results of code, references to files. */
-const saysSomething = (content: Content) =>
+export const saysSomething = (content: Content) =>
   partsOf(content).some((part) => part.functionCall || part.functionResponse || part.text || part.inlineData);
 
 /** The part of a session's own state that no event changed: what the conversation started from; no shared scopes. */

@@ -89,21 +89,3 @@ export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 
 /** ADK's rule for the id of a set that a person names. */
 export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;
-
-const interval = { minValue: 0, openAtMin: false, maxValue: 1, openAtMax: false };
-
-/** The metrics that need no judge model; clients require an interval of each. */
-export const METRICS_INFO = {
-  metricsInfo: [
-    {
-      metricName: 'tool_trajectory_avg_score',
-      description: 'Share of the turns whose tool calls are those of the case: names, arguments and order.',
-      metricValueInfo: { interval },
-    },
-    {
-      metricName: 'response_match_score',
-      description: 'ROUGE-1 of the final responses: how many of their words agree.',
-      metricValueInfo: { interval },
-    },
-  ],
-};

@@ -1,8 +1,8 @@
-import { type SQLWrapper, and, eq, sql } from 'drizzle-orm';
-import { type Database, onConflict } from '../db/database.ts';
+import { type SQL, type SQLWrapper, and, eq, sql } from 'drizzle-orm';
+import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
-import { evalCases, evalResults, evalSets } from '../db/schema.ts';
-import { insertSelect } from '../db/sql.ts';
+import { evalCases, evalCaseVersions, evalSets } from '../db/schema.ts';
+import { insertSelect, names } from '../db/sql.ts';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from './eval-set.ts';
@@ -29,18 +29,37 @@ export async function insertEvalCase(
     appName,
     evalSetId,
     id: evalCase.evalId,
+    version: nextVersion({ appName, evalSetId }, sql`${evalCase.evalId}`),
     sourceUserId: source.userId,
     sourceSessionId: source.sessionId,
-    payload: sql`${escapeJson(evalCase)}::jsonb || ${time}`,
   });
   const { rows } = await db.execute(sql`
     with set_created as (
-      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId })} on conflict do nothing)
-    ${insert} on conflict do nothing returning 1`);
+      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId })} on conflict do nothing),
+    created as (${insert} on conflict do nothing returning ${evalCases.id} as id, ${evalCases.version} as version),
+    said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
+    select from created`);
   if (rows.length === 0) {
     throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
   }
 }
+
+/** The number of the next version of a case: those of a deleted case of this id stay where runs are about them. */
+const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL => sql`1 + coalesce((
+  select max(${evalCaseVersions.version}) from ${evalCaseVersions}
+  where ${evalCaseVersions.appName} = ${appName} and ${evalCaseVersions.evalSetId} = ${evalSetId}
+    and ${evalCaseVersions.evalId} = ${evalId}), 0)`;
+
+/** Inserts what a case says as the version of `created(id, version)`, to go on with `from`. */
+const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL): SQL =>
+  insertSelect(evalCaseVersions, {
+    appName,
+    evalSetId,
+    evalId: sql`created.id`,
+    version: sql`created.version`,
+    hash: sql`encode(sha256(convert_to(((${payload}) - 'creationTimestamp')::text, 'UTF8')), 'hex')`,
+    payload,
+  });
 
 /** The ids of a set's cases, sorted by code point (the column's collation is "C"); `undefined` without such a set. */
 export async function listEvalCaseIds(db: Database, { appName, evalSetId }: EvalSetKey): Promise<string[] | undefined> {
@@ -51,7 +70,16 @@ export async function listEvalCaseIds(db: Database, { appName, evalSetId }: Eval
 }
 
 const isOfSet = sql`${evalCases.appName} = ${evalSets.appName} and ${evalCases.evalSetId} = ${evalSets.id}`;
+/** The condition that joins a case to its newest version. */
+export const isNewest = sql`${evalCaseVersions.appName} = ${evalCases.appName}
+  and ${evalCaseVersions.evalSetId} = ${evalCases.evalSetId} and ${evalCaseVersions.evalId} = ${evalCases.id}
+  and ${evalCaseVersions.version} = ${evalCases.version}`;
 const isSet = ({ appName, evalSetId }: EvalSetKey) => and(eq(evalSets.appName, appName), eq(evalSets.id, evalSetId));
+
+/** True where there is such a set. */
+export async function evalSetExists(db: Database, key: EvalSetKey): Promise<boolean> {
+  return (await db.select({ id: evalSets.id }).from(evalSets).where(isSet(key))).length > 0;
+}
 
 /** The text of the 404 of an evaluation set. */
 export const evalSetNotFound = ({ evalSetId }: EvalSetKey) => `Eval set \`${evalSetId}\` not found.`;
@@ -72,30 +100,27 @@ export async function insertEvalSet(
   { appName, evalSetId }: EvalSetKey,
   { name, description, cases }: NewEvalSet,
 ): Promise<void> {
+  if (new Set(cases.map(({ evalId }) => evalId)).size < cases.length) {
+    throw new ConflictError('Two of the eval cases have one id.');
+  }
   const insertSet = insertSelect(evalSets, {
     appName,
     id: evalSetId,
     name: escapeText(name ?? evalSetId),
     description: description == null ? null : escapeText(description),
   });
-  const insertCases = insertSelect(evalCases, {
-    appName,
-    evalSetId: sql`created.id`,
-    id: sql`payload ->> 'evalId'`,
-    payload: sql`jsonb_build_object('creationTimestamp', extract(epoch from created.create_time)) || payload`,
-  });
-  const inserted = db.execute(sql`
-    with created as (
+  const key = { appName, evalSetId };
+  const evalId = sql`payload ->> 'evalId'`;
+  const time = sql`jsonb_build_object('creationTimestamp', extract(epoch from set_created.create_time))`;
+  const elements = sql`set_created, jsonb_array_elements(${escapeJson(cases.map(toStoredCase))}::jsonb) as payload`;
+  const insertCases = insertSelect(evalCases, { ...key, id: evalId, version: nextVersion(key, evalId) });
+  const { rows } = await db.execute(sql`
+    with set_created as (
       ${insertSet} on conflict do nothing returning ${evalSets.id} as id, ${evalSets.createTime} as create_time),
-    filled as (
-      ${insertCases}
-      from created, jsonb_array_elements(${escapeJson(cases.map(toStoredCase))}::jsonb) as payload)
-    select from created`);
-  const { rows } = await onConflict(
-    inserted,
-    'eval_cases_pkey',
-    () => new ConflictError('Two of the eval cases have one id.'),
-  );
+    created as (${insertCases} from ${elements}
+                returning ${evalCases.id} as id, ${evalCases.version} as version),
+    said as (${insertVersion(key, sql`${time} || payload`)} from created, ${elements} where ${evalId} = created.id)
+    select from set_created`);
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
 }
 
@@ -114,9 +139,9 @@ export async function findEvalSetText(db: Database, key: EvalSetKey): Promise<st
   const { rows } = await db.execute<{ text: string }>(sql`
     select json_build_object(
              'eval_set_id', ${evalSets.id}, 'name', ${evalSets.name}, 'description', ${evalSets.description},
-             'eval_cases', (select coalesce(json_agg(${evalCases.payload}
+             'eval_cases', (select coalesce(json_agg(${evalCaseVersions.payload}
                                                      order by ${evalCases.createTime}, ${evalCases.id}), '[]')
-                            from ${evalCases} where ${isOfSet}),
+                            from ${evalCases} join ${evalCaseVersions} on ${isNewest} where ${isOfSet}),
              'creation_timestamp', extract(epoch from ${evalSets.createTime}))::text as text
     from ${evalSets} where ${isSet(key)}`);
   return rows[0] && unescapeJson(rows[0].text);
@@ -131,24 +156,30 @@ export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<void
 /** A case as JSON text, with the members that the UI reads; `undefined` where there is none. */
 export async function findEvalCaseText(db: Database, key: EvalSetKey, evalId: string): Promise<string | undefined> {
   const [row] = await db
-    .select({ text: sql<string>`${evalCases.payload}::text` })
+    .select({ text: sql<string>`${evalCaseVersions.payload}::text` })
     .from(evalCases)
+    .innerJoin(evalCaseVersions, isNewest)
     .where(isCase(key, evalId));
   return row && JSON.stringify(withToolUses(JSON.parse(unescapeJson(row.text)) as EvalCaseBody));
 }
 
 /**
- * Replaces a case; one without a creation time keeps that of before.
+ * Replaces a case: it gets a further version. One without a creation time keeps that of before.
  * @throws {NotFoundError} for an absent set or case.
  */
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
-  const time = sql`jsonb_build_object('creationTimestamp', ${evalCases.payload} -> 'creationTimestamp')`;
-  const replaced = db
-    .update(evalCases)
-    .set({ payload: sql`${time} || ${escapeJson(toStoredCase(evalCase))}::jsonb` })
-    .where(isCase(key, evalCase.evalId))
-    .returning({ id: evalCases.id });
-  await changeEvalCase(db, key, evalCase.evalId, replaced);
+  const { appName, evalSetId } = key;
+  // Any version that can be seen: of two writers at once the later one does not see that of the other.
+  const time = sql`(
+    select jsonb_build_object('creationTimestamp', ${evalCaseVersions.payload} -> 'creationTimestamp')
+    from ${evalCaseVersions} where ${evalCaseVersions.appName} = ${appName}
+      and ${evalCaseVersions.evalSetId} = ${evalSetId} and ${evalCaseVersions.evalId} = ${evalCase.evalId} limit 1)`;
+  const payload = sql`(${time} || ${escapeJson(toStoredCase(evalCase))}::jsonb)`;
+  const replaced = sql`(
+    update ${evalCases} set ${names(evalCases.version)} = ${evalCases.version} + 1
+    where ${isCase(key, evalCase.evalId)} returning ${evalCases.id} as id, ${evalCases.version} as version)`;
+  const said = sql`, said as (${insertVersion(key, payload)} from changed as created)`;
+  await changeEvalCase(db, key, evalCase.evalId, replaced, said);
 }
 
 /** Deletes a case. @throws {NotFoundError} for an absent set or case. */
@@ -161,32 +192,19 @@ const isCase = ({ appName, evalSetId }: EvalSetKey, evalId: string) =>
   and(eq(evalCases.appName, appName), eq(evalCases.evalSetId, evalSetId), eq(evalCases.id, evalId));
 
 /** Makes a change that returns what it changed, in one statement with the look for the set. */
-async function changeEvalCase(db: Database, key: EvalSetKey, evalId: string, change: SQLWrapper): Promise<void> {
+async function changeEvalCase(
+  db: Database,
+  key: EvalSetKey,
+  evalId: string,
+  change: SQLWrapper,
+  more: SQL = sql``,
+): Promise<void> {
   const { rows } = await db.execute<{ changed: number }>(sql`
-    with changed as ${change}
+    with changed as ${change}${more}
     select (select count(*)::int from changed) as changed from ${evalSets} where ${isSet(key)}`);
   const set = rows[0];
   if (!set) throw new NotFoundError(evalSetNotFound(key));
   if (set.changed === 0) {
     throw new NotFoundError(`Eval case \`${evalId}\` not found in eval set \`${key.evalSetId}\`.`);
   }
-}
-
-/** The ids of an application's evaluation results, sorted by code point. */
-export async function listEvalResultIds(db: Database, appName: string): Promise<string[]> {
-  const rows = await db
-    .select({ id: evalResults.id })
-    .from(evalResults)
-    .where(eq(evalResults.appName, appName))
-    .orderBy(evalResults.id);
-  return rows.map(({ id }) => id);
-}
-
-/** An evaluation result as JSON text; `undefined` where there is none. */
-export async function findEvalResultText(db: Database, appName: string, id: string): Promise<string | undefined> {
-  const [row] = await db
-    .select({ text: sql<string>`${evalResults.payload}::text` })
-    .from(evalResults)
-    .where(and(eq(evalResults.appName, appName), eq(evalResults.id, id)));
-  return row && unescapeJson(row.text);
 }

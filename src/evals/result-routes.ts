@@ -1,9 +1,13 @@
 import { z } from 'zod';
 import { jsonObject } from '../core/content.ts';
-import { operation } from '../http/operation/operation.ts';
+import type { Database } from '../db/database.ts';
+import { operation, type Principal } from '../http/operation/operation.ts';
 import { appPath, evalResultPath } from '../http/operation/parameters.ts';
-import { METRICS_INFO } from './eval-set.ts';
-import { findEvalResultText, listEvalResultIds } from './eval-store.ts';
+import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
+import { toResultId } from './result-document.ts';
+import { readResult } from './results.ts';
+import { listEvalRuns, listResultMoments } from './run-store.ts';
+import { requesterOf } from './start-run.ts';
 import { area, DEV_APP_PATH, type EvalContext, idsSchema } from './routes-context.ts';
 
 const evalResultSchema = z
@@ -31,6 +35,7 @@ const metricSchema = z.looseObject({
         .describe('Where its values lie.'),
     })
     .describe('What its values are like.'),
+  requiresThreshold: z.boolean().describe('True: without a threshold it is not evaluated.'),
 });
 const metricsInfoSchema = z
   .looseObject({ metricsInfo: z.array(metricSchema).describe('One entry for each metric.') })
@@ -47,13 +52,13 @@ const listEvalResults = operation({
   owner: 'service',
   parameters: { path: appPath },
   success: {
-    schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Sorted by code point.') }),
+    schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Oldest first.') }),
     description: 'The identifiers, in an object.',
     example: { evalResultIds: exampleResultIds },
   },
-  handler: async ({ database }: EvalContext, { path }) => ({
+  handler: async ({ database }: EvalContext, { path, principal }) => ({
     kind: 'value',
-    value: { evalResultIds: await listEvalResultIds(database.reads, path.appName) },
+    value: { evalResultIds: await listResultIds(database.reads, path.appName, principal) },
   }),
 });
 
@@ -66,10 +71,10 @@ const listEvalResultIdsOperation = operation({
   summary: 'List evaluation results as a bare array',
   owner: 'service',
   parameters: { path: appPath },
-  success: { schema: idsSchema, description: 'The identifiers, sorted by code point.', example: exampleResultIds },
-  handler: async ({ database }: EvalContext, { path }) => ({
+  success: { schema: idsSchema, description: 'The identifiers, oldest first.', example: exampleResultIds },
+  handler: async ({ database }: EvalContext, { path, principal }) => ({
     kind: 'value',
-    value: await listEvalResultIds(database.reads, path.appName),
+    value: await listResultIds(database.reads, path.appName, principal),
   }),
 });
 
@@ -94,11 +99,16 @@ const getEvalResult = operation({
     },
   },
   errors: { 404: 'No such result.' },
-  absent: ({ evalResultId }) => `Eval result \`${evalResultId}\` not found.`,
-  handler: async ({ database }: EvalContext, { path, notFound }) => {
-    const text = await findEvalResultText(database.reads, path.appName, path.evalResultId);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text };
+  absent: ({ evalResultId }) => `Eval set result \`${evalResultId}\` not found.`,
+  handler: async ({ database }: EvalContext, { path, principal, notFound }) => {
+    const { appName, evalResultId } = path;
+    const resultMicroseconds = microsecondsOf(evalResultId);
+    if (resultMicroseconds === undefined) throw notFound();
+    const filter = { appName, requestedBy: requesterOf(principal), resultMicroseconds };
+    const [run] = await listEvalRuns(database.reads, filter);
+    const named = run && toResultId(appName, run.evalSetId, resultMicroseconds);
+    if (!run || ![named?.evalSetResultId, named?.evalSetResultName].includes(evalResultId)) throw notFound();
+    return { kind: 'value', value: await readResult(database.reads, appName, run) };
   },
 });
 
@@ -113,10 +123,23 @@ const getMetricsInfo = operation({
   success: {
     schema: metricsInfoSchema,
     description: 'Each metric with the interval of its values.',
-    example: METRICS_INFO,
+    example: { metricsInfo: PLAIN_METRICS },
   },
-  handler: async () => ({ kind: 'value', value: METRICS_INFO }),
+  handler: async ({ agents }: EvalContext) => ({ kind: 'value', value: { metricsInfo: await listMetrics(agents) } }),
 });
 
 /** Evaluation results and metrics. */
 export const evalResultOperations = [listEvalResults, listEvalResultIdsOperation, getEvalResult, getMetricsInfo];
+
+async function listResultIds(db: Database, appName: string, principal: Principal): Promise<string[]> {
+  const moments = await listResultMoments(db, { appName, requestedBy: requesterOf(principal) });
+  return moments.map(
+    ({ evalSetId, resultMicroseconds }) => toResultId(appName, evalSetId, resultMicroseconds).evalSetResultId,
+  );
+}
+
+/** The moment at the end of the id of a result. */
+function microsecondsOf(evalResultId: string): number | undefined {
+  const [, seconds] = /_(\d{1,10}\.\d{1,6})$/.exec(evalResultId) ?? [];
+  return seconds === undefined ? undefined : Math.round(Number(seconds) * 1_000_000);
+}

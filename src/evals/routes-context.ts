@@ -1,9 +1,11 @@
 import { z } from 'zod';
+import type { HostedAgent } from '../apps/hosted-agent.ts';
 import type { DatabasePool } from '../db/database.ts';
 
 /** What the evaluation operations need. */
 export interface EvalContext {
   database: DatabasePool;
+  agents: ReadonlyMap<string, HostedAgent>;
 }
 
 export const area = 'Evaluation (development server)';

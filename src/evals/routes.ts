@@ -1,6 +1,12 @@
 import { evalCaseOperations } from './case-routes.ts';
 import { evalResultOperations } from './result-routes.ts';
+import { evalRunOperations } from './run-routes.ts';
 import { evalSetOperations } from './set-routes.ts';
 
 /** Evaluation, in development UI mode only: sets, cases, results, metrics. */
-export const evalOperations = [...evalSetOperations, ...evalCaseOperations, ...evalResultOperations];
+export const evalOperations = [
+  ...evalSetOperations,
+  ...evalCaseOperations,
+  ...evalRunOperations,
+  ...evalResultOperations,
+];

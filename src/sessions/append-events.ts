@@ -1,10 +1,11 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
 import { escapeJson } from '../db/json-escape.ts';
+import { emptyObject } from '../db/columns.ts';
 import { appStates, events as eventTable, sessions, userStates } from '../db/schema.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
-import { EVAL_SESSION_ID_PREFIX, type SessionKey } from '../core/session.ts';
+import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
 import { type ScopedDelta, splitDelta, withoutTemporary } from '../core/state.ts';
 
 /** Events on their way into one statement, with the state change that all of them make together. */
@@ -36,8 +37,9 @@ export const newSession = ({ key, events, delta }: EventAppend) => ({
   userId: key.userId,
   id: key.sessionId,
   state: limited(sql`${escapeJson(delta.session)}::jsonb`),
+  initialState: emptyObject,
   lastSequence: events.length,
-  isEval: key.sessionId.startsWith(EVAL_SESSION_ID_PREFIX),
+  isEval: EVAL_SESSION_ID_PREFIXES.some((prefix) => key.sessionId.startsWith(prefix)),
 });
 
 /**

@@ -125,6 +125,23 @@ export async function findHistory(
   };
 }
 
+/** The events of several sessions of an application, in order, for each session in the order given. One statement. */
+export async function listHistories(
+  db: Database,
+  appName: string,
+  keys: { userId: string; sessionId: string }[],
+): Promise<Event[][]> {
+  const column = (of: (key: (typeof keys)[number]) => string) => sql`${sql.param(keys.map(of))}::text[]`;
+  const { rows } = await db.execute<{ events: string }>(sql`
+    select (select '[' || coalesce(string_agg(${events.payload}::text, ',' order by ${events.sequence}), '') || ']'
+            from ${events} where ${events.appName} = ${appName} and ${events.userId} = wanted.user_id
+              and ${events.sessionId} = wanted.id) as events
+    from unnest(${column(({ userId }) => userId)}, ${column(({ sessionId }) => sessionId)})
+         with ordinality as wanted(user_id, id, place)
+    order by wanted.place`);
+  return rows.map((row) => JSON.parse(unescapeJson(row.events)) as Event[]);
+}
+
 /** One event of a session; `undefined` where there is none. */
 export async function findEvent(db: Database, key: SessionKey, eventId: string): Promise<Event | undefined> {
   const [row] = await db

@@ -1,7 +1,7 @@
 import { and, eq, not, sql } from 'drizzle-orm';
 import { appendEventCtes, ADVANCED, type EventAppend, newAppend, newSession } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
-import { unescapeJson } from '../db/json-escape.ts';
+import { escapeJson, unescapeJson } from '../db/json-escape.ts';
 import { sessions } from '../db/schema.ts';
 import { eventExists, eventPage } from './event-store.ts';
 import { isSession } from './session-key.ts';
@@ -168,16 +168,33 @@ export async function insertSession(
   const first: EventAppend = {
     ...append,
     delta: {
-      session: Object.assign(given.session, append.delta.session),
+      session: { ...given.session, ...append.delta.session },
       // The state of an import is newer than the events that once made it: what other sessions share must not go back.
       user: Object.assign(append.delta.user, given.user),
       app: Object.assign(append.delta.app, given.app),
     },
   };
-  const inserted = db.insert(sessions).values(newSession(first)).onConflictDoNothing().returning(ADVANCED);
+  const initial = { initialState: sql`${escapeJson(withoutChanged(given.session, events))}::jsonb` };
+  const values = { ...newSession(first), ...initial };
+  const inserted = db.insert(sessions).values(values).onConflictDoNothing().returning(ADVANCED);
   const statement = db.execute(sql`with advanced as ${inserted} ${appendEventCtes(first)} select from advanced`);
   const { rows } = await onConflict(statement, 'events_id_key', () => eventExists(key));
   if (rows.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
+}
+
+/** What of a state no event changed: an import gives the state of its end, from which that of its start is guessed. */
+function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {
+  const changed = new Set(events.flatMap((event) => Object.keys(event.actions?.stateDelta ?? {})));
+  return Object.fromEntries(Object.entries(state).filter(([name]) => !changed.has(name)));
+}
+
+/** A session's own state before its first event; `undefined` without a session, and for those of older versions. */
+export async function findInitialState(db: Database, key: SessionKey): Promise<JsonObject | undefined> {
+  const [row] = await db
+    .select({ text: sql<string | null>`${sessions.initialState}::text` })
+    .from(sessions)
+    .where(isSession(key, sessions));
+  return row?.text == null ? undefined : (JSON.parse(unescapeJson(row.text)) as JsonObject);
 }
 
 /**

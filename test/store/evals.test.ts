@@ -11,7 +11,7 @@ import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 const store = testPool();
 const payloadOf = async (appName: string) => {
   const { rows } = await store.pool.db.execute<{ payload: Record<string, unknown> }>(
-    sql`select payload from eval_cases where app_name = ${appName}`,
+    sql`select payload from eval_case_versions where app_name = ${appName}`,
   );
   return rows[0]?.payload;
 };

@@ -56,7 +56,15 @@ const LINE: [folder: string, imports: string[]][] = [
   ],
   ['evals/metrics', ['core', 'http/validation']],
   ['evals/judges', ['core', 'evals/metrics']],
-  ['evals', ['core', 'db', 'evals/judges', 'evals/metrics', 'http/operation', 'http/validation', 'sessions']],
+  [
+    'evals',
+    ['agent/definition', 'apps', 'core', 'db', 'evals/judges', 'evals/metrics', 'http/operation'].concat([
+      'http/validation',
+      'idempotency',
+      'invocations',
+      'sessions',
+    ]),
+  ],
   ['cronjobs', ['agent/definition', 'apps', 'core', 'db', 'http/operation', 'idempotency', 'invocations']],
   ['service', ['core', 'db', 'http/operation']],
   ['devui', ['http/operation']],

@@ -23,7 +23,9 @@ const OWNERS: Record<string, string> = {
   spans: 'traces',
   evalSets: 'evals',
   evalCases: 'evals',
-  evalResults: 'evals',
+  evalCaseVersions: 'evals',
+  evalRuns: 'evals',
+  evalRunCases: 'evals',
   cronjobs: 'cronjobs',
   cronjobRuns: 'cronjobs',
 };

@@ -59,6 +59,7 @@ export const evalSetPath = appPath.extend({
 });
 export const evalCasePath = evalSetPath.extend({ evalId: identifier('Identifier of the case.') });
 export const evalResultPath = appPath.extend({ evalResultId: identifier('Identifier of the result.') });
+export const evalRunPath = appPath.extend({ runId: identifier('Identifier of the evaluation run.') });
 /** A cronjob, whose owner the path does not name. */
 export const cronjobPath = z.object({ jobId: identifier('Cronjob identifier.') });
 /** A run of a cronjob. */

@@ -1,0 +1,237 @@
+import type { Response } from 'express';
+import { z } from 'zod';
+import { InvalidError } from '../core/errors.ts';
+import { withoutKnownNulls } from '../core/known-nulls.ts';
+import { operation, type Principal } from '../http/operation/operation.ts';
+import { appPath, evalRunPath, evalSetPath, pageSize } from '../http/operation/parameters.ts';
+import { openEventStream } from '../http/operation/server-sent-events.ts';
+import { evalSetNotFound } from './eval-store.ts';
+import { exampleCaseResult, exampleRun } from './examples.ts';
+import { toResultId } from './result-document.ts';
+import { readResult } from './results.ts';
+import { area, DEV_APP_PATH, OLD_SET_PATHS, SET_PATH } from './routes-context.ts';
+import { caseResultsSchema, evalRunSchema, runEvalSchema, runResultsSchema, startRunSchema } from './run-schemas.ts';
+import { cancelEvalRun, type EvalRun, listEvalRuns } from './run-store.ts';
+import {
+  type EvalRunContext,
+  findRun,
+  followRun,
+  requesterOf,
+  type RunRequest,
+  startRun,
+  waitForRun,
+} from './start-run.ts';
+import { CANCEL_TOPIC, runTopic } from './topics.ts';
+
+const RUNS_PATH = `${DEV_APP_PATH}/eval-runs`;
+const RUN_PATH = `${RUNS_PATH}/{run_id}`;
+const exampleMetrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];
+const errors = {
+  400: 'A case is of another application, or the run is too large.',
+  404: 'No such set, or it has no such case.',
+  409: 'Too many runs have not ended, or the run was cancelled.',
+  503: 'This process stops; the run goes on in another one.',
+};
+const oneRun = { schema: evalRunSchema, description: 'The run.', example: exampleRun };
+const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
+
+const runEvalSet = operation({
+  method: 'post',
+  path: `${SET_PATH}/run`,
+  operationId: 'runEvalSet',
+  area,
+  summary: 'Run an evaluation set',
+  description: 'Answers when all cases have ended. The run goes on where the client goes away.',
+  owner: 'service',
+  parameters: { path: evalSetPath },
+  body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
+  success: {
+    schema: runResultsSchema,
+    description: 'The results, in an object.',
+    example: { runEvalResults: [exampleCaseResult] },
+  },
+  errors,
+  absent: evalSetNotFound,
+  handler: async (context: EvalRunContext, { path, body, principal, response }) => ({
+    kind: 'value',
+    value: { runEvalResults: await runAndRead(context, path, body, principal, goneSignal(response)) },
+  }),
+});
+
+const runEvalSetAsList = operation({
+  method: 'post',
+  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/run_eval`,
+  aliases: OLD_SET_PATHS.slice(1).map((path) => `${path}/run_eval`),
+  operationId: 'runEvalSetAsList',
+  area,
+  summary: 'Run an evaluation set, the answer a bare array',
+  owner: 'service',
+  parameters: { path: evalSetPath },
+  body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
+  success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
+  errors,
+  absent: evalSetNotFound,
+  handler: async (context: EvalRunContext, { path, body, principal, response }) => ({
+    kind: 'value',
+    value: await runAndRead(context, path, body, principal, goneSignal(response)),
+  }),
+});
+
+const startEvalRun = operation({
+  method: 'post',
+  path: RUNS_PATH,
+  operationId: 'startEvalRun',
+  area,
+  summary: 'Start an evaluation run',
+  description: 'Nobody has to wait for it: it is stored, and survives the end of any process.',
+  owner: 'service',
+  parameters: { path: appPath },
+  body: { schema: startRunSchema, required: true, example: { evalSetId: 'arithmetic', evalMetrics: exampleMetrics } },
+  success: { ...oneRun, status: 202 },
+  errors: { 400: 'There is nothing to run, or too much.', 404: errors[404], 409: errors[409] },
+  handler: async (context: EvalRunContext, { path: { appName }, body, principal, notFound }) => {
+    const runId = await startRun(context, { appName, evalSetId: body.evalSetId }, toRunRequest(body), principal);
+    if (runId === undefined) throw new InvalidError(`Eval set \`${body.evalSetId}\` has no cases.`);
+    const run = await findRun(context, { appName, runId }, principal);
+    if (!run) throw notFound();
+    return { kind: 'value', status: 202, value: toWire(appName, run) };
+  },
+});
+
+const listAll = operation({
+  method: 'get',
+  path: RUNS_PATH,
+  operationId: 'listEvalRuns',
+  area,
+  summary: 'List evaluation runs',
+  description: 'Newest first.',
+  owner: 'service',
+  parameters: {
+    path: appPath,
+    query: z.object({
+      evalSetId: z.string().optional().describe('Only runs of this set.'),
+      limit: pageSize('Maximum number of runs.').default(100),
+    }),
+  },
+  success: { schema: z.array(evalRunSchema), description: 'The runs.', example: [exampleRun] },
+  handler: async ({ database }: EvalRunContext, { path: { appName }, query, principal }) => {
+    const runs = await listEvalRuns(database.reads, { appName, requestedBy: requesterOf(principal), ...query });
+    return { kind: 'value', value: runs.map((run) => toWire(appName, run)) };
+  },
+});
+
+const getOne = operation({
+  method: 'get',
+  path: RUN_PATH,
+  operationId: 'getEvalRun',
+  area,
+  summary: 'Get an evaluation run',
+  owner: 'service',
+  parameters: { path: evalRunPath },
+  success: oneRun,
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, principal, notFound }) => {
+    const run = await findRun(context, path, principal);
+    if (!run) throw notFound();
+    return { kind: 'value', value: toWire(path.appName, run) };
+  },
+});
+
+const followOne = operation({
+  method: 'get',
+  path: `${RUN_PATH}/stream`,
+  operationId: 'streamEvalRun',
+  area,
+  summary: 'Follow an evaluation run',
+  description: 'Server-sent events: the run as it stands, and again after each change until it has ended.',
+  owner: 'service',
+  parameters: { path: evalRunPath },
+  success: {
+    schema: z.string(),
+    description: 'Runs.',
+    example: `data: ${JSON.stringify(exampleRun)}\n\n`,
+    mediaType: 'text/event-stream',
+  },
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, principal, response, notFound }) => {
+    if (!(await findRun(context, path, principal))) throw notFound();
+    const stream = openEventStream(response, { comments: true });
+    const signal = AbortSignal.any([stream.signal, context.draining]);
+    for await (const run of followRun(context, path, principal, signal)) {
+      await stream.send(JSON.stringify(toWire(path.appName, run)));
+    }
+    stream.end();
+    return { kind: 'sent' };
+  },
+});
+
+const cancelOne = operation({
+  method: 'delete',
+  path: RUN_PATH,
+  operationId: 'cancelEvalRun',
+  area,
+  summary: 'Cancel an evaluation run',
+  description:
+    'Cases that have not ended are cancelled, on whatever replica they run. One that has ended stays as it is.',
+  owner: 'service',
+  parameters: { path: evalRunPath },
+  success: oneRun,
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, principal, notFound }) => {
+    if (!(await findRun(context, path, principal))) throw notFound();
+    await cancelEvalRun(context.database.db, path);
+    context.notifications.publish(CANCEL_TOPIC);
+    context.notifications.publish(runTopic(path.runId));
+    const run = await findRun(context, path, principal);
+    if (!run) throw notFound();
+    return { kind: 'value', value: toWire(path.appName, run) };
+  },
+});
+
+/** Evaluation runs: run and wait, start, list, get, follow, cancel. */
+export const evalRunOperations = [runEvalSet, runEvalSetAsList, startEvalRun, listAll, getOne, followOne, cancelOne];
+
+function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
+  const named = [body.evalCaseIds, body.evalIds].find((ids) => ids != null && ids.length > 0);
+  return {
+    evalIds: named ?? [],
+    metrics: withoutKnownNulls(runEvalSchema, body).evalMetrics,
+    userSimulator: body.userSimulatorConfig,
+    trials: body.trials ?? 1,
+    parallelism: body.parallelism ?? undefined,
+  };
+}
+
+/** Starts a run, waits for its end and reads its results; none for a set without cases. */
+async function runAndRead(
+  context: EvalRunContext,
+  path: { appName: string; evalSetId: string },
+  body: z.input<typeof runEvalSchema>,
+  principal: Principal,
+  signal: AbortSignal,
+): Promise<object[]> {
+  const runId = await startRun(context, path, toRunRequest(body), principal);
+  if (runId === undefined) return [];
+  const run = await waitForRun(context, { appName: path.appName, runId }, principal, signal);
+  return run ? (await readResult(context.database.reads, path.appName, run)).evalCaseResults : [];
+}
+
+function toWire(appName: string, { metrics, resultMicroseconds, userSimulator, endTime, ...run }: EvalRun) {
+  return {
+    ...run,
+    evalMetrics: metrics,
+    evalSetResultId: toResultId(appName, run.evalSetId, resultMicroseconds).evalSetResultId,
+    ...(userSimulator == null ? {} : { userSimulatorConfig: userSimulator }),
+    ...(endTime === null ? {} : { endTime }),
+  };
+}
+
+/** Aborted when the client has gone. */
+function goneSignal(response: Response): AbortSignal {
+  const gone = new AbortController();
+  response.on('close', () => gone.abort());
+  return gone.signal;
+}

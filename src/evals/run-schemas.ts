@@ -1,0 +1,73 @@
+import { z } from 'zod';
+import { freeForm, jsonObject } from '../core/content.ts';
+import { number, texts } from '../core/members.ts';
+
+/** A metric as a request names it. */
+export const evalMetricSchema = z
+  .looseObject({
+    metricName: z.string().describe('A name of the list of metrics; another one is not evaluated and says so.'),
+    threshold: number('From which score on it passes; without one and without a criterion it is not evaluated.'),
+    criterion: freeForm('Further settings of the metric, its threshold among them; what is left out has its default.'),
+  })
+  .describe('What the turns are scored by.');
+
+/** Members of every request for a run. */
+const wanted = {
+  evalCaseIds: texts('Cases to run; without any all of the set.'),
+  evalIds: texts('Older name of `evalCaseIds`.'),
+  evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by; may be empty.'),
+  userSimulatorConfig: freeForm('How a simulated user speaks in cases with a scenario.'),
+  trials: z.int().min(1).max(1_000).nullish().describe('How often each case is run [1].'),
+  parallelism: z.int().min(1).nullish().describe('Cases at once; at most `EVALS_PARALLELISM` [that].'),
+};
+
+/** Body of `run` and `run_eval`. */
+export const runEvalSchema = z.looseObject(wanted).describe('Which cases to run and what to score them by.');
+
+/** Body of a run that nobody waits for. */
+export const startRunSchema = z
+  .looseObject({ evalSetId: z.string().describe('The set to run.'), ...wanted })
+  .describe('A run of an evaluation set.');
+
+/** A run on the wire. */
+export const evalRunSchema = z
+  .looseObject({
+    runId: z.string().describe('Identifier of the run.'),
+    evalSetId: z.string().describe('The set that is run.'),
+    status: z.enum(['queued', 'running', 'done', 'cancelled']).describe('How it stands; the last two have ended.'),
+    evalSetResultId: z.string().describe('Identifier of its result, which is complete when the run is done.'),
+    evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by.'),
+    trials: z.int().describe('How often each case is run.'),
+    parallelism: z.int().describe('Maximum number of its cases at once.'),
+    agentHash: z.string().describe('Hash of the agent that was deployed when the run was requested.'),
+    modelName: z.string().describe('Model of that agent.'),
+    createTime: z.number().describe('When it was requested, Unix seconds.'),
+    endTime: z.number().optional().describe('When it ended, Unix seconds; absent until then.'),
+    counts: z
+      .looseObject({
+        total: z.int().describe('All, each trial counted.'),
+        waiting: z.int().describe('Not begun.'),
+        running: z.int().describe('Begun.'),
+        passed: z.int().describe('Ended, and passed.'),
+        failed: z.int().describe('Ended, and failed by a metric.'),
+        notEvaluated: z.int().describe('Ended, and no metric says anything.'),
+        errors: z.int().describe('Could not be brought to an end.'),
+        cancelled: z.int().describe('Cancelled before they ended.'),
+      })
+      .describe('How its cases stand.'),
+  })
+  .describe('A run of an evaluation set.');
+
+/** What a run gave for one case. */
+export const evalCaseResultSchema = jsonObject.describe(
+  'One case: status, scores, and each turn beside the expected one.',
+);
+
+/** Answer of `run_eval`. */
+export const caseResultsSchema = z.array(evalCaseResultSchema);
+/** Answer of `run`. */
+export const runResultsSchema = z
+  .looseObject({
+    runEvalResults: z.array(evalCaseResultSchema).describe('One entry for each case, in the order of the set.'),
+  })
+  .describe('What a run gave.');

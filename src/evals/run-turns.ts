@@ -1,0 +1,157 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Content, type JsonObject, partsOf } from '../core/content.ts';
+import {
+  AppError,
+  BusyError,
+  ConflictError,
+  isPassingFailure,
+  RepeatedInvocationError,
+  UnavailableError,
+} from '../core/errors.ts';
+import type { Event } from '../core/event.ts';
+import type { SessionKey } from '../core/session.ts';
+import type { IdempotentRequest } from '../idempotency/key.ts';
+import { type InvocationContext, newInvocationId } from '../invocations/context.ts';
+import { type InvocationError, isStopped } from '../invocations/invocation.ts';
+import { invoke } from '../invocations/invoke.ts';
+import { persist } from '../invocations/persist.ts';
+import { findRepeated, isActive } from '../invocations/retry.ts';
+import { findHistory } from '../sessions/event-store.ts';
+import { insertSession } from '../sessions/session-store.ts';
+import type { StoredCase } from './case-text.ts';
+import type { ClaimedCase } from './claim-store.ts';
+import { toEvalInvocations } from './eval-case.ts';
+import type { Judge } from './judges/judge.ts';
+import { callsOf, textOf } from './metrics/turn.ts';
+import { type Exchange, nextMessage, type SimulatedUser } from './simulated-user.ts';
+
+/** Time between two looks at an invocation that another process runs, and at a database that is away. */
+const LOOK_MS = 500;
+
+/** How the turns of a case ended. */
+export type TurnsEnd =
+  | { kind: 'ended'; error?: { message: string; failedTurn: number } }
+  /** Something ended a turn from outside: the session cannot be gone on with. */
+  | { kind: 'interrupted'; failedTurn: number }
+  /** This process stops: another one goes on with the case. */
+  | { kind: 'stopped' };
+
+/** Who speaks in the user's place where no conversation is given. */
+export interface Speaker {
+  config: SimulatedUser;
+  model: Judge;
+}
+
+/**
+ * Runs the turns of a case in its session, which is made where it is absent. Each turn carries an idempotency key, so
+ * that whoever takes the case over goes on after the last turn that was begun, and no turn happens twice.
+ * @throws what `signal` was aborted with, and whatever no turn can be blamed for.
+ */
+export async function runTurns(
+  context: InvocationContext,
+  claimed: ClaimedCase,
+  evalCase: StoredCase,
+  speaker: Speaker,
+  signal: AbortSignal,
+): Promise<TurnsEnd> {
+  const key = sessionOf(claimed);
+  await beginSession(context, key, evalCase.state);
+  for (let turn = 0; ; turn += 1) {
+    signal.throwIfAborted();
+    if (context.draining.aborted) return { kind: 'stopped' };
+    let content: Content | undefined;
+    try {
+      content = await nextContent(context, claimed, evalCase, speaker, turn);
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      return { kind: 'ended', error: { message: error.message, failedTurn: turn } };
+    }
+    if (!content) return { kind: 'ended' };
+    const error = await runTurn(context, claimed, content, turn, signal);
+    if (!error) continue;
+    if (!isStopped(error.code)) return { kind: 'ended', error: { message: error.message, failedTurn: turn } };
+    signal.throwIfAborted();
+    return context.stopping.aborted ? { kind: 'stopped' } : { kind: 'interrupted', failedTurn: turn };
+  }
+}
+
+/** The session that a case runs in. */
+export const sessionOf = ({ appName, userId, sessionId }: ClaimedCase): SessionKey => ({ appName, userId, sessionId });
+
+async function beginSession({ database, leaseTimes }: InvocationContext, key: SessionKey, state: JsonObject) {
+  try {
+    await persist(() => insertSession(database.db, key, state, []), leaseTimes.durationMs);
+  } catch (error) {
+    // The owner before made it, or the answer to the first try was lost; its id is nobody else's.
+    if (!(error instanceof ConflictError)) throw error;
+  }
+}
+
+/** What the user says in a turn: as the case has it, as a simulated user said it before, or says now. */
+async function nextContent(
+  { database }: InvocationContext,
+  claimed: ClaimedCase,
+  { conversation, scenario }: StoredCase,
+  { config, model }: Speaker,
+  turn: number,
+): Promise<Content | undefined> {
+  if (!scenario) return conversation?.[turn]?.userContent;
+  const history = await findHistory(database.db, sessionOf(claimed));
+  const events = history?.events ?? [];
+  const said = toEvalInvocations(events)[turn]?.userContent;
+  if (said) return said;
+  const next = await nextMessage(config, scenario, toDialogue(events), model);
+  return next.status === 'success' ? { role: 'user', parts: [{ text: next.text }] } : undefined;
+}
+
+const toDialogue = (events: Event[]): Exchange[] =>
+  toEvalInvocations(events).map(({ userContent, finalResponse, intermediateData }) => ({
+    user: textOf(userContent),
+    agent: textOf({ parts: partsOf(finalResponse).filter(({ thought }) => !thought) }),
+    calls: callsOf(intermediateData).map(({ name, args }) => ({ name, args })),
+  }));
+
+/** Runs one turn, or finds how the one that was begun ended; `undefined` where the agent answered. */
+async function runTurn(
+  context: InvocationContext,
+  claimed: ClaimedCase,
+  content: Content,
+  turn: number,
+  signal: AbortSignal,
+): Promise<InvocationError | undefined> {
+  const idempotency = keyOf(claimed, turn);
+  const key = sessionOf(claimed);
+  for (;;) {
+    try {
+      const invocationId = newInvocationId(context);
+      const request = { key, invocationId, content, overrides: {}, createSession: false, streaming: false };
+      return (await invoke(context, { ...request, busyPolicy: 'enqueue', idempotency, signal })).error;
+    } catch (error) {
+      signal.throwIfAborted();
+      if (error instanceof RepeatedInvocationError) {
+        const found = await persist(() => findRepeated(context, key, idempotency), context.leaseTimes.durationMs);
+        if (found && !isActive(found)) return found.error;
+      } else if (!isPassing(error)) return toInvocationError(context, error);
+    }
+    // Another process still runs it, or there is no room, or the database is away.
+    if (context.stopping.aborted) return { code: 'interrupted', message: '' };
+    await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.stopping]) }).catch(() => undefined);
+  }
+}
+
+const isPassing = (error: unknown) =>
+  isPassingFailure(error) || error instanceof BusyError || error instanceof UnavailableError;
+
+function toInvocationError({ log }: InvocationContext, error: unknown): InvocationError {
+  if (!(error instanceof AppError)) {
+    log.error({ err: error }, 'a turn of an evaluation case failed');
+    return { code: 'internal', message: 'The runtime failed while it ran the agent.' };
+  }
+  return { code: isStopped(error.code) ? error.code : 'internal', message: error.message };
+}
+
+/** No client can send a key that begins with a blank: header values are trimmed (RFC 9110, 5.5). */
+const keyOf = ({ runId, place, trial, sessionCount }: ClaimedCase, turn: number): IdempotentRequest => ({
+  idempotencyKey: ` eval run ${runId}, case ${place}.${trial}.${sessionCount}, turn ${turn}`,
+  hash: runId,
+});

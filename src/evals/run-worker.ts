@@ -1,0 +1,144 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { AgentError, AppError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
+import type { InvocationContext } from '../invocations/context.ts';
+import { persist } from '../invocations/persist.ts';
+import {
+  type CaseOutcome,
+  claimEvalCases,
+  type ClaimedCase,
+  findNextLeaseEnd,
+  finishEvalCase,
+  releaseEvalCase,
+  renewEvalCases,
+} from './claim-store.ts';
+import { runCase } from './run-case.ts';
+import { endFinishedRuns } from './run-store.ts';
+import { CANCEL_TOPIC, EVALS_TOPIC, runTopic } from './topics.ts';
+
+/** Longest sleep: what notifications did not bring (a pooler that does not pass LISTEN) is found then. */
+const LONGEST_SLEEP_MS = 30_000;
+/** Pause after a failure of the database. */
+const FAILURE_PAUSE_MS = 1_000;
+
+/** What operators say about evaluation runs. */
+export interface EvalWorkerSettings {
+  /** Cases of this process at once. */
+  maxCases: number;
+  /** Judges where a metric names no model [that of the application]. */
+  judgeModel: string | undefined;
+}
+
+/** A claimed case at work. */
+interface ActiveCase {
+  ending: AbortController;
+  ended: Promise<void>;
+}
+
+/** The part of a process that works on evaluation runs. */
+interface EvalWorker {
+  /** Settles when it has stopped: it begins nothing once the process drains, and its cases have ended. */
+  stopped: Promise<void>;
+}
+
+/**
+ * Starts a worker. Every replica has one; which of them runs a case is decided by the row of the case. It sleeps until
+ * it is notified of a run, until a case ends here, or until the lease of a case elsewhere is over.
+ */
+export function startEvalWorker(context: InvocationContext, settings: EvalWorkerSettings): EvalWorker {
+  const { database, notifications, draining, leaseTimes, log } = context;
+  const active = new Map<string, ActiveCase>();
+  let woken = Promise.withResolvers<void>();
+  const wake = () => woken.resolve();
+  const renew = () => {
+    renewActive(context, active).catch((error: unknown) => {
+      if (!isPassingFailure(error)) log.error({ err: error }, 'the leases of evaluation cases were not renewed');
+    });
+  };
+  const start = (claimed: ClaimedCase) => {
+    const ending = new AbortController();
+    const ended = endCase(context, claimed, settings.judgeModel, ending.signal).finally(() => {
+      active.delete(claimed.leaseToken);
+      wake();
+    });
+    active.set(claimed.leaseToken, { ending, ended });
+  };
+  const look = async (): Promise<number> => {
+    const slots = settings.maxCases - active.size;
+    const limits = { slots, appNames: [...context.agents.keys()], leaseMs: leaseTimes.durationMs };
+    const claimed = slots > 0 ? await claimEvalCases(database, limits) : [];
+    for (const each of claimed) start(each);
+    if (claimed.length > 0) return 0;
+    // A process that died after the last case of a run has not ended the run.
+    for (const { runId } of await endFinishedRuns(database.db)) notifications.publish(runTopic(runId));
+    const leaseEndMs = await findNextLeaseEnd(database.db);
+    const wait = leaseEndMs === undefined ? LONGEST_SLEEP_MS : Math.max(leaseEndMs, leaseTimes.renewalMs);
+    return Math.min(wait, LONGEST_SLEEP_MS);
+  };
+  const loop = async (): Promise<void> => {
+    const timer = setInterval(renew, leaseTimes.renewalMs);
+    const subscriptions = [notifications.subscribe(EVALS_TOPIC, wake), notifications.subscribe(CANCEL_TOPIC, renew)];
+    draining.addEventListener('abort', wake, { once: true });
+    while (!draining.aborted) {
+      woken = Promise.withResolvers<void>();
+      const pauseMs = await look().catch((error: unknown) => {
+        if (!isPassingFailure(error)) log.error({ err: error }, 'the worker of evaluation runs failed');
+        return FAILURE_PAUSE_MS;
+      });
+      const over = new AbortController();
+      const pause = sleep(pauseMs, undefined, { signal: over.signal }).catch(() => undefined);
+      if (pauseMs > 0) await Promise.race([woken.promise, pause]);
+      over.abort();
+    }
+    while (active.size > 0) await Promise.all([...active.values()].map(({ ended }) => ended));
+    for (const unsubscribe of subscriptions) unsubscribe();
+    clearInterval(timer);
+  };
+  return { stopped: loop() };
+}
+
+/** Renews the leases of all active cases in one statement, and ends the work on those that are ours no more. */
+async function renewActive(
+  { database, leaseTimes }: InvocationContext,
+  active: ReadonlyMap<string, ActiveCase>,
+): Promise<void> {
+  if (active.size === 0) return;
+  const tokens = [...active.keys()];
+  const held = new Set(await renewEvalCases(database.db, tokens, leaseTimes.durationMs));
+  for (const token of tokens) {
+    if (!held.has(token)) active.get(token)?.ending.abort(new AgentError('cancelled', 'The evaluation was cancelled.'));
+  }
+}
+
+/** Runs a claimed case and stores how it ended. */
+async function endCase(
+  context: InvocationContext,
+  claimed: ClaimedCase,
+  judgeModel: string | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const { database, notifications, leaseTimes, log } = context;
+  const { appName, runId } = claimed;
+  try {
+    const outcome = await runCase(context, claimed, judgeModel, signal).catch((error: unknown) =>
+      toOutcome(context, error, signal),
+    );
+    if (!outcome) return await releaseEvalCase(database.db, claimed);
+    const isEnded = await persist(() => finishEvalCase(database.db, claimed, outcome), leaseTimes.durationMs);
+    if (isEnded) await endFinishedRuns(database.db, { appName, runId });
+    notifications.publish(runTopic(runId));
+  } catch (error) {
+    // Its lease runs out, and whoever claims it then goes on with it.
+    if (!signal.aborted && !isPassingFailure(error) && !(error instanceof LeaseLostError)) {
+      log.error({ err: error, runId }, 'an evaluation case failed');
+    }
+  }
+}
+
+/** The end of a case that could not be run. @throws the error where the case is another's, or can be tried again. */
+function toOutcome({ log }: InvocationContext, error: unknown, signal: AbortSignal): CaseOutcome {
+  if (signal.aborted || isPassingFailure(error) || error instanceof LeaseLostError) throw error;
+  const known = error instanceof AppError;
+  if (!known) log.error({ err: error }, 'an evaluation case could not be run');
+  const message = known ? error.message : 'The runtime failed while it ran the case.';
+  return { lastSequence: 0, error: { message, failedTurn: 0 } };
+}

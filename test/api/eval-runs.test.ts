@@ -1,0 +1,260 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
+import { startApp, type TestApp } from '../support/app.ts';
+
+let provider: AnsweringProvider;
+let app: TestApp;
+
+beforeAll(async () => {
+  provider = await startAnsweringProvider(({ prompt, results }) => {
+    if (prompt.includes('is_the_agent_response') || prompt.includes('"verdict"')) {
+      return JSON.stringify({ reason: 'r', verdict: prompt.includes('wrong') ? 'invalid' : 'valid' });
+    }
+    if (prompt.startsWith('You play the user')) return 'and then?';
+    if (prompt.includes('calculate') && results.length === 0) {
+      return { calls: [['calculator', { expression: '1 + 1' }]] };
+    }
+    return `answer to ${prompt}`;
+  });
+  app = await startApp({
+    MODEL_PROVIDER: 'openai-compatible',
+    MODEL_NAME: 'answering',
+    MODEL_BASE_URL: provider.baseUrl,
+    MODEL_MAX_RETRIES: '0',
+    TOOLS: 'calculator',
+  });
+});
+afterAll(async () => {
+  await app.close();
+  await provider.close();
+});
+
+const D = '/dev/apps/harness_agent';
+const text = (said: string, role = 'user') => ({ role, parts: [{ text: said }] });
+const call = { name: 'calculator', args: { expression: '1 + 1' } };
+const turn = (said: string, calls: object[] = []) => ({
+  userContent: text(said),
+  finalResponse: text(`answer to ${said}`, 'model'),
+  intermediateData: { toolUses: calls, toolResponses: [], intermediateResponses: [] },
+});
+const session = { appName: 'harness_agent', userId: 'eve', state: {} };
+const TRAJECTORY = { metricName: 'tool_trajectory_avg_score', threshold: 1 };
+const MATCH = { metricName: 'response_match_score', threshold: 0.7 };
+const set = (id: string, cases: object[]) =>
+  app.post(`${D}/eval-sets`, { evalSet: { eval_set_id: id, eval_cases: cases } });
+const uuid = '[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}';
+interface Result {
+  evalId: string;
+  finalEvalStatus: number;
+  overallEvalMetricResults: unknown[];
+  evalMetricResultPerInvocation: { evalMetricResults: unknown[] }[];
+  sessionId: string;
+  userId: string;
+}
+const results = (body: unknown) => (body as { runEvalResults: Result[] }).runEvalResults;
+
+describe('a run', () => {
+  test('answers in both shapes, in the order of the set, and stays as a result', async () => {
+    await set('both', [
+      { evalId: 'z', conversation: [turn('calculate', [call])], sessionInput: session },
+      { evalId: 'a', conversation: [turn('hello')] },
+    ]);
+    const list = await app.post(`${D}/eval_sets/both/run_eval`, { evalIds: ['a', 'z'], evalMetrics: [TRAJECTORY] });
+    expect([list.status, (list.body as Result[]).map(({ evalId }) => evalId)]).toEqual([200, ['z', 'a']]);
+    const { status, body } = await app.post(`${D}/eval-sets/both/run`, {
+      eval_case_ids: ['z'],
+      eval_metrics: [TRAJECTORY, { metric_name: 'response_match_score', threshold: 0.7 }],
+    });
+    const scores = [
+      { ...TRAJECTORY, score: 1, evalStatus: 1 },
+      { ...MATCH, score: 1, evalStatus: 1 },
+    ];
+    const [result] = results(body);
+    const id = { id: 'call-1', ...call };
+    const shown = {
+      evalSetFile: 'both',
+      evalSetId: 'both',
+      evalId: 'z',
+      finalEvalStatus: 1,
+      evalMetricResults: [],
+      overallEvalMetricResults: scores,
+      evalMetricResultPerInvocation: [
+        {
+          actualInvocation: {
+            invocationId: expect.stringMatching(`^e-${uuid}$`),
+            userContent: text('calculate'),
+            finalResponse: text('answer to calculate', 'model'),
+            intermediateData: {
+              toolUses: [{ ...id, id: expect.any(String) }],
+              toolResponses: [{ id: expect.any(String), name: 'calculator', response: { result: 2 } }],
+              intermediateResponses: [],
+            },
+            creationTimestamp: expect.any(Number),
+            duration: expect.any(Number),
+            modelDuration: expect.any(Number),
+            toolDuration: expect.any(Number),
+          },
+          expectedInvocation: turn('calculate', [call]),
+          evalMetricResults: scores,
+        },
+      ],
+      sessionId: expect.stringMatching(`^adk-eval-session-${uuid}$`),
+      userId: 'eve',
+      efficiency: expect.objectContaining({
+        toolCallCount: { overall: 1, perInvocation: [1] },
+        inferenceCallCount: { overall: 2, perInvocation: [2] },
+        tokenUsage: expect.objectContaining({ overall: 30 }),
+      }),
+    };
+    expect([status, body]).toEqual([200, { runEvalResults: [shown] }]);
+
+    const ids = (await app.get(`${D}/eval_results`)).body as string[];
+    expect((await app.get(`${D}/eval-results`)).body).toEqual({ evalResultIds: ids });
+    const last = ids.at(-1) ?? '';
+    expect(last).toMatch(/^harness_agent_both_\d+\.\d{1,6}$/);
+    for (const spelling of ['eval_results', 'eval-results']) {
+      expect((await app.get(`${D}/${spelling}/${last}`)).body).toEqual({
+        evalSetResultId: last,
+        evalSetResultName: last,
+        evalSetId: 'both',
+        evalCaseResults: [shown],
+        creationTimestamp: Number(last.split('_').at(-1)),
+      });
+    }
+    const absent = await app.get(`${D}/eval-results/nope`);
+    expect([absent.status, absent.body]).toEqual([404, { detail: 'Eval set result `nope` not found.' }]);
+    // The session is there to look at, and in no list.
+    const sessions = '/apps/harness_agent/users/eve/sessions';
+    expect((await app.get(`${sessions}/${result?.sessionId}`)).status).toBe(200);
+    expect((await app.get(sessions)).body).toEqual([]);
+  });
+
+  test('a wrong answer and a wrong trajectory fail; what the case said before an edit is not what counts', async () => {
+    await set('wrong', [{ evalId: 'c', conversation: [turn('calculate')] }]);
+    const run = async () =>
+      results((await app.post(`${D}/eval-sets/wrong/run`, { evalMetrics: [TRAJECTORY, MATCH] })).body).map(
+        ({ finalEvalStatus, overallEvalMetricResults }) => [finalEvalStatus, overallEvalMetricResults],
+      );
+    expect(await run()).toEqual([
+      [
+        2,
+        [
+          { ...TRAJECTORY, score: 0, evalStatus: 2 },
+          { ...MATCH, score: 1, evalStatus: 1 },
+        ],
+      ],
+    ]);
+    const edited = { evalId: 'c', conversation: [turn('calculate', [call])] };
+    await app.send('PUT', `${D}/eval-sets/wrong/eval-cases/c`, edited);
+    expect((await run()).map(([status]) => status)).toEqual([1]);
+  });
+
+  test('a metric of the dialog that a judge decides runs with a threshold only', async () => {
+    await set('judged', [
+      { evalId: 'good', conversation: [turn('hello')] },
+      { evalId: 'bad', conversation: [{ ...turn('hello'), finalResponse: text('wrong', 'model') }] },
+    ]);
+    const judge = { metricName: 'final_response_match_v2', threshold: 0.5 };
+    const before = provider.asked.length;
+    const { body } = await app.post(`${D}/eval-sets/judged/run`, { evalMetrics: [judge] });
+    expect(results(body).map((one) => [one.evalId, one.finalEvalStatus, one.overallEvalMetricResults])).toEqual([
+      ['good', 1, [{ ...judge, score: 1, evalStatus: 1 }]],
+      ['bad', 2, [{ ...judge, score: 0, evalStatus: 2 }]],
+    ]);
+    // A turn and five samples each.
+    expect(provider.asked.length - before).toBe(12);
+  });
+
+  test('a simulated user speaks until the limit', async () => {
+    const conversationScenario = { starting_prompt: 'hello', conversation_plan: 'say hello, then more' };
+    await set('simulated', [{ evalId: 's', conversationScenario }]);
+    const { body } = await app.post(`${D}/eval-sets/simulated/run`, {
+      evalMetrics: [],
+      userSimulatorConfig: { maxAllowedInvocations: 2 },
+    });
+    const [result] = results(body);
+    const { events } = (await app.get(`/apps/harness_agent/users/test_user_id/sessions/${result?.sessionId}`)).body as {
+      events: { author: string; content: { parts: { text: string }[] } }[];
+    };
+    expect(events.map(({ author }) => author)).toEqual(['user', 'harness_agent', 'user', 'harness_agent']);
+    expect(events.map(({ content }) => content.parts[0]?.text)).toEqual([
+      'hello',
+      'answer to hello',
+      'and then?',
+      'answer to and then?',
+    ]);
+  });
+
+  test('what cannot be run is refused with the reason', async () => {
+    await set('refused', [
+      { evalId: 'a', conversation: [] },
+      { evalId: 'other', conversation: [], sessionInput: { ...session, appName: 'shop' } },
+    ]);
+    const run = async (id: string, body: object) => {
+      const answer = await app.post(`${D}/eval-sets/${id}/run`, { evalMetrics: [], ...body });
+      return [answer.status, (answer.body as { detail: unknown }).detail];
+    };
+    expect(await run('nope', {})).toEqual([404, 'Eval set `nope` not found.']);
+    expect(await run('refused', { evalCaseIds: ['a', 'x', 'y'] })).toEqual([
+      404,
+      'Eval case `x`, `y` not found in eval set `refused`.',
+    ]);
+    expect(await run('refused', { evalCaseIds: ['other'] })).toEqual([
+      400,
+      'The session input of eval case `other` names the app shop, not harness_agent.',
+    ]);
+    expect(await run('refused', { evalCaseIds: ['a'], trials: 1_000, userSimulatorConfig: { type: 'x' } })).toEqual([
+      400,
+      expect.stringMatching(/^The simulated user cannot be used: type: /),
+    ]);
+    const many = { trials: 1_000, evalCaseIds: [] };
+    await set('many', [
+      { evalId: 'a', conversation: [] },
+      { evalId: 'b', conversation: [] },
+    ]);
+    expect(await run('many', many)).toEqual([
+      400,
+      'The run has 2000 cases, trials counted; EVALS_MAX_CASES allows 1000.',
+    ]);
+    await set('empty', []);
+    expect((await app.post(`${D}/eval-sets/empty/run`, { evalMetrics: [] })).body).toEqual({ runEvalResults: [] });
+    expect((await app.get(`${D}/eval-runs?evalSetId=empty`)).body).toEqual([]);
+  });
+});
+
+describe('a run that nobody waits for', () => {
+  test('is started, followed, listed and read; each trial has a session of its own', async () => {
+    await set('trials', [{ evalId: 'a', conversation: [turn('hello')] }]);
+    const started = await app.post(`${D}/eval-runs`, { evalSetId: 'trials', evalMetrics: [MATCH], trials: 3 });
+    const { runId } = started.body as { runId: string };
+    expect(started.status).toBe(202);
+    const { text: frames } = await app.get(`${D}/eval-runs/${runId}/stream`);
+    const last = JSON.parse(frames.trim().split('\n\n').at(-1)?.replace('data: ', '') ?? '') as object;
+    const done = {
+      runId,
+      evalSetId: 'trials',
+      status: 'done',
+      evalSetResultId: expect.stringMatching(/^harness_agent_trials_/),
+      evalMetrics: [MATCH],
+      trials: 3,
+      parallelism: 4,
+      agentHash: expect.stringMatching(/^[0-9a-f]{64}$/),
+      modelName: 'answering',
+      createTime: expect.any(Number),
+      endTime: expect.any(Number),
+      counts: { total: 3, waiting: 0, running: 0, errors: 0, cancelled: 0, passed: 3, failed: 0, notEvaluated: 0 },
+    };
+    expect(last).toEqual(done);
+    expect((await app.get(`${D}/eval-runs/${runId}`)).body).toEqual(done);
+    expect((await app.get(`${D}/eval-runs?evalSetId=trials`)).body).toEqual([done]);
+    const { evalSetResultId } = last as { evalSetResultId: string };
+    const result = (await app.get(`${D}/eval-results/${evalSetResultId}`)).body as { evalCaseResults: Result[] };
+    expect(new Set(result.evalCaseResults.map(({ sessionId }) => sessionId)).size).toBe(3);
+    // One that has ended stays as it is.
+    expect((await app.send('DELETE', `${D}/eval-runs/${runId}`)).body).toEqual(done);
+    for (const id of ['nope', '7d444840-9dc0-41d1-b245-5ffdce74fad2']) {
+      const absent = await app.get(`${D}/eval-runs/${id}`);
+      expect([absent.status, absent.body]).toEqual([404, { detail: `Eval run \`${id}\` not found.` }]);
+    }
+  });
+});
