@@ -203,25 +203,10 @@ const CRONJOBS = {
 
 const EVALUATION = {
   EVALS_MAX_CASES: whole(1_000, [1, 100_000], 'Maximum number of cases of one evaluation run, each trial counted.'),
-  EVALS_MAX_OPEN_RUNS: whole(
-    100,
-    [1, 10_000],
-    'Maximum number of evaluation runs of one application that have not ended; further ones are refused with 409.',
-  ),
-  EVALS_PARALLELISM: whole(
-    4,
-    [1, 1_000],
-    'Maximum number of cases of one evaluation run at once, in all processes; a run may ask for less.',
-  ),
-  EVALS_MAX_RUNNING_CASES: whole(
-    16,
-    [1, 1_000],
-    'Maximum number of cases of evaluation runs in this process at once; others wait.',
-  ),
-  EVALS_JUDGE_MODEL: text(
-    'Model of the provider that judges where a metric names none.',
-    'the model of the application that is evaluated',
-  ),
+  EVALS_MAX_OPEN_RUNS: whole(100, [1, 10_000], 'Maximum number of runs of an application that have not ended.'),
+  EVALS_PARALLELISM: whole(4, [1, 1_000], 'Maximum number of cases of one run at once, in all processes.'),
+  EVALS_MAX_RUNNING_CASES: whole(16, [1, 1_000], 'Maximum number of cases in this process at once; others wait.'),
+  EVALS_JUDGE_MODEL: text('Model that judges where a metric names none.', 'the model of the evaluated application'),
 };
 
 const ARTIFACTS = {
