@@ -57,7 +57,10 @@ const SERVER = {
 };
 
 const DATABASE = {
-  DATABASE_URL: text('The PostgreSQL database to use.', 'an embedded PostgreSQL'),
+  DATABASE_URL: text(
+    'The PostgreSQL database to use. Of several servers, with commas between them, the one that takes writes.',
+    'an embedded PostgreSQL',
+  ),
   DATA_DIR: textOr('.data', 'Directory where the embedded PostgreSQL keeps its data.'),
   DATABASE_POOL_SIZE: whole(10, [1, 1000], 'Maximum number of connections of this process.'),
   DATABASE_STATEMENT_TIMEOUT_MS: whole(10_000, [100, 600_000], 'Maximum time of one SQL statement.'),

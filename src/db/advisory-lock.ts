@@ -1,4 +1,4 @@
-import { Client } from 'pg';
+import { connect } from './server-client.ts';
 
 /**
  * Runs `work` while no other process does anything under the same lock; where another one does, nothing happens. The
@@ -11,17 +11,13 @@ export async function ifAlone(
   lock: number,
   work: () => Promise<void>,
 ): Promise<boolean> {
-  const client = new Client({
-    connectionString: url,
+  const client = await connect(url, {
     application_name: 'agent-runtime lock',
     keepAlive: true,
     connectionTimeoutMillis: connectTimeoutMs,
     query_timeout: connectTimeoutMs,
   });
-  // A connection that breaks also fails the query, if there is one; without a listener it would end the process.
-  client.on('error', () => undefined);
   try {
-    await client.connect();
     const { rows } = await client.query<{ mine: boolean }>('select pg_try_advisory_lock($1) as mine', [lock]);
     if (rows[0]?.mine !== true) return false;
     await work();

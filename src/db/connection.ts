@@ -5,26 +5,42 @@ export interface ServerAddress {
   connectionString: string;
   /** Settings of the session, as `postgres -c` takes them. */
   options: string;
+  /** True where a server that refuses writes by default, but is no standby, counts as one that takes them. */
+  isAnyPrimary: boolean;
 }
 
 /** Scheme and credentials, the servers with commas between them, and the rest of a `DATABASE_URL`. */
 const URL_PARTS = /^(\w+:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
+/** Values of libpq's `target_session_attrs` that a service can have that writes. */
+const ATTRIBUTES = ['any', 'read-write', 'primary'];
 
 /**
  * The servers of a `DATABASE_URL` in its order. `options` of the URL stay, with `settings` behind them: node-postgres
- * would take those of the URL alone. @throws {ConfigError} for a URL that is none.
+ * would take those of the URL alone. @throws {ConfigError} for a URL that is none, or wants a server without writes.
  */
-export function listServers(url: string, settings: Record<string, string> = {}): ServerAddress[] {
+export function listServers(url: string, settings: Record<string, string> = {}): [ServerAddress, ...ServerAddress[]] {
   const [, start = url, hosts = '', rest = ''] = URL_PARTS.exec(url) ?? [];
   const ours = Object.entries(settings).map(([name, value]) => `-c ${name}=${value.replace(/[\\ ]/g, '\\$&')}`);
-  return hosts.split(',').map((host) => {
+  const toServer = (host: string): ServerAddress => {
     const text = `${start}${host}${rest}`;
     if (!URL.canParse(text) || (host === '' && hosts !== '')) throw new ConfigError(WRONG_URL);
     const server = new URL(text);
     const given = server.searchParams.get('options');
-    server.searchParams.delete('options');
-    return { connectionString: server.href, options: [given, ...ours].filter(Boolean).join(' ') };
-  });
+    const attributes = server.searchParams.get('target_session_attrs') ?? 'any';
+    if (!ATTRIBUTES.includes(attributes)) {
+      throw new ConfigError(
+        `DATABASE_URL: found target_session_attrs=${attributes}; allowed: ${ATTRIBUTES.join(', ')}.`,
+      );
+    }
+    for (const name of ['options', 'target_session_attrs']) server.searchParams.delete(name);
+    return {
+      connectionString: server.href,
+      options: [given, ...ours].filter(Boolean).join(' '),
+      isAnyPrimary: attributes === 'primary',
+    };
+  };
+  const [first = '', ...others] = hosts.split(',');
+  return [toServer(first), ...others.map(toServer)];
 }
 
 const WRONG_URL = 'DATABASE_URL: found a wrong value; allowed: postgres://user:password@host:port/database.';

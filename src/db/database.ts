@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
-import { DatabaseError, Pool, type PoolConfig } from 'pg';
+import { DatabaseError, Pool, type PoolClient, type PoolConfig } from 'pg';
 import { isPassingFailure } from '../core/errors.ts';
 import { listServers } from './connection.ts';
+import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 
 /**
  * A pool or a transaction: the first argument of every store function.
@@ -51,12 +52,26 @@ const MAX_REPEATS = 3;
 /** How much longer than the server's own time-out we wait for the error that it sends. */
 const CLIENT_SLACK_MS = 1_000;
 const MAX_PAUSE_MS = 200;
+/** Every connection ends at that age, so that none stays with a server that the address no longer leads to. */
+const MAX_LIFETIME_SECONDS = 300;
+/** Read-only, and a server that shuts down or promotes: this connection will not do any work again. */
+const MOVED = /^(?:25006|57P0\d)$/;
+/** pg-pool 3's error when all connections stay lent out for too long; it has no code. */
+const NO_FREE_CONNECTION = 'timeout exceeded when trying to connect';
 
-/** Opens the pools; nothing connects before the first query. */
+/** Opens the pools; nothing connects before the first query. @throws {ConfigError} for a URL that is none. */
 export function openDatabase(options: PoolOptions): DatabasePool {
   const forReads = Math.max(1, Math.floor(options.size * READ_SHARE));
-  const main = openPool(options, Math.max(1, options.size - forReads));
-  const reads = openPool(options, forReads);
+  const settings = {
+    'agent_runtime.max_state_bytes': String(options.maxStateBytes),
+    // The database of another operator may have any of these; what we read and lock is not to depend on them.
+    default_transaction_isolation: 'read committed',
+    DateStyle: 'ISO',
+    TimeZone: 'UTC',
+  };
+  const servers = new ServerChoice(listServers(options.url, settings));
+  const main = openPool(options, servers, Math.max(1, options.size - forReads), false);
+  const reads = openPool(options, servers, forReads, true);
   return {
     db: drizzle({ client: main }),
     reads: drizzle({ client: reads }),
@@ -65,17 +80,10 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   };
 }
 
-function openPool(options: PoolOptions, max: number): Pool {
-  const [server] = listServers(options.url, {
-    'agent_runtime.max_state_bytes': String(options.maxStateBytes),
-    // The database of another operator may have any of these; what we read and lock is not to depend on them.
-    default_transaction_isolation: 'read committed',
-    DateStyle: 'ISO',
-    TimeZone: 'UTC',
-  });
-  const pool = new RepeatingPool({
-    ...server,
+function openPool(options: PoolOptions, servers: ServerChoice, max: number, isForReads: boolean): ServerPool {
+  const config = {
     max,
+    maxLifetimeSeconds: MAX_LIFETIME_SECONDS,
     statement_timeout: options.statementTimeoutMs,
     lock_timeout: options.lockTimeoutMs,
     idle_in_transaction_session_timeout: 10_000,
@@ -84,22 +92,85 @@ function openPool(options: PoolOptions, max: number): Pool {
     query_timeout: options.statementTimeoutMs + CLIENT_SLACK_MS,
     keepAlive: true,
     application_name: 'agent-runtime',
-  } satisfies PoolConfig);
+  } satisfies PoolConfig;
+  const pool = new ServerPool(config, servers, isForReads);
   // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
   pool.on('error', options.onIdleError);
   return pool;
 }
 
 /**
- * A pool that repeats a statement after a deadlock or the like: it was a transaction of its own, so nothing of it is
- * left.
+ * A pool that follows the primary: its connections are to the server that was found to take writes. It repeats a
+ * statement after a deadlock or the like: that was a transaction of its own, so nothing of it is left.
  */
-class RepeatingPool extends Pool {
+class ServerPool extends Pool {
+  readonly #servers: ServerChoice;
+  readonly #isForReads: boolean;
+
+  constructor(config: PoolConfig, servers: ServerChoice, isForReads: boolean) {
+    super({
+      ...config,
+      // The pool makes its connections with this; each is to the server that is the choice by then.
+      Client: class extends ServerClient {
+        constructor(given: PoolConfig = {}) {
+          super({ ...given, ...servers.current });
+        }
+      },
+    });
+    this.#servers = servers;
+    this.#isForReads = isForReads;
+  }
+
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
-  override query = ((...args: unknown[]) =>
-    // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
-    repeated(() => Reflect.apply(Pool.prototype.query, this, args) as Promise<unknown>)) as Pool['query'];
+  override query = ((...args: unknown[]) => repeated(() => this.#queryOnce(args))) as Pool['query'];
+
+  /**
+   * A connection, to give back with `release`. One to a server that is read-only serves reads while there is no other,
+   * and never a write. @throws what the last server answered.
+   */
+  async lend(): Promise<LentClient> {
+    let readOnly: LentClient | undefined;
+    let failure: unknown;
+    for (let tries = 0; tries < this.#servers.count; tries++) {
+      const server = this.#servers.current;
+      try {
+        const client = (await this.connect()) as LentClient;
+        if (!client.isReadOnly) {
+          readOnly?.release(true);
+          return client;
+        }
+        failure = readOnlyServer();
+        if (this.#isForReads && !readOnly) readOnly = client;
+        else client.release(true);
+      } catch (error) {
+        failure = error;
+        // That no connection became free says nothing about the server.
+        if ((error as Error).message === NO_FREE_CONNECTION) break;
+      }
+      this.#servers.leave(server);
+    }
+    if (readOnly) return readOnly;
+    throw failure;
+  }
+
+  async #queryOnce(args: unknown[]): Promise<unknown> {
+    const client = await this.lend();
+    client.on('error', ignore);
+    let mustEnd = true;
+    try {
+      // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
+      const result = await (Reflect.apply(client.query, client, args) as Promise<unknown>);
+      // The next read looks for the primary again.
+      mustEnd = client.isReadOnly;
+      return result;
+    } finally {
+      client.off('error', ignore);
+      client.release(mustEnd);
+    }
+  }
 }
+
+type LentClient = PoolClient & Pick<ServerClient, 'isReadOnly'>;
 
 /**
  * Does `work` again, at most three times and after a random pause, when it failed in a way that leaves nothing
@@ -121,8 +192,8 @@ async function repeated<T>(work: () => Promise<T>): Promise<T> {
  * BEGIN fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241). A connection whose state is
  * unsure is closed.
  */
-async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
+async function transaction<T>(pool: ServerPool, work: (tx: Database) => Promise<T>): Promise<T> {
+  const client = await pool.lend();
   // A connection that breaks while it is out of the pool also emits an error; without a listener that ends the process.
   client.on('error', ignore);
   let unsure = true;
@@ -137,7 +208,7 @@ async function transaction<T>(pool: Pool, work: (tx: Database) => Promise<T>): P
       // A connection that is gone rolls back by itself; to ask it would take another time-out.
       if (sqlState(error) === undefined && isPassingFailure(error)) throw error;
       await client.query('rollback').then(
-        () => (unsure = false),
+        () => (unsure = MOVED.test(sqlState(error)?.code ?? '')),
         () => undefined,
       );
       throw error;

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { Client, escapeIdentifier } from 'pg';
+import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../core/errors.ts';
-import { listServers } from './connection.ts';
+import { connect } from './server-client.ts';
 
 /** One key for this service; any number does, as long as every version uses the same. */
 const MIGRATION_LOCK = 7_240_001;
@@ -27,12 +27,10 @@ type Applied = Pick<Migration, 'name' | 'hash'>;
  * @throws {ConfigError} when the database is newer, or cannot be brought up to date: what is missing, and why.
  */
 export async function migrateDatabase(url: string): Promise<void> {
-  const [server] = listServers(url);
-  const client = new Client({ ...server, application_name: 'agent-runtime migrate', keepAlive: true });
-  // The query that a broken connection interrupts rejects as well; without a listener it would end the process.
-  client.on('error', () => undefined);
+  const config = { application_name: 'agent-runtime migrate', keepAlive: true, connectionTimeoutMillis: 10_000 };
+  // A replica that starts while there is no primary serves reads until there is one.
+  const client = await connect(url, config, { acceptsReadOnly: true });
   try {
-    await client.connect();
     const schema = await checkDatabase(client);
     const migrations = listMigrations();
     const applied = await listApplied(client, schema);

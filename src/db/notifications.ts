@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
-import { Client } from 'pg';
+import { connect, readOnlyServer, type ServerClient } from './server-client.ts';
 import type { Database } from './database.ts';
 
 /** Notifies processes that share a database that something changed: topics only, never data. */
@@ -21,7 +21,10 @@ const CHANNEL = 'agent_runtime';
 const FLUSH_MS = 20;
 /** PostgreSQL refuses a payload of 8,000 bytes and more. */
 const MAX_TOPICS_PER_PAYLOAD = 100;
-const CONNECT_TIMEOUT_MS = 5_000;
+/** Of connecting, and of each answer. */
+const TIMEOUT_MS = 5_000;
+/** Time between two signs of life that the connection has to give: a network may swallow one without a word. */
+const HEARTBEAT_MS = 10_000;
 const FIRST_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 2_000;
 
@@ -29,22 +32,27 @@ const MAX_PAUSE_MS = 2_000;
  * Opens notifications over LISTEN and NOTIFY on one connection of their own, which is made anew when it breaks. They
  * only save time: a subscriber must also look by itself now and then, for instance behind a pooler without LISTEN.
  */
-export const openNotifications = (url: string, onError: (error: unknown) => void): Notifications =>
-  new ListenNotifications(url, onError);
+export const openNotifications = (
+  url: string,
+  onError: (error: unknown) => void,
+  { heartbeatMs = HEARTBEAT_MS, timeoutMs = TIMEOUT_MS } = {},
+): Notifications => new ListenNotifications(url, onError, { heartbeatMs, timeoutMs });
 
 class ListenNotifications implements Notifications {
   readonly #url: string;
   readonly #onError: (error: unknown) => void;
+  readonly #times: Record<'heartbeatMs' | 'timeoutMs', number>;
   readonly #subscribers = new Map<string, Set<() => void>>();
   readonly #pending = new Set<string>();
   readonly #closing = new AbortController();
   readonly #running: Promise<void>;
   /** The connection while it listens. */
-  #client: Client | undefined;
+  #client: ServerClient | undefined;
   #isFlushing = false;
 
-  constructor(url: string, onError: (error: unknown) => void) {
+  constructor(url: string, onError: (error: unknown) => void, times: Record<'heartbeatMs' | 'timeoutMs', number>) {
     this.#url = url;
+    this.#times = times;
     this.#onError = onError;
     this.#running = this.#stayConnected();
   }
@@ -83,41 +91,44 @@ class ListenNotifications implements Notifications {
     }
   }
 
-  /** Listens on one connection until it ends. @throws what kept it from listening. */
+  /** Listens on one connection until it ends. @throws what kept it from listening, or ended it. */
   async #listen(): Promise<void> {
-    const client = new Client({
-      connectionString: this.#url,
+    const { timeoutMs } = this.#times;
+    const client = await connect(this.#url, {
       application_name: 'agent-runtime notifications',
-      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      query_timeout: CONNECT_TIMEOUT_MS,
+      connectionTimeoutMillis: timeoutMs,
+      query_timeout: timeoutMs,
       keepAlive: true,
     });
-    const ended = new Promise<void>((resolve) => client.once('end', resolve));
+    const ended = new AbortController();
+    client.once('end', () => ended.abort());
     client.on('error', this.#onError);
-    await client.connect();
-    const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid');
-    client.on('notification', ({ payload, processId }) => {
-      // What this process sent has woken its own subscribers already.
-      if (processId === rows[0]?.pid) return;
-      for (const topic of JSON.parse(payload ?? '[]') as string[]) this.#wake(topic);
-    });
-    await client.query(`listen ${CHANNEL}`);
-    this.#client = client;
-    for (const topic of this.#subscribers.keys()) this.#wake(topic);
-    await this.#endWhenClosing(client, ended);
+    try {
+      const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid');
+      client.on('notification', ({ payload, processId }) => {
+        // What this process sent has woken its own subscribers already.
+        if (processId === rows[0]?.pid) return;
+        for (const topic of JSON.parse(payload ?? '[]') as string[]) this.#wake(topic);
+      });
+      await client.query(`listen ${CHANNEL}`);
+      this.#client = client;
+      for (const topic of this.#subscribers.keys()) this.#wake(topic);
+      await this.#stayAlive(client, AbortSignal.any([ended.signal, this.#closing.signal]));
+    } finally {
+      this.#client = undefined;
+      // A connection whose query has not been answered is cut instead of being told.
+      await Promise.race([client.end(), sleep(timeoutMs)]).catch(this.#onError);
+    }
   }
 
-  async #endWhenClosing(client: Client, ended: Promise<void>): Promise<void> {
-    const end = () => {
-      this.#client = undefined;
-      client.end().catch(this.#onError);
-    };
-    const { signal } = this.#closing;
-    if (signal.aborted) end();
-    else signal.addEventListener('abort', end, { once: true });
-    await ended;
-    signal.removeEventListener('abort', end);
-    this.#client = undefined;
+  /** Settles when the connection has ended or is to end. @throws when it gives no sign of life, or may not be used. */
+  async #stayAlive(client: ServerClient, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await sleep(this.#times.heartbeatMs, undefined, { signal }).catch(() => undefined);
+      if (signal.aborted) return;
+      await client.query('select 1');
+      if (client.isReadOnly) throw readOnlyServer();
+    }
   }
 
   /** Sends what is pending, one statement at a time; topics that come meanwhile go with the next one. */
@@ -125,7 +136,12 @@ class ListenNotifications implements Notifications {
     while (this.#pending.size > 0 && this.#client) {
       const topics = [...this.#pending].slice(0, MAX_TOPICS_PER_PAYLOAD);
       for (const topic of topics) this.#pending.delete(topic);
-      await this.#client.query('select pg_notify($1, $2)', [CHANNEL, JSON.stringify(topics)]).catch(this.#onError);
+      const client = this.#client;
+      await client.query('select pg_notify($1, $2)', [CHANNEL, JSON.stringify(topics)]).catch((error: unknown) => {
+        this.#onError(error);
+        // Whatever keeps it from sending may keep it from listening.
+        return client.end().catch(() => undefined);
+      });
     }
     // Without a connection nobody can be notified; subscribers look by themselves.
     this.#pending.clear();

@@ -36,6 +36,10 @@ export interface PostgresProxy {
   rules: Rules;
   /** True: nothing passes in either direction, and nobody is told. */
   isBlackHole: boolean;
+  /** The server that new connections lead to, by the URL of its database; those that are open stay where they are. */
+  target: string;
+  /** From now on nothing passes on the connections that are open, and nobody is told; new ones work. */
+  swallowOpen(): void;
   /** True: new connections are closed at once. */
   isRefusing: boolean;
   /** Breaks every connection. */
@@ -45,22 +49,25 @@ export interface PostgresProxy {
 
 /** Starts a proxy in front of the server of a URL (`sslmode=disable`). */
 export async function startProxy(databaseUrl: string): Promise<PostgresProxy> {
-  const target = new URL(databaseUrl);
   const pairs = new Set<() => void>();
+  const swallowed = new Set<number>();
   let count = 0;
   const server = createServer((client) => {
     if (proxy.isRefusing) {
       client.destroy();
       return;
     }
-    const upstream = connect(Number(target.port), target.hostname);
+    const { port, hostname } = new URL(proxy.target);
+    const upstream = connect(Number(port), hostname);
     const cut = () => {
       pairs.delete(cut);
       client.destroy();
       upstream.destroy();
     };
     pairs.add(cut);
-    relay({ client, upstream, proxy, connection: ++count, cut });
+    const connection = ++count;
+    const isSwallowed = () => proxy.isBlackHole || swallowed.has(connection);
+    relay({ client, upstream, proxy, connection, isSwallowed, cut });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = new URL(databaseUrl);
@@ -69,6 +76,10 @@ export async function startProxy(databaseUrl: string): Promise<PostgresProxy> {
     url: url.href,
     rules: {},
     isBlackHole: false,
+    target: databaseUrl,
+    swallowOpen() {
+      for (let connection = 1; connection <= count; connection++) swallowed.add(connection);
+    },
     isRefusing: false,
     cutAll: () => pairs.forEach((cut) => cut()),
     async close() {
@@ -87,13 +98,14 @@ interface Pair {
   upstream: Socket;
   proxy: PostgresProxy;
   connection: number;
+  isSwallowed: () => boolean;
   cut: () => void;
 }
 
 /** Types of frames: https://www.postgresql.org/docs/current/protocol-message-formats.html */
 const [PARSE, QUERY, SYNC, READY, TERMINATE] = ['P', 'Q', 'S', 'Z', 'X'];
 
-function relay({ client, upstream, proxy, connection, cut }: Pair): void {
+function relay({ client, upstream, proxy, connection, isSwallowed, cut }: Pair): void {
   const sent: Message[] = [];
   let application = '';
   // Frames of one direction are handled one after another, however long a rule holds one of them.
@@ -107,12 +119,12 @@ function relay({ client, upstream, proxy, connection, cut }: Pair): void {
       await proxy.rules.before?.(message);
       sent.push(message);
     }
-    if (!proxy.isBlackHole) upstream.write(bytes);
+    if (!isSwallowed()) upstream.write(bytes);
   });
   const fromServer = frames(false, async (group) => {
     const message = group.at(-1)?.type === READY ? sent.shift() : undefined;
     if (message) await proxy.rules.after?.(message);
-    if (!proxy.isBlackHole) client.write(Buffer.concat(group.map((frame) => frame.bytes)));
+    if (!isSwallowed()) client.write(Buffer.concat(group.map((frame) => frame.bytes)));
   });
   client.on('data', (chunk: Buffer) => fromClient.push(chunk));
   upstream.on('data', (chunk: Buffer) => fromServer.push(chunk));

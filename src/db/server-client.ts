@@ -1,0 +1,85 @@
+import { Client, type ClientConfig } from 'pg';
+import { listServers, type ServerAddress } from './connection.ts';
+
+/** What a server reports about itself, unrequested: at the start of a connection and at each change. */
+interface ParameterStatus {
+  parameterName: string;
+  parameterValue: string;
+}
+
+/**
+ * A connection that knows whether its server takes writes. From PostgreSQL 14 on the server reports that by itself, so
+ * it costs no round trip; an older one, or a pooler that keeps it to itself, passes for one that does.
+ */
+export class ServerClient extends Client {
+  readonly #reported = new Map<string, string>();
+  readonly #isAnyPrimary: boolean;
+
+  constructor({ isAnyPrimary, ...config }: ClientConfig & Pick<ServerAddress, 'isAnyPrimary'>) {
+    super(config);
+    this.#isAnyPrimary = isAnyPrimary;
+    this.connection.on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
+      this.#reported.set(parameterName, parameterValue);
+    });
+  }
+
+  /** True while the server is in recovery, or refuses writes by default: it is not, or no longer, the primary. */
+  get isReadOnly(): boolean {
+    if (this.#reported.get('in_hot_standby') === 'on') return true;
+    return !this.#isAnyPrimary && this.#reported.get('default_transaction_read_only') === 'on';
+  }
+}
+
+/** The error for a server that does not take writes, with PostgreSQL's own code for one. */
+export const readOnlyServer = (): Error =>
+  Object.assign(new Error('The server is in recovery or read-only.'), { code: '25006' });
+
+/** The servers of a `DATABASE_URL` and the one of them that is tried next: the one that served last. */
+export class ServerChoice {
+  readonly #servers: [ServerAddress, ...ServerAddress[]];
+  #at = 0;
+
+  constructor(servers: [ServerAddress, ...ServerAddress[]]) {
+    this.#servers = servers;
+  }
+
+  get count(): number {
+    return this.#servers.length;
+  }
+
+  get current(): ServerAddress {
+    return this.#servers[this.#at] ?? this.#servers[0];
+  }
+
+  /** Goes on to the next server, unless another connection that failed has done so already. */
+  leave(server: ServerAddress): void {
+    if (server === this.current) this.#at = (this.#at + 1) % this.#servers.length;
+  }
+}
+
+/**
+ * Opens a connection of its own to the first server that takes writes; where none does and `acceptsReadOnly` is set, to
+ * one that does not. Each connection that is not returned is closed. @throws what the last server answered.
+ */
+export async function connect(
+  url: string,
+  config: ClientConfig,
+  { acceptsReadOnly = false } = {},
+): Promise<ServerClient> {
+  const servers = listServers(url);
+  let failure: unknown;
+  for (const [position, server] of [...servers, ...(acceptsReadOnly ? servers : [])].entries()) {
+    const client = new ServerClient({ ...config, ...server });
+    // What a connection that breaks interrupts rejects as well; without a listener the event would end the process.
+    client.on('error', () => undefined);
+    try {
+      await client.connect();
+      if (!client.isReadOnly || position >= servers.length) return client;
+      throw readOnlyServer();
+    } catch (error) {
+      failure = error;
+      await client.end().catch(() => undefined);
+    }
+  }
+  throw failure;
+}
