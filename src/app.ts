@@ -9,12 +9,14 @@ import { cronjobOperations } from './cronjobs/routes.ts';
 import { devUiPages } from './devui/routes.ts';
 import { evalOperations } from './evals/routes.ts';
 import { createHttpApp } from './http/http-app.ts';
+import type { Sockets } from './http/operation/sockets.ts';
 import { bind, type Operation } from './http/operation/operation.ts';
 import { idempotent } from './idempotency/operations.ts';
 import type { InvocationContext } from './invocations/context.ts';
 import { harnessInvoke } from './invocations/routes/harness-invoke.ts';
 import { invocationOperations } from './invocations/routes/invocations.ts';
 import { invokeLegacy } from './invocations/routes/invoke-legacy.ts';
+import { runLive } from './invocations/live/run-live.ts';
 import { runOperations } from './invocations/routes/run.ts';
 import { sessionEventOperations } from './invocations/routes/session-events.ts';
 import { deleteMemories } from './memory/memory-store.ts';
@@ -30,12 +32,15 @@ export interface Context extends InvocationContext {
   version: string;
   /** False from the moment on that the process is told to stop. */
   isAccepting: () => boolean;
+  /** The WebSockets of the server. */
+  sockets: Sockets;
 }
 
 /** What the operations need: all of the context, and what one feature lends another. */
 interface OperationContext extends Context {
   /** Sessions stand below the memory, which forgets what was said in one that is deleted. */
   deleteMemories: typeof deleteMemories;
+  liveIdleMs: number;
 }
 
 /**
@@ -79,11 +84,14 @@ export function createApp(context: Context): Express {
   const { auth, CRONJOBS, DEV_UI, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
   const aliases = toAliases(config.APP_ALIASES, context.agents);
   const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt', hasCronjobs: CRONJOBS });
+  const bound = (some: Operation<OperationContext>[]) =>
+    bind(
+      { ...context, deleteMemories, liveIdleMs: config.LIVE_IDLE_MS },
+      some.map((each) => withAliases(each, aliases)),
+    );
   return createHttpApp({
-    operations: bind(
-      { ...context, deleteMemories },
-      operations.map((each) => withAliases(each, aliases)),
-    ),
+    operations: bound(operations),
+    unpublished: bound([runLive]),
     components: COMPONENTS,
     auth,
     origins: {

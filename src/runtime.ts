@@ -11,6 +11,7 @@ import { migrateDatabase } from './db/migrate.ts';
 import { openNotifications } from './db/notifications.ts';
 import { AgentError, ConfigError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
+import { createSockets } from './http/operation/sockets.ts';
 import { takeUpQueued } from './invocations/background.ts';
 import { listen } from './server.ts';
 import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts';
@@ -49,7 +50,10 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
     const context = await toContext(options, resources, stops);
-    const listener = await listen(createServer(createApp(context)), config);
+    const app = createApp(context);
+    const server = createServer(app);
+    context.sockets.attach(server, app);
+    const listener = await listen(server, config);
     const sweeping = sweepRegularly(
       {
         ...context,
@@ -140,6 +144,7 @@ async function toContext(
     draining: draining.signal,
     stopping: stopping.signal,
     isAccepting: () => !draining.signal.aborted,
+    sockets: createSockets({ frameBytes: config.MAX_BODY_BYTES, sockets: config.MAX_LIVE_SESSIONS }),
     ...overrides,
   };
 }

@@ -100,6 +100,8 @@ class Connections {
       this.#idleSince.set(socket, performance.now());
       socket.once('close', () => this.#idleSince.delete(socket));
     });
+    // A WebSocket ends itself when the service stops; it is never idle as a connection for requests is.
+    server.prependListener('upgrade', ({ socket }) => this.#idleSince.set(socket, undefined));
     // Before the application, which may answer at once.
     server.prependListener('request', ({ socket }, response) => {
       this.#idleSince.set(socket, undefined);

@@ -13,18 +13,18 @@ export function withAliases<Context>(operation: Operation<Context>, aliases: Rea
   const { path, query } = operation.parameters ?? {};
   const body = operation.body?.schema;
   const inPath = path && 'appName' in path.shape;
-  const inQuery = query && 'appName' in query.shape;
+  const inQuery = query && 'app_name' in query.shape;
   const inBody = body && 'shape' in body && 'appName' in (body.shape as object);
   if (aliases.size === 0 || !(inPath || inQuery || inBody)) return operation;
-  const named = <Part>(part: Part): Part => {
-    const { appName } = part as { appName?: unknown };
-    return typeof appName === 'string' && aliases.has(appName) ? { ...part, appName: HARNESS_APP } : part;
+  const named = <Part>(part: Part, name = 'appName'): Part => {
+    const sent = (part as Record<string, unknown>)[name];
+    return typeof sent === 'string' && aliases.has(sent) ? { ...part, [name]: HARNESS_APP } : part;
   };
   const handler = (context: Context, call: Call<never, never, never, never>) =>
     operation.handler(context, {
       ...call,
       ...(inPath ? { path: named(call.path) } : {}),
-      ...(inQuery ? { query: named(call.query) } : {}),
+      ...(inQuery ? { query: named(call.query, 'app_name') } : {}),
       ...(inBody ? { body: named(call.body) } : {}),
     });
   return { ...operation, handler };

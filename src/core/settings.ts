@@ -170,6 +170,8 @@ const INVOCATIONS = {
     [1, 100_000],
     'Maximum number of invocations in this process, waiting ones included; further ones are refused with 503.',
   ),
+  MAX_LIVE_SESSIONS: whole(100, [0, 100_000], 'Maximum number of WebSockets of `/run_live` in this process.'),
+  LIVE_IDLE_MS: whole(300_000, [50, 86_400_000], 'Maximum time that a live session says nothing.'),
   INVOCATION_TIMEOUT_MS: whole(600_000, [100, 86_400_000], 'Maximum time of one invocation.'),
   MAX_LLM_CALLS: documented(
     integer(MAX_LLM_CALLS_RANGE).optional(),

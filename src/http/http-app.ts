@@ -18,6 +18,8 @@ import { createValidation } from './validation/validate.ts';
 /** What the HTTP application is made of. */
 export interface HttpAppOptions {
   operations: Operation<unknown>[];
+  /** Operations that the document leaves out: OpenAPI has no words for WebSockets. */
+  unpublished?: Operation<unknown>[];
   /** The named schemas of the document. */
   components: Record<string, z.ZodType>;
   auth: AuthOptions;
@@ -54,7 +56,7 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.use(normalizePath(routesOf(operations).map(({ path }) => path)));
   app.use(docsPage(document));
   app.use(
-    operationRouter(operations, {
+    operationRouter([...operations, ...(options.unpublished ?? [])], {
       authenticate: authentication(options.auth),
       readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: maxBodyValues }),
       readTextBody: readTextBody({ maxBytes: maxBodyBytes }),

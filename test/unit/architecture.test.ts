@@ -54,6 +54,7 @@ const LINE: [folder: string, imports: string[]][] = [
     'invocations/routes',
     ['agent', 'agent/definition', 'core', 'http/operation', 'idempotency', 'invocations', 'sessions'],
   ],
+  ['invocations/live', ['core', 'http/operation', 'invocations', 'sessions']],
   ['evals/metrics', ['core', 'http/validation']],
   ['evals/judges', ['core', 'evals/metrics']],
   [
@@ -84,7 +85,7 @@ const LINE: [folder: string, imports: string[]][] = [
       'db/embedded',
     ].concat(
       ['devui', 'evals', 'http', 'http/openapi', 'http/operation', 'http/validation', 'idempotency', 'invocations'],
-      ['invocations/routes', 'memory', 'service', 'sessions', 'traces'],
+      ['invocations/live', 'invocations/routes', 'memory', 'service', 'sessions', 'traces'],
     ),
   ],
 ];

@@ -48,14 +48,15 @@ export type Answer =
  * a credential. `service`: a credential is needed, nothing belongs to a user. `path`: the user that the path names.
  * Otherwise `user` says who it is of a validated request, and `absent` is the text of the 404 for everybody else.
  */
-type Owner<Sent = SentUser<never, never>> =
+type Owner<Sent = SentUser<never, never, never>> =
   | 'open'
   | 'service'
   | 'path'
   | { user: (sent: Sent) => string; absent: (sent: Sent) => string };
 
 /** Where a request that names its user outside the path may do so. */
-interface SentUser<Headers, Body> {
+interface SentUser<Query, Headers, Body> {
+  query: Query;
   headers: Headers;
   body: Body;
 }
@@ -124,7 +125,7 @@ interface Definition<
   Body extends z.ZodType,
   Result extends z.ZodType,
 > extends OperationBase {
-  owner: Owner<SentUser<z.output<Headers>, z.input<Body>>>;
+  owner: Owner<SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>>;
   parameters?: { path?: Path; query?: Query; headers?: Headers };
   body?: OperationBody<Body>;
   success?: Success<Result>;

@@ -1,0 +1,53 @@
+import { type IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { type WebSocket, WebSocketServer } from 'ws';
+import { InvalidError, UnavailableError } from '../../core/errors.ts';
+
+/** The WebSockets of a server. */
+export interface Sockets {
+  /**
+   * Lets the application judge every upgrade as it judges any request (origin, host, credential, owner, parameters):
+   * what it refuses gets its HTTP answer, and there is no socket.
+   */
+  attach(server: Server, app: RequestListener): void;
+  /**
+   * Accepts the upgrade of a request that the application has let through.
+   * @throws {InvalidError} for a request that is none. @throws {UnavailableError} when there are too many sockets.
+   */
+  accept(request: IncomingMessage, response: ServerResponse): Promise<WebSocket>;
+}
+
+/** @param limits `frameBytes` of one message, `sockets` that may be open at once */
+export function createSockets(limits: { frameBytes: number; sockets: number }): Sockets {
+  const webSockets = new WebSocketServer({
+    noServer: true,
+    // What a client compresses may be a thousand times as large.
+    perMessageDeflate: false,
+    maxPayload: limits.frameBytes,
+  });
+  const upgrades = new WeakMap<IncomingMessage, { socket: Duplex; head: Buffer }>();
+  return {
+    attach(server, app) {
+      server.on('upgrade', (request, socket, head) => {
+        const response = new ServerResponse(request);
+        response.shouldKeepAlive = false;
+        response.assignSocket(request.socket);
+        response.on('finish', () => socket.end());
+        socket.on('error', () => socket.destroy());
+        upgrades.set(request, { socket, head });
+        app(request, response);
+      });
+    },
+    async accept(request, response) {
+      const upgrade = upgrades.get(request);
+      if (!upgrade || request.headers.upgrade?.toLowerCase() !== 'websocket')
+        throw new InvalidError('This address speaks WebSocket: the request must ask for an upgrade.');
+      if (webSockets.clients.size >= limits.sockets)
+        throw new UnavailableError(`The service has ${limits.sockets} live sessions already. Try again later.`);
+      response.detachSocket(request.socket);
+      return await new Promise((resolve) =>
+        webSockets.handleUpgrade(request, upgrade.socket, upgrade.head, (socket) => resolve(socket)),
+      );
+    },
+  };
+}
