@@ -15,8 +15,8 @@ interface LiveContext extends InvocationContext {
 const absent = z.string().optional().describe('Taken, and of no effect without a live API.');
 
 /**
- * `GET /run_live`: a live session over a WebSocket. OpenAPI has no words for what is said on one, so the document leaves
- * it out.
+ * `GET /run_live`: a live session over a WebSocket. OpenAPI has no words for what is said on one, so the document
+ * leaves it out.
  */
 export const runLive = operation({
   method: 'get',
