@@ -1,15 +1,22 @@
 import type { z } from 'zod';
 import type { DatabasePool } from '../db/database.ts';
+import type { Notifications } from '../db/notifications.ts';
 import type { Answer, Operation, Principal } from '../http/operation/operation.ts';
 import { doOnce } from './do-once.ts';
 import { fingerprint, idempotencyHeaders } from './key.ts';
+
+/** What doing once needs of the process. */
+interface IdempotentContext {
+  database: DatabasePool;
+  notifications: Notifications;
+}
 
 /**
  * An operation that changes something (POST, PATCH), done once per `Idempotency-Key`: with a key its handler gets, as
  * the database, the transaction that holds the key. Other operations come back as they are. Not for operations that
  * run an agent: no transaction may last as long as a model call; they keep the key with the invocation.
  */
-export function idempotent<Context extends { database: DatabasePool }>(plain: Operation<Context>): Operation<Context> {
+export function idempotent<Context extends IdempotentContext>(plain: Operation<Context>): Operation<Context> {
   if (plain.method !== 'post' && plain.method !== 'patch') return plain;
   const headers = idempotencyHeaders.extend(plain.parameters?.headers?.shape ?? {});
   const handler: Operation<Context>['handler'] = async (context, call) => {
@@ -24,13 +31,26 @@ export function idempotent<Context extends { database: DatabasePool }>(plain: Op
       key: request.idempotencyKey,
       hash: request.hash,
     };
-    const text = await doOnce(context.database, key, async (database) =>
-      textOf(await plain.handler({ ...context, database }, call)),
-    );
+    let topics: string[] = [];
+    const text = await doOnce(context.database, key, async (database) => {
+      // A transaction that is repeated begins anew.
+      topics = [];
+      const notifications = collecting(context.notifications, topics);
+      return textOf(await plain.handler({ ...context, database, notifications }, call));
+    });
+    // Whoever is woken before the commit looks, finds nothing, and looks again a second later.
+    for (const topic of topics) context.notifications.publish(topic);
     return { kind: 'json', text };
   };
   return { ...plain, parameters: { ...plain.parameters, headers }, handler };
 }
+
+/** Notifications that keep what is published for later. */
+const collecting = (notifications: Notifications, topics: string[]): Notifications => ({
+  publish: (topic) => void topics.push(topic),
+  subscribe: (topic, wake) => notifications.subscribe(topic, wake),
+  close: () => notifications.close(),
+});
 
 /** Who shares keys: each user has their own, all holders of a runtime key share theirs. */
 const toScope = (principal: Principal) => (principal.kind === 'user' ? `user ${principal.userId}` : principal.kind);

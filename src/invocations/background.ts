@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../core/errors.ts';
-import { QUEUE_TOPIC, sessionTopic } from '../core/topics.ts';
+import { freeTopic, QUEUE_TOPIC } from '../core/topics.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toClaim, userEvents } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
@@ -80,7 +80,7 @@ function watchSessions(
   heads: QueueHead[],
   subscribe: (topic: string) => () => void,
 ): boolean {
-  const topics = new Set([QUEUE_TOPIC, ...heads.filter(({ isFree }) => !isFree).map(({ key }) => sessionTopic(key))]);
+  const topics = new Set([QUEUE_TOPIC, ...heads.filter(({ isFree }) => !isFree).map(({ key }) => freeTopic(key))]);
   for (const [topic, unsubscribe] of watched) {
     if (topics.has(topic)) continue;
     unsubscribe();
@@ -109,6 +109,7 @@ async function runQueued(context: InvocationContext, { key, invocationId, body }
       message: 'Its request was stored by another version and cannot be read.',
     } as const;
     await finishOnce(context.database.db, lease, [], { status: 'failed', error });
+    context.notifications.publish(freeTopic(key));
   });
 }
 

@@ -1,6 +1,6 @@
 import type { SessionKey } from '../core/session.ts';
 import type { Log } from '../core/log.ts';
-import { sessionTopic } from '../core/topics.ts';
+import { freeTopic, sessionTopic } from '../core/topics.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import { listDeadHolders } from './dead-store.ts';
@@ -34,7 +34,7 @@ async function endHolder({ database, notifications, log, newId }: EndingContext,
   try {
     const holder = await takeOver(database, key, newId, { skipLocked: true });
     if (holder.kind === 'absent') return false;
-    notifications.publish(sessionTopic(key));
+    for (const topic of [sessionTopic(key), freeTopic(key)]) notifications.publish(topic);
     return true;
   } catch (error) {
     log.error({ err: error, ...key }, 'the dead invocation of a session could not be ended');

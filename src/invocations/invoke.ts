@@ -11,7 +11,7 @@ import {
   STATE_TOO_LARGE,
 } from '../core/errors.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
-import { sessionTopic } from '../core/topics.ts';
+import { freeTopic, sessionTopic } from '../core/topics.ts';
 import { findHistory, listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
 import type { InvocationTrace } from '../traces/invocation-trace.ts';
 import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
@@ -139,6 +139,7 @@ export async function runClaimed(claimed: ClaimedInvocation, outside: AbortSigna
   } finally {
     fence.release();
     publish();
+    context.notifications.publish(freeTopic(lease.key));
   }
 }
 

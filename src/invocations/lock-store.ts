@@ -110,7 +110,12 @@ export async function claimSession(
  * What came of an attempt to wait: `queued`; `full` where so many others wait already; `absent` without the session;
  * `lost` where the place of an earlier try is gone, or another process has begun what waited there.
  */
-export type Place = 'queued' | 'full' | 'absent' | 'lost';
+export type Place =
+  | {
+      kind: 'queued' /** Seconds with six decimals, by the database's clock: the order of the queue. */;
+      createTime: string;
+    }
+  | { kind: 'full' | 'absent' | 'lost' };
 
 /**
  * Puts an invocation at the end of its session's queue, where at most `depth` wait. With a `body`, that of a start in
@@ -121,7 +126,7 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
   const { status, leaseToken } = invocations;
   const isSame = sql`${status} = 'queued' and ${leaseToken} = ${excluded(leaseToken)}`;
   const request = body === undefined ? null : sql`${escapeJson(body)}::jsonb`;
-  const statement = db.execute<Record<'isThere' | 'isFull' | 'isPlaced', boolean>>(sql`
+  const statement = db.execute<{ isThere: boolean; isFull: boolean; placed: string | null }>(sql`
     with found as (
       select ${sessionExists(lease.key)} as "isThere",
              (select count(*) ${otherWaiters(lease)}) >= ${depth} as "isFull"),
@@ -131,13 +136,13 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
       -- The answer to an earlier try was lost: its place is kept.
       on conflict (${KEY}) do update
         set ${assignments(invocations, { leaseExpireTime: excluded(invocations.leaseExpireTime) })} where ${isSame}
-      returning 1)
-    select "isThere", "isFull", exists (select from placed) as "isPlaced" from found`);
+      returning extract(epoch from ${invocations.createTime})::text as create_time)
+    select "isThere", "isFull", (select create_time from placed) as placed from found`);
   const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
   const [found] = rows;
-  if (found?.isPlaced === true) return 'queued';
-  if (found?.isThere !== true) return 'absent';
-  return found.isFull ? 'full' : 'lost';
+  if (typeof found?.placed === 'string') return { kind: 'queued', createTime: found.placed };
+  if (found?.isThere !== true) return { kind: 'absent' };
+  return { kind: found.isFull ? 'full' : 'lost' };
 }
 
 /**

@@ -1,5 +1,5 @@
 import { sessionNotFound } from '../core/session.ts';
-import { sessionTopic, stopTopic } from '../core/topics.ts';
+import { freeTopic, stopTopic } from '../core/topics.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database, DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
@@ -17,6 +17,7 @@ import type { NewEvent } from '../core/event.ts';
 import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, renewLease } from './lock-store.ts';
 import { dequeueInvocation, findWaiter } from './queue-store.ts';
 import { takeOver } from './take-over.ts';
+import { standInLine } from './waiting-line.ts';
 
 /** How long sessions are held and waited for, in milliseconds. */
 export interface LeaseTimes {
@@ -28,9 +29,8 @@ export interface LeaseTimes {
   waitMs: number;
 }
 
-/** First and maximum pause between two looks at a busy session; a notification cuts it short. */
-const FIRST_PAUSE_MS = 20;
-const MAX_PAUSE_MS = 250;
+/** Maximum time between two looks at a busy session: notifications only save time, they may be lost. */
+const LOOK_MS = 1_000;
 
 /** A request for a session. */
 export interface ClaimRequest {
@@ -94,21 +94,22 @@ async function waitForTurn(
   const { db } = context.database;
   await refuseWait(db, request);
   const place = await enqueueInvocation(db, lease, request.queueDepth, body);
-  if (place === 'absent') throw new NotFoundError(sessionNotFound(lease.key.sessionId));
-  if (place === 'full') throw queueFull(request);
-  if (place === 'lost' && body === undefined) throw await placeLost(db, lease);
+  if (place.kind === 'absent') throw new NotFoundError(sessionNotFound(lease.key.sessionId));
+  if (place.kind === 'full') throw queueFull(request);
+  if (place.kind === 'lost' && body === undefined) throw await placeLost(db, lease);
   request.onQueued?.();
   if (busyPolicy === 'interrupt' && runningId !== undefined) {
     await requestStop(db, lease.key, runningId, 'interrupted');
     context.notifications.publish(stopTopic(runningId));
   }
-  if (body !== undefined) return false;
+  if (place.kind !== 'queued' || body !== undefined) return false;
   try {
-    await takeTurn(context, request);
+    await takeTurn(context, request, place.createTime);
     return true;
   } catch (error) {
     // Where the database is away the place is given up all the same: its lease runs out.
     await dequeueInvocation(db, lease).catch(() => undefined);
+    context.notifications.publish(freeTopic(lease.key));
     throw error;
   }
 }
@@ -136,38 +137,63 @@ async function placeLost(db: Database, lease: Lease): Promise<Error> {
   return new UnavailableError(`The request lost its place in the queue of session ${sessionId}. Try again.`);
 }
 
-/** Looks at the session until it is this request's turn; keeps its place in the queue alive meanwhile. */
-async function takeTurn(context: LockContext, { lease, events, times, signal }: ClaimRequest): Promise<void> {
+/**
+ * Waits until it is this request's turn; keeps its place in the queue alive meanwhile. Of this process only the first
+ * in line looks at the session, and looks for a dead holder only as often as a lease can run out.
+ */
+async function takeTurn(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
+  const { lease, events, times, signal } = request;
   const { database, notifications } = context;
-  const deadline = performance.now() + times.waitMs;
-  let renewAt = performance.now() + times.renewalMs;
+  const startedAt = performance.now();
+  const deadline = startedAt + times.waitMs;
+  let [renewAt, takeOverAt] = [startedAt + times.renewalMs, startedAt + times.renewalMs];
   let woken = Promise.withResolvers<void>();
+  const topic = freeTopic(lease.key);
+  const wake = () => woken.resolve();
+  const place = standInLine(database, topic, { position: [createTime, lease.invocationId], moveUp: wake });
   const subscriptions = [
-    notifications.subscribe(sessionTopic(lease.key), () => woken.resolve()),
+    notifications.subscribe(topic, wake),
     // A renewal finds out what somebody stopped this request as.
     notifications.subscribe(stopTopic(lease.invocationId), () => {
       renewAt = 0;
-      woken.resolve();
+      wake();
     }),
   ];
   try {
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS)) {
+    for (;;) {
       woken = Promise.withResolvers<void>();
-      if (await claimTurn(context, lease, events)) return;
+      if (place.isFirst()) {
+        if (await claimQueued(database.db, lease, events)) return;
+        if (performance.now() >= takeOverAt) {
+          takeOverAt = performance.now() + times.renewalMs;
+          if (await endDeadHolder(context, lease)) return;
+        }
+      }
       if (performance.now() >= renewAt) {
         if ((await renewLease(database.db, lease)) !== 'held') throw await placeLost(database.db, lease);
         renewAt = performance.now() + times.renewalMs;
       }
       if (signal.aborted) throw waitEnded(signal.reason);
-      if (performance.now() + pauseMs > deadline) {
-        throw new BusyError(`Session ${lease.key.sessionId} is busy with another invocation. Try again later.`, 1);
-      }
+      const now = performance.now();
+      if (now >= deadline) throw waitedInVain(lease);
+      const pauseMs = Math.max(0, Math.min(LOOK_MS, deadline - now, renewAt - now));
       await Promise.race([woken.promise, sleep(pauseMs, undefined, { signal }).catch(() => undefined)]);
     }
   } finally {
+    place.leave();
     for (const unsubscribe of subscriptions) unsubscribe();
   }
 }
+
+/** Ends the session's holder if it is dead, and wakes those that wait. @returns true where this request holds it. */
+async function endDeadHolder(context: LockContext, lease: Lease): Promise<boolean> {
+  const holder = await takeOver(context.database, lease.key, context.newId);
+  if (holder.kind === 'free') context.notifications.publish(freeTopic(lease.key));
+  return isMine(holder, lease);
+}
+
+const waitedInVain = ({ key }: Lease) =>
+  new BusyError(`Session ${key.sessionId} is busy with another invocation. Try again later.`, 1);
 
 /** Claims the session for a queued invocation if it is its turn. */
 export async function claimTurn(context: LockContext, lease: Lease, events: NewEvent[]): Promise<boolean> {

@@ -239,7 +239,7 @@ describe('races', () => {
     const running = newLease();
     await claim(running);
     const queued = { ...newLease(), key: running.key };
-    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe('queued');
+    expect(await enqueueInvocation(store.pool.db, queued, 8)).toMatchObject({ kind: 'queued' });
     expect(await requestStop(store.pool.db, queued.key, queued.invocationId, 'cancelled')).toBe('cancelled');
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
     expect(await claimQueued(store.pool.db, queued, [textEvent('late')])).toBe(false);
@@ -250,19 +250,21 @@ describe('races', () => {
     const running = newLease();
     await claim(running);
     const queued = { ...newLease(), key: running.key };
-    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe('queued');
-    expect(await enqueueInvocation(store.pool.db, queued, 1)).toBe('queued');
-    expect(await enqueueInvocation(store.pool.db, { ...newLease(), key: running.key }, 1)).toBe('full');
+    expect(await enqueueInvocation(store.pool.db, queued, 1)).toMatchObject({ kind: 'queued' });
+    expect(await enqueueInvocation(store.pool.db, queued, 1)).toMatchObject({ kind: 'queued' });
+    expect(await enqueueInvocation(store.pool.db, { ...newLease(), key: running.key }, 1)).toMatchObject({
+      kind: 'full',
+    });
   });
 
   test('a place that is gone, and a session that is gone, are not a full queue', async () => {
     const running = newLease();
     await claim(running);
     const queued = { ...newLease(0), key: running.key };
-    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe('queued');
+    expect(await enqueueInvocation(store.pool.db, queued, 8)).toMatchObject({ kind: 'queued' });
     await endDeadWaiters(store.pool.db);
-    expect(await enqueueInvocation(store.pool.db, queued, 8)).toBe('lost');
-    expect(await enqueueInvocation(store.pool.db, newLease(), 8)).toBe('absent');
+    expect(await enqueueInvocation(store.pool.db, queued, 8)).toMatchObject({ kind: 'lost' });
+    expect(await enqueueInvocation(store.pool.db, newLease(), 8)).toMatchObject({ kind: 'absent' });
   });
 
   test('what waits in the background needs no process: it keeps its place until it is claimed', async () => {
@@ -270,7 +272,7 @@ describe('races', () => {
     await claim(running);
     const queued = { ...newLease(0), key: running.key };
     const body = { newMessage: { parts: [{ text: 'nul \u0000' }] } };
-    expect(await enqueueInvocation(store.pool.db, queued, 8, body)).toBe('queued');
+    expect(await enqueueInvocation(store.pool.db, queued, 8, body)).toMatchObject({ kind: 'queued' });
     await endDeadWaiters(store.pool.db);
     const head = { key: queued.key, invocationId: queued.invocationId, body, isFree: false };
     const headOf = async () =>

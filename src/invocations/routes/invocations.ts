@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { RepeatedInvocationError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { sessionTopic, stopTopic } from '../../core/topics.ts';
+import { freeTopic, sessionTopic, stopTopic } from '../../core/topics.ts';
 import { operation } from '../../http/operation/operation.ts';
 import { invocationPath, pageSize, sessionPath } from '../../http/operation/parameters.ts';
 import { exampleEvent } from '../../sessions/examples.ts';
@@ -117,8 +117,7 @@ const cancelInvocation = operation({
   handler: async ({ database, notifications }: InvocationContext, { path, notFound }) => {
     const { invocationId } = path;
     if ((await requestStop(database.db, path, invocationId, 'cancelled')) === undefined) throw notFound();
-    notifications.publish(stopTopic(invocationId));
-    notifications.publish(sessionTopic(path));
+    for (const topic of [stopTopic(invocationId), sessionTopic(path), freeTopic(path)]) notifications.publish(topic);
     const text = await findInvocationText(database.reads, path, invocationId);
     if (text === undefined) throw notFound();
     return { kind: 'json', text };

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { eventSchema } from '../../core/event.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { sessionTopic } from '../../core/topics.ts';
+import { freeTopic, sessionTopic } from '../../core/topics.ts';
 import { operation } from '../../http/operation/operation.ts';
 import { afterSequence, sessionPath } from '../../http/operation/parameters.ts';
 import { openEventStream } from '../../http/operation/server-sent-events.ts';
@@ -96,7 +96,7 @@ const rewindSession = operation({
       () => rewind(context, key, body.rewindBeforeInvocationId, request),
       async (_end, found) => (await listEventTexts(context.database.db, key, found.invocationId, 'user'))[0] ?? 'null',
     );
-    context.notifications.publish(sessionTopic(key));
+    for (const topic of [sessionTopic(key), freeTopic(key)]) context.notifications.publish(topic);
     return { kind: 'json', text };
   },
 });
