@@ -17,7 +17,8 @@ const ICON_FONT = `${HOME}fonts/icons.woff2`;
  * can call out.
  */
 const PAGE_POLICY =
-  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; font-src 'self' data:; " +
+  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; " +
+  "font-src 'self' data:; " +
   "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; worker-src 'self' blob:; " +
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 

@@ -122,7 +122,8 @@ function appFailure(error: AppError): Failure {
     const headers = { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterSeconds))) };
     return { status: error.reason === 'rejected' ? 409 : 429, detail, headers };
   }
-  // An agent's own words may quote a provider; the invocation's row and its last event carry them for those who may read it.
+  // An agent's own words may quote a provider; the invocation's row and its last event carry them for those who may
+  // read it.
   if (error instanceof AgentError) return { ...unexpected(), detail: 'The agent could not complete the invocation.' };
   return unexpected();
 }

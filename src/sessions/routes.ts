@@ -113,7 +113,8 @@ const createSession = operation({
   area,
   summary: 'Create a session',
   description:
-    'The body may be absent. `id` is another spelling of `sessionId`. The JSON of a session is a body too: that is how ' +
+    'The body may be absent. `id` is another spelling of `sessionId`. The JSON of a session is a body too: ' +
+    'that is how ' +
     'it is imported.',
   owner: 'path',
   parameters: { path: userPath },

@@ -176,7 +176,9 @@ describe('cases', () => {
             {
               type: 'value_error',
               loc: ['body'],
-              msg: 'Value error, Exactly one of conversation and conversation_scenario must be provided in an EvalCase.',
+              msg:
+                'Value error, ' +
+                'Exactly one of conversation and conversation_scenario must be provided in an EvalCase.',
               input: sent,
               ctx: { error: {} },
             },

@@ -55,7 +55,7 @@ describe('append an event', () => {
     });
   });
 
-  test('nulls of the known structure are left out, those inside free-form objects and unknown members stay', async () => {
+  test('nulls of the known structure are left out, those in free-form objects and unknown members stay', async () => {
     const sent = {
       id: 'n',
       invocationId: 'i',

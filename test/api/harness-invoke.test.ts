@@ -16,7 +16,7 @@ const events = async (sessionId: string) => {
 const noActions = { stateDelta: {}, artifactDelta: {}, requestedAuthConfigs: {}, requestedToolConfirmations: {} };
 
 describe('one invocation', () => {
-  test('user message, function call, function response, final text: stored in order, with usage and model version', async () => {
+  test('user message, call, response, final text: stored in order, with usage and model version', async () => {
     const { status, text } = await invoke({ session_id: 'calc', max_llm_calls: 5 });
     expect([status, text]).toEqual([
       200,

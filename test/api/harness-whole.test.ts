@@ -34,7 +34,9 @@ afterAll(async () => {
 
 const says = (text: string) => ({ content: [{ type: 'text' as const, text }] });
 
-/** What the model does: hands over, calls the tool that a prompt `use <tool> <arguments>` names, then tells its results. */
+/**
+ * What the model does: hands over, calls the tool that a prompt `use <tool> <arguments>` names, then tells its results.
+ */
 function reply(asked: Asked): Reply {
   const { system, prompt, results, model } = asked;
   const [name = ''] = /^You are (\w+)/.exec(system)?.slice(1) ?? [];
@@ -420,7 +422,8 @@ describe('an instruction with names to fill in', () => {
   test('a name without a value is an error that says what to do', async () => {
     const asked = provider.asked.length;
     const error =
-      "The instruction of the agent needs a value for `shop` in the session's state, which is not there. Set it, or write {shop?} if it may be missing.";
+      "The instruction of the agent needs a value for `shop` in the session's state, which is not there. " +
+      'Set it, or write {shop?} if it may be missing.';
     expect(await invoke(app, 'unset', 'hi')).toEqual(failed(error));
     expect((await stored(app, 'unset')).at(-1)).toMatchObject({ errorCode: 'instruction_unset', errorMessage: error });
     expect(provider.asked).toHaveLength(asked);

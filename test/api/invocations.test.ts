@@ -463,8 +463,10 @@ describe('stopping', () => {
 
 describe('a keyed request whose process died', () => {
   const insert = (sessionId: string, status: string, hash: string) =>
-    sql(`insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash)
-      values ('harness_agent', 'u', '${sessionId}', 'e-${sessionId}', '${status}', '${randomUUID()}', clock_timestamp(), 'k-${sessionId}', '${hash}')`);
+    sql(`insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time,
+                               idempotency_key, request_hash)
+      values ('harness_agent', 'u', '${sessionId}', 'e-${sessionId}', '${status}', '${randomUUID()}', clock_timestamp(),
+              'k-${sessionId}', '${hash}')`);
   /** The hash that the runtime keeps for a request, read from one that ran. */
   const hashOf = async (sessionId: string) => {
     const first = invoke(sessionId, 'one', { 'idempotency-key': `k-${sessionId}` });

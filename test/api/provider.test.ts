@@ -8,7 +8,9 @@ import { type FakeAnswer, type FakeProvider, startFakeProvider } from '../suppor
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
 import { statementsOf } from '../support/store.ts';
 
-/** The whole service against a server that speaks the OpenAI wire: what goes over it, and what comes of its failures. */
+/**
+ * The whole service against a server that speaks the OpenAI wire: what goes over it, and what comes of its failures.
+ */
 
 const KEY = 'sk-canary-of-the-provider';
 const RUNTIME_KEY = 'canary-of-the-runtime';
@@ -232,7 +234,8 @@ describe('a failure is answered with 200, an empty output and a sentence, and is
   const quoting = { error: { message: `Wrong: ${KEY} ${PROMPT}`, type: 'some_error', code: 'some_code' } };
   const aCall = { calls: [call('calculator', { expression: '1 + 1' })] };
   const refusal =
-    'The model `small` of openai-compatible refused the key. Check MODEL_API_KEY and that the key may use this model. (HTTP 401, some_code)';
+    'The model `small` of openai-compatible refused the key. ' +
+    'Check MODEL_API_KEY and that the key may use this model. (HTTP 401, some_code)';
 
   test.each<[string, FakeAnswer[], code: string, error: string, stored: number]>([
     ['a refused key', [{ status: 401, errorBody: quoting }], 'model_unauthorized', refusal, 2],
@@ -241,14 +244,16 @@ describe('a failure is answered with 200, an empty output and a sentence, and is
       'a quota that is used up',
       [{ status: 429, errorBody: quoting }],
       'model_rate_limited',
-      'The model `small` of openai-compatible limits the rate of calls or the quota is used up. Try again later. (HTTP 429, some_code)',
+      'The model `small` of openai-compatible limits the rate of calls or the quota is used up. ' +
+        'Try again later. (HTTP 429, some_code)',
       2,
     ],
     [
       'a provider that is down',
       [aCall, { status: 503, errorBody: quoting }],
       'model_unavailable',
-      'The model `small` of openai-compatible is not available or could not be reached. Try again later, or check MODEL_BASE_URL. (HTTP 503, some_code)',
+      'The model `small` of openai-compatible is not available or could not be reached. Try again later, ' +
+        'or check MODEL_BASE_URL. (HTTP 503, some_code)',
       4,
     ],
     [

@@ -18,8 +18,8 @@ const importsOf = (file: string): string[] =>
 const folderOf = (file: string) => dirname(file).replace(/^src\/?/, '') || 'process';
 
 /**
- * The folders in their order, each with those that its files import: all of them stand above it in this list. A new arrow is a
- * decision: it is added here or the code goes elsewhere.
+ * The folders in their order, each with those that its files import: all of them stand above it in this list. A new
+ * arrow is a decision: it is added here or the code goes elsewhere.
  */
 const LINE: [folder: string, imports: string[]][] = [
   ['core', []],

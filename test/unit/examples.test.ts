@@ -90,7 +90,8 @@ describe('what is wrong is said with its line', () => {
   test.each<[string, string, string]>([
     [
       'members, all at once',
-      'system_promt: Help.\nmodel:\n  provider: gemini\nmcp_servers:\n  - url: https://mcp.example.com\nsub_agents:\n  - name: user\n',
+      'system_promt: Help.\nmodel:\n  provider: gemini\nmcp_servers:\n  - url: https://mcp.example.com\n' +
+        'sub_agents:\n  - name: user\n',
       'FILE:1: system_promt: there is no such member.\n' +
         'FILE:3: model.provider: allowed: offline, openai, openai-compatible, anthropic or google.\n' +
         'FILE:5: mcp_servers[0].name: allowed: a string; it is missing.\n' +
@@ -106,7 +107,8 @@ describe('what is wrong is said with its line', () => {
     ],
     [
       'a variable that is not set',
-      'mcp_servers:\n  - name: orders\n    url: https://mcp.example.com\n    headers: { authorization: "Bearer ${ORDERS_TOKEN}" }\n',
+      'mcp_servers:\n  - name: orders\n    url: https://mcp.example.com\n' +
+        '    headers: { authorization: "Bearer ${ORDERS_TOKEN}" }\n',
       'mcp_servers: the headers of `orders` need the variable ORDERS_TOKEN, which is not set.\n',
     ],
   ])('%s', async (_what, text, stderr) => {
@@ -115,7 +117,8 @@ describe('what is wrong is said with its line', () => {
 
   test('secrets of headers are used and not printed', async () => {
     const text =
-      'mcp_servers:\n  - name: orders\n    url: https://mcp.example.com\n    headers: { authorization: "Bearer ${T}" }\n';
+      'mcp_servers:\n  - name: orders\n    url: https://mcp.example.com\n' +
+      '    headers: { authorization: "Bearer ${T}" }\n';
     const { stdout } = await checkText(text, { T: 'canary' });
     expect(stdout).toContain('authorization: (hidden)');
     expect(stdout).not.toContain('canary');

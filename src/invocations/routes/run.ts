@@ -66,7 +66,8 @@ const runAgentSse = operation({
   area,
   summary: 'Run the agent as a stream',
   description:
-    'One server-sent event per event of the agent, then the end of the stream; after an event with `errorCode` a frame ' +
+    'One server-sent event per event of the agent, then the end of the stream; after an event with ' +
+    '`errorCode` a frame ' +
     '`{"error": …}` with its sentence. With `eventIds=true` stored events carry their sequence as `id`.',
   owner: ownedByBody,
   parameters: {

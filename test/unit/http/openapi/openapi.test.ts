@@ -42,9 +42,9 @@ test('it is what the specification says of it: version, label, areas, the name o
 
 test('every member of the Event that the specification lists is in the document', () => {
   const names = `modelVersion content groundingMetadata partial turnComplete turnCompleteReason finishReason errorCode
-    errorMessage interrupted customMetadata usageMetadata liveSessionResumptionUpdate liveSessionId goAway inputTranscription
-    outputTranscription avgLogprobs logprobsResult cacheMetadata citationMetadata interactionId invocationId author actions
-    output nodeInfo longRunningToolIds branch isolationScope id timestamp`.split(/\s+/);
+    errorMessage interrupted customMetadata usageMetadata liveSessionResumptionUpdate liveSessionId goAway
+    inputTranscription outputTranscription avgLogprobs logprobsResult cacheMetadata citationMetadata interactionId
+    invocationId author actions output nodeInfo longRunningToolIds branch isolationScope id timestamp`.split(/\s+/);
   expect(Object.keys(document.components.schemas['Event']?.properties ?? {}).toSorted()).toEqual(names.toSorted());
   expect(document.components.schemas['Event']?.required).toBeUndefined();
 });
