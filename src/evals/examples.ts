@@ -55,3 +55,17 @@ export const exampleCaseResult = {
   sessionId: 'adk-eval-session-0d3f0e5e-7a54-4c0d-9b5e-0b8f3a5d1c11',
   userId: 'u1',
 };
+
+/** What its trials say. */
+export const exampleCaseSummary = {
+  evalId: 'case1',
+  trials: 1,
+  passed: 1,
+  notEvaluated: 0,
+  errors: 0,
+  passRate: 1,
+  interval: [0.206549314, 1],
+  passAll: 1,
+  flaky: false,
+  scores: { tool_trajectory_avg_score: 1 },
+};

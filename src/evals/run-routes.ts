@@ -1,16 +1,23 @@
 import type { Response } from 'express';
 import { z } from 'zod';
-import { InvalidError } from '../core/errors.ts';
+import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
 import { operation, type Principal } from '../http/operation/operation.ts';
 import { appPath, evalRunPath, evalSetPath, pageSize } from '../http/operation/parameters.ts';
 import { openEventStream } from '../http/operation/server-sent-events.ts';
 import { evalSetNotFound } from './eval-store.ts';
-import { exampleCaseResult, exampleRun } from './examples.ts';
+import { exampleCaseResult, exampleCaseSummary, exampleRun } from './examples.ts';
 import { toResultId } from './result-document.ts';
 import { readResult } from './results.ts';
 import { area, DEV_APP_PATH, OLD_SET_PATHS, SET_PATH } from './routes-context.ts';
-import { caseResultsSchema, evalRunSchema, runEvalSchema, runResultsSchema, startRunSchema } from './run-schemas.ts';
+import {
+  caseResultsSchema,
+  evalRunSchema,
+  runEvalSchema,
+  runResultsSchema,
+  runSummarySchema,
+  startRunSchema,
+} from './run-schemas.ts';
 import { cancelEvalRun, type EvalRun, listEvalRuns } from './run-store.ts';
 import {
   type EvalRunContext,
@@ -21,6 +28,7 @@ import {
   startRun,
   waitForRun,
 } from './start-run.ts';
+import { compareWith, summarizeRun } from './summary.ts';
 import { CANCEL_TOPIC, runTopic } from './topics.ts';
 
 const RUNS_PATH = `${DEV_APP_PATH}/eval-runs`;
@@ -191,8 +199,43 @@ const cancelOne = operation({
   },
 });
 
+const summarizeOne = operation({
+  method: 'get',
+  path: `${RUN_PATH}/summary`,
+  operationId: 'summarizeEvalRun',
+  area,
+  summary: 'Summarize an evaluation run',
+  description: 'Pass rates of its cases over their trials, and what changed since an earlier run.',
+  owner: 'service',
+  parameters: {
+    path: evalRunPath,
+    query: z.object({ baseline: z.string().optional().describe('An earlier run to compare with.') }),
+  },
+  success: { schema: runSummarySchema, description: 'The summary.', example: { cases: [exampleCaseSummary] } },
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, query, principal, notFound }) => {
+    const { reads } = context.database;
+    if (!(await findRun(context, path, principal))) throw notFound();
+    const cases = await summarizeRun(reads, path);
+    if (query.baseline === undefined) return { kind: 'value', value: { cases } };
+    const baseline = { appName: path.appName, runId: query.baseline };
+    if (!(await findRun(context, baseline, principal))) throw new NotFoundError(runNotFound(baseline));
+    return { kind: 'value', value: { cases, comparison: await compareWith(reads, path, baseline) } };
+  },
+});
+
 /** Evaluation runs: run and wait, start, list, get, follow, cancel. */
-export const evalRunOperations = [runEvalSet, runEvalSetAsList, startEvalRun, listAll, getOne, followOne, cancelOne];
+export const evalRunOperations = [
+  runEvalSet,
+  runEvalSetAsList,
+  startEvalRun,
+  listAll,
+  getOne,
+  followOne,
+  cancelOne,
+  summarizeOne,
+];
 
 function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
   const named = [body.evalCaseIds, body.evalIds].find((ids) => ids != null && ids.length > 0);

@@ -71,3 +71,37 @@ export const runResultsSchema = z
     runEvalResults: z.array(evalCaseResultSchema).describe('One entry for each case, in the order of the set.'),
   })
   .describe('What a run gave.');
+
+/** What the trials of each case of a run say together, and beside those of an earlier run. */
+export const runSummarySchema = z
+  .looseObject({
+    cases: z
+      .array(
+        z.looseObject({
+          evalId: z.string().describe('The case.'),
+          trials: z.int().describe('Trials that passed or failed.'),
+          passed: z.int().describe('Those of them that passed.'),
+          notEvaluated: z.int().describe('Trials of which no metric says anything.'),
+          errors: z.int().describe('Trials that could not be brought to an end.'),
+          passRate: z.number().nullable().describe('Share of the trials that passed; null without any.'),
+          interval: z.array(z.number()).describe("Wilson's 95 % interval of that rate: two numbers."),
+          passAll: z.number().nullable().describe('The estimate that as many trials as were made all pass.'),
+          flaky: z.boolean().describe('True where it passes sometimes.'),
+          scores: jsonObject.describe('The mean score of each metric; null where none gave one.'),
+          reason: z.string().optional().describe('Why the first trial that did not pass did not.'),
+        }),
+      )
+      .describe('One entry for each case, in the order of the set.'),
+    comparison: z
+      .looseObject({
+        won: z.array(z.string()).describe('Cases that pass now and did not before.'),
+        lost: z.array(z.string()).describe('Cases that passed before and do not now.'),
+        pTwoSided: z.number().describe('Exact two-sided sign test on those.'),
+        worse: z.array(z.string()).describe('Cases whose interval lies wholly below that of before.'),
+        regression: z.boolean().describe('True for more lost than won beyond chance, and for any case that is worse.'),
+        differences: z.array(jsonObject).describe('Of won and lost cases the first event that differs, and where.'),
+      })
+      .optional()
+      .describe('Against the `baseline`; absent without one.'),
+  })
+  .describe('What a run says.');

@@ -1,0 +1,58 @@
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { testApp } from '../support/app.ts';
+import { startProcess } from '../support/service-process.ts';
+
+/** `npm run eval` as CI runs it, beside a service on the same database. */
+
+const app = testApp({ TOOLS: 'calculator' });
+const COMMAND = fileURLToPath(new URL('../../src/eval.ts', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-eval-'));
+const D = '/dev/apps/harness_agent';
+const text = (said: string, role = 'user') => ({ role, parts: [{ text: said }] });
+
+const evaluate = async (...args: string[]) => {
+  const environment = { DATABASE_URL: app.databaseUrl, TOOLS: 'calculator', LOG_LEVEL: 'silent' };
+  const { code, out, error } = await startProcess(process.execPath, [COMMAND, ...args], environment).end;
+  return { code, out, error };
+};
+
+test('a table, a report and the exit code; a later run names what changed', async () => {
+  const right = { userContent: text('What is 2 + 3? Use the calculator.') };
+  const call = { name: 'calculator', args: { expression: '2 + 3' } };
+  const evalCase = (evalId: string, toolUses: object[]) => ({
+    evalId,
+    conversation: [{ ...right, intermediateData: { toolUses } }],
+  });
+  const cases = [evalCase('calls', [call]), evalCase('silent', [])];
+  await app.post(`${D}/eval-sets`, { evalSet: { eval_set_id: 's', eval_cases: cases } });
+  const config = join(folder, 'test_config.json');
+  writeFileSync(config, JSON.stringify({ criteria: { tool_trajectory_avg_score: 1 } }));
+  const junit = join(folder, 'junit.xml');
+
+  const good = await evaluate('s:calls', '--config', config, '--trials', '2');
+  expect([good.error, good.code]).toEqual(['', 0]);
+  const [, baseline = ''] = /^s, run (\S+)\n/.exec(good.out) ?? [];
+  expect(good.out).toMatch(/\nok {2}calls +2\/2 +34 %–100 % +1\.00\n\n1 of 1 cases passed\.\n/);
+
+  await app.send('PUT', `${D}/eval-sets/s/eval-cases/calls`, evalCase('calls', []));
+  const bad = await evaluate('s:calls', '--config', config, '--junit', junit, '--baseline', baseline);
+  expect(bad.code).toBe(1);
+  expect(bad.out).toContain('\ncalls: tool_trajectory_avg_score: 0 is below 1.\n');
+  expect(bad.out).toContain('\nAgainst the baseline: won none; lost calls; worse none; p = 1.000.\n');
+  expect(readFileSync(junit, 'utf8')).toContain('<testsuite name="s" tests="1" failures="1" errors="0">');
+});
+
+test('what cannot be run is exit code 2, with the reason', async () => {
+  await app.post(`${D}/eval_sets/empty`);
+  for (const [args, reason] of [
+    [['empty'], 'Eval set `empty` has no cases.'],
+    [['nope'], 'Eval set `nope` not found.'],
+    [['empty', '--threshold', '2'], '--threshold is a number from 0 to 1.'],
+  ] as const) {
+    expect(await evaluate(...args)).toEqual({ code: 2, out: '', error: `${reason}\n` });
+  }
+});

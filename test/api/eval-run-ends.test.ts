@@ -1,0 +1,172 @@
+import { SignJWT } from 'jose';
+import { afterAll, describe, expect, test } from 'vitest';
+import { startApp, startOn, client, type TestApp } from '../support/app.ts';
+import { createTestDatabase } from '../support/database.ts';
+import { type FakeAnswer, startFakeProvider } from '../support/fake-provider.ts';
+import { signingKey, startIssuer } from '../support/issuer.ts';
+
+/** How runs end that do not go well, and whose they are. */
+
+const closing: (() => Promise<unknown>)[] = [];
+afterAll(async () => {
+  for (const close of closing.toReversed()) await close();
+});
+
+const D = '/dev/apps/harness_agent';
+const text = (said: string, role = 'user') => ({ role, parts: [{ text: said }] });
+const turn = (said: string, answer: string) => ({ userContent: text(said), finalResponse: text(answer, 'model') });
+const MATCH = { metricName: 'response_match_score', threshold: 0.7 };
+const set = (app: Pick<TestApp, 'post'>, id: string, cases: object[], headers = {}) =>
+  app.post(`${D}/eval-sets`, { evalSet: { eval_set_id: id, eval_cases: cases } }, headers);
+
+async function withModel(script: FakeAnswer[], more: Record<string, string> = {}) {
+  const provider = await startFakeProvider('openai-compatible', script);
+  closing.push(() => provider.close());
+  const settings = {
+    MODEL_PROVIDER: 'openai-compatible',
+    MODEL_NAME: 'fake',
+    MODEL_BASE_URL: provider.baseUrl,
+    MODEL_MAX_RETRIES: '0',
+    ...more,
+  };
+  const app = await startApp(settings);
+  closing.push(() => app.close());
+  return { app, provider };
+}
+
+interface Failed {
+  error: string;
+  failedTurn: number;
+  evalMetricResultPerInvocation: { actualInvocation: { finalResponse: unknown }; evalMetricResults: unknown[] }[];
+}
+
+test('a model that fails in the second turn: the reason, the turns so far, and the other case goes on', async () => {
+  const { app } = await withModel([{ text: ['one'] }, { status: 500 }, { text: ['one'] }], { EVALS_PARALLELISM: '1' });
+  await set(app, 's', [
+    { evalId: 'fails', conversation: [turn('a', 'one'), turn('b', 'two'), turn('c', 'three')] },
+    { evalId: 'works', conversation: [turn('a', 'one')] },
+  ]);
+  const { status, body } = await app.post(`${D}/eval-sets/s/run`, { evalMetrics: [MATCH] });
+  const [failed, works] = (body as { runEvalResults: [Failed, unknown] }).runEvalResults;
+  const { error } = failed;
+  expect([status, error]).toEqual([
+    200,
+    expect.stringMatching(/^The model `fake` of openai-compatible is not available/),
+  ]);
+  const inference = { metricName: 'inference', evalStatus: 2, details: { explanation: error } };
+  expect(failed).toMatchObject({
+    evalId: 'fails',
+    finalEvalStatus: 2,
+    overallEvalMetricResults: [inference],
+    failedTurn: 1,
+  });
+  const shown = failed.evalMetricResultPerInvocation.map(({ actualInvocation, evalMetricResults }) => [
+    actualInvocation.finalResponse,
+    evalMetricResults,
+  ]);
+  expect(shown).toEqual([
+    [text('one', 'model'), []],
+    [text('', 'model'), [inference]],
+  ]);
+  expect(works).toMatchObject({ evalId: 'works', finalEvalStatus: 1 });
+  const [run] = (await app.get(`${D}/eval-runs`)).body as { counts: object }[];
+  expect(run?.counts).toMatchObject({ total: 2, passed: 1, failed: 0, errors: 1 });
+});
+
+test('a cancelled run ends the model call that is under way, and whoever waits for it is told', async () => {
+  const { app, provider } = await withModel([{ stop: 'silent' }]);
+  await set(app, 's', [
+    { evalId: 'a', conversation: [turn('a', 'one')] },
+    { evalId: 'b', conversation: [turn('b', 'two')] },
+  ]);
+  const waiting = app.post(`${D}/eval-sets/s/run`, { evalMetrics: [MATCH], parallelism: 1 });
+  await provider.requested;
+  const [run] = (await app.get(`${D}/eval-runs`)).body as { runId: string; counts: object }[];
+  expect(run?.counts).toMatchObject({ waiting: 1, running: 1 });
+  const cancelled = await app.send('DELETE', `${D}/eval-runs/${run?.runId}`);
+  const end = { status: 'cancelled', counts: { total: 2, waiting: 0, running: 0, cancelled: 2, errors: 0 } };
+  expect(cancelled.body).toMatchObject(end);
+  const { status, body } = await waiting;
+  expect([status, body]).toEqual([409, { detail: `The evaluation run ${run?.runId} was cancelled.` }]);
+  await provider.dropped;
+  expect((await app.get(`${D}/eval-runs/${run?.runId}`)).body).toMatchObject(end);
+  expect((await app.get(`${D}/eval_results`)).body).toEqual([]);
+});
+
+test('a process that stops gives its case back; the next one runs it in a new session, as its turn died', async () => {
+  const provider = await startFakeProvider('openai-compatible', [
+    { text: ['one'] },
+    { stop: 'silent' },
+    { text: ['one'] },
+    { text: ['two'] },
+  ]);
+  closing.push(() => provider.close());
+  const database = await createTestDatabase();
+  closing.push(() => database.drop());
+  const settings = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'fake', MODEL_BASE_URL: provider.baseUrl };
+  const first = await startOn(database.url, { ...settings, SHUTDOWN_GRACE_MS: '0' });
+  const before = client(first.url);
+  await set(before, 's', [{ evalId: 'a', conversation: [turn('a', 'one'), turn('b', 'two')] }]);
+  const { body } = await before.post(`${D}/eval-runs`, { evalSetId: 's', evalMetrics: [MATCH] });
+  const path = `${D}/eval-runs/${(body as { runId: string }).runId}`;
+  await expect.poll(() => provider.requests.length).toBe(2);
+  await first.close();
+  const second = await startOn(database.url, settings);
+  closing.push(() => second.close());
+  const after = client(second.url);
+  const frames = (await after.get(`${path}/stream`)).text.trim().split('\n\n');
+  const end = JSON.parse(frames.at(-1)?.replace('data: ', '') ?? '') as { evalSetResultId: string };
+  expect(end).toMatchObject({ status: 'done', counts: { total: 1, passed: 1, errors: 0 } });
+  const result = (await after.get(`${D}/eval-results/${end.evalSetResultId}`)).body as { evalCaseResults: Failed[] };
+  expect(
+    result.evalCaseResults.map((one) =>
+      one.evalMetricResultPerInvocation.map(({ actualInvocation }) => actualInvocation.finalResponse),
+    ),
+  ).toEqual([[text('one', 'model'), text('two', 'model')]]);
+  expect(provider.requests).toHaveLength(4);
+});
+
+describe('users of tokens', () => {
+  test('a run is the one who requested it only, and speaks as nobody else', async () => {
+    const key = await signingKey('ES256', 'one');
+    const issuer = await startIssuer([key.jwk]);
+    closing.push(() => issuer.close());
+    const tokenOf = async (user: string) => {
+      const claims = new SignJWT({ sub: user }).setProtectedHeader({ alg: 'ES256', kid: 'one' });
+      const made = claims.setIssuer(issuer.url).setAudience('runtime').setExpirationTime('2h');
+      return { authorization: `Bearer ${await made.sign(key.privateKey)}` };
+    };
+    const [alice, bob] = [await tokenOf('alice'), await tokenOf('bob')];
+    const app = await startApp({ JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime' });
+    closing.push(() => app.close());
+    const sessionInput = { appName: 'harness_agent', userId: 'alice', state: {} };
+    const cases = [
+      { evalId: 'anybody', conversation: [] },
+      { evalId: 'hers', conversation: [], sessionInput },
+    ];
+    await set(app, 's', cases, alice);
+    const run = async (evalIds: string[], who: Record<string, string>) =>
+      app.post(`${D}/eval_sets/s/run_eval`, { evalIds, evalMetrics: [] }, who);
+    const asBob = await run(['hers'], bob);
+    expect([asBob.status, asBob.body]).toEqual([404, { detail: 'Eval case `hers` not found in eval set `s`.' }]);
+    expect((await run(['anybody'], bob)).body).toMatchObject([{ evalId: 'anybody', userId: 'bob' }]);
+    const asAlice = (await run([], alice)).body;
+    expect(asAlice).toMatchObject([
+      { evalId: 'anybody', userId: 'alice' },
+      { evalId: 'hers', userId: 'alice' },
+    ]);
+    const [hers] = (await app.get(`${D}/eval-runs`, alice)).body as { runId: string; evalSetResultId: string }[];
+    const paths = [
+      `eval-runs/${hers?.runId}`,
+      `eval-runs/${hers?.runId}/stream`,
+      `eval-results/${hers?.evalSetResultId}`,
+    ];
+    for (const path of paths) {
+      expect([path, (await app.get(`${D}/${path}`, bob)).status]).toEqual([path, 404]);
+      expect([path, (await app.get(`${D}/${path}`, alice)).status]).toEqual([path, 200]);
+    }
+    expect((await app.send('DELETE', `${D}/eval-runs/${hers?.runId}`, undefined, bob)).status).toBe(404);
+    expect((await app.get(`${D}/eval_results`, bob)).body).toHaveLength(1);
+    expect((await app.get(`${D}/eval-runs`, bob)).body).toHaveLength(1);
+  });
+});

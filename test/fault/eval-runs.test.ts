@@ -1,0 +1,72 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, test } from 'vitest';
+import { report, stage } from './support/faults.ts';
+import { answerFor, promptFor } from './support/model-server.ts';
+import { either } from './support/seed.ts';
+import { startServer } from './support/server-process.ts';
+
+const here = stage();
+const LEASE_MS = 600;
+const CASES = 200;
+const KILLS = either(2, 10);
+const D = '/dev/apps/harness_agent';
+const text = (said: string, role: string) => ({ role, parts: [{ text: said }] });
+const evalCase = (n: number) => ({
+  evalId: `case-${String(n).padStart(3, '0')}`,
+  conversation: [0, 1].map((turn) => {
+    const id = `${n}-${turn}`;
+    return { userContent: text(promptFor({ id, delayMs: 5 }), 'user'), finalResponse: text(answerFor(id), 'model') };
+  }),
+});
+
+interface Run {
+  runId: string;
+  status: string;
+  evalSetResultId: string;
+  counts: Record<string, number>;
+}
+interface CaseResult {
+  evalId: string;
+  finalEvalStatus: number;
+  evalMetricResultPerInvocation: unknown[];
+}
+
+describe('a process that is killed at half of an evaluation run', () => {
+  test('another one ends the run: no case is lost, none is there twice, each with all of its turns', async () => {
+    const settings = here.environment({
+      SESSION_LEASE_MS: String(LEASE_MS),
+      SWEEP_INTERVAL_MS: '100',
+      EVALS_PARALLELISM: '8',
+    });
+    let restarted = 0;
+    for (let kill = 0; kill < KILLS; kill += 1) {
+      const victim = await startServer(here.databaseUrl, settings);
+      const evalSetId = `set_${kill}`;
+      const eval_cases = Array.from({ length: CASES }, (_, n) => evalCase(n));
+      await victim.post(`${D}/eval-sets`, { evalSet: { eval_set_id: evalSetId, eval_cases } });
+      const metrics = [{ metricName: 'response_match_score', threshold: 1 }];
+      const started = await victim.post(`${D}/eval-runs`, { evalSetId, evalMetrics: metrics });
+      const path = `${D}/eval-runs/${(started.body as Run).runId}`;
+      for (let ended = 0; ended < CASES / 2; await sleep(10)) {
+        ended = ((await victim.get(path)).body as Run).counts['passed'] ?? 0;
+      }
+      await victim.kill();
+      const survivor = await startServer(here.databaseUrl, settings);
+      const frames = (await survivor.get(`${path}/stream`)).text.trim().split('\n\n');
+      const run = JSON.parse(frames.at(-1)?.replace('data: ', '') ?? '') as Run;
+      expect([run.status, run.counts]).toEqual(['done', expect.objectContaining({ total: CASES, passed: CASES })]);
+      const result = (await survivor.get(`${D}/eval-results/${run.evalSetResultId}`)).body as {
+        evalCaseResults: CaseResult[];
+      };
+      expect(result.evalCaseResults.map(({ evalId }) => evalId)).toEqual(eval_cases.map(({ evalId }) => evalId));
+      expect(result.evalCaseResults.filter((one) => one.evalMetricResultPerInvocation.length !== 2)).toEqual([]);
+      await survivor.kill();
+      const { rows } = await here.sql.query<{ count: number }>(
+        'select count(*)::int as count from eval_run_cases where session_count = 2 and eval_set_id = $1',
+        [evalSetId],
+      );
+      restarted += rows[0]?.count ?? 0;
+    }
+    report('evaluation runs', `${KILLS} kills, ${KILLS * CASES} cases, ${restarted} restarted in a new session`);
+  });
+});
