@@ -1,5 +1,5 @@
 import { listAgents } from '../apps/agent-description.ts';
-import { InvalidError } from '../core/errors.ts';
+import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
 import { sessionNotFound } from '../core/session.ts';
 import { operation } from '../http/operation/operation.ts';
@@ -14,10 +14,11 @@ import { area, DEV_APP_PATH, type EvalContext, idsSchema, OLD_SET_PATHS, SET_PAT
 const CASE_PATH = `${SET_PATH}/eval-cases/{eval_id}`;
 const OLD_CASE_PATHS = OLD_SET_PATHS.map((path) => `${path}/evals/{eval_id}`);
 
+const [OLD_ADD_PATH = '', ...OLDER_ADD_PATHS] = OLD_SET_PATHS.map((path) => `${path}/add_session`);
+
 const addSessionToEvalSet = operation({
   method: 'post',
   path: `${SET_PATH}/add-session`,
-  aliases: OLD_SET_PATHS.map((path) => `${path}/add_session`),
   operationId: 'addSessionToEvalSet',
   area,
   summary: 'Add a session as an evaluation case',
@@ -28,12 +29,42 @@ const addSessionToEvalSet = operation({
   errors: { 404: 'No such session.', 409: 'The set has a case of this id.' },
   handler: async ({ database, agents }: EvalContext, { path: { appName, evalSetId }, body }) => {
     const { userId, sessionId, evalId } = body;
-    const agent = agents.get(appName)?.describe();
-    const instructions = agent ? listAgents(agent).map(({ instruction }) => instruction) : [];
-    await addSession(database.db, { appName, userId, sessionId }, evalSetId, evalId, instructions);
+    const key = { appName, userId, sessionId };
+    await addSession(database.db, key, evalSetId, evalId, instructionsOf(agents, appName));
     return { kind: 'value', value: null };
   },
 });
+
+/** The spelling that only the UI uses: it asks whether to overwrite and then sends the very same request. */
+const overwriteEvalCase = operation({
+  method: 'post',
+  path: OLD_ADD_PATH,
+  aliases: OLDER_ADD_PATHS,
+  operationId: 'overwriteEvalCase',
+  area,
+  summary: 'Add a session as an evaluation case, in the place of one of this id',
+  description: 'As `add-session`, for the ADK Web UI: a case of this id is overwritten.',
+  owner: { user: ({ body }) => body.userId, absent: ({ body }) => sessionNotFound(body.sessionId) },
+  parameters: { path: evalSetPath },
+  body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
+  errors: { 404: 'No such session.' },
+  handler: async ({ database, agents }: EvalContext, { path: { appName, evalSetId }, body }) => {
+    const { userId, sessionId, evalId } = body;
+    await database.transaction(async (tx) => {
+      await deleteEvalCase(tx, { appName, evalSetId }, evalId).catch((error: unknown) => {
+        if (!(error instanceof NotFoundError)) throw error;
+      });
+      const key = { appName, userId, sessionId };
+      await addSession(tx, key, evalSetId, evalId, instructionsOf(agents, appName));
+    });
+    return { kind: 'value', value: null };
+  },
+});
+
+function instructionsOf(agents: EvalContext['agents'], appName: string): string[] {
+  const agent = agents.get(appName)?.describe();
+  return agent ? listAgents(agent).map(({ instruction }) => instruction) : [];
+}
 
 /** The list of cases has the older spellings only (specification). */
 const listEvalCases = operation({
@@ -114,6 +145,7 @@ const deleteEvalCaseOperation = operation({
 /** Evaluation cases: made from a session, list, get, replace, delete. */
 export const evalCaseOperations = [
   addSessionToEvalSet,
+  overwriteEvalCase,
   listEvalCases,
   getEvalCase,
   updateEvalCase,

@@ -189,6 +189,28 @@ test('veadk harness invoke: status 200, the output or the error', async () => {
   expect([wrong.status, wrong.body]).toMatchObject([200, { output: '', error: expect.stringContaining('nosuch') }]);
 });
 
+test('the Web UI overwrites a case with the spelling that only it uses; the specified one is 409', async () => {
+  const sets = '/dev/apps/harness_agent';
+  const add = { evalId: 'case', userId: 'ui', sessionId: 'one' };
+  for (const sessionId of ['one', 'two']) {
+    await app.post('/apps/harness_agent/users/ui/sessions', { sessionId });
+    const key = { appName: 'harness_agent', userId: 'ui', sessionId };
+    await app.post('/run', { ...key, newMessage: { parts: [{ text: sessionId }] } });
+  }
+  const question = async () =>
+    (await app.get(`${sets}/eval_sets/over/evals/case`)).body as { conversation: { userContent: unknown }[] };
+  expect((await app.post(`${sets}/eval_sets/over/add_session`, add)).status).toBe(200);
+  expect((await question()).conversation[0]?.userContent).toMatchObject({ parts: [{ text: 'one' }] });
+  const refused = await app.post(`${sets}/eval-sets/over/add-session`, { ...add, sessionId: 'two' });
+  expect(refused.status).toBe(409);
+  const lost = await app.post(`${sets}/eval_sets/over/add_session`, { ...add, sessionId: 'nope' });
+  expect(lost.status).toBe(404);
+  expect((await question()).conversation[0]?.userContent).toMatchObject({ parts: [{ text: 'one' }] });
+  const over = await app.post(`${sets}/eval_sets/over/add_session`, { ...add, sessionId: 'two' });
+  expect([over.status, over.body]).toEqual([200, null]);
+  expect((await question()).conversation[0]?.userContent).toMatchObject({ parts: [{ text: 'two' }] });
+});
+
 test('the Web UI: lists are JSON, a session is made without a body, a stream has one frame per line', async () => {
   for (const path of ['/list-apps?relative_path=./', '/apps/harness_agent/users/user/sessions']) {
     const { body } = await app.get(path);

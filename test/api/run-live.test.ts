@@ -162,7 +162,7 @@ describe('a live session in text', () => {
   test.each(['AUDIO', 'VIDEO'])('%s is refused with a sentence', async (modalities) => {
     await app.post(sessions, { sessionId: `av-${modalities}` });
     const live = await openLive(app, query(`av-${modalities}`, { modalities }));
-    const reason = 'This model has no live API: audio and video cannot be used, send text as `content`.';
+    const reason = 'This model has no live API: audio and video cannot be used. Send text instead.';
     expect(await live.closed).toEqual([1011, reason]);
   });
 

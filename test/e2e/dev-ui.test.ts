@@ -25,6 +25,9 @@ const TEAM = `export const agent = {
   ],
 };`;
 
+/** One that fails after its first tool call. */
+const LIMITED = `export const agent = { description: 'Limited.', tools: ['calculator'], maxLlmCalls: 1 };`;
+
 describe.skipIf(!browserPath)('the ADK Web UI', () => {
   let app: TestApp;
   let browser: BrowserPage;
@@ -36,6 +39,8 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
     agentsDir = mkdtempSync(join(tmpdir(), 'agents-'));
     mkdirSync(join(agentsDir, 'team'));
     writeFileSync(join(agentsDir, 'team', 'agent.ts'), TEAM);
+    mkdirSync(join(agentsDir, 'limited'));
+    writeFileSync(join(agentsDir, 'limited', 'agent.ts'), LIMITED);
     app = await startApp({ DEV_UI: 'true', AGENTS_DIR: agentsDir, TOOLS: 'calculator,save_artifact,write_state' });
     browser = await openBrowser(browserPath ?? '', app.url);
     page = browser.page;
@@ -158,6 +163,22 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
     expect(await look('eval-case')).toEqual([]);
   });
 
+  test('the same case once more: overwritten, as the UI says', async () => {
+    const questions: string[] = [];
+    page.once('dialog', (dialog) => {
+      questions.push(dialog.message());
+      void dialog.accept();
+    });
+    await page.getByRole('button', { name: 'From Current Session' }).click();
+    await page.locator('mat-dialog-container input').first().fill('case_1');
+    const sent = page.waitForResponse((response) => response.url().endsWith('/add_session'));
+    await page.getByRole('button', { name: /Create|Add/ }).click();
+    expect((await sent).status()).toBe(200);
+    expect(questions).toEqual([expect.stringMatching(/overwrite/i)]);
+    await page.locator('mat-dialog-container').waitFor({ state: 'detached' });
+    expect(await look('eval-overwritten')).toEqual([]);
+  });
+
   test('rename the session', async () => {
     await page.getByText('What is 17 * 23? Use t').first().click();
     await page.getByLabel('Edit', { exact: true }).click();
@@ -203,5 +224,25 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
     expect(await look('deleted')).toEqual([]);
     const { body } = await app.get('/apps/harness_agent/users/user/sessions');
     expect(body).toEqual([expect.objectContaining({ id: sessionId })]);
+  });
+
+  test('a run that fails says why', async () => {
+    await page.goto(`${app.url}/dev-ui/?app=limited&userId=user`);
+    await say('What is 1 + 1? Use the calculator.');
+    await page.getByText('Max number of llm calls limit of `1` exceeded').first().waitFor();
+    expect(await look('failed-run')).toEqual([]);
+  });
+
+  test('the call button: a model without a live API says so', async () => {
+    await page.goto(`${app.url}/dev-ui/?app=harness_agent&userId=user`);
+    await say('Hello before the call');
+    await page.getByText('You wrote: "Hello before the call"').waitFor();
+    const opened = page.waitForEvent('websocket');
+    await button('call').first().click();
+    const socket = await opened;
+    expect(socket.url()).toContain('/run_live?app_name=harness_agent');
+    await socket.waitForEvent('close');
+    await page.getByText('audio and video cannot be used').first().waitFor();
+    expect(await look('call')).toEqual([]);
   });
 });

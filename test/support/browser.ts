@@ -32,7 +32,10 @@ export interface BrowserPage {
 /** Opens a browser for the pages of one origin; every request that leaves it is a problem. */
 export async function openBrowser(executablePath: string, origin: string): Promise<BrowserPage> {
   // As root Chromium starts without its sandbox only.
-  const browser = await chromium.launch({ executablePath, args: process.getuid?.() === 0 ? ['--no-sandbox'] : [] });
+  const sandbox = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
+  // A microphone that beeps, for the call button.
+  const media = ['--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream'];
+  const browser = await chromium.launch({ executablePath, args: [...sandbox, ...media] });
   const page = await browser.newPage({ viewport: { width: 1400, height: 900 }, reducedMotion: 'reduce' });
   page.setDefaultTimeout(15_000);
   const problems: string[] = [];

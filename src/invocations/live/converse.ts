@@ -18,7 +18,7 @@ const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 const PING_MS = 30_000;
 /** Time that a client has to answer a close. */
 const CLOSE_MS = 2_000;
-const NO_AUDIO = 'This model has no live API: audio and video cannot be used, send text as `content`.';
+const NO_AUDIO = 'This model has no live API: audio and video cannot be used. Send text instead.';
 
 /** A live session as its client asks for it. */
 export interface LiveRequest {
