@@ -5,42 +5,38 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   {
     name: 'evaluation: makes a turn of a group in which nothing was said',
     changes: change(
-      'toEvalInvocations',
-      'group.some(({ content }) => content) ? [toEvalInvocation(id, group)] : []',
-      '[toEvalInvocation(id, group)]',
+      'toTurnParts',
+      'group.some(({ content }) => content) ? [partsOfTurn(id, group)] : []',
+      '[partsOfTurn(id, group)]',
     ),
     tests: ['test/unit/evals/eval-case.test.ts'],
   },
   {
     name: 'evaluation: keeps rewound invocations',
-    changes: change('toEvalInvocations', 'Map.groupBy(withoutRewound(events),', 'Map.groupBy(events,'),
+    changes: change('toTurnParts', 'Map.groupBy(withoutRewound(events),', 'Map.groupBy(events,'),
     tests: ['test/unit/evals/eval-case.test.ts'],
   },
   {
     name: 'evaluation: loses the calls of a long-running final event',
-    changes: change(
-      'toEvalInvocation',
-      'spoken[index] === final && functionCallsOf(content).length === 0',
-      'spoken[index] === final',
-    ),
+    changes: change('partsOfTurn', 'event === final && functionCallsOf(content).length === 0', 'event === final'),
     tests: ['test/unit/evals/eval-case.test.ts'],
   },
   {
     name: 'evaluation: keeps results of code and empty texts',
-    changes: change('toEvalInvocation', '!isAnswer && saysSomething(content)', '!isAnswer'),
+    changes: change('toEvalInvocations', '!isAnswer && saysSomething(content)', '!isAnswer'),
     tests: ['test/unit/evals/eval-case.test.ts'],
   },
   {
     name: 'evaluation: takes the first final event for the answer',
-    changes: change('toEvalInvocation', 'spoken.findLast(isFinalResponse)', 'spoken.find(isFinalResponse)'),
+    changes: change('partsOfTurn', 'said.findLast(isFinalResponse)', 'said.find(isFinalResponse)'),
     tests: ['test/unit/evals/eval-case.test.ts'],
   },
   {
     name: 'evaluation: takes the first user event for the question',
     changes: change(
-      'toEvalInvocation',
-      'group.findLast((event) => isUsers(event)',
-      'group.find((event) => isUsers(event)',
+      'partsOfTurn',
+      'events.findLast((event) => isUsers(event)',
+      'events.find((event) => isUsers(event)',
     ),
     tests: ['test/unit/evals/eval-case.test.ts'],
   },
