@@ -161,22 +161,58 @@ export async function findEventsById(db: Database, key: SessionKey, ids: string[
   return rows.map(unescaped);
 }
 
+/** Where a session ends, and which of all that had its name it is. */
+export interface SessionEnd {
+  /** Sequence of the last event; 0 where there is none. */
+  lastSequence: number;
+  /** Seconds, exact, as text. */
+  createTime: string;
+}
+
+/** An event as those who follow a session get it. */
+export type FollowedEvent = StoredEvent & { invocationId: string };
+
+/** Events of a session after a sequence, and where the session ended when they were read. */
+export interface EventsAfter extends SessionEnd {
+  events: FollowedEvent[];
+}
+
+const sessionEnd = sql`${s.lastSequence} as "lastSequence", extract(epoch from ${s.createTime})::text as "createTime"`;
+
 /** At most `limit` events after a sequence, in order; `undefined` where there is no such session. */
 export async function listEventsAfter(
   db: Database,
   key: SessionKey,
   afterSequence: number,
   limit: number,
-): Promise<(StoredEvent & { invocationId: string })[] | undefined> {
-  const { rows } = await db.execute<{ sequence: number | null; text: string; invocationId: string }>(sql`
-    select e.sequence, e.text, e."invocationId" from ${sessions} ${s}
+): Promise<EventsAfter | undefined> {
+  type Row = SessionEnd & { sequence: number | null; text: string; invocationId: string };
+  const { rows } = await db.execute<Row & Record<string, unknown>>(sql`
+    select e.sequence, e.text, e."invocationId", ${sessionEnd} from ${sessions} ${s}
     left join lateral (
       select ${events.sequence} as sequence, ${payloadText} as text, ${events.invocationId} as "invocationId"
       from ${events} where ${isOfSession} and ${events.sequence} > ${afterSequence}
       order by ${events.sequence} limit ${limit}) e on true
     where ${isSession(key, s)} order by e.sequence`);
-  if (rows.length === 0) return undefined;
-  return rows.flatMap(({ sequence, ...row }) => (sequence === null ? [] : [unescaped({ sequence, ...row })]));
+  const [first] = rows;
+  if (!first) return undefined;
+  const found = rows.flatMap(({ sequence, text, invocationId }) =>
+    sequence === null ? [] : [unescaped({ sequence, text, invocationId })],
+  );
+  return { events: found, lastSequence: first.lastSequence, createTime: first.createTime };
+}
+
+/** Where each of some sessions ends, in their order; `undefined` for one that there is not. One statement. */
+export async function listSessionEnds(db: Database, keys: SessionKey[]): Promise<(SessionEnd | undefined)[]> {
+  const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
+  const { rows } = await db.execute<{ lastSequence: number; createTime: string | null }>(sql`
+    select ${sessionEnd}
+    from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')})
+         with ordinality as wanted(app_name, user_id, id, place)
+    left join ${sessions} ${s}
+      on ${s.appName} = wanted.app_name and ${s.userId} = wanted.user_id and ${s.id} = wanted.id
+    order by wanted.place`);
+  return rows.map(({ lastSequence, createTime }) => (createTime === null ? undefined : { lastSequence, createTime }));
 }
 
 const isOfInvocation = (key: SessionKey, invocationId: string) =>

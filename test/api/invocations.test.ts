@@ -363,6 +363,71 @@ describe('the stream of a session', () => {
     await other.close();
   });
 
+  /** What a stream says up to a text, as it was sent. */
+  const readUntil = async (response: Response, last: string) => {
+    let text = '';
+    const decoder = new TextDecoder();
+    for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
+      text += decoder.decode(chunk, { stream: true });
+      if (text.includes(last)) return text;
+    }
+    throw new Error(`the stream ended: ${text}`);
+  };
+  const create = (sessionId: string, texts: string[]) =>
+    app.post(user, {
+      sessionId,
+      events: texts.map((text, n) => ({
+        id: `${n}`,
+        author: 'user',
+        invocationId: 'i',
+        content: { parts: [{ text }] },
+      })),
+    });
+
+  test('a place beyond the end is answered with an event that says so, and with all events', async () => {
+    await create('short', ['one', 'two']);
+    const leave = new AbortController();
+    const headers = { 'last-event-id': '7' };
+    const response = await fetch(`${app.url}${user}/short/events/stream`, { headers, signal: leave.signal });
+    const text = await readUntil(response, '"two"');
+    const restart = { detail: 'The session has 2 events, so 7 is no place in it.' };
+    expect(text.startsWith(`event: restart\nid: 0\ndata: ${JSON.stringify(restart)}\n\nid: 1\ndata: {`)).toBe(true);
+    leave.abort();
+  });
+
+  test('a session that is deleted and created again is told apart, and all of the new one is sent', async () => {
+    await create('again', ['old one', 'old two']);
+    const leave = new AbortController();
+    const response = await fetch(`${app.url}${user}/again/events/stream`, { signal: leave.signal });
+    // One transaction, so that the stream cannot look between the two.
+    const database = new Client({ connectionString: app.databaseUrl });
+    const reading = readUntil(response, 'new three');
+    await database.connect();
+    await expect.poll(async () => (await app.get(`${user}/again`)).status).toBe(200);
+    await database.query(`begin; create temp table kept as select * from events where session_id = 'again';
+      create temp table session as select * from sessions where id = 'again';
+      delete from sessions where id = 'again';
+      update session set create_time = clock_timestamp(), last_sequence = 3;
+      insert into sessions select * from session;
+      insert into events select * from kept;
+      insert into events select app_name, user_id, session_id, 3, 'third', invocation_id, author, event_time,
+        '{"content": {"parts": [{"text": "new three"}]}}' from kept where sequence = 2;
+      commit`);
+    await database.end();
+    const text = await reading;
+    leave.abort();
+    expect([...text.matchAll(/^(?:event|id): (.*)$/gm)].map(([, value]) => value)).toEqual([
+      '1',
+      '2',
+      'restart',
+      '0',
+      '1',
+      '2',
+      '3',
+    ]);
+    expect(text).toContain('data: {"detail":"The session was deleted and created again."}');
+  });
+
   test('an absent session is 404', async () => {
     expect((await app.get(`${user}/nope/events/stream`)).body).toEqual({ detail: 'Session not found: nope' });
   });

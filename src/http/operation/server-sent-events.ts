@@ -11,8 +11,11 @@ const KEEP_ALIVE_MS = 15_000;
 export interface EventStream {
   /** Aborted when the client has gone. */
   signal: AbortSignal;
-  /** Writes one frame; `data` is one line of JSON. Waits while the client reads more slowly than we write. */
-  send(data: string, id?: number): Promise<void>;
+  /**
+   * Writes one frame; `data` is one line of JSON, `type` what a browser dispatches instead of `message`. Waits while
+   * the client reads more slowly than we write.
+   */
+  send(data: string, id?: number, type?: string): Promise<void>;
   end(): void;
 }
 
@@ -33,10 +36,11 @@ export function openEventStream(response: Response, { comments }: { comments: bo
   });
   return {
     signal: gone.signal,
-    async send(data, id) {
+    async send(data, id, type) {
       if (gone.signal.aborted) return;
-      const frame = id === undefined ? `data: ${data}\n\n` : `id: ${id}\ndata: ${data}\n\n`;
-      if (!response.write(frame)) await once(response, 'drain', { signal: gone.signal }).catch(() => undefined);
+      const fields = [...(type === undefined ? [] : [`event: ${type}`]), ...(id === undefined ? [] : [`id: ${id}`])];
+      if (!response.write(`${[...fields, `data: ${data}`].join('\n')}\n\n`))
+        await once(response, 'drain', { signal: gone.signal }).catch(() => undefined);
     },
     end: () => response.end(),
   };

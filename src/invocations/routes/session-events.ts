@@ -27,7 +27,8 @@ const streamEvents = operation({
   summary: 'Follow the events of a session',
   description:
     'Server-sent events whose `id` is the sequence: first those after `Last-Event-ID` (or `afterSequence`, or all), ' +
-    'then those to come, from any replica.',
+    'then those to come, from any replica. An event of type `restart`, with a `detail`, says that the place is not ' +
+    'one of this session (it was deleted and created again, or has fewer events): all its events follow.',
   owner: 'path',
   parameters: {
     path: sessionPath,
@@ -51,7 +52,8 @@ const streamEvents = operation({
     if (!(await listEventsAfter(context.database.reads, key, after, 1))) throw notFound();
     const stream = openEventStream(response, { comments: true });
     const signal = AbortSignal.any([stream.signal, context.draining]);
-    for await (const { text, sequence } of followEvents(context, key, after, signal)) {
+    const onRestart = (reason: string) => stream.send(JSON.stringify({ detail: reason }), 0, 'restart');
+    for await (const { text, sequence } of followEvents(context, key, after, signal, { onRestart })) {
       await stream.send(text, sequence);
     }
     stream.end();

@@ -72,13 +72,9 @@ async function attach(
     return !last || !isActive(last);
   };
   const first = await findFirstSequence(context.database.reads, key, invocationId);
-  for await (const { text, sequence, ...stored } of followEvents(
-    context,
-    key,
-    Math.max(first - 1, 0),
-    signal,
+  for await (const { text, sequence, ...stored } of followEvents(context, key, Math.max(first - 1, 0), signal, {
     isOver,
-  )) {
+  })) {
     const event = JSON.parse(text) as Event;
     if (stored.invocationId === invocationId && event.author !== 'user') {
       await sendFrame(stream, { text, event, sequence }, options);

@@ -1,0 +1,70 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { SessionKey } from '../../src/core/session.ts';
+import { sessionTopic } from '../../src/core/topics.ts';
+import { type Notifications, openNotifications } from '../../src/db/notifications.ts';
+import { followEvents } from '../../src/invocations/follow.ts';
+import { appendEvents } from '../../src/sessions/event-store.ts';
+import { insertSession } from '../../src/sessions/session-store.ts';
+import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
+
+const store = testPool();
+let notifications: Notifications;
+beforeAll(() => (notifications = openNotifications(store.url, () => undefined)));
+afterAll(() => notifications.close());
+
+const STREAMS = 1_000;
+const SECONDS = 3;
+
+/** Follows sessions from their end, one stream each; `seen` grows by the sequence of each event. */
+async function followAll(keys: SessionKey[], after: number, signal: AbortSignal) {
+  const seen: number[] = [];
+  const context = { database: store.pool, notifications };
+  const streams = keys.map(async (key) => {
+    for await (const { sequence } of followEvents(context, key, after, signal)) seen.push(sequence);
+  });
+  return { seen, ended: Promise.all(streams) };
+}
+
+const createSession = async (): Promise<SessionKey> => {
+  const key = newKey();
+  await insertSession(store.pool.db, key, {}, [textEvent('one')]);
+  return key;
+};
+
+test('1,000 streams that have nothing to send cost at most 5 statements a second in all', async () => {
+  const keys: SessionKey[] = [];
+  while (keys.length < STREAMS) keys.push(...(await Promise.all(Array.from({ length: 20 }, createSession))));
+  const leave = new AbortController();
+  const { seen, ended } = await followAll(keys, 0, leave.signal);
+  await expect.poll(() => seen.length).toBe(STREAMS);
+  const sent = await statementsOf(() => sleep(SECONDS * 1_000));
+  expect(sent.length).toBeGreaterThan(0);
+  expect(sent.length).toBeLessThanOrEqual(5 * SECONDS);
+  // A notification that is lost costs time only: the look at all of them finds the event.
+  const [key] = keys;
+  if (key) await appendEvents(store.pool.db, key, [textEvent('two')]);
+  await expect.poll(() => seen.length).toBe(STREAMS + 1);
+  leave.abort();
+  await ended;
+});
+
+test('the followers of one session share what is read for them', async () => {
+  const key = await createSession();
+  const leave = new AbortController();
+  const { seen, ended } = await followAll(
+    Array.from({ length: 50 }, () => key),
+    1,
+    leave.signal,
+  );
+  const sent = await statementsOf(async () => {
+    await appendEvents(store.pool.db, key, [textEvent('two')]);
+    notifications.publish(sessionTopic(key));
+    await expect.poll(() => seen.length).toBe(50);
+  });
+  expect(seen).toEqual(Array.from({ length: 50 }, () => 2));
+  // The append, the notification, the read; a look at the followed sessions and a read of it may come between.
+  expect(sent.length).toBeLessThanOrEqual(8);
+  leave.abort();
+  await ended;
+});
