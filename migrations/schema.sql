@@ -181,7 +181,8 @@ create table events (
   invocation_id text collate "C" not null,
   author text not null,
   event_time timestamp(6) with time zone not null,
-  payload jsonb not null
+  payload jsonb not null,
+  is_from_runtime boolean default false not null
 );
 
 create table idempotency_keys (
@@ -676,6 +677,7 @@ comment on column events.author is 'user, or the name of the agent that spoke.';
 comment on column events.event_time is 'The timestamp of the payload; imported events keep their own.';
 comment on column events.id is 'Event identifier, unique within its session.';
 comment on column events.invocation_id is 'Invocation that wrote the event.';
+comment on column events.is_from_runtime is 'True where this runtime made the event; false where a request brought it, whatever author it names. Events from before this column count as brought.';
 comment on column events.payload is 'The event as it goes over the wire. U+E000 and four hex digits stand for a code unit that jsonb refuses.';
 comment on column events.sequence is '1, 2, 3 … per session, without gap or tie.';
 comment on column events.session_id is 'Session that the event belongs to.';

@@ -5,7 +5,9 @@ import { COMPONENTS } from './components.ts';
 import { describeHarness, modelText, readHarnessAgent } from './host-agents.ts';
 import { type Config, processEnvironment, readConfig } from './core/config.ts';
 import { AppError } from './core/errors.ts';
+import { createKey } from './http/access/key-ring.ts';
 import { openApiDocument } from './http/openapi/document.ts';
+import { type Scope, USER_SCOPES } from './http/operation/principal.ts';
 import { compileDocument } from './http/validation/openapi-gate.ts';
 import { createLog } from './core/log.ts';
 import { migrate, type Runtime, startRuntime } from './runtime.ts';
@@ -16,6 +18,8 @@ const HELP = `Agent runtime: an HTTP service that hosts an agent and keeps its s
   node src/main.ts --migrate        apply the migrations to DATABASE_URL and end
   node src/main.ts --check          print the effective configuration of the agent and end
   node src/main.ts --print-openapi  print the OpenAPI document with every operation and end
+  node src/main.ts --create-key     print a new runtime key and its line for RUNTIME_API_KEYS_FILE and end; limits:
+                                    --scopes read,write --users u1,u2 --apps a --expires 2030-01-01T00:00:00Z --id name
   node src/main.ts --help           this text
 
 Settings are environment variables, or lines of a file .env; docs/configuration.md lists them.
@@ -45,11 +49,18 @@ async function main(): Promise<void> {
       migrate: { type: 'boolean' },
       check: { type: 'boolean' },
       'print-openapi': { type: 'boolean' },
+      'create-key': { type: 'boolean' },
+      scopes: { type: 'string' },
+      users: { type: 'string' },
+      apps: { type: 'string' },
+      expires: { type: 'string' },
+      id: { type: 'string' },
       help: { type: 'boolean' },
     },
   });
   if (values.help) return void process.stdout.write(HELP);
   if (values['print-openapi']) return printOpenApi();
+  if (values['create-key']) return printKey(values);
   const config = readConfig(processEnvironment());
   if (values.check) return void process.stdout.write(await describeHarness(config, console.error));
   if (values.migrate && config.DATABASE_URL) return migrate(config.DATABASE_URL);
@@ -70,6 +81,20 @@ async function printOpenApi(): Promise<void> {
   });
   await compileDocument(document);
   process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
+}
+
+/** What the options of `--create-key` say, each a list with commas. */
+type KeyOptions = Partial<Record<'scopes' | 'users' | 'apps' | 'expires' | 'id', string>>;
+
+function printKey({ scopes, users, apps, expires, id }: KeyOptions): void {
+  const { key, entry } = createKey({
+    id,
+    scopes: (scopes?.split(',') ?? [...USER_SCOPES]) as Scope[],
+    users: users?.split(','),
+    apps: apps?.split(','),
+    expires,
+  });
+  console.log(`The key, shown once, for its holder:\n${key}\nIts line for RUNTIME_API_KEYS_FILE:\n${entry}`);
 }
 
 function printStart(config: Config, { url, database }: Runtime): void {

@@ -8,8 +8,15 @@ type Environment = z.output<typeof environmentSchema>;
 /** Who may call the runtime. */
 export type AuthSettings =
   | { mode: 'local' }
-  | { mode: 'key'; keys: string[] }
-  | { mode: 'jwt'; issuer: string; audience: string | undefined; jwksUrl: string | undefined; userClaim: string };
+  | { mode: 'key'; keys: string[]; file?: string }
+  | {
+      mode: 'jwt';
+      issuer: string;
+      audience: string | undefined;
+      jwksUrl: string | undefined;
+      userClaim: string;
+      scopeClaim?: string;
+    };
 
 const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
 const MIN_KEY_LENGTH = 16;
@@ -25,7 +32,7 @@ const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
  * @throws {ConfigError} where a part is missing or unsafe, or the settings are those of two modes
  */
 export function toAuth(env: Environment): AuthSettings {
-  const hasKeys = env.RUNTIME_API_KEYS.length > 0;
+  const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
   const mode = env.AUTH_MODE ?? (hasKeys ? 'key' : env.JWT_ISSUER ? 'jwt' : 'local');
   const foreign = [
     ...(hasKeys && mode !== 'key' ? ['RUNTIME_API_KEYS'] : []),
@@ -38,8 +45,15 @@ export function toAuth(env: Environment): AuthSettings {
     );
   }
   if (mode === 'local') return { mode };
-  if (mode === 'key') return { mode, keys: checkKeys(env.RUNTIME_API_KEYS, env.MODEL_API_KEY) };
+  if (mode === 'key') return toKeys(env);
   return toJwt(env);
+}
+
+function toKeys({ RUNTIME_API_KEYS: keys, RUNTIME_API_KEYS_FILE: file, MODEL_API_KEY }: Environment): AuthSettings {
+  checkKeys(keys, MODEL_API_KEY);
+  if (file !== undefined) return { mode: 'key', keys, file };
+  if (keys.length > 0) return { mode: 'key', keys };
+  throw new ConfigError('RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.');
 }
 
 function toJwt(env: Environment): AuthSettings {
@@ -48,9 +62,10 @@ function toJwt(env: Environment): AuthSettings {
     throw new ConfigError('JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.');
   }
   const { JWT_ISSUER: issuer, JWT_AUDIENCE: audience, JWT_JWKS_URL: jwksUrl, JWT_USER_CLAIM: userClaim } = env;
+  const scopeClaim = env.JWT_SCOPE_CLAIM === undefined ? {} : { scopeClaim: env.JWT_SCOPE_CLAIM };
   requireSecure('JWT_ISSUER', issuer);
   if (jwksUrl) requireSecure('JWT_JWKS_URL', jwksUrl);
-  return { mode: 'jwt', issuer, audience, jwksUrl, userClaim };
+  return { mode: 'jwt', issuer, audience, jwksUrl, userClaim, ...scopeClaim };
 }
 
 /** Whoever can change what travels over http chooses the keys that tokens are verified with. */
@@ -62,14 +77,11 @@ function requireSecure(name: string, url: string): void {
   throw new ConfigError(`${name}: found an address that is not https; only one of this machine may be http.`);
 }
 
-function checkKeys(keys: string[], modelKey: string | undefined): string[] {
-  if (keys.length === 0)
-    throw new ConfigError('RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.');
+function checkKeys(keys: string[], modelKey: string | undefined): void {
   for (const key of keys) {
     const fault = faultOf(key, modelKey);
     if (fault) throw new ConfigError(`RUNTIME_API_KEYS: found ${fault}; ${MAKE_ONE}`);
   }
-  return keys;
 }
 
 /** What is wrong with a key as a secret; the key itself is never shown. */

@@ -69,6 +69,11 @@ export class UnauthenticatedError extends AppError {
   readonly code = 'unauthenticated';
 }
 
+/** The credential is known and does not allow this; the text names what it lacks. */
+export class ForbiddenError extends AppError {
+  readonly code = 'forbidden';
+}
+
 /** A value is larger than its limit. */
 export class TooLargeError extends AppError {
   readonly code = 'too_large';

@@ -2,7 +2,7 @@ import type { HostedAgent } from '../apps/hosted-agent.ts';
 import type { Config } from '../core/config.ts';
 import { NotFoundError } from '../core/errors.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
-import type { Principal } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import { ValidationFailedError } from '../http/operation/request-errors.ts';
 import { type CronjobRow, type CronjobWithRun, findCronjob, lockCronjob } from './cronjob-store.ts';
 

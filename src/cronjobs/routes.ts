@@ -2,7 +2,9 @@ import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
-import { operation, type Principal } from '../http/operation/operation.ts';
+import { overrideDemands } from '../http/operation/demands.ts';
+import { operation } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import { cronjobPath, pageSize } from '../http/operation/parameters.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, ownerOf } from './access.ts';
 import {
@@ -31,7 +33,7 @@ import { anchored, nextTimes } from './schedule.ts';
 const LIST_PATH = '/harness/cronjobs';
 const ONE_PATH = `${LIST_PATH}/{job_id}`;
 const area = 'Harness cronjobs';
-const owner = 'service';
+const owner = 'caller';
 const DEFAULT_LIMIT = 100;
 const PREVIEWED_TIMES = 10;
 
@@ -43,6 +45,8 @@ const createCronjob = operation({
   method: 'post',
   path: LIST_PATH,
   operationId: 'createCronjob',
+  demands: ({ body }) => overrideDemands(body.harness),
+  scope: 'invoke',
   area,
   summary: 'Create a cronjob',
   owner,
@@ -75,6 +79,7 @@ const listAll = operation({
   method: 'get',
   path: LIST_PATH,
   operationId: 'listCronjobs',
+  scope: 'read',
   area,
   summary: 'List cronjobs',
   description: 'Of one user, over all applications, newest first.',
@@ -101,6 +106,7 @@ const getOne = operation({
   method: 'get',
   path: ONE_PATH,
   operationId: 'getCronjob',
+  scope: 'read',
   area,
   summary: 'Get a cronjob',
   owner,
@@ -131,6 +137,8 @@ const updateOne = operation({
   method: 'patch',
   path: ONE_PATH,
   operationId: 'updateCronjob',
+  demands: ({ body }) => overrideDemands(body.harness),
+  scope: 'invoke',
   area,
   summary: 'Change a cronjob',
   owner,
@@ -146,6 +154,7 @@ const deleteOne = operation({
   method: 'delete',
   path: ONE_PATH,
   operationId: 'deleteCronjob',
+  scope: 'write',
   area,
   summary: 'Delete a cronjob',
   description: 'With its runs; their sessions stay.',
@@ -166,6 +175,7 @@ const enableOne = operation({
   method: 'post',
   path: `${ONE_PATH}/enable`,
   operationId: 'enableCronjob',
+  scope: 'invoke',
   area,
   summary: 'Enable a cronjob',
   description: 'It fires from now on, and its failures are forgotten. One that is enabled stays as it is.',
@@ -180,6 +190,7 @@ const disableOne = operation({
   method: 'post',
   path: `${ONE_PATH}/disable`,
   operationId: 'disableCronjob',
+  scope: 'write',
   area,
   summary: 'Disable a cronjob',
   description: 'Runs that wait are left out; one that goes on may end. One that is disabled stays as it is.',
@@ -194,6 +205,7 @@ const preview = operation({
   method: 'post',
   path: `${LIST_PATH}/preview`,
   operationId: 'previewSchedule',
+  scope: 'read',
   area,
   summary: 'Preview a schedule',
   description: `Its next ${PREVIEWED_TIMES} times; nothing is stored.`,

@@ -14,7 +14,7 @@ const CRONJOB_PATH = '/harness/cronjobs/{job_id}';
 const LIST_PATH = `${CRONJOB_PATH}/runs`;
 const ONE_PATH = `${LIST_PATH}/{run_id}`;
 const area = 'Harness cronjobs';
-const owner = 'service';
+const owner = 'caller';
 const DEFAULT_LIMIT = 100;
 /** Runs of one cronjob that may wait when another one is asked for. */
 const MAX_ACTIVE_RUNS = 100;
@@ -26,6 +26,7 @@ const runNow = operation({
   method: 'post',
   path: `${CRONJOB_PATH}/run`,
   operationId: 'runCronjob',
+  scope: 'invoke',
   area,
   summary: 'Run a cronjob now',
   description: 'Its schedule stays. The run waits for one that goes on, whatever `overlap` says.',
@@ -51,6 +52,7 @@ const listAll = operation({
   method: 'get',
   path: LIST_PATH,
   operationId: 'listCronjobRuns',
+  scope: 'read',
   area,
   summary: 'List the runs of a cronjob',
   description: 'Newest due time first.',
@@ -78,6 +80,7 @@ const getOne = operation({
   method: 'get',
   path: ONE_PATH,
   operationId: 'getCronjobRun',
+  scope: 'read',
   area,
   summary: 'Get a run of a cronjob',
   owner,
@@ -96,6 +99,7 @@ const cancelOne = operation({
   method: 'post',
   path: `${ONE_PATH}/cancel`,
   operationId: 'cancelCronjobRun',
+  scope: 'invoke',
   area,
   summary: 'Cancel a run of a cronjob',
   description: 'On whatever replica it goes on. One that has ended stays as it is.',

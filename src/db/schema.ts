@@ -57,6 +57,7 @@ export const events = pgTable(
     invocationId: identifier('invocation_id').notNull(),
     author: text('author').notNull(),
     eventTime: time('event_time').notNull(),
+    isFromRuntime: boolean('is_from_runtime').notNull().default(false),
     payload: jsonb('payload').notNull(),
   },
   (t) => [

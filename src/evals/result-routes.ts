@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { jsonObject } from '../core/content.ts';
 import type { Database } from '../db/database.ts';
-import { operation, type Principal } from '../http/operation/operation.ts';
+import { operation } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import { appPath, evalResultPath } from '../http/operation/parameters.ts';
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
 import { toResultId } from './result-document.ts';
@@ -47,6 +48,7 @@ const listEvalResults = operation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval-results`,
   operationId: 'listEvalResults',
+  scope: 'develop',
   area,
   summary: 'List evaluation results',
   owner: 'service',
@@ -67,6 +69,7 @@ const listEvalResultIdsOperation = operation({
   path: `${DEV_APP_PATH}/eval_results`,
   aliases: ['/apps/{app_name}/eval_results'],
   operationId: 'listEvalResultIds',
+  scope: 'develop',
   area,
   summary: 'List evaluation results as a bare array',
   owner: 'service',
@@ -83,6 +86,7 @@ const getEvalResult = operation({
   path: `${DEV_APP_PATH}/eval-results/{eval_result_id}`,
   aliases: [`${DEV_APP_PATH}/eval_results/{eval_result_id}`, '/apps/{app_name}/eval_results/{eval_result_id}'],
   operationId: 'getEvalResult',
+  scope: 'develop',
   area,
   summary: 'Get an evaluation result',
   owner: 'service',
@@ -116,6 +120,7 @@ const getMetricsInfo = operation({
   method: 'get',
   path: `${DEV_APP_PATH}/metrics-info`,
   operationId: 'getMetricsInfo',
+  scope: 'develop',
   area,
   summary: 'List the metrics of evaluations',
   owner: 'service',

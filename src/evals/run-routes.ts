@@ -2,7 +2,8 @@ import type { Response } from 'express';
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
-import { operation, type Principal } from '../http/operation/operation.ts';
+import { operation } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import { appPath, evalRunPath, evalSetPath, pageSize } from '../http/operation/parameters.ts';
 import { openEventStream } from '../http/operation/server-sent-events.ts';
 import { evalSetNotFound } from './eval-store.ts';
@@ -47,6 +48,7 @@ const runEvalSet = operation({
   method: 'post',
   path: `${SET_PATH}/run`,
   operationId: 'runEvalSet',
+  scope: 'develop',
   area,
   summary: 'Run an evaluation set',
   description: 'Answers when all cases have ended. The run goes on where the client goes away.',
@@ -71,6 +73,7 @@ const runEvalSetAsList = operation({
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/run_eval`,
   aliases: OLD_SET_PATHS.slice(1).map((path) => `${path}/run_eval`),
   operationId: 'runEvalSetAsList',
+  scope: 'develop',
   area,
   summary: 'Run an evaluation set, the answer a bare array',
   owner: 'service',
@@ -89,6 +92,7 @@ const startEvalRun = operation({
   method: 'post',
   path: RUNS_PATH,
   operationId: 'startEvalRun',
+  scope: 'develop',
   area,
   summary: 'Start an evaluation run',
   description: 'Nobody has to wait for it: it is stored, and survives the end of any process.',
@@ -110,6 +114,7 @@ const listAll = operation({
   method: 'get',
   path: RUNS_PATH,
   operationId: 'listEvalRuns',
+  scope: 'develop',
   area,
   summary: 'List evaluation runs',
   description: 'Newest first.',
@@ -132,6 +137,7 @@ const getOne = operation({
   method: 'get',
   path: RUN_PATH,
   operationId: 'getEvalRun',
+  scope: 'develop',
   area,
   summary: 'Get an evaluation run',
   owner: 'service',
@@ -150,6 +156,7 @@ const followOne = operation({
   method: 'get',
   path: `${RUN_PATH}/stream`,
   operationId: 'streamEvalRun',
+  scope: 'develop',
   area,
   summary: 'Follow an evaluation run',
   description: 'Server-sent events: the run as it stands, and again after each change until it has ended.',
@@ -179,6 +186,7 @@ const cancelOne = operation({
   method: 'delete',
   path: RUN_PATH,
   operationId: 'cancelEvalRun',
+  scope: 'develop',
   area,
   summary: 'Cancel an evaluation run',
   description:
@@ -203,6 +211,7 @@ const summarizeOne = operation({
   method: 'get',
   path: `${RUN_PATH}/summary`,
   operationId: 'summarizeEvalRun',
+  scope: 'develop',
   area,
   summary: 'Summarize an evaluation run',
   description: 'Pass rates of its cases over their trials, and what changed since an earlier run.',

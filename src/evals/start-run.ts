@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../core/config.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../core/errors.ts';
 import { identifierSchema } from '../core/session.ts';
-import type { Principal } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { evalSetExists, type EvalSetKey, evalSetNotFound } from './eval-store.ts';
 import type { EvalMetric } from './metrics/criteria.ts';

@@ -6,6 +6,7 @@ import {
   AppError,
   BusyError,
   ConflictError,
+  ForbiddenError,
   causes,
   InvalidError,
   isPassingFailure,
@@ -115,6 +116,7 @@ function appFailure(error: AppError): Failure {
   }
   if (error instanceof TooLargeError) return { status: 413, detail };
   if (error instanceof UnauthenticatedError) return { status: 401, detail, headers: { 'www-authenticate': 'Bearer' } };
+  if (error instanceof ForbiddenError) return { status: 403, detail };
   if (error instanceof UnavailableError) return unavailable(detail);
   if (error instanceof KeyReusedError)
     return { status: 422, detail: [valueError(['header', 'idempotency-key'], detail, null)] };

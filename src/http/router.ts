@@ -1,8 +1,9 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { NotFoundError } from '../core/errors.ts';
-import { mayActFor } from './access/bearer.ts';
+import { authorize } from './access/authorize.ts';
 import { requireDeliberate } from './access/origin-guard.ts';
-import type { Answer, Operation, Principal } from './operation/operation.ts';
+import type { Answer, Operation } from './operation/operation.ts';
+import { ANONYMOUS, type Principal } from './operation/principal.ts';
 import { byFixedSegmentsFirst, camelCase, expressPath, pathPattern, type Route, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import type { Validate } from './validation/validate.ts';
@@ -34,18 +35,18 @@ function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler
   const { owner, body } = operation;
   return [
     ...(owner === 'open' ? [] : [steps.authenticate]),
-    ...(owner === 'path' ? [pathOwnerOnly(operation)] : []),
+    authorizePath(operation),
     requireDeliberate({ takesText: body?.isText === true }),
     ...(body ? [body.isText ? steps.readTextBody : steps.readJsonBody] : []),
     serve(operation, steps.validationOf(operation)),
   ];
 }
 
-/** Of what belongs to another user a caller learns as much as of what does not exist. */
-function pathOwnerOnly(operation: Operation<unknown>): RequestHandler {
+/** What the path alone decides, before a byte of the body is read. */
+function authorizePath(operation: Operation<unknown>): RequestHandler {
   return (request, response, next) => {
-    const { user_id: userId } = request.params;
-    if (typeof userId !== 'string' || !mayActFor(principalOf(response), userId)) throw notFound(operation, request);
+    const { app_name: appName, user_id: userId } = request.params as Record<string, string | undefined>;
+    authorize(principalOf(response), operation, { appName, userId, absent: () => notFound(operation, request) });
     next();
   };
 }
@@ -59,20 +60,34 @@ function notFound({ absent }: Operation<unknown>, request: Request): NotFoundErr
 }
 
 const principalOf = (response: Response): Principal =>
-  (response.locals.principal as Principal | undefined) ?? { kind: 'anonymous' };
+  (response.locals.principal as Principal | undefined) ?? ANONYMOUS;
 
 function serve(operation: Operation<unknown>, validate: Validate): RequestHandler {
   return async (request: Request, response: Response) => {
     response.locals.route = operation.path;
     const valid = await validate(request);
     const principal = principalOf(response);
-    const { owner } = operation;
-    if (typeof owner === 'object' && !mayActFor(principal, owner.user(valid))) {
-      throw new NotFoundError(owner.absent(valid));
-    }
+    authorizeContent(principal, operation, valid, request);
     const call = { ...valid, principal, request, response, notFound: () => notFound(operation, request) };
     sendAnswer(response, await operation.handler(undefined, call), operation.success?.status ?? 200);
   };
+}
+
+/** What only the validated content of a request says: whose it is, and what further scopes it needs. */
+function authorizeContent(
+  principal: Principal,
+  operation: Operation<unknown>,
+  valid: Awaited<ReturnType<Validate>>,
+  request: Request,
+): void {
+  const { owner, demands } = operation;
+  const named = typeof owner === 'object' ? owner : undefined;
+  authorize(principal, operation, {
+    appName: named?.app?.(valid) ?? (request.params as Record<string, string | undefined>).app_name,
+    userId: named?.user(valid),
+    demands: demands?.(valid),
+    absent: named ? () => new NotFoundError(named.absent(valid)) : () => notFound(operation, request),
+  });
 }
 
 /** Text of `json` answers goes out as it is; a value without a JSON form goes out as `null`. */

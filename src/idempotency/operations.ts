@@ -1,7 +1,8 @@
 import type { z } from 'zod';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
-import type { Answer, Operation, Principal } from '../http/operation/operation.ts';
+import type { Answer, Operation } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import { doOnce } from './do-once.ts';
 import { fingerprint, idempotencyHeaders } from './key.ts';
 
@@ -52,8 +53,11 @@ const collecting = (notifications: Notifications, topics: string[]): Notificatio
   close: () => notifications.close(),
 });
 
-/** Who shares keys: each user has their own, all holders of a runtime key share theirs. */
-const toScope = (principal: Principal) => (principal.kind === 'user' ? `user ${principal.userId}` : principal.kind);
+/** Who shares keys: each user and each runtime key with an id has their own, those of `RUNTIME_API_KEYS` share. */
+const toScope = (principal: Principal) => {
+  if (principal.kind === 'user') return `user ${principal.userId}`;
+  return principal.kind === 'key' && principal.id !== undefined ? `key ${principal.id}` : principal.kind;
+};
 
 /**
  * Whom a kept answer is about, so that erasing a user finds it; a user's own request without a path is about the

@@ -161,6 +161,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       session: key,
       invocationId,
       history: history.events,
+      runtimeEventIds: history.runtimeEventIds,
       state: withTemporary(history.state, request.stateDelta),
       signal: AbortSignal.any([signal, tooManyCalls.signal]),
       streaming: request.streaming,

@@ -210,7 +210,7 @@ export async function finishInvocation(
   events: NewEvent[],
   outcome: InvocationOutcome,
 ): Promise<StoredEvent[]> {
-  const append = newAppend(lease.key, events);
+  const append = newAppend(lease.key, events, true);
   const { rows } = await db.execute<{ last: number; texts: string[] }>(sql`
     with advanced as (${releasedSession(db, append, lease.token)}),
     ended as (

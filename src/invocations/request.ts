@@ -5,6 +5,7 @@ import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { text } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../db/database.ts';
+import { type Demand, overrideDemands, sharedStateDemands } from '../http/operation/demands.ts';
 import { type InvocationRequest, newInvocationId } from './context.ts';
 import { findInvocationText } from './invocation-store.ts';
 
@@ -37,6 +38,12 @@ export const runRequestSchema = z
     functionCallEventId: text('The event whose function call this message answers.'),
   })
   .describe('One prompt, as the ADK clients send it.');
+
+/** The scopes that a prompt needs beside that of its operation. */
+export const promptDemands = ({ body }: { body: z.input<typeof startInvocationSchema> }): Demand[] => [
+  ...overrideDemands(body.harness),
+  ...sharedStateDemands(body.stateDelta),
+];
 
 /** Body of a rewind. */
 export const rewindSchema = z

@@ -13,16 +13,18 @@ export interface EventAppend {
   key: SessionKey;
   events: NewEvent[];
   delta: ScopedDelta;
+  /** True where the runtime made the events: only what it requested itself can be confirmed. No request sets it. */
+  isFromRuntime: boolean;
 }
 
 /** Takes the events' deltas together, later ones winning, and leaves `temp:` keys out of what is stored. */
-export function newAppend(key: SessionKey, events: NewEvent[]): EventAppend {
+export function newAppend(key: SessionKey, events: NewEvent[], isFromRuntime = false): EventAppend {
   const stored = events.map(withoutTemporaryDelta);
   const merged: JsonObject = Object.create(null) as JsonObject;
   for (const event of stored) {
     for (const [name, value] of Object.entries(event.actions?.stateDelta ?? {})) merged[name] = value;
   }
-  return { key, events: stored, delta: splitDelta(merged) };
+  return { key, events: stored, delta: splitDelta(merged), isFromRuntime };
 }
 
 function withoutTemporaryDelta(event: NewEvent): NewEvent {
@@ -66,7 +68,7 @@ const advanced = {
  * Shared rows are locked in the order session, user, app (each CTE reads the one before), so that writers of several
  * scopes never deadlock.
  */
-export function appendEventCtes({ key, events, delta }: EventAppend): SQL {
+export function appendEventCtes({ key, events, delta, isFromRuntime }: EventAppend): SQL {
   const user = touches(delta.user) ? sql`, user_merged as (${userMerge(key, delta.user)})` : sql``;
   const after = touches(delta.user) ? sql`where (select count(*) from user_merged) >= 0` : sql``;
   const app = touches(delta.app) ? sql`, app_merged as (${appMerge(key, delta.app, after)})` : sql``;
@@ -81,6 +83,7 @@ export function appendEventCtes({ key, events, delta }: EventAppend): SQL {
     author: sql`e.payload ->> 'author'`,
     eventTime: sql`case when ${timestamp} is null then ${advanced.updateTime}
                         else ${clampedTime(sql`(${timestamp})::float8`)} end`,
+    isFromRuntime,
     payload: sql`case when ${timestamp} is null
                       then e.payload || jsonb_build_object('timestamp', extract(epoch from ${advanced.updateTime}))
                       else e.payload end`,

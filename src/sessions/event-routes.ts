@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { InvalidError } from '../core/errors.ts';
 import { eventSchema } from '../core/event.ts';
 import { sessionTopic } from '../core/topics.ts';
+import { eventDemands } from '../http/operation/demands.ts';
 import { operation } from '../http/operation/operation.ts';
 import { afterSequence, pageSize, sessionPath } from '../http/operation/parameters.ts';
 import { exampleAnswer, exampleEvent } from './examples.ts';
@@ -24,10 +25,12 @@ const appendEventOperation = operation({
   method: 'post',
   path: EVENTS_PATH,
   operationId: 'appendEvent',
+  scope: 'write',
   area,
   summary: 'Append an event',
   description: 'Its state delta is merged into the state. `id`, `author` and `timestamp` are filled in where absent.',
   owner: 'path',
+  demands: ({ body }) => eventDemands([body]),
   parameters: { path: sessionPath },
   body: { schema: eventSchema, required: true, example: { author: 'user', content: exampleEvent.content } },
   success: { schema: eventSchema, description: 'The event as it is stored.', example: exampleEvent },
@@ -51,6 +54,7 @@ const listEventsOperation = operation({
   method: 'get',
   path: EVENTS_PATH,
   operationId: 'listEvents',
+  scope: 'read',
   area,
   summary: "List a session's events",
   description:

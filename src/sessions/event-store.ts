@@ -1,7 +1,7 @@
 import { type SQL, and, eq, inArray, min, ne, sql } from 'drizzle-orm';
 import { ADVANCED, advanceSession, appendEventCtes, newAppend } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
-import { unescapeJson } from '../db/json-escape.ts';
+import { unescapeJson, unescapeText } from '../db/json-escape.ts';
 import { events, sessions } from '../db/schema.ts';
 import { isSession } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
@@ -36,7 +36,7 @@ export async function appendEvents(
   newEvents: NewEvent[],
   leaseToken?: string,
 ): Promise<StoredEvent[]> {
-  const append = newAppend(key, newEvents);
+  const append = newAppend(key, newEvents, leaseToken !== undefined);
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
   const advanced = db
     .update(sessions)
@@ -104,23 +104,30 @@ export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_E
 const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
+/** A session as an invocation finds it. */
+interface SessionHistory {
+  events: Event[];
+  /** Those of them that the runtime made; the others came in requests, whatever author they name. */
+  runtimeEventIds: ReadonlySet<string>;
+  state: JsonObject;
+}
+
 /**
  * What an invocation starts from: all events in order and the merged state, in one statement; `undefined` without a
  * session.
  */
-export async function findHistory(
-  db: Database,
-  key: SessionKey,
-): Promise<{ events: Event[]; state: JsonObject } | undefined> {
-  const { rows } = await db.execute<{ events: string; state: string }>(sql`
+export async function findHistory(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
+  const { rows } = await db.execute<{ events: string; own: string[]; state: string }>(sql`
     select (select '[' || coalesce(string_agg(${events.payload}::text, ',' order by ${events.sequence}), '') || ']'
             from ${events} where ${isOfSession}) as events,
+           array(select ${events.id} from ${events} where ${isOfSession} and ${events.isFromRuntime}) as own,
            ${mergedState}::text as state
     from ${withStates} where ${isSession(key, s)}`);
   const row = rows[0];
   if (!row) return undefined;
   return {
     events: JSON.parse(unescapeJson(row.events)) as Event[],
+    runtimeEventIds: new Set(row.own.map(unescapeText)),
     state: JSON.parse(unescapeJson(row.state)) as JsonObject,
   };
 }

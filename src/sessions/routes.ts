@@ -15,6 +15,7 @@ import {
 } from '../core/session.ts';
 import { sessionTopic } from '../core/topics.ts';
 import type { Database } from '../db/database.ts';
+import { eventDemands, sharedStateDemands } from '../http/operation/demands.ts';
 import { type Answer, operation } from '../http/operation/operation.ts';
 import { afterSequence, INT32_MAX, pageSize, sessionPath, userPath } from '../http/operation/parameters.ts';
 import { appendEvents } from './event-store.ts';
@@ -50,6 +51,7 @@ const listSessionsOperation = operation({
   method: 'get',
   path: SESSIONS_PATH,
   operationId: 'listSessions',
+  scope: 'read',
   area,
   summary: 'List sessions',
   description:
@@ -80,6 +82,7 @@ const getSession = operation({
   method: 'get',
   path: SESSION_PATH,
   operationId: 'getSession',
+  scope: 'read',
   area,
   summary: 'Get a session',
   description: 'With its state and all events, in order. This is also how a session is exported.',
@@ -110,6 +113,7 @@ const createSession = operation({
   method: 'post',
   path: SESSIONS_PATH,
   operationId: 'createSession',
+  scope: 'write',
   area,
   summary: 'Create a session',
   description:
@@ -117,6 +121,7 @@ const createSession = operation({
     'that is how ' +
     'it is imported.',
   owner: 'path',
+  demands: ({ body }) => [...sharedStateDemands(body?.state), ...eventDemands(body?.events ?? [])],
   parameters: { path: userPath },
   body: {
     schema: createSessionSchema,
@@ -136,10 +141,12 @@ const createSessionWithId = operation({
   method: 'post',
   path: SESSION_PATH,
   operationId: 'createSessionWithId',
+  scope: 'write',
   area: 'Compatibility endpoints',
   summary: 'Create a session with an id',
   description: 'As ADK 1.x and its JavaScript client do: the body is the state, or `{"state": …}`.',
   owner: 'path',
+  demands: ({ body }) => sharedStateDemands(toLegacyState(body ?? {})),
   parameters: { path: sessionPath },
   body: { schema: legacyStateSchema, required: false, example: { state: exampleSession.state } },
   success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
@@ -152,10 +159,12 @@ const updateSession = operation({
   method: 'patch',
   path: SESSION_PATH,
   operationId: 'updateSession',
+  scope: 'write',
   area,
   summary: "Change a session's state",
   description: 'Appends an event that carries the change.',
   owner: 'path',
+  demands: ({ body }) => sharedStateDemands(body.stateDelta),
   parameters: { path: sessionPath },
   body: { schema: updateSessionSchema, required: true, example: { stateDelta: { topic: 'arithmetic' } } },
   success: {
@@ -176,6 +185,7 @@ const deleteSessionOperation = operation({
   method: 'delete',
   path: SESSION_PATH,
   operationId: 'deleteSession',
+  scope: 'write',
   area,
   summary: 'Delete a session',
   description: 'With its events. Deleting what is not there succeeds too. Artifacts and shared state stay.',

@@ -2,7 +2,8 @@ import { z } from 'zod';
 import type { AgentDescription } from '../apps/agent-description.ts';
 import { toDot, toSteps } from '../apps/graph.ts';
 import type { DatabasePool } from '../db/database.ts';
-import { operation, type Principal } from '../http/operation/operation.ts';
+import { operation } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import {
   appEventPath,
   appSessionPath,
@@ -11,7 +12,7 @@ import {
   eventPath,
 } from '../http/operation/parameters.ts';
 import { findEvent } from '../sessions/event-store.ts';
-import { spanSchema } from './span.ts';
+import { spanSchema, withoutPrompts } from './span.ts';
 import { findEventTraceText, listSessionSpansText, type SpanScope } from './span-store.ts';
 import type { Tracing } from './tracing.ts';
 
@@ -33,6 +34,11 @@ const toScope = (appNames: string[], principal: Principal): SpanScope => ({
   appNames,
   userId: principal.kind === 'user' ? principal.userId : undefined,
 });
+
+/** The prompt and the tools of the agent are the operator's: without the scope `develop` they stay away. */
+function shownTo({ scopes }: Principal, text: string): string {
+  return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(JSON.parse(text)));
+}
 
 const exampleSpan = {
   name: 'call_llm',
@@ -56,7 +62,7 @@ const sessionTrace = {
   method: 'get' as const,
   summary: 'Get the trace of a session',
   description: 'The spans of its invocations, by start; the newest 5000. A step is there when it has ended.',
-  owner: 'service' as const,
+  owner: 'caller' as const,
   success: {
     schema: z.array(spanSchema),
     description: 'The spans; none for an unknown session.',
@@ -69,7 +75,7 @@ const eventTrace = {
   method: 'get' as const,
   summary: 'Get the trace of an event',
   description: 'The attributes of the latest span of the event, with `trace_id` and `span_id`.',
-  owner: 'service' as const,
+  owner: 'caller' as const,
   success: {
     schema: eventTraceSchema,
     description: 'The attributes.',
@@ -83,11 +89,12 @@ const getSessionTrace = operation({
   ...sessionTrace,
   path: `${TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTrace',
+  scope: 'read',
   area,
   parameters: { path: appSessionPath },
   handler: async (context: TraceContext, { path, principal }) => {
     const text = await listSpans(context, toScope([path.appName], principal), path.sessionId);
-    return { kind: 'json', text };
+    return { kind: 'json', text: shownTo(principal, text) };
   },
 });
 
@@ -96,11 +103,12 @@ const getSessionTraceLegacy = operation({
   ...sessionTrace,
   path: `${OLD_TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTraceLegacy',
+  scope: 'read',
   area: 'Compatibility endpoints',
   parameters: { path: bareSessionPath },
   handler: async (context: TraceContext, { path, principal }) => {
     const text = await listSpans(context, toScope([...context.agents.keys()], principal), path.sessionId);
-    return { kind: 'json', text };
+    return { kind: 'json', text: shownTo(principal, text) };
   },
 });
 
@@ -108,12 +116,13 @@ const getEventTrace = operation({
   ...eventTrace,
   path: `${TRACE_PATH}/{event_id}`,
   operationId: 'getEventTrace',
+  scope: 'read',
   area,
   parameters: { path: appEventPath },
   handler: async (context: TraceContext, { path, principal, notFound }) => {
     const text = await findSpan(context, toScope([path.appName], principal), path.eventId);
     if (text === undefined) throw notFound();
-    return { kind: 'json', text };
+    return { kind: 'json', text: shownTo(principal, text) };
   },
 });
 
@@ -122,12 +131,13 @@ const getEventTraceLegacy = operation({
   ...eventTrace,
   path: `${OLD_TRACE_PATH}/{event_id}`,
   operationId: 'getEventTraceLegacy',
+  scope: 'read',
   area: 'Compatibility endpoints',
   parameters: { path: bareEventPath },
   handler: async (context: TraceContext, { path, principal, notFound }) => {
     const text = await findSpan(context, toScope([...context.agents.keys()], principal), path.eventId);
     if (text === undefined) throw notFound();
-    return { kind: 'json', text };
+    return { kind: 'json', text: shownTo(principal, text) };
   },
 });
 
@@ -135,6 +145,7 @@ const getEventGraph = operation({
   method: 'get',
   path: `${DEV_APP_PATH}/users/{user_id}/sessions/{session_id}/events/{event_id}/graph`,
   operationId: 'getEventGraph',
+  scope: 'read',
   area,
   summary: 'Draw what an event did',
   description: "The application's graph with the steps of the event highlighted; `{}` where there is no such event.",

@@ -38,13 +38,16 @@ export const spanSchema = z
 /**
  * The names that the Web UI reads (inventory §1.7, span rules); the others follow OpenTelemetry's GenAI conventions.
  */
+/** The attribute with the whole request of a model call. */
+const LLM_REQUEST = 'gcp.vertex.agent.llm_request';
+
 export const ATTRIBUTE = {
   appName: 'agent_runtime.app_name',
   userId: 'user.id',
   sessionId: 'gcp.vertex.agent.session_id',
   invocationId: 'gcp.vertex.agent.invocation_id',
   eventId: 'gcp.vertex.agent.event_id',
-  llmRequest: 'gcp.vertex.agent.llm_request',
+  llmRequest: LLM_REQUEST,
   llmResponse: 'gcp.vertex.agent.llm_response',
   toolArgs: 'gcp.vertex.agent.tool_call_args',
   toolResponse: 'gcp.vertex.agent.tool_response',
@@ -170,4 +173,26 @@ function shorten(member: unknown, characters: number, elements: number): unknown
     return [`[${member.length - elements} elements left out] …`, ...(member.slice(-elements) as unknown[])];
   }
   return member;
+}
+
+/** A JSON value with spans or attributes of spans in it, without what the operator told the model beside the contents. */
+export function withoutPrompts(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutPrompts);
+  if (typeof value !== 'object' || value === null) return value;
+  const members = Object.entries(value).flatMap(([name, member]): [string, unknown][] => {
+    if (name !== LLM_REQUEST) return [[name, withoutPrompts(member)]];
+    const request = withoutConfig(member);
+    return request === undefined ? [] : [[name, request]];
+  });
+  return Object.fromEntries(members);
+}
+
+/** A model request, as text, without its instruction and tools; `undefined` where it was shortened and is no JSON. */
+function withoutConfig(text: unknown): string | undefined {
+  try {
+    const { config: _config, ...request } = JSON.parse(String(text)) as Record<string, unknown>;
+    return JSON.stringify(request);
+  } catch {
+    return undefined;
+  }
 }

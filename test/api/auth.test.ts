@@ -1,7 +1,7 @@
 import { KeyObject, constants, createHmac, sign as signBytes } from 'node:crypto';
 import { SignJWT, exportSPKI } from 'jose';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { mayActFor } from '../../src/http/access/bearer.ts';
+import { ANONYMOUS, FULL_KEY, mayActFor } from '../../src/http/operation/principal.ts';
 import { type Sent, type StartedEdge, startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';
 import { type Issuer, MOVED_PATH, type SigningKey, signingKey, startIssuer } from '../support/issuer.ts';
@@ -393,10 +393,10 @@ describe('the keys of an issuer', () => {
 
 describe('mayActFor', () => {
   it('binds users of a pool to themselves', () => {
-    expect(mayActFor({ kind: 'anonymous' }, 'bob')).toBe(true);
-    expect(mayActFor({ kind: 'key' }, 'bob')).toBe(true);
-    expect(mayActFor({ kind: 'user', userId: 'bob' }, 'bob')).toBe(true);
-    expect(mayActFor({ kind: 'user', userId: 'alice' }, 'bob')).toBe(false);
+    expect(mayActFor(ANONYMOUS, 'bob')).toBe(true);
+    expect(mayActFor(FULL_KEY, 'bob')).toBe(true);
+    expect(mayActFor({ kind: 'user', userId: 'bob', scopes: new Set() }, 'bob')).toBe(true);
+    expect(mayActFor({ kind: 'user', userId: 'alice', scopes: new Set() }, 'bob')).toBe(false);
   });
 });
 

@@ -66,7 +66,8 @@ describe('what a handler sees', () => {
       path: { appName: 'a b', userId: 'ü/x' },
       query: { limit: 7, detailed: true, ratio: 100, text: 'a&b' },
       headers: {},
-      principal: { kind: 'anonymous' },
+      // Its set of scopes has no JSON.
+      principal: { kind: 'anonymous', scopes: {} },
     });
   });
 
@@ -669,6 +670,7 @@ describe('methods', () => {
         area: 'Sessions',
         summary: path,
         owner: 'service',
+        scope: 'read',
         parameters: { path: path.includes('{') ? z.object({ name: z.string() }) : z.object({}) },
         handler: async (_context: unknown, call) => ({ kind: 'value', value: [path, call.path] }),
       });
@@ -779,6 +781,7 @@ describe('traps of express-openapi-validator', () => {
       area: 'Sessions',
       summary: 'x',
       owner: 'service',
+      scope: 'read',
       body: { schema, required: true, example: 'x' },
       handler: async () => ({ kind: 'sent' }),
     });
@@ -794,6 +797,7 @@ describe('operations that contradict each other end the start', () => {
     area: 'Sessions',
     summary: path,
     owner: 'service',
+    scope: 'read',
     handler: async () => ({ kind: 'sent' }),
     ...more,
   });

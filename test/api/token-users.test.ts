@@ -12,7 +12,10 @@ let alice: Record<string, string>;
 let bob: Record<string, string>;
 
 const tokenOf = async (user: string) => {
-  const claims = new SignJWT({ sub: user }).setProtectedHeader({ alg: 'ES256', kid: 'one' });
+  const claims = new SignJWT({ sub: user, scope: 'invoke read write develop' }).setProtectedHeader({
+    alg: 'ES256',
+    kid: 'one',
+  });
   const token = await claims.setIssuer(issuer.url).setAudience('runtime').setExpirationTime('2h').sign(key.privateKey);
   return { authorization: `Bearer ${token}` };
 };
@@ -20,7 +23,7 @@ const tokenOf = async (user: string) => {
 beforeAll(async () => {
   key = await signingKey('ES256', 'one');
   issuer = await startIssuer([key.jwk]);
-  app = await startApp({ JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', DEV_UI: 'true' });
+  app = await startApp({ JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', JWT_SCOPE_CLAIM: 'scope', DEV_UI: 'true' });
   [alice, bob] = [await tokenOf('alice'), await tokenOf('bob')];
   await app.post('/apps/harness_agent/users/alice/sessions', { sessionId: 'hers' }, alice);
 });

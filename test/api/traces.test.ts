@@ -259,6 +259,8 @@ describe('users of a user pool', () => {
       expect(body).toHaveLength(3);
       expect(text).toContain('I am alice');
       expect(text).not.toContain('bob');
+      // The prompt is the operator's: only developers see it.
+      expect(text).not.toContain('system_instruction');
     }
     const spans = (await pool.get(`${DEV}/debug/trace/session/same`, await tokenOf('bob'))).body as WireSpan[];
     const eventId = String(spans.at(-1)?.attributes['gcp.vertex.agent.event_id']);

@@ -63,6 +63,8 @@ export function runInput(members: Partial<RunInput> = {}): RunInput {
     session: { appName: 'app', userId: 'user', sessionId: 'session' },
     invocationId: 'inv-1',
     history: [userEvent('go')],
+    // What agents said was made by the runtime unless a test says that it was forged.
+    runtimeEventIds: new Set(members.history?.flatMap(({ author, id }) => (author === 'user' || !id ? [] : [id]))),
     state: {},
     signal: new AbortController().signal,
     streaming: false,

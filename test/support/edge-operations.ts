@@ -59,6 +59,7 @@ export const sampleOperations: Operation<unknown>[] = [
     area: 'Service and applications',
     summary: 'Health',
     owner: 'open',
+    scope: 'none',
     handler: echo,
   }),
   operation({
@@ -68,6 +69,7 @@ export const sampleOperations: Operation<unknown>[] = [
     area: 'Sessions',
     summary: 'List',
     owner: 'path',
+    scope: 'read',
     parameters: {
       path: userPath,
       query: z.object({
@@ -91,6 +93,7 @@ export const sampleOperations: Operation<unknown>[] = [
     area: 'Sessions',
     summary: 'Create',
     owner: 'path',
+    scope: 'read',
     parameters: { path: userPath },
     body: { schema: createSessionSchema, required: false, aliases: { id: 'sessionId' }, example: {} },
     success: { schema: sessionSchema, description: 'The session.', example: session },
@@ -103,6 +106,7 @@ export const sampleOperations: Operation<unknown>[] = [
     area: 'Sessions',
     summary: 'Get',
     owner: 'path',
+    scope: 'read',
     parameters: { path: sessionPath },
     success: { schema: sessionSchema, description: 'The session.', example: session },
     errors: { 404: 'The session does not exist.' },
@@ -118,6 +122,7 @@ export const sampleOperations: Operation<unknown>[] = [
     area: 'Evaluation (development server)',
     summary: 'Add',
     owner: { user: ({ body }) => body.userId, absent: ({ body }) => `Session not found: ${body.sessionId}` },
+    scope: 'read',
     parameters: { path: evalSetPath },
     body: {
       schema: z.looseObject({ evalId: z.string(), sessionId: z.string(), userId: z.string() }),
@@ -133,6 +138,7 @@ export const sampleOperations: Operation<unknown>[] = [
     area: 'Agent execution',
     summary: 'Sample',
     owner: 'service',
+    scope: 'read',
     body: { schema: sampleSchema, required: true, example: { topK: 1 } },
     handler: echo,
   }),
@@ -143,6 +149,7 @@ export const sampleOperations: Operation<unknown>[] = [
     area: 'Agent execution',
     summary: 'Strict sample',
     owner: 'service',
+    scope: 'read',
     body: { schema: strict, required: true, example: { text: 'x' } },
     handler: echo,
   }),
@@ -153,6 +160,7 @@ export const sampleOperations: Operation<unknown>[] = [
     area: 'Agent execution',
     summary: 'Path, query, header and body',
     owner: 'service',
+    scope: 'read',
     parameters: {
       path: artifactVersionPath.pick({ versionId: true }),
       query: z.object({ limit: z.int().optional().describe('Maximum.') }),
@@ -172,6 +180,7 @@ function artifactOperations(): Operation<unknown>[] {
       area: 'Artifacts',
       summary: operationId,
       owner: 'path',
+      scope: 'read',
       parameters: { path: parameters },
       success: { schema: artifactVersionSchema, description: operationId, example: version },
       handler: async (_context: unknown, { path: { artifactName: name, versionId } }) => ({
@@ -192,6 +201,7 @@ function artifactOperations(): Operation<unknown>[] {
       area: 'Artifacts',
       summary: 'Delete',
       owner: 'path',
+      scope: 'read',
       parameters: { path: artifactPath },
       handler: async () => ({ kind: 'json', text: 'null' }),
     }),

@@ -46,7 +46,9 @@ const LINE: [folder: string, imports: string[]][] = [
   ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'http/operation', 'sessions']],
   [
     'invocations',
-    ['agent/definition', 'agent/loop', 'apps', 'artifacts', 'core', 'db', 'idempotency', 'memory', 'sessions'].concat([
+    ['agent/definition', 'agent/loop', 'apps', 'artifacts', 'core', 'db', 'http/operation', 'idempotency'].concat([
+      'memory',
+      'sessions',
       'traces',
     ]),
   ],
@@ -84,8 +86,8 @@ const LINE: [folder: string, imports: string[]][] = [
       'db',
       'db/embedded',
     ].concat(
-      ['devui', 'evals', 'http', 'http/openapi', 'http/operation', 'http/validation', 'idempotency', 'invocations'],
-      ['invocations/live', 'invocations/routes', 'memory', 'service', 'sessions', 'traces'],
+      ['devui', 'evals', 'http', 'http/access', 'http/openapi', 'http/operation', 'http/validation', 'idempotency'],
+      ['invocations', 'invocations/live', 'invocations/routes', 'memory', 'service', 'sessions', 'traces'],
     ),
   ],
 ];

@@ -4,18 +4,21 @@ import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
 import { childrenOf, unwrapped } from '../../src/core/zod-graph.ts';
 import { listOperations } from '../../src/app.ts';
+import { SCOPES } from '../../src/http/operation/principal.ts';
 import { pathParameters, routesOf } from '../../src/http/operation/paths.ts';
 
 const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true });
 
-describe('every operation has an owner', () => {
+describe('every operation has an owner and a scope', () => {
   test.each(operations.map((operation) => [operation.operationId, operation] as const))('%s', (_id, operation) => {
-    const { owner, path, body } = operation;
+    const { owner, path, body, scope } = operation;
+    expect(['none', ...SCOPES]).toContain(scope);
+    expect(scope === 'none').toBe(owner === 'open');
     const namesUser = pathParameters(path).includes('user_id');
     if (namesUser) expect(owner).toBe('path');
     else if (typeof owner === 'object')
-      expect(owner).toEqual({ user: expect.any(Function), absent: expect.any(Function) });
-    else expect(['open', 'service']).toContain(owner);
+      expect(owner).toMatchObject({ user: expect.any(Function), absent: expect.any(Function) });
+    else expect(['open', 'service', 'caller']).toContain(owner);
     // A body or header that names a user is compared with the caller.
     const members = [...namesOf(body?.schema), ...Object.keys(operation.parameters?.headers?.shape ?? {})];
     if (members.some((name) => /^user_?id$/i.test(name))) expect(owner).toBeTypeOf('object');

@@ -69,15 +69,18 @@ function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefin
 
 /**
  * The calls that the last user event decides on, one member for each requesting event (parallel agents make one each):
- * only calls that an agent requested, and none that was run since.
+ * only calls that an agent requested in an event of `runtimeEventIds`, since anybody may append or import an event that
+ * looks like a request; and none that was run since.
  */
-export function findConfirmations(history: Event[]): ConfirmedCalls[] {
+export function findConfirmations(history: Event[], runtimeEventIds: ReadonlySet<string>): ConfirmedCalls[] {
   const last = history.at(-1);
   if (last?.author !== 'user') return [];
   const responses = functionResponsesOf(last.content).filter((response) => response.name === CONFIRMATION_CALL);
   const answers = new Map(responses.map((response) => [response.id ?? '', isConfirmed(response)]));
   if (answers.size === 0) return [];
-  return history.flatMap((event, index) => toConfirmedCalls(history, event, index, answers));
+  return history.flatMap((event, index) =>
+    runtimeEventIds.has(event.id ?? '') ? toConfirmedCalls(history, event, index, answers) : [],
+  );
 }
 
 function toConfirmedCalls(

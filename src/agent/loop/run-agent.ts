@@ -33,8 +33,8 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
 }
 
 async function* steps(invocation: InvocationState): Steps {
-  const { agent: root, history, signal } = invocation.input;
-  const confirmed = findConfirmations(history);
+  const { agent: root, history, runtimeEventIds, signal } = invocation.input;
+  const confirmed = findConfirmations(history, runtimeEventIds);
   const [first] = confirmed;
   const agent = first ? findResumed(root, first.agentName) : findSpeaker(root, history);
   const turn = { root, agent, branch: agent.kind === 'llm' ? first?.branch : undefined, signal };

@@ -13,6 +13,8 @@ export interface RunInput {
   invocationId: string;
   /** Stored events in order, the user's event of this invocation last. */
   history: Event[];
+  /** Ids of the events that the runtime made: a person confirms what one of these requests, and nothing else. */
+  runtimeEventIds: ReadonlySet<string>;
   /** Merged state of the session at the start. */
   state: JsonObject;
   /** Aborted with an `AgentError` as its reason (cancelled, interrupted, time limit). */

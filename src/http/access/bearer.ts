@@ -1,15 +1,15 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Request, RequestHandler } from 'express';
 import { type JWTVerifyGetKey, type JWTVerifyResult, jwtVerify } from 'jose';
 import { UnauthenticatedError, UnavailableError } from '../../core/errors.ts';
 import { type JwksOptions, createKeySource } from './jwks.ts';
-import type { Principal } from '../operation/operation.ts';
+import { ANONYMOUS, type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
+import { createKeyRing } from './key-ring.ts';
 
 /** How callers prove who they are. */
 export type AuthOptions =
   | { mode: 'local' }
-  /** `keys`: all that are valid now; several, so that they can be rotated. */
-  | { mode: 'key'; keys: string[] }
+  /** `keys`: with all scopes; several, so that they can be rotated. `file`: of keys with limits (`key-ring.ts`). */
+  | { mode: 'key'; keys: string[]; file?: string | undefined }
   | ({
       mode: 'jwt';
       /** The `iss` that tokens must carry, and where its discovery document is. */
@@ -18,6 +18,8 @@ export type AuthOptions =
       audience?: string | undefined;
       /** The claim that names the user. */
       userClaim: string;
+      /** The claim that says what a token allows; without one every token has {@link USER_SCOPES}. */
+      scopeClaim?: string | undefined;
     } & JwksOptions);
 
 /** The same words for every missing, malformed, wrong or expired credential: they must not help to guess one. */
@@ -60,15 +62,10 @@ export function authentication(options: AuthOptions): RequestHandler {
 }
 
 function authenticator(options: AuthOptions): Authenticate {
-  if (options.mode === 'local') return () => ({ kind: 'anonymous' });
-  if (options.mode === 'key') return keyAuthenticator(options.keys);
+  if (options.mode === 'local') return () => ANONYMOUS;
+  if (options.mode === 'key') return keyAuthenticator(options);
   const keys = createKeySource(options);
-  return async (request) => ({ kind: 'user', userId: await verifiedUser(bearerToken(request), keys, options) });
-}
-
-/** True when a caller may read and write what belongs to this user; holders of a runtime key act for every user. */
-export function mayActFor(principal: Principal, userId: string): boolean {
-  return principal.kind !== 'user' || principal.userId === userId;
+  return (request) => verifiedUser(bearerToken(request), keys, options);
 }
 
 /** @throws UnauthenticatedError when there is no well-formed bearer credential (RFC 6750 §2.1) */
@@ -78,24 +75,20 @@ function bearerToken(request: Request): string {
   return token;
 }
 
-const digest = (text: string) => createHash('sha256').update(text).digest();
-
-/** Compares digests, which have one length, and always with all keys: the time reveals nothing about any of them. */
-function keyAuthenticator(keys: string[]): Authenticate {
-  const digests = keys.map(digest);
-  return (request) => {
-    const sent = digest(bearerToken(request));
-    const matches = digests.filter((known) => timingSafeEqual(known, sent));
-    if (matches.length === 0) throw new UnauthenticatedError(REFUSED);
-    return { kind: 'key' };
+function keyAuthenticator(options: { keys: string[]; file?: string | undefined }): Authenticate {
+  const findHolder = createKeyRing(options);
+  return async (request) => {
+    const holder = await findHolder(bearerToken(request));
+    if (!holder) throw new UnauthenticatedError(REFUSED);
+    return holder;
   };
 }
 
 async function verifiedUser(
   token: string,
   keys: JWTVerifyGetKey,
-  options: { issuer: string; audience?: string | undefined; userClaim: string },
-): Promise<string> {
+  options: { issuer: string; audience?: string | undefined; userClaim: string; scopeClaim?: string | undefined },
+): Promise<Principal> {
   const { protectedHeader, payload } = await verify(token, keys, options);
   const userId = payload[options.userClaim];
   const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
@@ -103,7 +96,14 @@ async function verifiedUser(
   if (typeof userId !== 'string' || userId === '' || issuedInFuture || !isAccessToken) {
     throw new UnauthenticatedError(REFUSED);
   }
-  return userId;
+  const scopes = options.scopeClaim === undefined ? [] : scopesIn(payload[options.scopeClaim]);
+  return { kind: 'user', userId, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES) };
+}
+
+/** Our scopes among those of a claim: words with blanks between them (RFC 8693 §4.2), or an array of them. */
+function scopesIn(claim: unknown) {
+  const words: unknown[] = typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? claim : [];
+  return SCOPES.filter((scope) => words.includes(scope));
 }
 
 /** jose demands neither `exp` nor an audience by itself, so both are required here. */

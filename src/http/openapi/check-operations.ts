@@ -4,7 +4,7 @@ import { camelCase, pathParameters, routesOf } from '../operation/paths.ts';
 /**
  * Compares what operations say of themselves and of each other. Cheap, so every start does it.
  * @throws Error that names the operation: an id or a route is taken, a template and its parameters differ, a path
- * names a user that is not its owner
+ * names a user that is not its owner, it says no scope
  */
 export function checkOperations(operations: Operation[]): void {
   const taken = new Set<string>();
@@ -14,7 +14,10 @@ export function checkOperations(operations: Operation[]): void {
   };
   for (const { operationId } of operations) take(operationId, operationId);
   for (const { path, operation } of routesOf(operations)) {
-    const { method, operationId, owner, parameters } = operation;
+    const { method, operationId, owner, parameters, scope } = operation;
+    if ((scope === 'none') !== (owner === 'open') || scope === undefined) {
+      throw new Error(`${operationId}: it says no scope, which all have but those that are open to everybody.`);
+    }
     take(`${method} ${path}`, operationId);
     const named = pathParameters(path);
     const declared = Object.keys(parameters?.path?.shape ?? {});

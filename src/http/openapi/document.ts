@@ -118,7 +118,9 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     json(description, { schema: { $ref: `#/components/schemas/${name}` } });
   const { success, body, owner, parameters } = operation;
   const refusals: Record<number, string> = {
-    ...(owner === 'open' ? {} : { 401: 'The credential is missing or not valid.' }),
+    ...(owner === 'open'
+      ? {}
+      : { 401: 'The credential is missing or not valid.', 403: 'The credential does not allow it.' }),
     ...(body ? { 413: 'The body is larger than allowed.' } : {}),
     ...(body && !body.isText ? { 415: 'The body is not `application/json`.' } : {}),
     ...operation.errors,

@@ -1,6 +1,8 @@
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { NotFoundError } from '../../core/errors.ts';
+import type { Demand } from './demands.ts';
+import type { Principal, Scope } from './principal.ts';
 
 /** The nine areas of the specification, in its order, and what each is for. */
 export const AREAS = {
@@ -14,9 +16,6 @@ export const AREAS = {
   'Compatibility endpoints': 'Further spellings, for the clients that use them.',
   'Harness cronjobs': 'Prompts that are sent by the clock.',
 } as const;
-
-/** Who calls: nobody known (local mode without a credential), a holder of a runtime key, or one user of a user pool. */
-export type Principal = { kind: 'anonymous' } | { kind: 'key' } | { kind: 'user'; userId: string };
 
 /** One request as a handler sees it: validated, with a caller who may do what is requested. */
 export interface Call<Path, Query, Headers, Body> {
@@ -46,13 +45,15 @@ export type Answer =
 /**
  * Whose the thing is that a request asks for; the router enforces it before the handler. `open`: nobody is asked for
  * a credential. `service`: a credential is needed, nothing belongs to a user. `path`: the user that the path names.
- * Otherwise `user` says who it is of a validated request, and `absent` is the text of the 404 for everybody else.
+ * `caller`: the handler shows a caller what is the caller's. Otherwise `user` and `app` say whose it is of a validated
+ * request, and `absent` is the text of the 404 for everybody else.
  */
 type Owner<Sent = SentUser<never, never, never>> =
   | 'open'
   | 'service'
   | 'path'
-  | { user: (sent: Sent) => string; absent: (sent: Sent) => string };
+  | 'caller'
+  | { user: (sent: Sent) => string; app?: (sent: Sent) => string; absent: (sent: Sent) => string };
 
 /** Where a request that names its user outside the path may do so. */
 interface SentUser<Query, Headers, Body> {
@@ -97,6 +98,8 @@ interface OperationBase {
   area: keyof typeof AREAS;
   summary: string;
   description?: string;
+  /** What a credential must allow; `none` where none is asked for. */
+  scope: Scope | 'none';
   /** Statuses of `ApiError` answers beside 422, with their reason. */
   errors?: Record<number, string>;
 }
@@ -107,6 +110,8 @@ interface OperationBase {
  */
 export interface Operation<Context = never> extends OperationBase {
   owner: Owner;
+  /** Further scopes that a validated request needs, by what it says. */
+  demands?: (sent: SentUser<never, never, never>) => Demand[];
   /** Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, headers by lower-case name. */
   parameters?: { path?: z.ZodObject; query?: z.ZodObject; headers?: z.ZodObject };
   body?: OperationBody;
@@ -126,6 +131,7 @@ interface Definition<
   Result extends z.ZodType,
 > extends OperationBase {
   owner: Owner<SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>>;
+  demands?: (sent: SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>) => Demand[];
   parameters?: { path?: Path; query?: Query; headers?: Headers };
   body?: OperationBody<Body>;
   success?: Success<Result>;

@@ -22,9 +22,14 @@ export const runLive = operation({
   method: 'get',
   path: '/run_live',
   operationId: 'runLive',
+  scope: 'invoke',
   area: 'Agent execution',
   summary: 'Hold a live session',
-  owner: { user: ({ query }) => query.user_id, absent: ({ query }) => sessionNotFound(query.session_id) },
+  owner: {
+    user: ({ query }) => query.user_id,
+    app: ({ query }) => query.app_name || HARNESS_APP,
+    absent: ({ query }) => sessionNotFound(query.session_id),
+  },
   parameters: {
     query: z.object({
       app_name: chosenIdentifierSchema.default(HARNESS_APP),

@@ -2,6 +2,7 @@ import { toAgentOverrides, toLlmCallLimit } from '../../agent/definition/overrid
 import { hasGeneralOverride } from '../../agent/prepare-agent.ts';
 import { StoppedError } from '../../core/errors.ts';
 import { HARNESS_APP, sessionNotFound } from '../../core/session.ts';
+import { overrideDemands } from '../../http/operation/demands.ts';
 import { operation } from '../../http/operation/operation.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../context.ts';
 import { harnessInvokeSchema, harnessResultSchema } from '../request.ts';
@@ -27,6 +28,7 @@ export const harnessInvoke = operation({
   method: 'post',
   path: '/harness/invoke',
   operationId: 'harnessInvoke',
+  scope: 'invoke',
   area: 'Agent execution',
   summary: 'Invoke the harness',
   description:
@@ -34,8 +36,10 @@ export const harnessInvoke = operation({
     '`error`.',
   owner: {
     user: ({ body }) => body.run_agent_request.user_id,
+    app: () => HARNESS_APP,
     absent: ({ body }) => sessionNotFound(body.run_agent_request.session_id),
   },
+  demands: ({ body }) => overrideDemands(body.harness),
   parameters: { headers: invocationHeaders },
   body: {
     schema: harnessInvokeSchema,

@@ -9,7 +9,7 @@ import type { InvocationContext, InvocationRequest } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
 import { findInvocationText, listInvocationsText, requestStop } from '../invocation-store.ts';
 import { startInBackground } from '../background.ts';
-import { invocationNotFound, startInvocationSchema, toInvocation } from '../request.ts';
+import { invocationNotFound, promptDemands, startInvocationSchema, toInvocation } from '../request.ts';
 import { BUSY_ERRORS, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
 import { findRepeated, abandonedError } from '../retry.ts';
 
@@ -39,6 +39,7 @@ const startInvocation = operation({
   method: 'post',
   path: INVOCATIONS_PATH,
   operationId: 'startInvocation',
+  scope: 'invoke',
   area,
   summary: 'Start an invocation in the background',
   description:
@@ -46,6 +47,7 @@ const startInvocation = operation({
     'process that accepted it. Its events come to the session, and to the stream of its events.',
   owner: 'path',
   parameters: { path: sessionPath, headers: invocationHeaders },
+  demands: promptDemands,
   body: { schema: startInvocationSchema, required: true, example: { newMessage: exampleEvent.content } },
   success: { schema: invocationSchema, description: 'The invocation.', example: exampleInvocation },
   errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
@@ -60,6 +62,7 @@ const listInvocations = operation({
   method: 'get',
   path: INVOCATIONS_PATH,
   operationId: 'listInvocations',
+  scope: 'read',
   area,
   summary: 'List invocations',
   description: 'Of one session, newest first.',
@@ -80,6 +83,7 @@ const getInvocation = operation({
   method: 'get',
   path: INVOCATION_PATH,
   operationId: 'getInvocation',
+  scope: 'read',
   area,
   summary: 'Get an invocation',
   owner: 'path',
@@ -98,6 +102,7 @@ const cancelInvocation = operation({
   method: 'post',
   path: `${INVOCATION_PATH}/cancel`,
   operationId: 'cancelInvocation',
+  scope: 'invoke',
   area,
   summary: 'Cancel an invocation',
   description: 'On whatever replica it runs. One that has ended stays as it is.',

@@ -22,6 +22,7 @@ export const invokeLegacy = operation({
   method: 'post',
   path: '/invoke',
   operationId: 'invokeLegacy',
+  scope: 'invoke',
   area: 'Compatibility endpoints',
   summary: 'Invoke the agent, as the AgentKit SDK does',
   description:
@@ -29,6 +30,7 @@ export const invokeLegacy = operation({
     'it is absent. Answers a stream as `/run_sse` does.',
   owner: {
     user: ({ headers }) => headers.user_id,
+    app: () => HARNESS_APP,
     absent: ({ headers }) => sessionNotFound(headers.session_id),
   },
   parameters: { headers: legacyHeaders },

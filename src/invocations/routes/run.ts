@@ -8,7 +8,7 @@ import type { InvocationContext } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { BUSY_ERRORS, disconnectSignal, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
 import { answerOnce } from '../retry.ts';
-import { runRequestSchema, toInvocation } from '../request.ts';
+import { promptDemands, runRequestSchema, toInvocation } from '../request.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
 const area = 'Agent execution';
@@ -17,6 +17,7 @@ const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_E
 /** Of a body that names its session: to a user of a token another's session does not exist. */
 const ownedByBody = {
   user: ({ body }: { body: SessionKey }) => body.userId,
+  app: ({ body }: { body: SessionKey }) => body.appName,
   absent: ({ body }: { body: SessionKey }) => sessionNotFound(body.sessionId),
 };
 
@@ -31,10 +32,12 @@ const runAgent = operation({
   method: 'post',
   path: '/run',
   operationId: 'runAgent',
+  scope: 'invoke',
   area,
   summary: 'Run the agent',
   description: 'Answers the events of the invocation when it has ended. A failure of the agent is its last event.',
   owner: ownedByBody,
+  demands: promptDemands,
   parameters: { headers: invocationHeaders },
   body: { schema: runRequestSchema, required: true, example: exampleRun },
   success: { schema: z.array(eventSchema), description: 'The events.', example: [exampleAnswer] },
@@ -63,6 +66,7 @@ const runAgentSse = operation({
   method: 'post',
   path: '/run_sse',
   operationId: 'runAgentSse',
+  scope: 'invoke',
   area,
   summary: 'Run the agent as a stream',
   description:
@@ -70,6 +74,7 @@ const runAgentSse = operation({
     '`errorCode` a frame ' +
     '`{"error": …}` with its sentence. With `eventIds=true` stored events carry their sequence as `id`.',
   owner: ownedByBody,
+  demands: promptDemands,
   parameters: {
     query: z.object({
       eventIds: z.boolean().default(false).describe('Send the sequence of stored events as `id`.'),

@@ -23,6 +23,7 @@ const streamEvents = operation({
   method: 'get',
   path: `${SESSION_PATH}/events/stream`,
   operationId: 'streamEvents',
+  scope: 'read',
   area,
   summary: 'Follow the events of a session',
   description:
@@ -65,6 +66,7 @@ const rewindSession = operation({
   method: 'post',
   path: `${SESSION_PATH}/rewind`,
   operationId: 'rewindSession',
+  scope: 'write',
   area,
   summary: 'Rewind a session',
   description:

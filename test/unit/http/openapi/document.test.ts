@@ -100,7 +100,7 @@ describe('openApiDocument', () => {
       })),
       { name: 'version_id', in: 'path', required: true, description: 'Version number.', schema: { type: 'integer' } },
     ]);
-    expect(Object.keys(metadata?.responses ?? {})).toEqual(['200', '401', '422', 'default']);
+    expect(Object.keys(metadata?.responses ?? {})).toEqual(['200', '401', '403', '422', 'default']);
     expect(metadata?.responses['422']?.content?.['application/json']?.schema).toEqual(ref('HTTPValidationError'));
     const session = paths['/apps/{app_name}/users/{user_id}/sessions/{session_id}']?.get;
     expect(session?.responses['404']).toEqual({
@@ -110,6 +110,7 @@ describe('openApiDocument', () => {
     expect(Object.keys(paths['/sample']?.post?.responses ?? {})).toEqual([
       '200',
       '401',
+      '403',
       '413',
       '415',
       '422',
@@ -156,6 +157,7 @@ describe('openApiDocument', () => {
         area: 'Sessions',
         summary: path,
         owner: 'service',
+        scope: 'read',
         body: { schema, required: true, example: {} },
         handler: async () => ({ kind: 'sent' }),
       });

@@ -1,0 +1,43 @@
+/**
+ * What a credential allows. `admin`: what all users of an application share; `override`: changes of the deployed agent
+ * for one invocation; `import`: events in the name of others; `develop`: evaluation, traces and graphs.
+ */
+export const SCOPES = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
+export type Scope = (typeof SCOPES)[number];
+
+/** What a token of a user pool allows that says nothing else: its user's own things. */
+export const USER_SCOPES: readonly Scope[] = ['invoke', 'read', 'write'];
+
+/** What every principal has. */
+interface Rights {
+  scopes: ReadonlySet<Scope>;
+  /** The only applications that it may name; `undefined`: all. */
+  apps?: ReadonlySet<string> | undefined;
+}
+
+/** Who calls: nobody known (mode local, where everything is allowed), a holder of a runtime key, a user of a pool. */
+export type Principal =
+  | ({ kind: 'anonymous' } & Rights)
+  /** `id` is absent for a key of `RUNTIME_API_KEYS`; `users` are the only ones that it acts for [all]. */
+  | ({ kind: 'key'; id?: string | undefined; users?: ReadonlySet<string> | undefined } & Rights)
+  | ({ kind: 'user'; userId: string } & Rights);
+
+const ALL_SCOPES: ReadonlySet<Scope> = new Set(SCOPES);
+
+/** The caller where none is asked for. */
+export const ANONYMOUS: Principal = { kind: 'anonymous', scopes: ALL_SCOPES };
+/** Whoever holds a key without an id: the operator's own services. */
+export const FULL_KEY: Principal = { kind: 'key', scopes: ALL_SCOPES };
+
+/** True when a caller may read and write what belongs to this user. */
+export function mayActFor(principal: Principal, userId: string): boolean {
+  if (principal.kind === 'user') return principal.userId === userId;
+  return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);
+}
+
+/** True when a caller may name this application. */
+export const mayUse = ({ apps }: Principal, appName: string): boolean => apps?.has(appName) ?? true;
+
+/** True for a key that is bound to users or applications: what spans them is not for it. */
+export const isBound = (principal: Principal): boolean =>
+  principal.apps !== undefined || (principal.kind === 'key' && principal.users !== undefined);

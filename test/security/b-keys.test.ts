@@ -1,0 +1,169 @@
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createKey, createKeyRing, type NewKey } from '../../src/http/access/key-ring.ts';
+import { type Answer, startApp, type TestApp } from '../support/app.ts';
+import { startService } from '../support/service-process.ts';
+
+/** Runtime keys from a file: each may do what it says, as long as it says, and not a moment after it is revoked. */
+
+const dir = mkdtempSync(join(tmpdir(), 'agent-runtime-keys-'));
+const file = join(dir, 'keys');
+const ALL = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
+const made = (limits: Partial<NewKey> = {}) => createKey({ scopes: ALL, ...limits });
+const keys = {
+  service: made({ id: 'service' }),
+  reader: made({ id: 'reader', scopes: ['read'] }),
+  ofBob: made({ id: 'of-bob', users: ['bob'] }),
+  ofApp: made({ id: 'of-app', apps: ['other'] }),
+  expired: made({ id: 'expired', expires: '2020-01-01T00:00:00Z' }),
+};
+const bearer = ({ key }: { key: string }) => ({ authorization: `Bearer ${key}` });
+/** Replaces the file at once, as an operator's tool does. */
+const write = (entries: string[]) => {
+  writeFileSync(`${file}.new`, `# keys\n\n${entries.join('\n')}\n`);
+  renameSync(`${file}.new`, file);
+};
+const bytes = ({ status, body }: Answer) => [status, body];
+const REFUSED = [401, { detail: 'authentication required' }];
+const BOUND = [403, { detail: 'The credential is bound to users or applications, and this operation is about all.' }];
+
+let app: TestApp;
+beforeAll(async () => {
+  write(Object.values(keys).map(({ entry }) => entry));
+  app = await startApp({ DEV_UI: 'true', RUNTIME_API_KEYS_FILE: file });
+  for (const user of ['alice', 'bob'])
+    await app.post(`/apps/harness_agent/users/${user}/sessions`, { sessionId: 's' }, bearer(keys.service));
+});
+afterAll(() => app.close());
+const session = (user: string) => `/apps/harness_agent/users/${user}/sessions/s`;
+const absent = [404, { detail: 'Session not found: s' }];
+
+describe('a key of the file', () => {
+  test('with all scopes does everything', async () => {
+    const path = '/apps/harness_agent/users/carol/sessions';
+    const state = { 'app:a': 1 };
+    expect((await app.post(path, { state }, bearer(keys.service))).status).toBe(200);
+  });
+
+  test('does nothing beyond its scopes', async () => {
+    expect((await app.get(session('alice'), bearer(keys.reader))).status).toBe(200);
+    expect(bytes(await app.send('DELETE', session('alice'), undefined, bearer(keys.reader)))).toEqual([
+      403,
+      { detail: 'The credential does not have the scope `write`: this operation needs it.' },
+    ]);
+    expect((await app.get('/dev/apps/harness_agent/eval-sets', bearer(keys.reader))).status).toBe(403);
+  });
+
+  test('that is bound to users acts for them and for nobody else', async () => {
+    expect((await app.get(session('bob'), bearer(keys.ofBob))).status).toBe(200);
+    expect(bytes(await app.get(session('alice'), bearer(keys.ofBob)))).toEqual(absent);
+    const body = { appName: 'harness_agent', userId: 'alice', sessionId: 's', newMessage: { parts: [{ text: 'x' }] } };
+    expect(bytes(await app.post('/run', body, bearer(keys.ofBob)))).toEqual(absent);
+    expect(bytes(await app.get('/dev/apps/harness_agent/eval-sets', bearer(keys.ofBob)))).toEqual(BOUND);
+    expect(bytes(await app.get('/debug/trace/session/s', bearer(keys.ofBob)))).toEqual(BOUND);
+  });
+
+  test('that is bound to applications names no other', async () => {
+    expect(bytes(await app.get(session('bob'), bearer(keys.ofApp)))).toEqual(absent);
+    const run_agent_request = { user_id: 'bob', session_id: 's' };
+    const body = { prompt: 'hello', harness_name: 'h', run_agent_request };
+    expect(bytes(await app.post('/harness/invoke', body, bearer(keys.ofApp)))).toEqual(absent);
+    expect((await app.get('/apps/other/users/bob/sessions', bearer(keys.ofApp))).status).toBe(200);
+  });
+
+  test.each([
+    ['expired', keys.expired.key],
+    ['a secret with another id', keys.service.key.replace('service.', 'reader.')],
+    ['an id alone', 'service.'],
+    ['the digest', JSON.parse(keys.service.entry).digest as string],
+    ['nobody’s', made().key],
+  ])('%s is refused', async (_what, key) => {
+    expect(bytes(await app.get(session('alice'), bearer({ key })))).toEqual(REFUSED);
+  });
+
+  test('that is revoked is refused without a restart, within five seconds', async () => {
+    const gone = made({ id: 'gone' });
+    const path = session('alice');
+    write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
+    await expect.poll(async () => (await app.get(path, bearer(gone))).status).toBe(200);
+    write(Object.values(keys).map(({ entry }) => entry));
+    const revokedAt = performance.now();
+    await expect.poll(async () => (await app.get(path, bearer(gone))).status, { timeout: 5_000 }).toBe(401);
+    expect(performance.now() - revokedAt).toBeLessThan(5_000);
+    expect((await app.get(path, bearer(keys.service))).status).toBe(200);
+  });
+});
+
+test('while the file cannot be read an old copy is not believed for long, keys of the environment are', async () => {
+  const PLAIN = 'a-runtime-key-of-32-characters-x';
+  const other = join(dir, 'other');
+  writeFileSync(other, `[${keys.service.entry}]`);
+  const find = createKeyRing({ keys: [PLAIN], file: other });
+  expect((await find(keys.service.key))?.kind).toBe('key');
+  rmSync(other);
+  const outcome = () =>
+    find(keys.service.key).then(
+      (holder) => holder?.kind,
+      (error: Error) => error.message,
+    );
+  await expect.poll(outcome, { timeout: 20_000 }).toBe('The file of keys cannot be read for now.');
+  expect((await find(PLAIN))?.scopes.size).toBe(ALL.length);
+});
+
+describe('the start refuses a file', () => {
+  const refused = (content: string) => {
+    const wrong = join(dir, 'wrong');
+    writeFileSync(wrong, content);
+    try {
+      createKeyRing({ keys: [], file: wrong });
+      return undefined;
+    } catch (error) {
+      return (error as Error).message.replace(dir, '…');
+    }
+  };
+  const { entry } = keys.service;
+
+  test.each([
+    [
+      'a plain key',
+      `${keys.service.key}\n`,
+      'line 1 of …/wrong to be no key: it is not JSON; `npm run keys:create` prints one.',
+    ],
+    ['an unknown scope', entry.replace('"admin"', '"root"'), 'line 1 of …/wrong to be no key: scopes.3 Invalid'],
+    ['an id twice', `${entry}\n${entry}`, 'line 2 of …/wrong to be no key: the id service is taken.'],
+    ['a member too many', `[{"key":"x",${entry.slice(1)}]`, 'key 1 of …/wrong to be no key:  Unrecognized key'],
+  ])('with %s', (_what, content, sentence) => {
+    expect(refused(content)).toContain(`RUNTIME_API_KEYS_FILE: found ${sentence}`);
+  });
+
+  test('that is not there', () => {
+    expect(() => createKeyRing({ keys: [], file: join(dir, 'none') })).toThrow(
+      'RUNTIME_API_KEYS_FILE: the file cannot be read.',
+    );
+  });
+});
+
+test('npm run keys:create prints a key once and the line that makes it valid', async () => {
+  const options = ['--scopes', 'read,invoke', '--users', 'bob', '--expires', '2999-01-01T00:00:00Z', '--id', 'printed'];
+  const { code, out } = await startService({}, '--create-key', ...options).end;
+  const [, key = '', , line = ''] = out.split('\n');
+  expect([code, JSON.parse(line)]).toEqual([
+    0,
+    {
+      id: 'printed',
+      digest: expect.stringMatching(/^[0-9a-f]{64}$/),
+      scopes: ['read', 'invoke'],
+      users: ['bob'],
+      expires: '2999-01-01T00:00:00Z',
+    },
+  ]);
+  expect(key).toMatch(/^printed\.[\w-]{43}$/);
+  expect(line).not.toContain(key.slice('printed.'.length));
+  const ring = join(dir, 'printed');
+  writeFileSync(ring, line);
+  expect(await createKeyRing({ keys: [], file: ring })(key)).toMatchObject({ kind: 'key', id: 'printed' });
+  const wrong = await startService({}, '--create-key', '--scopes', 'root').end;
+  expect([wrong.code, wrong.error]).toEqual([1, expect.stringContaining('scopes.0: Invalid option')]);
+});
