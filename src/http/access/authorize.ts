@@ -1,4 +1,4 @@
-import { ForbiddenError, NotFoundError } from '../../core/errors.ts';
+import { ForbiddenError, type NotFoundError } from '../../core/errors.ts';
 import type { Demand } from '../operation/demands.ts';
 import type { Operation } from '../operation/operation.ts';
 import { isBound, mayActFor, mayUse, type Principal, type Scope } from '../operation/principal.ts';
