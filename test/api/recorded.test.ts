@@ -51,6 +51,7 @@ const DIFFERENCES: Record<string, string> = {
   'session-create-badjson-3': BROKEN_JSON,
   'session-create-badjson-4': BROKEN_JSON,
   'run-badjson': BROKEN_JSON,
+  'sessions-unknown-app': 'An application that nobody hosts is 404, so that a wrong name is seen before a run.',
   'sse-streaming-tool':
     'Which answers come in partial events is the choice of the model: the recorded one streamed its call and not the ' +
     'answer after the tool, the offline one streams text only.',
