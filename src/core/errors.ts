@@ -152,6 +152,20 @@ export function isPassingFailure(error: unknown): boolean {
   return false;
 }
 
+/** SQLSTATE classes whose messages are about the server and the connection: they quote no statement and no value. */
+const CONNECTION_SQLSTATE = /^(?:08|28|3D|53|57)\w{3}$/;
+
+/** Why a database could not be used, in words that are safe to log; `undefined` for any other error. */
+export function connectionReason(error: unknown): string | undefined {
+  for (const cause of causes(error)) {
+    const code = typeof cause.code === 'string' ? cause.code : '';
+    const message = cause instanceof Error ? cause.message : '';
+    const isKnown = CONNECTION_SQLSTATE.test(code) || PASSING_NETWORK_CODES.has(code);
+    if (isKnown || PASSING_MESSAGES.test(message)) return message || code;
+  }
+  return undefined;
+}
+
 /** What a caller is told when a state would grow over its limit. */
 export const STATE_TOO_LARGE = 'The state would be larger than MAX_STATE_BYTES.';
 

@@ -1,5 +1,5 @@
 import pino from 'pino';
-import { causes } from './errors.ts';
+import { causes, connectionReason } from './errors.ts';
 
 /** The log: JSON lines on standard error. Bodies, prompts and answers are never given to it. */
 export type Log = pino.Logger;
@@ -18,16 +18,14 @@ const REDACTED = [
 ];
 
 /** Creates the log; `level` is one of pino's, `silent` for none. Standard output stays free for what a person reads. */
-export function createLog(level: string): Log {
-  return pino(
-    { level, base: null, serializers: { err: toLogFields }, redact: { paths: REDACTED, censor: '[redacted]' } },
-    pino.destination(2),
-  );
+export function createLog(level: string, destination: pino.DestinationStream = pino.destination(2)): Log {
+  const redact = { paths: REDACTED, censor: '[redacted]' };
+  return pino({ level, base: null, serializers: { err: toLogFields }, redact, hooks: limitRepeats() }, destination);
 }
 
 /**
  * What the log keeps of an error. Messages of drizzle and pg quote statements and values, so of those only codes and
- * names stay.
+ * names stay, and the reason why a database cannot be used.
  */
 export function toLogFields(error: unknown): Record<string, unknown> {
   const chain = [...causes(error)];
@@ -38,10 +36,50 @@ export function toLogFields(error: unknown): Record<string, unknown> {
     name: error instanceof Error ? error.name : typeof error,
     code: withCode?.code,
     constraint: chain.find(({ constraint }) => constraint !== undefined)?.constraint,
-    ...(isDatabase ? {} : { reason: error instanceof Error ? error.message : undefined }),
+    reason: connectionReason(error) ?? (isDatabase || !(error instanceof Error) ? undefined : error.message),
     stack: stack
       .split('\n')
       .filter((line) => line.startsWith('    at '))
       .join('\n'),
   };
+}
+
+/** Time in which a failure with the same reason is one line. */
+const REPEAT_MS = 1_000;
+
+/** A call of the log: fields and a message. */
+type LogCall = [fields: Record<string, unknown>, message: string | undefined];
+
+/**
+ * Lets a failure with one reason through once a second, with the count of those that were left out since: a database
+ * that is away would hide all else. An error that is logged whole and is not about the database is never left out.
+ */
+function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
+  const recent = new Map<string, { leftOut: number; last: LogCall }>();
+  const logMethod = function (this: pino.Logger, call: unknown[], write: pino.LogFn): void {
+    const key = repeatKey(call);
+    if (key === undefined) return void Reflect.apply(write, this, call);
+    const [fields, message] = call as LogCall;
+    const known = recent.get(key);
+    if (known) {
+      known.leftOut += 1;
+      known.last = [fields, message];
+      return;
+    }
+    recent.set(key, { leftOut: 0, last: [fields, message] });
+    Reflect.apply(write, this, call);
+    setTimeout(() => {
+      const { leftOut, last } = recent.get(key) ?? {};
+      recent.delete(key);
+      if (last && leftOut) logMethod.call(this, [{ ...last[0], repeated: leftOut }, last[1]], write);
+    }, REPEAT_MS).unref();
+  };
+  return { logMethod };
+}
+
+/** What lines have to share to be the same failure; `undefined` for those that are never left out. */
+function repeatKey([fields, message]: unknown[]): string | undefined {
+  if (typeof fields !== 'object' || fields === null) return undefined;
+  const reason = 'err' in fields ? connectionReason(fields.err) : (fields as { reason?: unknown }).reason;
+  return reason === undefined ? undefined : JSON.stringify([message, reason]);
 }
