@@ -17,6 +17,7 @@ const keys = {
   reader: made({ id: 'reader', scopes: ['read'] }),
   ofBob: made({ id: 'of-bob', users: ['bob'] }),
   ofApp: made({ id: 'of-app', apps: ['other'] }),
+  ofHarness: made({ id: 'of-harness', apps: ['harness_agent'] }),
   expired: made({ id: 'expired', expires: '2020-01-01T00:00:00Z' }),
 };
 const bearer = ({ key }: { key: string }) => ({ authorization: `Bearer ${key}` });
@@ -70,7 +71,7 @@ describe('a key of the file', () => {
     const run_agent_request = { user_id: 'bob', session_id: 's' };
     const body = { prompt: 'hello', harness_name: 'h', run_agent_request };
     expect(bytes(await app.post('/harness/invoke', body, bearer(keys.ofApp)))).toEqual(absent);
-    expect((await app.get('/apps/other/users/bob/sessions', bearer(keys.ofApp))).status).toBe(200);
+    expect((await app.get(session('bob'), bearer(keys.ofHarness))).status).toBe(200);
   });
 
   test.each([
