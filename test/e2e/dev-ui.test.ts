@@ -179,6 +179,20 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
     expect(await look('eval-overwritten')).toEqual([]);
   });
 
+  test('the set is run with the two metrics of the dialog, and the case passes', async () => {
+    await page.getByRole('button', { name: /^Run/ }).first().click();
+    expect(await look('eval-metrics')).toEqual([]);
+    const ran = page.waitForResponse((response) => /\/run(_eval)?$/.test(response.url()));
+    await page.locator('mat-dialog-container').getByRole('button', { name: 'Start' }).click();
+    expect((await ran).status()).toBe(200);
+    await page.locator('mat-dialog-container').waitFor({ state: 'detached' });
+    const ids = '/dev/apps/harness_agent/eval_results';
+    expect(await look('eval-run')).toEqual([]);
+    const [id] = (await app.get(ids)).body as string[];
+    const { evalCaseResults } = (await app.get(`${ids}/${id}`)).body as { evalCaseResults: object[] };
+    expect(evalCaseResults).toMatchObject([{ evalId: 'case_1', finalEvalStatus: 1, evalMetricResults: [] }]);
+  });
+
   test('rename the session', async () => {
     await page.getByText('What is 17 * 23? Use t').first().click();
     await page.getByLabel('Edit', { exact: true }).click();
