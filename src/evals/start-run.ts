@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../core/config.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../core/errors.ts';
 import { identifierSchema } from '../core/session.ts';
-import type { Principal } from '../http/operation/principal.ts';
+import { mayActFor, type Principal } from '../http/operation/principal.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { evalSetExists, type EvalSetKey, evalSetNotFound } from './eval-store.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
@@ -32,8 +32,14 @@ const LOOK_MS = 1_000;
 /** The user of the session of a case that names none, as in ADK. */
 const TEST_USER = 'test_user_id';
 
-/** The user whose runs a caller sees; `undefined` for one who may see all. */
-export const requesterOf = (principal: Principal) => (principal.kind === 'user' ? principal.userId : undefined);
+/**
+ * Whose runs a caller sees: those of its user, or those of a key that acts for some users only, which no user can be
+ * called as (control characters are refused in identifiers); `undefined` for a caller who may see all.
+ */
+export function requesterOf(principal: Principal): string | undefined {
+  if (principal.kind === 'user') return principal.userId;
+  return principal.kind === 'key' && principal.users ? `\u0001key ${principal.id ?? ''}` : undefined;
+}
 
 /**
  * Stores a run for the workers to take up. @returns its id; `undefined` for a set without cases: there is nothing to
@@ -75,7 +81,7 @@ export async function startRun(
     parallelism: Math.min(parallelism, config.EVALS_PARALLELISM),
     agentHash: createHash('sha256').update(JSON.stringify(description)).digest('hex'),
     modelName: description.model,
-    cases: cases.map((one) => ({ ...one, userId: userOf(key, one, requestedBy) })),
+    cases: cases.map((one) => ({ ...one, userId: userOf(key, one, principal) })),
   };
   await insertEvalRun(database.db, run, config.EVALS_MAX_OPEN_RUNS);
   notifications.publish(EVALS_TOPIC);
@@ -94,14 +100,14 @@ function chooseCases({ evalSetId }: EvalSetKey, cases: RunnableCase[], evalIds: 
   return cases.filter(({ evalId }) => wanted.has(evalId));
 }
 
-/** The user that a case speaks as: a user of a token speaks as nobody else, so that no other's memory is read. */
-function userOf({ appName, evalSetId }: EvalSetKey, one: RunnableCase, requestedBy: string | undefined): string {
+/** The user that a case speaks as: one that the caller may act for, so that no other's memory is read. */
+function userOf({ appName, evalSetId }: EvalSetKey, one: RunnableCase, principal: Principal): string {
   if (one.appName !== null && one.appName !== appName) {
     const message = `The session input of eval case \`${one.evalId}\` names the app ${one.appName}, not ${appName}.`;
     throw new InvalidError(message);
   }
-  const userId = one.userId ?? requestedBy ?? TEST_USER;
-  if (requestedBy !== undefined && userId !== requestedBy) {
+  const userId = one.userId ?? (principal.kind === 'user' ? principal.userId : TEST_USER);
+  if (!mayActFor(principal, userId)) {
     throw new NotFoundError(`Eval case \`${one.evalId}\` not found in eval set \`${evalSetId}\`.`);
   }
   if (identifierSchema.safeParse(userId).success) return userId;

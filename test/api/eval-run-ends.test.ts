@@ -132,12 +132,15 @@ describe('users of tokens', () => {
     const issuer = await startIssuer([key.jwk]);
     closing.push(() => issuer.close());
     const tokenOf = async (user: string) => {
-      const claims = new SignJWT({ sub: user }).setProtectedHeader({ alg: 'ES256', kid: 'one' });
+      const claims = new SignJWT({ sub: user, scope: 'invoke read write develop' }).setProtectedHeader({
+        alg: 'ES256',
+        kid: 'one',
+      });
       const made = claims.setIssuer(issuer.url).setAudience('runtime').setExpirationTime('2h');
       return { authorization: `Bearer ${await made.sign(key.privateKey)}` };
     };
     const [alice, bob] = [await tokenOf('alice'), await tokenOf('bob')];
-    const app = await startApp({ JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime' });
+    const app = await startApp({ JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', JWT_SCOPE_CLAIM: 'scope' });
     closing.push(() => app.close());
     const sessionInput = { appName: 'harness_agent', userId: 'alice', state: {} };
     const cases = [
