@@ -2,6 +2,20 @@
 
 create schema inspect;
 
+CREATE OR REPLACE FUNCTION public.assert_session_size(event_bytes bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+declare
+  max_bytes bigint := coalesce(nullif(current_setting('agent_runtime.max_session_bytes', true), ''), '33554432');
+begin
+  if event_bytes > max_bytes then
+    raise exception 'events of the session are more than % bytes', max_bytes using errcode = 'AR414';
+  end if;
+  return event_bytes;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.assert_state_size(state jsonb)
  RETURNS jsonb
  LANGUAGE plpgsql
@@ -182,7 +196,8 @@ create table events (
   author text not null,
   event_time timestamp(6) with time zone not null,
   payload jsonb not null,
-  is_from_runtime boolean default false not null
+  is_from_runtime boolean default false not null,
+  bytes integer
 );
 
 create table idempotency_keys (
@@ -240,7 +255,8 @@ create table sessions (
   lease_token uuid,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   update_time timestamp(6) with time zone default clock_timestamp() not null,
-  initial_state jsonb
+  initial_state jsonb,
+  event_bytes bigint
 );
 
 create table spans (
@@ -674,6 +690,7 @@ comment on column eval_sets.id is 'Evaluation set identifier.';
 comment on column eval_sets.name is 'Name for people.';
 comment on column events.app_name is 'Application of the session.';
 comment on column events.author is 'user, or the name of the agent that spoke.';
+comment on column events.bytes is 'Size of the payload as text, bytes; null in events of earlier versions.';
 comment on column events.event_time is 'The timestamp of the payload; imported events keep their own.';
 comment on column events.id is 'Event identifier, unique within its session.';
 comment on column events.invocation_id is 'Invocation that wrote the event.';
@@ -816,6 +833,7 @@ comment on column memories.session_id is 'Session that it was said in; the sessi
 comment on column memories.user_id is 'User.';
 comment on column sessions.app_name is 'Application; harness_agent for the command-line deployment.';
 comment on column sessions.create_time is 'When the session was created.';
+comment on column sessions.event_bytes is 'Size of all events of the session as text, bytes; null until a version that counts has appended.';
 comment on column sessions.id is 'Session identifier, unique per application and user.';
 comment on column sessions.initial_state is 'Its own state before its first event; null for sessions of older versions.';
 comment on column sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
@@ -840,6 +858,7 @@ comment on column user_states.app_name is 'Application.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
 comment on column user_states.user_id is 'User.';
+comment on function assert_session_size(bigint) is 'The size, or an error when it is larger than the setting agent_runtime.max_session_bytes of the connection.';
 comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
 comment on table agent_runtime_migrations is 'The migrations that this schema has; the service compares them at its start.';

@@ -185,6 +185,7 @@ const openPool = (config: Config, url: string, log: Log): DatabasePool =>
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
     lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
     maxStateBytes: config.MAX_STATE_BYTES,
+    maxSessionBytes: config.MAX_SESSION_BYTES,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });

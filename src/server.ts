@@ -40,13 +40,15 @@ interface CloseOptions {
  * Listens as configured, with limits for senders that are slow on purpose.
  * @throws {ConfigError} when the address cannot be had, with what to do about it.
  */
-export async function listen(server: Server, { HOST, PORT }: Config): Promise<Listener> {
+export async function listen(server: Server, { HOST, PORT, CLIENT_WRITE_TIMEOUT_MS }: Config): Promise<Listener> {
   // Slow senders must not hold sockets (reliability B12); answers may take as long as an invocation.
   server.headersTimeout = 10_000;
   server.requestTimeout = 60_000;
   server.keepAliveTimeout = 65_000;
   server.on('clientError', answerClientError);
   const connections = new Connections(server);
+  // Node looks at what has left the process, not at what was written (`net.Socket`, `_onTimeout`).
+  server.setTimeout(CLIENT_WRITE_TIMEOUT_MS, (socket) => connections.endSilent(socket));
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => reject(new ConfigError(whyNotListening(error, HOST, PORT))));
     server.listen(PORT, HOST, resolve);
@@ -112,6 +114,15 @@ class Connections {
         if (!socket.destroyed) this.#idleSince.set(socket, performance.now());
       });
     });
+  }
+
+  /**
+   * Ends a connection on which nothing has moved for its time-out, unless it has a request whose answer is not there
+   * yet: the agent may take longer than any client that does not read.
+   */
+  endSilent(socket: Socket): void {
+    const isWaiting = this.#idleSince.has(socket) && this.#idleSince.get(socket) === undefined;
+    if (!isWaiting || socket.writableLength > 0) socket.destroy();
   }
 
   /** From now on an answer ends its connection, so that its client opens the next one elsewhere. */

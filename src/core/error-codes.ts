@@ -10,6 +10,7 @@ export const ERROR_CODES = {
   llm_calls_limit: 'The invocation needed more model calls than it may make.',
   tool_calls_limit: 'The invocation needed more tool calls than MAX_TOOL_CALLS.',
   event_too_large: 'The agent made an event of more than MAX_EVENT_BYTES.',
+  session_too_large: 'The events of the session would be more than MAX_SESSION_BYTES.',
   state_too_large: 'The agent wrote a state of more than MAX_STATE_BYTES.',
   empty_answer: 'The model answered with neither text nor a function call.',
   instruction_unset: 'The instruction names a state key or an artifact that does not exist.',

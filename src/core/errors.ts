@@ -169,5 +169,12 @@ export function connectionReason(error: unknown): string | undefined {
 /** What a caller is told when a state would grow over its limit. */
 export const STATE_TOO_LARGE = 'The state would be larger than MAX_STATE_BYTES.';
 
+/** What a caller is answered when a session would grow over its limit. */
+export const SESSION_TOO_LARGE =
+  'The events of the session would be more than MAX_SESSION_BYTES. Go on in a new session.';
+
+const hasCode = (error: unknown, sqlState: string) => [...causes(error)].some(({ code }) => code === sqlState);
 /** True for the error that the SQL function `assert_state_size` raises (migrations). */
-export const isStateTooLarge = (error: unknown): boolean => [...causes(error)].some(({ code }) => code === 'AR413');
+export const isStateTooLarge = (error: unknown): boolean => hasCode(error, 'AR413');
+/** True for the error that the SQL function `assert_session_size` raises (migrations). */
+export const isSessionTooLarge = (error: unknown): boolean => hasCode(error, 'AR414');

@@ -20,6 +20,11 @@ import { ACCESS } from './settings-of-access.ts';
 const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
   PORT: whole(8000, [0, 65_535], 'Port to listen on; 0 takes a free one.'),
+  CLIENT_WRITE_TIMEOUT_MS: whole(
+    60_000,
+    [100, 3_600_000],
+    'Maximum time in which a client reads nothing of an answer that waits for it; then its connection is ended.',
+  ),
   MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Maximum size of a request body, in bytes.'),
   MAX_BODY_VALUES: whole(
     100_000,
@@ -162,6 +167,11 @@ const INVOCATIONS = {
   ),
   MAX_TOOL_CALLS: whole(500, [1, 1_000_000], 'Maximum number of tool calls of one invocation.'),
   MAX_EVENT_BYTES: whole(1_048_576, [1_024, 104_857_600], 'Maximum size of an event, in bytes of JSON.'),
+  MAX_SESSION_BYTES: whole(
+    33_554_432,
+    [1_048_576, 1_073_741_824],
+    'Maximum size of the events of a session, in bytes of JSON; a session that has reached it is only read.',
+  ),
   MAX_STATE_BYTES: whole(
     1_048_576,
     [1_024, 104_857_600],

@@ -39,6 +39,8 @@ export interface PoolOptions {
    * holds it.
    */
   maxStateBytes: number;
+  /** Maximum size of the events of a session, bytes of their JSON: the SQL function `assert_session_size` holds it. */
+  maxSessionBytes: number;
   /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
   /** An idle connection broke; the pool has dropped it and goes on. */
@@ -64,6 +66,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   const forReads = Math.max(1, Math.floor(options.size * READ_SHARE));
   const settings = {
     'agent_runtime.max_state_bytes': String(options.maxStateBytes),
+    'agent_runtime.max_session_bytes': String(options.maxSessionBytes),
     // The database of another operator may have any of these; what we read and lock is not to depend on them.
     default_transaction_isolation: 'read committed',
     DateStyle: 'ISO',

@@ -33,6 +33,7 @@ export const sessions = pgTable(
     state: jsonb('state').notNull().default(emptyObject),
     initialState: jsonb('initial_state'),
     lastSequence: integer('last_sequence').notNull().default(0),
+    eventBytes: bigint('event_bytes', { mode: 'number' }),
     isEval: boolean('is_eval').notNull().default(false),
     leaseToken: uuid('lease_token'),
     createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
@@ -59,6 +60,7 @@ export const events = pgTable(
     eventTime: time('event_time').notNull(),
     isFromRuntime: boolean('is_from_runtime').notNull().default(false),
     payload: jsonb('payload').notNull(),
+    bytes: integer('bytes'),
   },
   (t) => [
     primaryKey({ name: 'events_pkey', columns: [t.appName, t.userId, t.sessionId, t.sequence] }),

@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts';
 import { NotFoundError } from '../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../core/session.ts';
-import { findHistory } from '../sessions/event-store.ts';
+import { findHistory } from '../sessions/history-store.ts';
 import { findInitialState } from '../sessions/session-store.ts';
 import { toEvalInvocations, toInitialState, withPlaceholders } from './eval-case.ts';
 import { insertEvalCase } from './eval-store.ts';

@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts';
 import type { Event } from '../core/event.ts';
-import { listHistories } from '../sessions/event-store.ts';
+import { listHistories } from '../sessions/history-store.ts';
 import { toActualTurns } from './actual-turns.ts';
 import { readStoredCase } from './case-text.ts';
 import type { TurnPair } from './metrics/turn.ts';

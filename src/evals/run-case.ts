@@ -2,7 +2,7 @@ import type { PreparedAgent } from '../agent/definition/agent.ts';
 import { LeaseLostError, NotFoundError } from '../core/errors.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { persist } from '../invocations/persist.ts';
-import { findHistory } from '../sessions/event-store.ts';
+import { findHistory } from '../sessions/history-store.ts';
 import { toActualTurns } from './actual-turns.ts';
 import { readStoredCase, type StoredCase } from './case-text.ts';
 import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';

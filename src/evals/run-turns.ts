@@ -16,7 +16,7 @@ import { type InvocationError, isStopped } from '../invocations/invocation.ts';
 import { invoke } from '../invocations/invoke.ts';
 import { persist } from '../invocations/persist.ts';
 import { findRepeated, isActive } from '../invocations/retry.ts';
-import { findHistory } from '../sessions/event-store.ts';
+import { findHistory } from '../sessions/history-store.ts';
 import { insertSession } from '../sessions/session-store.ts';
 import type { StoredCase } from './case-text.ts';
 import type { ClaimedCase } from './claim-store.ts';

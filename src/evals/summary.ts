@@ -1,5 +1,5 @@
 import type { Database } from '../db/database.ts';
-import { listHistories } from '../sessions/event-store.ts';
+import { listHistories } from '../sessions/history-store.ts';
 import { type Difference, firstDifference } from './first-difference.ts';
 import {
   type Comparison,

@@ -10,10 +10,12 @@ import {
   causes,
   InvalidError,
   isPassingFailure,
+  isSessionTooLarge,
   isStateTooLarge,
   KeyReusedError,
   LeaseLostError,
   NotFoundError,
+  SESSION_TOO_LARGE,
   STATE_TOO_LARGE,
   StoppedError,
   TooLargeError,
@@ -159,6 +161,7 @@ const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
 function databaseFailure(error: unknown): Failure | undefined {
   if (isPassingFailure(error)) return { ...unavailable('The database is not available for now.'), isUnexpected: true };
   if (isStateTooLarge(error)) return { status: 413, detail: STATE_TOO_LARGE };
+  if (isSessionTooLarge(error)) return { status: 413, detail: SESSION_TOO_LARGE };
   for (const { code } of causes(error)) {
     if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code)) {
       return { status: 422, detail: [valueError(['body'], 'the text holds a character that cannot be stored', null)] };

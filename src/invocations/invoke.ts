@@ -5,14 +5,17 @@ import { functionCallsOf, type JsonObject } from '../core/content.ts';
 import {
   AgentError,
   isPassingFailure,
+  isSessionTooLarge,
   isStateTooLarge,
   LeaseLostError,
   NotFoundError,
+  SESSION_TOO_LARGE,
   STATE_TOO_LARGE,
 } from '../core/errors.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
-import { findHistory, listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
+import { listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
+import { findHistory } from '../sessions/history-store.ts';
 import type { InvocationTrace } from '../traces/invocation-trace.ts';
 import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
 import { fenceIn } from './fence.ts';
@@ -232,9 +235,11 @@ function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): Invocat
   return { ...end, events: lastEvent ? [lastEvent] : [] };
 }
 
-/** A state over its limit is the agent's failure, not the runtime's. */
-const toAgentError = (error: unknown) =>
-  isStateTooLarge(error) ? new AgentError('state_too_large', STATE_TOO_LARGE, { cause: error }) : error;
+/** A state or a session over its limit is the agent's failure, not the runtime's. */
+function toAgentError(error: unknown): unknown {
+  if (isStateTooLarge(error)) return new AgentError('state_too_large', STATE_TOO_LARGE, { cause: error });
+  return isSessionTooLarge(error) ? new AgentError('session_too_large', SESSION_TOO_LARGE, { cause: error }) : error;
+}
 
 /**
  * The ending of an invocation that threw: the agent's failure is its answer.

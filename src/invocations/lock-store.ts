@@ -1,6 +1,6 @@
 import type { IdempotentRequest } from '../idempotency/key.ts';
 import { type SQL, and, eq, not, sql } from 'drizzle-orm';
-import { appendEventCtes, newAppend } from '../sessions/append-events.ts';
+import { appendEventCtes, givenEvents, newAppend } from '../sessions/append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { invocations } from '../db/schema.ts';
@@ -98,7 +98,8 @@ export async function claimSession(
   const isNext = sql`not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)}`;
   const claimed = createSession ? claimedOrNewSession : claimedSession;
   const statement = db.execute(sql`
-    with advanced as (${claimed(db, append, lease.token, isNext)}),
+    with ${givenEvents(append)},
+    advanced as (${claimed(db, append, lease.token, isNext)}),
     begun as (${begin(lease)})
     ${appendEventCtes(append)}
     select from advanced`);
@@ -156,7 +157,8 @@ export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]
     and not ${hasEarlierWaiter(lease, sql`and ${place} < (select mine.create_time, mine.id from mine)`)}`;
   const { rows } = await db.execute(sql`
     -- Locked, so that a cancellation is either before the claim or after it.
-    with mine as materialized (
+    with ${givenEvents(append)},
+    mine as materialized (
       select ${invocations.createTime} as create_time, ${invocations.id} as id from ${invocations}
       where ${isInvocation(lease)} and ${invocations.status} = 'queued'
         and (${invocations.leaseToken} = ${lease.token} or ${isBackground})
@@ -212,7 +214,8 @@ export async function finishInvocation(
 ): Promise<StoredEvent[]> {
   const append = newAppend(lease.key, events, true);
   const { rows } = await db.execute<{ last: number; texts: string[] }>(sql`
-    with advanced as (${releasedSession(db, append, lease.token)}),
+    with ${givenEvents(append)},
+    advanced as (${releasedSession(db, append, lease.token)}),
     ended as (
       update ${invocations} set ${ending(outcome)} from advanced
       where ${isInvocation(lease)} and ${invocations.leaseToken} = ${lease.token})

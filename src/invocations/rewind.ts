@@ -7,7 +7,7 @@ import type { Lease } from './lock-store.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
-import { findHistory } from '../sessions/event-store.ts';
+import { findHistory } from '../sessions/history-store.ts';
 import type { ToolServices } from '../agent/definition/tool.ts';
 import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';

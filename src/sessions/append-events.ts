@@ -1,4 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm';
+import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
 import { escapeJson } from '../db/json-escape.ts';
 import { emptyObject } from '../db/columns.ts';
@@ -33,6 +34,29 @@ function withoutTemporaryDelta(event: NewEvent): NewEvent {
   return { ...event, actions: { ...event.actions, stateDelta: withoutTemporary(delta) } };
 }
 
+/**
+ * The CTE `given(payload, position, bytes)` that stands before `advanced`: the events of an append and the size of each
+ * as it is stored. Only the database knows it: `1e308` is 309 digits there.
+ */
+export const givenEvents = ({ events }: EventAppend): SQL => sql`given as materialized (
+  select e.payload, e.position, octet_length(e.payload::text) as bytes
+  from jsonb_array_elements(${escapeJson(events)}::jsonb) with ordinality as e(payload, position))`;
+
+const GIVEN_BYTES = sql`(select coalesce(sum(given.bytes), 0)::bigint from given)`;
+
+/** The size of all events of a session; of one that an earlier version wrote, it is counted until the next append. */
+export const storedBytes = (
+  row: Record<'appName' | 'userId' | 'id' | 'eventBytes', AnyPgColumn>,
+): SQL => sql`coalesce(${row.eventBytes}, (
+  select coalesce(sum(octet_length(${eventTable.payload}::text)), 0)::bigint from ${eventTable}
+  where ${eventTable.appName} = ${row.appName} and ${eventTable.userId} = ${row.userId}
+    and ${eventTable.sessionId} = ${row.id}))`;
+
+const newSize = sql`${storedBytes(sessions)} + ${GIVEN_BYTES}`;
+
+/** A size of a session's events. The statement fails where it is larger than `MAX_SESSION_BYTES`. */
+export const limitedSize = (size: SQL) => sql`assert_session_size(${size})`;
+
 /** What an append inserts where the session is new. */
 export const newSession = ({ key, events, delta }: EventAppend) => ({
   appName: key.appName,
@@ -41,16 +65,18 @@ export const newSession = ({ key, events, delta }: EventAppend) => ({
   state: limited(sql`${escapeJson(delta.session)}::jsonb`),
   initialState: emptyObject,
   lastSequence: events.length,
+  eventBytes: limitedSize(GIVEN_BYTES),
   isEval: EVAL_SESSION_ID_PREFIXES.some((prefix) => key.sessionId.startsWith(prefix)),
 });
 
 /**
  * What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock
- * forward.
+ * forward. An ending (`isLast`) may exceed the size of a session: it has to be stored.
  */
-export const advanceSession = ({ events, delta }: EventAppend) => ({
+export const advanceSession = ({ events, delta }: EventAppend, { isLast = false } = {}) => ({
   ...(touches(delta.session) ? { state: merged(sessions.state, sql`${escapeJson(delta.session)}::jsonb`) } : {}),
   lastSequence: sql`${sessions.lastSequence} + ${events.length}::int`,
+  eventBytes: isLast ? newSize : limitedSize(newSize),
   updateTime: sql`greatest(${sessions.updateTime} + interval '1 microsecond', clock_timestamp())`,
 });
 
@@ -63,8 +89,9 @@ const advanced = {
 };
 
 /**
- * The CTEs that follow a CTE `advanced`, which returns {@link ADVANCED}: they merge the shared scopes that the delta
- * touches and insert the events as `appended(sequence, payload)`. They insert nothing when `advanced` is empty.
+ * The CTEs that follow {@link givenEvents} and a CTE `advanced`, which returns {@link ADVANCED}: they merge the shared
+ * scopes that the delta touches and insert the events as `appended(sequence, payload)`. They insert nothing when
+ * `advanced` is empty.
  * Shared rows are locked in the order session, user, app (each CTE reads the one before), so that writers of several
  * scopes never deadlock.
  */
@@ -72,25 +99,26 @@ export function appendEventCtes({ key, events, delta, isFromRuntime }: EventAppe
   const user = touches(delta.user) ? sql`, user_merged as (${userMerge(key, delta.user)})` : sql``;
   const after = touches(delta.user) ? sql`where (select count(*) from user_merged) >= 0` : sql``;
   const app = touches(delta.app) ? sql`, app_merged as (${appMerge(key, delta.app, after)})` : sql``;
-  const timestamp = sql`e.payload ->> 'timestamp'`;
+  const timestamp = sql`given.payload ->> 'timestamp'`;
   const insert = insertSelect(eventTable, {
     appName: key.appName,
     userId: key.userId,
     sessionId: key.sessionId,
-    sequence: sql`${advanced.lastSequence} - ${events.length}::int + e.position::int`,
-    id: sql`e.payload ->> 'id'`,
-    invocationId: sql`e.payload ->> 'invocationId'`,
-    author: sql`e.payload ->> 'author'`,
+    sequence: sql`${advanced.lastSequence} - ${events.length}::int + given.position::int`,
+    id: sql`given.payload ->> 'id'`,
+    invocationId: sql`given.payload ->> 'invocationId'`,
+    author: sql`given.payload ->> 'author'`,
     eventTime: sql`case when ${timestamp} is null then ${advanced.updateTime}
                         else ${clampedTime(sql`(${timestamp})::float8`)} end`,
     isFromRuntime,
     payload: sql`case when ${timestamp} is null
-                      then e.payload || jsonb_build_object('timestamp', extract(epoch from ${advanced.updateTime}))
-                      else e.payload end`,
+                      then given.payload || jsonb_build_object('timestamp', extract(epoch from ${advanced.updateTime}))
+                      else given.payload end`,
+    bytes: sql`given.bytes`,
   });
   return sql`${user}${app}, appended as (
     ${insert}
-    from advanced, jsonb_array_elements(${escapeJson(events)}::jsonb) with ordinality as e(payload, position)
+    from advanced, given
     returning ${eventTable.sequence} as sequence, ${eventTable.payload} as payload)`;
 }
 

@@ -1,12 +1,11 @@
 import { type SQL, and, eq, inArray, min, ne, sql } from 'drizzle-orm';
-import { ADVANCED, advanceSession, appendEventCtes, newAppend } from './append-events.ts';
+import { ADVANCED, advanceSession, appendEventCtes, givenEvents, newAppend } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
-import { unescapeJson, unescapeText } from '../db/json-escape.ts';
+import { unescapeJson } from '../db/json-escape.ts';
 import { events, sessions } from '../db/schema.ts';
 import { isSession } from './session-key.ts';
-import { mergedState, s, withStates } from './session-text.ts';
+import { estimatedBytes, s } from './session-text.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../core/errors.ts';
-import type { JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../core/session.ts';
 
@@ -44,7 +43,7 @@ export async function appendEvents(
     .where(and(isSession(key, sessions), fence))
     .returning(ADVANCED);
   const appended = db.execute<{ sequence: number; text: string }>(sql`
-    with advanced as ${advanced} ${appendEventCtes(append)}
+    with ${givenEvents(append)}, advanced as ${advanced} ${appendEventCtes(append)}
     select sequence, payload::text as text from appended order by sequence`);
   const { rows } = await onConflict(appended, 'events_id_key', () => eventExists(key));
   if (rows.length === newEvents.length) return rows.map(unescaped);
@@ -82,11 +81,13 @@ export async function listEvents(
 }
 
 /**
- * Maximum of events, and of their bytes as they are stored, that one statement reads: no response is ever whole in
- * memory.
+ * Maximum of events, and of the bytes of their text, that one statement reads, but for a first event that is larger: no
+ * response is ever whole in memory.
  */
 const MAX_EVENTS = 1_000;
 const MAX_BYTES = 1_048_576;
+/** Of events of earlier versions an estimate: to write each as text would cost as much as all of them for each page. */
+const textBytes = sql`coalesce(${events.bytes}, ${estimatedBytes(events.payload)})`;
 
 /**
  * The piece of a statement that reads the events of session `s` from one sequence to another, or the first of them:
@@ -94,9 +95,8 @@ const MAX_BYTES = 1_048_576;
  */
 export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_EVENTS): SQL => sql`lateral (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last
-  from (select e.payload, e.sequence,
-               sum(pg_column_size(e.payload)) over (order by e.sequence) - pg_column_size(e.payload) as bytes_before
-        from (select ${events.payload} as payload, ${events.sequence} as sequence from ${events}
+  from (select e.payload, e.sequence, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
+        from (select ${events.payload} as payload, ${events.sequence} as sequence, ${textBytes} as bytes from ${events}
               where ${isOfSession} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}
               order by ${events.sequence} limit ${limit}) e) sized
   where sized.bytes_before < ${MAX_BYTES}) page`;
@@ -104,49 +104,32 @@ export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_E
 const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
-/** A session as an invocation finds it. */
-interface SessionHistory {
-  events: Event[];
-  /** Those of them that the runtime made; the others came in requests, whatever author they name. */
-  runtimeEventIds: ReadonlySet<string>;
-  state: JsonObject;
+/** The piece of a statement that has the ids of the events of session `s` that the runtime made, as an array. */
+export const runtimeEventIds = sql`array(
+  select ${events.id} from ${events} where ${isOfSession} and ${events.isFromRuntime})`;
+
+/** The moment of a first statement that later ones go on from: the last sequence and the session's own age. */
+export interface Moment extends Record<string, unknown> {
+  final: number;
+  /** Seconds, exact: a time as text depends on the date style, and one with the name of a zone may be another's. */
+  created: string;
 }
 
 /**
- * What an invocation starts from: all events in order and the merged state, in one statement; `undefined` without a
- * session.
+ * The next events of a session up to a moment, with the sequence of the last one; `undefined` where the session of that
+ * moment is gone.
  */
-export async function findHistory(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
-  const { rows } = await db.execute<{ events: string; own: string[]; state: string }>(sql`
-    select (select '[' || coalesce(string_agg(${events.payload}::text, ',' order by ${events.sequence}), '') || ']'
-            from ${events} where ${isOfSession}) as events,
-           array(select ${events.id} from ${events} where ${isOfSession} and ${events.isFromRuntime}) as own,
-           ${mergedState}::text as state
-    from ${withStates} where ${isSession(key, s)}`);
-  const row = rows[0];
-  if (!row) return undefined;
-  return {
-    events: JSON.parse(unescapeJson(row.events)) as Event[],
-    runtimeEventIds: new Set(row.own.map(unescapeText)),
-    state: JSON.parse(unescapeJson(row.state)) as JsonObject,
-  };
-}
-
-/** The events of several sessions of an application, in order, for each session in the order given. One statement. */
-export async function listHistories(
+export async function findEventPage(
   db: Database,
-  appName: string,
-  keys: { userId: string; sessionId: string }[],
-): Promise<Event[][]> {
-  const column = (of: (key: (typeof keys)[number]) => string) => sql`${sql.param(keys.map(of))}::text[]`;
-  const { rows } = await db.execute<{ events: string }>(sql`
-    select (select '[' || coalesce(string_agg(${events.payload}::text, ',' order by ${events.sequence}), '') || ']'
-            from ${events} where ${events.appName} = ${appName} and ${events.userId} = wanted.user_id
-              and ${events.sessionId} = wanted.id) as events
-    from unnest(${column(({ userId }) => userId)}, ${column(({ sessionId }) => sessionId)})
-         with ordinality as wanted(user_id, id, place)
-    order by wanted.place`);
-  return rows.map((row) => JSON.parse(unescapeJson(row.events)) as Event[]);
+  key: SessionKey,
+  after: number,
+  { final, created }: Moment,
+): Promise<{ text: string; last: number } | undefined> {
+  const { rows } = await db.execute<{ text: string; last: number }>(sql`
+    select page.text, page.last from ${sessions} ${s} cross join ${eventPage(after, final)}
+    where ${isSession(key, s)} and extract(epoch from ${s.createTime}) = ${created}::numeric
+      and page.last is not null`);
+  return rows[0];
 }
 
 /** One event of a session; `undefined` where there is none. */
@@ -195,11 +178,13 @@ export async function listEventsAfter(
 ): Promise<EventsAfter | undefined> {
   type Row = SessionEnd & { sequence: number | null; text: string; invocationId: string };
   const { rows } = await db.execute<Row & Record<string, unknown>>(sql`
-    select e.sequence, e.text, e."invocationId", ${sessionEnd} from ${sessions} ${s}
+    select e.sequence, e.payload::text as text, e."invocationId", ${sessionEnd} from ${sessions} ${s}
     left join lateral (
-      select ${events.sequence} as sequence, ${payloadText} as text, ${events.invocationId} as "invocationId"
-      from ${events} where ${isOfSession} and ${events.sequence} > ${afterSequence}
-      order by ${events.sequence} limit ${limit}) e on true
+      select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before
+      from (select ${events.sequence} as sequence, ${events.payload} as payload, ${textBytes} as bytes,
+                   ${events.invocationId} as "invocationId"
+            from ${events} where ${isOfSession} and ${events.sequence} > ${afterSequence}
+            order by ${events.sequence} limit ${limit}) sized) e on e.bytes_before < ${MAX_BYTES}
     where ${isSession(key, s)} order by e.sequence`);
   const [first] = rows;
   if (!first) return undefined;

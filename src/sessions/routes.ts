@@ -56,7 +56,8 @@ const listSessionsOperation = operation({
   summary: 'List sessions',
   description:
     'Newest first, then by id. Sessions made by evaluation runs are left out; `events` is always `[]`. All of them, ' +
-    `or with \`limit\` a page: the header \`${NEXT_CURSOR_HEADER}\` is the \`cursor\` of the next one.`,
+    'or with `limit` a page, shorter where states are large: the header ' +
+    `\`${NEXT_CURSOR_HEADER}\` is the \`cursor\` of the next one.`,
   owner: 'path',
   parameters: {
     path: userPath,

@@ -43,7 +43,7 @@ export const claimedOrNewSession = (db: Database, append: EventAppend, leaseToke
 export const releasedSession = (db: Database, append: EventAppend, leaseToken: string): SQL =>
   db
     .update(sessions)
-    .set({ ...advanceSession(append), leaseToken: null })
+    .set({ ...advanceSession(append, { isLast: true }), leaseToken: null })
     .where(and(isSession(append.key, sessions), eq(sessions.leaseToken, leaseToken)))
     .returning(ADVANCED)
     .getSQL();

@@ -1,11 +1,11 @@
 import { and, eq, not, sql } from 'drizzle-orm';
-import { appendEventCtes, ADVANCED, type EventAppend, newAppend, newSession } from './append-events.ts';
+import { appendEventCtes, ADVANCED, type EventAppend, givenEvents, newAppend, newSession } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
-import { sessions } from '../db/schema.ts';
-import { eventExists, eventPage } from './event-store.ts';
+import { appStates, sessions, userStates } from '../db/schema.ts';
+import { eventExists, eventPage, findEventPage } from './event-store.ts';
 import { isSession } from './session-key.ts';
-import { s, sessionTexts, statesOf, withStates } from './session-text.ts';
+import { estimatedBytes, s, sessionTexts, statesOf, withStates } from './session-text.ts';
 import { ConflictError } from '../core/errors.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
@@ -61,14 +61,10 @@ interface SessionRow extends Record<string, unknown> {
 async function* readFurtherEvents(
   db: Database,
   key: SessionKey,
-  { last, final, created, tail }: SessionRow & { last: number },
+  { last, tail, ...moment }: SessionRow & { last: number },
 ): AsyncGenerator<string> {
-  for (let after = last; after < final; ) {
-    const { rows } = await db.execute<{ text: string; last: number }>(sql`
-      select page.text, page.last from ${sessions} ${s} cross join ${eventPage(after, final)}
-      where ${isSession(key, s)} and extract(epoch from ${s.createTime}) = ${created}::numeric
-        and page.last is not null`);
-    const page = rows[0];
+  for (let after = last; after < moment.final; ) {
+    const page = await findEventPage(db, key, after, moment);
     if (!page) throw new ConflictError(`Session ${key.sessionId} was deleted while it was read.`);
     yield `,${unescapeJson(page.text)}`;
     after = page.last;
@@ -85,8 +81,18 @@ export interface SessionPage {
   updatedAfter?: number | undefined;
 }
 
-/** Sessions that one statement reads where all are wanted. */
+/** Sessions that one statement reads where all are wanted, and bytes of their states, but for a first larger one. */
 const MAX_SESSIONS = 200;
+const MAX_STATE_BYTES = 4_194_304;
+
+/** The rows of `sized` whose states, with the shared ones in each, are not too large together: their number as `n`. */
+const fitting = (appName: string, userId: string) => sql`(
+  select count(*)::int as n from sized, (select
+    coalesce((select octet_length(${appStates.state}::text) from ${appStates}
+              where ${appStates.appName} = ${appName}), 0) +
+    coalesce((select octet_length(${userStates.state}::text) from ${userStates}
+              where ${userStates.appName} = ${appName} and ${userStates.userId} = ${userId}), 0) as bytes) shared
+  where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
 
 /**
  * The sessions of one user as the JSON text of an array, newest first, then by id; those of evaluation runs are left
@@ -116,10 +122,14 @@ export async function listSessions(
   const time = sql`to_char(${s.updateTime} at time zone 'utc', ${CURSOR_TIME})`;
   const cursor = sql`json_build_object('id', ${s.id}, 'updateTime', ${time})`;
   const { rows } = await db.execute<{ text: string; further: string[]; last: SessionCursor | null }>(sql`
+    with sized as (
+      select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
+      from (select ${s}.* ${wanted} limit ${size}) ${s} window listed as (${newestFirst})),
+    fitting as materialized ${fitting(appName, userId)}
     select (select coalesce(string_agg(${head} || ${tail}, ',' ${newestFirst}), '')
-            from (select ${s}.* ${wanted} limit ${size}) ${statesOf}) as text,
-           array(select ${s.id} ${wanted} offset ${size} ${atMost})::text[] as further,
-           (select ${cursor} ${wanted} offset ${size - 1} limit 1) as last`);
+            from (select sized.* from sized, fitting where place <= n) ${statesOf}) as text,
+           array(select ${s.id} ${wanted} offset (select n from fitting) ${atMost})::text[] as further,
+           (select ${cursor} ${wanted} offset (select greatest(n - 1, 0) from fitting) limit 1) as last`);
   const { text = '', further = [], last } = rows[0] ?? {};
   const first = `[${unescapeJson(text)}`;
   if (limit !== undefined) return { first: `${first}]`, ...(last && further.length > 0 ? { next: last } : {}) };
@@ -141,13 +151,21 @@ async function* readFurtherSessions(
   ids: string[],
 ): AsyncGenerator<string> {
   const [head, tail] = sessionTexts;
-  for (let from = 0; from < ids.length; from += MAX_SESSIONS) {
-    const { rows } = await db.execute<{ text: string | null }>(sql`
-      select string_agg(${head} || ${tail}, ',' order by wanted.place) as text
-      from unnest(${sql.param(ids.slice(from, from + MAX_SESSIONS))}::text[]) with ordinality as wanted(id, place),
-           ${withStates}
-      where ${s.appName} = ${appName} and ${s.userId} = ${userId} and ${s.id} = wanted.id`);
-    const text = rows[0]?.text;
+  for (let from = 0; from < ids.length; ) {
+    const { rows } = await db.execute<{ text: string | null; taken: number | null }>(sql`
+      with sized as (
+        select ${s}.*, wanted.ordinal, row_number() over listed as place,
+               sum(${estimatedBytes(s.state)}) over listed as bytes
+        from unnest(${sql.param(ids.slice(from, from + MAX_SESSIONS))}::text[]) with ordinality as wanted(id, ordinal),
+             ${sessions} ${s}
+        where ${s.appName} = ${appName} and ${s.userId} = ${userId} and ${s.id} = wanted.id
+        window listed as (order by wanted.ordinal)),
+      fitting as materialized ${fitting(appName, userId)}
+      select string_agg(${head} || ${tail}, ',' order by ${s}.ordinal) as text, max(${s}.ordinal)::int as taken
+      from (select sized.* from sized, fitting where place <= n) ${statesOf}`);
+    const { text, taken } = rows[0] ?? {};
+    // Those that are gone by now have no row.
+    from += taken ?? MAX_SESSIONS;
     if (text) yield `,${unescapeJson(text)}`;
   }
   yield ']';
@@ -177,7 +195,8 @@ export async function insertSession(
   const initial = { initialState: sql`${escapeJson(withoutChanged(given.session, events))}::jsonb` };
   const values = { ...newSession(first), ...initial };
   const inserted = db.insert(sessions).values(values).onConflictDoNothing().returning(ADVANCED);
-  const statement = db.execute(sql`with advanced as ${inserted} ${appendEventCtes(first)} select from advanced`);
+  const statement = db.execute(sql`
+    with ${givenEvents(first)}, advanced as ${inserted} ${appendEventCtes(first)} select from advanced`);
   const { rows } = await onConflict(statement, 'events_id_key', () => eventExists(key));
   if (rows.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
 }

@@ -1,5 +1,5 @@
-import { sql } from 'drizzle-orm';
-import { alias } from 'drizzle-orm/pg-core';
+import { type SQL, sql } from 'drizzle-orm';
+import { type AnyPgColumn, alias } from 'drizzle-orm/pg-core';
 import { appStates, sessions, userStates } from '../db/schema.ts';
 
 /** The row of sessions in every statement that is made of these parts. */
@@ -15,6 +15,12 @@ export const statesOf = sql`${s}
 export const withStates = sql`${sessions} ${statesOf}`;
 /** The state as the wire shows it: keys are stored with their prefix, so that the scopes merge without renaming. */
 export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coalesce(${u.state}, '{}'))`;
+
+/**
+ * About the size of a jsonb value as text, without writing it: what is stored may be compressed to a hundredth, so that
+ * what this takes for 1 MiB is at most some 5 MiB.
+ */
+export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_size(${column})`;
 
 /** The JSON text of a session before and after the text of its events. */
 export const sessionTexts = [

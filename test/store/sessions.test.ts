@@ -2,7 +2,8 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
-import { appendEvents, findHistory, listEvents } from '../../src/sessions/event-store.ts';
+import { appendEvents, listEvents } from '../../src/sessions/event-store.ts';
+import { findHistory } from '../../src/sessions/history-store.ts';
 import {
   deleteSession,
   type EventRange,

@@ -11,7 +11,8 @@ setInterval(() => {
 }, 5).unref();
 
 process.on('message', () => {
-  process.send?.({ longestMs: longest, heapMb: process.memoryUsage().heapTotal / 2 ** 20 });
+  const sockets = process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
+  process.send?.({ longestMs: longest, heapMb: process.memoryUsage().heapTotal / 2 ** 20, sockets });
   longest = 0;
 });
 // The channel is for the test only and must not keep the process.

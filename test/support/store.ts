@@ -34,6 +34,7 @@ export const openPool = (url: string, size = 10): DatabasePool =>
     lockTimeoutMs: 120_000,
     connectTimeoutMs: 120_000,
     maxStateBytes: 1_048_576,
+    maxSessionBytes: 33_554_432,
     onIdleError: () => undefined,
   });
 

@@ -21,6 +21,8 @@ interface LoopReport {
   /** Longest CPU time between two turns of its event loop, milliseconds. */
   longestMs: number;
   heapMb: number;
+  /** Open connections, those to the database included. */
+  sockets: number;
 }
 
 /** A service in a process of its own with a small heap, whose event loop is watched. */

@@ -10,6 +10,9 @@ import { disconnectSignal } from '../request-headers.ts';
 import type { KeyedInvocation } from '../invocation-store.ts';
 import { findRepeated, abandonedError, isActive } from '../retry.ts';
 
+/** Maximum length of the frames that wait for a client, characters; with more its connection is ended. */
+const MAX_WAITING = 8_388_608;
+
 /** How events are written to a stream. */
 interface FrameOptions {
   withIds: boolean;
@@ -33,8 +36,19 @@ export async function streamInvocation(
   const open = () => (stream ??= openEventStream(response, { comments: false }));
   // Frames are written one after another, however slowly the client reads; the invocation does not wait for it.
   let written = Promise.resolve();
+  let waiting = 0;
+  const sendNext = async (frame: EventFrame) => {
+    await sendFrame(open(), frame, options);
+    waiting -= frame.text.length;
+  };
   const write = (frame: EventFrame) => {
-    written = written.then(() => sendFrame(open(), frame, options));
+    waiting += frame.text.length;
+    // It reads far more slowly than the agent speaks: what it has missed is in the session.
+    if (waiting > MAX_WAITING) {
+      response.destroy();
+      return;
+    }
+    written = written.then(() => sendNext(frame));
   };
   try {
     const { error } = await invoke(context, { ...run, signal, onKnown: open }, write);

@@ -1,0 +1,81 @@
+import { expect, onTestFinished, test } from 'vitest';
+import { startAnsweringProvider } from '../support/answering-provider.ts';
+import { startMcpServer } from '../support/mcp-server.ts';
+import { FROZEN_MS, startWatched } from '../support/watched-service.ts';
+
+const sessions = '/apps/harness_agent/users/mallory/sessions';
+
+test('A: while one user does all of it at once, /health and the session of another are answered', async () => {
+  const aaab = `${'a'.repeat(40)}b`;
+  const provider = await startAnsweringProvider(({ results, tools }) =>
+    results.length > 0 || !tools.includes('work') ? 'done' : { calls: [['work', { s: aaab, list: many }]] },
+  );
+  const many = Array.from({ length: 30_000 }, (_, index) => ({ i: index }));
+  const hostile = await startMcpServer([
+    {
+      name: 'work',
+      inputSchema: { properties: { s: { pattern: '^(a+)+$' }, list: { uniqueItems: true } } },
+    },
+  ]);
+  const manyTools = await startMcpServer(
+    Array.from({ length: 40_000 }, () => ({ name: 'work' })),
+    { pageSize: 40_000 },
+  );
+  const service = await startWatched({
+    MODEL_PROVIDER: 'openai-compatible',
+    MODEL_NAME: 'small',
+    MODEL_BASE_URL: provider.baseUrl,
+  });
+  onTestFinished(async () => {
+    await Promise.all([service, provider, hostile, manyTools].map((each) => each.close()));
+  });
+
+  const invoke = (harness: object, sessionId: string = crypto.randomUUID()) =>
+    service.post('/harness/invoke', {
+      prompt: 'go',
+      harness_name: 'harness_agent',
+      harness,
+      run_agent_request: { user_id: 'mallory', session_id: sessionId },
+    });
+  const keys = Array.from({ length: 600_000 }, (_, index) => `"k${index}":1`);
+  const body = `{"stateDelta":{${keys.join()}}}`;
+  const event = { author: 'user', content: { role: 'user', parts: [{ text: 'x'.repeat(1_000_000) }] } };
+  const grow = async (sessionId: string) => {
+    await service.post(sessions, { sessionId });
+    for (let count = 0; count < 10; count += 1) await service.post(`${sessions}/${sessionId}/events`, event);
+    await invoke({ tools: [] }, sessionId);
+    await service.get(`${sessions}/${sessionId}`);
+  };
+  const attack = () =>
+    Promise.all([
+      invoke({ mcp_servers: [hostile.url] }),
+      invoke({ mcp_servers: [manyTools.url] }),
+      invoke({ system_prompt: '{user:x}'.repeat(500) }, 'prompt'),
+      service.send('PATCH', `${sessions}/prompt`, body),
+      grow(crypto.randomUUID()),
+    ]);
+
+  await service.post(sessions, { sessionId: 'prompt', state: { 'user:x': 'x'.repeat(900_000) } });
+  await service.post('/apps/harness_agent/users/alice/sessions', { sessionId: 's' });
+  await service.report();
+  let isOver = false;
+  const times: number[] = [];
+  const attacked = (async () => {
+    for (let round = 0; round < 3; round += 1) await Promise.all([attack(), attack()]);
+  })().finally(() => (isOver = true));
+  while (!isOver) {
+    for (const path of ['/health', '/apps/harness_agent/users/alice/sessions/s']) {
+      const start = performance.now();
+      expect((await service.get(path)).status).toBe(200);
+      times.push(performance.now() - start);
+    }
+  }
+  await attacked;
+  const { longestMs, heapMb } = await service.report();
+  const p99 = times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0;
+  const shown = [times.length, p99, longestMs, heapMb].map(Math.round);
+  console.log(`answers %d, p99 %d ms, longest turn %d ms of CPU, heap %d MB`, ...shown);
+  // How fast it was is the machine's; that no turn of its loop lasted is the service's.
+  expect(longestMs).toBeLessThan(FROZEN_MS);
+  expect(service.process.exitCode).toBeNull();
+});
