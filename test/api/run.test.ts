@@ -176,7 +176,9 @@ describe('/invoke, as the AgentKit SDK calls it', () => {
   });
 
   test('without headers: the default user and a session of its own; without a body: 422', async () => {
-    expect((await invoke('hi', {})).status).toBe(200);
+    // A page of another site can send text without a header of ours: that is refused.
+    expect((await invoke('hi', {})).status).toBe(415);
+    expect((await invoke('"hi"', { 'content-type': 'application/json' })).status).toBe(200);
     const { body } = await app.get('/apps/harness_agent/users/agentkit_user/sessions');
     expect(body).toHaveLength(1);
     expect((await invoke('hi', { user_id: 'x'.repeat(300) })).status).toBe(422);
