@@ -187,6 +187,7 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
     expect((await ran).status()).toBe(200);
     await page.locator('mat-dialog-container').waitFor({ state: 'detached' });
     const ids = '/dev/apps/harness_agent/eval_results';
+    await page.getByText('1 PASS').waitFor();
     expect(await look('eval-run')).toEqual([]);
     const [id] = (await app.get(ids)).body as string[];
     const { evalCaseResults } = (await app.get(`${ids}/${id}`)).body as { evalCaseResults: object[] };
