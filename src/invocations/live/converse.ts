@@ -48,7 +48,7 @@ export async function converse(context: InvocationContext, socket: WebSocket, re
   try {
     const refusal = await refusalOf(context, request);
     if (refusal) live.close(...refusal);
-    else live.start();
+    else live.start(context.draining);
   } catch (error) {
     context.log.error({ err: error }, 'a live session failed');
     live.close(CLOSE.failed, 'The runtime failed.');
@@ -150,10 +150,11 @@ class Live {
     });
   }
 
-  /** Takes the frames that came, and those to come. */
-  start(): void {
+  /** Takes the frames that came, and those to come; a stop that began before ends a session that says nothing. */
+  start(draining: AbortSignal): void {
     this.#isTaking = false;
     void this.#takeAll();
+    if (draining.aborted && !this.#isTaking) this.close(CLOSE.goingAway, 'The service is stopping.');
   }
 
   send(value: object): void {
