@@ -1,10 +1,12 @@
 import { Cron } from 'croner';
 import { z } from 'zod';
+import { midnightGaps } from './midnight-gaps.ts';
 
 /** Longest cron expression in characters. */
 export const MAX_CRON_LENGTH = 256;
 
 const CRON_FIELDS = 5;
+const DAY_MS = 86_400_000;
 const DATE_TIME = z.regexes.datetime({ local: true, offset: true });
 const OFFSET = /(?:Z|[+-]\d\d:?\d\d)$/;
 /** `Etc/GMT+5`, `America/Port_of_Spain`, `UTC`: what Intl takes beside names (`+02:00`) is left out. */
@@ -15,12 +17,43 @@ const ZONE_NAME = /^[A-Za-z][\w+-]*(?:\/[\w+-]+)*$/;
  * Lists and ranges of hours and minutes are times of the day like single ones (`no-wildcard`): by croner's default
  * they would fire twice when the clocks go back, and not at all when they go forward.
  */
-export const nextCronTimes = (cron: string, timezone: string, after: Date, count: number): Date[] =>
-  read(cron, timezone).nextRuns(count, after);
+export function nextCronTimes(cron: string, timezone: string, after: Date, count: number): Date[] {
+  const times = read(cron, timezone).nextRuns(count, after);
+  const left = leftOutTimes(cron, timezone, after, times.at(-1) ?? after);
+  return inOrder([...times, ...left]).slice(0, count);
+}
 
 /** As {@link nextCronTimes}, the last times before a moment, newest first. */
-export const previousCronTimes = (cron: string, timezone: string, before: Date, count: number): Date[] =>
-  read(cron, timezone).previousRuns(count, before);
+export function previousCronTimes(cron: string, timezone: string, before: Date, count: number): Date[] {
+  const times = read(cron, timezone).previousRuns(count, before);
+  const left = leftOutTimes(cron, timezone, times.at(-1) ?? before, new Date(before.getTime() - 1));
+  return inOrder([...times, ...left])
+    .toReversed()
+    .slice(0, count);
+}
+
+/** A wildcard or a step in the minutes or hours is a pace, which goes on after a gap by itself. */
+const PACE = /^\s*(?:\S*[*/?]|\S+\s+\S*[*/?])/;
+
+/**
+ * The moments that stand for times of the day in gaps over midnight. croner moves a time in a gap to its end on the
+ * same day only: where that is the next day it fires nothing.
+ */
+const leftOutTimes = (cron: string, timezone: string, after: Date, upTo: Date): Date[] =>
+  PACE.test(cron)
+    ? []
+    : midnightGaps(timezone, after, upTo)
+        .filter(({ from, to }) => matchesBetween(read(cron, 'UTC'), from, to))
+        .map(({ at }) => at);
+
+/** Whether a pattern matches a wall time from one to before another. */
+function matchesBetween(pattern: Cron, from: Date, to: Date): boolean {
+  const first = pattern.nextRun(new Date(from.getTime() - 1000));
+  return first !== null && first < to;
+}
+
+const inOrder = (times: Date[]): Date[] =>
+  [...new Set(times.map((time) => time.getTime()))].toSorted((a, b) => a - b).map((ms) => new Date(ms));
 
 const read = (cron: string, timezone: string) =>
   new Cron(cron, { timezone, mode: '5-part', fixedTimeRule: 'no-wildcard', paused: true });
@@ -71,13 +104,18 @@ export function whyNoDateTime(text: string): string | undefined {
 /**
  * The moment of a date and time in whole seconds. Without an offset it is by the clock of `timezone`, where a time
  * that does not exist is the first moment after the gap and a time that comes twice its first.
- * @returns `undefined` for a time of a day that a zone left out, such as the last 30th of December in Samoa's 2011.
+ * @returns `undefined` for a year that no clock can be computed for.
  */
 export function instantOf(dateTime: string, timezone: string): Date | undefined {
   if (OFFSET.test(dateTime)) return new Date(dateTime);
   const [year, month, day, hour, minute, second = '0'] = dateTime.split(/[-T:.]/);
   // As a pattern and not as a date, which croner would move across a gap by its whole length.
-  const pattern = [second, minute, hour, day, month, '*', year].map((field) => (field === '*' ? field : Number(field)));
-  const before = new Date(Date.UTC(Number(year), Number(month) - 1, Number(day) - 2));
-  return new Cron(pattern.join(' '), { timezone, mode: '7-part', paused: true }).nextRun(before) ?? undefined;
+  const fields = [second, minute, hour, day, month, '*', year].map((field) => (field === '*' ? field : Number(field)));
+  const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
+  const before = new Date(midnight - 2 * DAY_MS);
+  const pattern = (zone: string) => new Cron(fields.join(' '), { timezone: zone, mode: '7-part', paused: true });
+  const found = pattern(timezone).nextRun(before);
+  if (found) return found;
+  const gaps = midnightGaps(timezone, before, new Date(midnight + 2 * DAY_MS));
+  return gaps.find(({ from, to }) => matchesBetween(pattern('UTC'), from, to))?.at;
 }

@@ -3,7 +3,6 @@ import type { Database } from '../db/database.ts';
 import { cronjobRuns, cronjobs } from '../db/schema.ts';
 import { notifyOnCommit } from '../db/notifications.ts';
 import { ConflictError } from '../core/errors.ts';
-import type { RunRow } from './run-store.ts';
 import { CRONJOBS_TOPIC } from './topics.ts';
 
 /** A cronjob as its row has it. Texts and JSON are escaped for PostgreSQL. */
@@ -46,7 +45,7 @@ export async function insertCronjob(tx: Database, cronjob: NewCronjob, limit: nu
 /** A cronjob with its newest run, where it has one. */
 export interface CronjobWithRun {
   cronjob: CronjobRow;
-  latestRun: RunRow | null;
+  latestRun: typeof cronjobRuns.$inferSelect | null;
 }
 
 const withLatestRun = (db: Database) => {

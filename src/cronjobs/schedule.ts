@@ -88,7 +88,7 @@ export const scheduleSchema = z
   })
   .describe(
     'When a cronjob fires, by the clock of `timezone`. A time that a change of the clocks leaves out fires at the ' +
-      'first moment after the gap, on the same day; a time that comes twice fires the first time only. A cron ' +
+      'first moment after the gap; a time that comes twice fires the first time only. A cron ' +
       'expression with a wildcard or a step in its minutes or hours is no time of the day: it keeps its pace ' +
       'through a repeated hour and skips what is left out.',
   );

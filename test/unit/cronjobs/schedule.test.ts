@@ -1,6 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { anchored, nextTimes, type Schedule, scheduleSchema, whyNeverFires } from '../../../src/cronjobs/schedule.ts';
+import {
+  anchored,
+  nextTimes,
+  type Schedule,
+  scheduleSchema,
+  timesBetween,
+  whyNeverFires,
+} from '../../../src/cronjobs/schedule.ts';
 import { HOSTILE_NOW, HOSTILE_SCHEDULES } from '../../data/cronjobs/hostile-schedules.ts';
 
 const DAY_MS = 86_400_000;
@@ -66,6 +73,27 @@ describe('over the changes of the clocks of three years', () => {
     ['once, with an offset', '2026-10-25T02:30:00+01:00', ['2026-10-25T01:30:00.000Z']],
   ])('%s', (_, onceAt, expected) => {
     expect(timesOf({ type: 'once', onceAt, timezone: 'Europe/Berlin' }, '2026-01-01T00:00:00Z')).toEqual(expected);
+  });
+
+  test('a gap over midnight ends on the next day: what is left out fires there, once', () => {
+    const nuuk = 'America/Nuuk';
+    expect(timesOf({ type: 'once', onceAt: '2026-03-28T23:30', timezone: nuuk }, '2026-01-01T00:00:00Z')).toEqual([
+      '2026-03-29T01:00:00.000Z',
+    ]);
+    const half = { type: 'cron', cron: '15,45 23 * * *', timezone: nuuk } as const;
+    const times = ['2026-03-28T01:45:00.000Z', '2026-03-29T01:00:00.000Z', '2026-03-30T00:15:00.000Z'];
+    expect(timesOf(half, '2026-03-28T01:30:00Z')).toEqual(times);
+    const [first = '', , last = ''] = times;
+    const between = timesBetween(half, new Date(first), new Date(last), 10);
+    expect(between.map((time) => time.toISOString())).toEqual(times);
+    expect(timesBetween(half, new Date(first), new Date(last), 2)).toEqual(between.slice(1));
+    const pace = { type: 'cron', cron: '*/30 23 * * *', timezone: nuuk } as const;
+    expect(timesOf(pace, '2026-03-28T12:00:00Z', 1)).toEqual(['2026-03-30T00:00:00.000Z']);
+    expect(timesOf({ type: 'daily', time: '08:00', timezone: 'Pacific/Apia' }, '2011-12-29T12:00:00Z', 3)).toEqual([
+      '2011-12-29T18:00:00.000Z',
+      '2011-12-30T10:00:00.000Z',
+      '2011-12-30T18:00:00.000Z',
+    ]);
   });
 
   test('a list of minutes is a list of times of the day', () => {
