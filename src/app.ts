@@ -5,6 +5,7 @@ import { appOperations } from './apps/routes.ts';
 import { artifactOperations } from './artifacts/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from './core/config.ts';
+import { HARNESS_APP } from './core/session.ts';
 import { cronjobOperations } from './cronjobs/routes.ts';
 import { devUiPages } from './devui/routes.ts';
 import { evalOperations } from './evals/routes.ts';
@@ -92,6 +93,7 @@ export function createApp(context: Context): Express {
   return createHttpApp({
     operations: bound(operations),
     unpublished: bound([runLive]),
+    appNameOf: (name) => (aliases.has(name) ? HARNESS_APP : name),
     components: COMPONENTS,
     auth,
     origins: {

@@ -47,3 +47,13 @@ export const errorCodeList = (): string =>
   Object.entries(ERROR_CODES)
     .map(([code, sentence]) => `- \`${code}\`: ${sentence}`)
     .join('\n');
+
+const REFUSALS = new Set<string | null | undefined>([
+  'model_rejected',
+  'model_not_found',
+  'unknown_tool',
+  'unknown_skill',
+]);
+
+/** True for what the request of an invocation caused itself: the same request fails again. */
+export const isRefusal = (code: string | null | undefined): boolean => REFUSALS.has(code);

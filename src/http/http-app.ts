@@ -20,6 +20,8 @@ export interface HttpAppOptions {
   operations: Operation<unknown>[];
   /** Operations that the document leaves out: OpenAPI has no words for WebSockets. */
   unpublished?: Operation<unknown>[];
+  /** The application that a name of a request or of a credential means [itself]. */
+  appNameOf?: (name: string) => string;
   /** The named schemas of the document. */
   components: Record<string, z.ZodType>;
   auth: AuthOptions;
@@ -42,7 +44,7 @@ export interface HttpAppOptions {
  * @throws Error when the operations do not make a valid document: the process must not start with it
  */
 export function createHttpApp(options: HttpAppOptions): Express {
-  const { operations, log, maxBodyBytes, maxBodyValues } = options;
+  const { operations, log, maxBodyBytes, maxBodyValues, appNameOf = (name) => name } = options;
   const document = openApiDocument(operations, { authMode: options.auth.mode, components: options.components });
   const app = express();
   app.disable('x-powered-by');
@@ -57,7 +59,8 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.use(docsPage(document));
   app.use(
     operationRouter([...operations, ...(options.unpublished ?? [])], {
-      authenticate: authentication(options.auth),
+      authenticate: authentication(options.auth, appNameOf),
+      appNameOf,
       readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: maxBodyValues }),
       readTextBody: readTextBody({ maxBytes: maxBodyBytes }),
       validationOf: createValidation(document),

@@ -1,6 +1,6 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { NotFoundError } from '../core/errors.ts';
-import { authorize } from './access/authorize.ts';
+import { authorize, type Resource } from './access/authorize.ts';
 import { requireDeliberate } from './access/origin-guard.ts';
 import type { Answer, Operation } from './operation/operation.ts';
 import { ANONYMOUS, type Principal } from './operation/principal.ts';
@@ -14,6 +14,8 @@ interface Steps {
   readJsonBody: RequestHandler;
   readTextBody: RequestHandler;
   validationOf: (operation: Operation) => Validate;
+  /** The application that a name of a request means. */
+  appNameOf: (name: string) => string;
 }
 
 /**
@@ -35,17 +37,18 @@ function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler
   const { owner, body } = operation;
   return [
     ...(owner === 'open' ? [] : [steps.authenticate]),
-    authorizePath(operation),
+    authorizePath(operation, steps),
     requireDeliberate({ takesText: body?.isText === true }),
     ...(body ? [body.isText ? steps.readTextBody : steps.readJsonBody] : []),
-    serve(operation, steps.validationOf(operation)),
+    serve(operation, steps.validationOf(operation), steps),
   ];
 }
 
 /** What the path alone decides, before a byte of the body is read. */
-function authorizePath(operation: Operation<unknown>): RequestHandler {
+function authorizePath(operation: Operation<unknown>, { appNameOf }: Pick<Steps, 'appNameOf'>): RequestHandler {
   return (request, response, next) => {
-    const { app_name: appName, user_id: userId } = request.params as Record<string, string | undefined>;
+    const { app_name: sent, user_id: userId } = request.params as Record<string, string | undefined>;
+    const appName = sent === undefined ? undefined : appNameOf(sent);
     authorize(principalOf(response), operation, { appName, userId, absent: () => notFound(operation, request) });
     next();
   };
@@ -62,32 +65,37 @@ function notFound({ absent }: Operation<unknown>, request: Request): NotFoundErr
 const principalOf = (response: Response): Principal =>
   (response.locals.principal as Principal | undefined) ?? ANONYMOUS;
 
-function serve(operation: Operation<unknown>, validate: Validate): RequestHandler {
+function serve(
+  operation: Operation<unknown>,
+  validate: Validate,
+  { appNameOf }: Pick<Steps, 'appNameOf'>,
+): RequestHandler {
   return async (request: Request, response: Response) => {
     response.locals.route = operation.path;
     const valid = await validate(request);
     const principal = principalOf(response);
-    authorizeContent(principal, operation, valid, request);
+    authorize(principal, operation, resourceOf(operation, valid, request, appNameOf));
     const call = { ...valid, principal, request, response, notFound: () => notFound(operation, request) };
     sendAnswer(response, await operation.handler(undefined, call), operation.success?.status ?? 200);
   };
 }
 
 /** What only the validated content of a request says: whose it is, and what further scopes it needs. */
-function authorizeContent(
-  principal: Principal,
+function resourceOf(
   operation: Operation<unknown>,
   valid: Awaited<ReturnType<Validate>>,
   request: Request,
-): void {
+  appNameOf: Steps['appNameOf'],
+): Resource {
   const { owner, demands } = operation;
   const named = typeof owner === 'object' ? owner : undefined;
-  authorize(principal, operation, {
-    appName: named?.app?.(valid) ?? (request.params as Record<string, string | undefined>).app_name,
+  const appName = named?.app?.(valid) ?? (request.params as Record<string, string | undefined>).app_name;
+  return {
+    appName: appName === undefined ? undefined : appNameOf(appName),
     userId: named?.user(valid),
     demands: demands?.(valid),
     absent: named ? () => new NotFoundError(named.absent(valid)) : () => notFound(operation, request),
-  });
+  };
 }
 
 /** Text of `json` answers goes out as it is; a value without a JSON form goes out as `null`. */

@@ -2,8 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../core/errors.ts';
 import { freeTopic, QUEUE_TOPIC } from '../core/topics.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toClaim, userEvents } from './invoke.ts';
+import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toClaim } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
+import { claimEvents } from './question.ts';
 import { findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
 import { startInvocationSchema, toRequest } from './request.ts';
 import { acquireSession, claimTurn } from './session-lock.ts';
@@ -97,7 +98,7 @@ async function runQueued(context: InvocationContext, { key, invocationId, body }
   const parsed = startInvocationSchema.safeParse(body);
   const request = parsed.success ? toRequest(key, invocationId, parsed.data) : undefined;
   await context.admission.admit(async () => {
-    const events = request ? userEvents(request, context.newId) : [];
+    const events = request ? claimEvents(request, context.newId) : [];
     if (!(await persist(() => claimTurn(context, lease, events), CLAIM_PATIENCE_MS))) return;
     if (request) {
       const agent = findAgent(context, request);

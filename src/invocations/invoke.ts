@@ -12,6 +12,7 @@ import {
   SESSION_TOO_LARGE,
   STATE_TOO_LARGE,
 } from '../core/errors.ts';
+import { isRefusal } from '../core/error-codes.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
 import { listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
@@ -22,6 +23,7 @@ import { fenceIn } from './fence.ts';
 import { endingEvents, isStopped } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, persist } from './persist.ts';
+import { claimEvents, lateEvents } from './question.ts';
 import { acquireSession, type ClaimRequest } from './session-lock.ts';
 import { newToolServices } from './tool-services.ts';
 
@@ -70,7 +72,7 @@ export const newLease = (
   { key, invocationId, idempotency }: Pick<InvocationRequest, 'key' | 'invocationId' | 'idempotency'>,
 ): Lease => ({ key, invocationId, token: newId(), durationMs: leaseTimes.durationMs, request: idempotency });
 
-/** The claim of a request: the user's event is stored with it. */
+/** The claim of a request: the user's event is stored with it, unless it is not certain yet that it will be asked. */
 export const toClaim = (
   context: Pick<InvocationContext, 'busyPolicy' | 'leaseTimes' | 'limits' | 'newId'>,
   request: InvocationRequest,
@@ -78,7 +80,7 @@ export const toClaim = (
   signal: AbortSignal,
 ): ClaimRequest => ({
   lease,
-  events: userEvents(request, context.newId),
+  events: claimEvents(request, context.newId),
   createSession: request.createSession,
   busyPolicy: request.busyPolicy ?? context.busyPolicy,
   resumes: request.resumes === true,
@@ -87,26 +89,6 @@ export const toClaim = (
   signal,
   onQueued: request.onKnown,
 });
-
-/** The event that opens an invocation; none where it only goes on. */
-export function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
-  const { invocationId, content, stateDelta } = request;
-  if (!content && !stateDelta) return [];
-  const event: NewEvent = {
-    id: newId(),
-    invocationId,
-    author: 'user',
-    nodeInfo: { path: '' },
-    ...(content ? { content: { ...content, role: content.role ?? 'user' } } : {}),
-    actions: {
-      stateDelta: stateDelta ?? {},
-      artifactDelta: {},
-      requestedAuthConfigs: {},
-      requestedToolConfirmations: {},
-    },
-  };
-  return [event];
-}
 
 /** An invocation that holds its session. */
 interface ClaimedInvocation {
@@ -121,6 +103,8 @@ interface ClaimedInvocation {
 interface RunningInvocation extends ClaimedInvocation {
   /** Of its fence. */
   signal: AbortSignal;
+  /** The user's event while it is not stored; emptied as it is. */
+  question: NewEvent[];
   /** So far. */
   toolCalls: number;
   trace: InvocationTrace | undefined;
@@ -135,7 +119,8 @@ export async function runClaimed(claimed: ClaimedInvocation, outside: AbortSigna
   const fence = fenceIn(context, lease, times, outside);
   try {
     const trace = context.tracing?.startInvocation(lease);
-    const running: RunningInvocation = { ...claimed, signal: fence.signal, toolCalls: 0, trace };
+    const question = lateEvents(claimed.request, context.newId);
+    const running: RunningInvocation = { ...claimed, signal: fence.signal, question, toolCalls: 0, trace };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     trace?.end(ending.error);
     return await finish(running, ending);
@@ -163,9 +148,9 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       agent: prepared,
       session: key,
       invocationId,
-      history: history.events,
+      history: [...history.events, ...running.question],
       runtimeEventIds: history.runtimeEventIds,
-      state: withTemporary(history.state, request.stateDelta),
+      state: withDelta(history.state, request.stateDelta, running.question.length > 0),
       signal: AbortSignal.any([signal, tooManyCalls.signal]),
       streaming: request.streaming,
       services: newToolServices(context, lease),
@@ -204,6 +189,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   }
   running.toolCalls += functionCallsOf(event.content).length;
   checkSize(event, context.limits.eventBytes);
+  for (const asked of running.question.splice(0)) await appendOnce(context.database.db, lease, asked);
   notifyListener(listener, await appendOnce(context.database.db, lease, event), [event]);
   context.notifications.publish(sessionTopic(lease.key));
 }
@@ -221,10 +207,13 @@ function checkSize(event: NewEvent, maxBytes: number): void {
     throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${maxBytes} bytes.`);
 }
 
-/** The state with the `temp:` keys of the request, which this invocation sees and nobody stores. */
-function withTemporary(state: JsonObject, delta: JsonObject | undefined): JsonObject {
-  const temporary = Object.entries(delta ?? {}).filter(([name]) => name.startsWith('temp:'));
-  return { ...state, ...Object.fromEntries(temporary) };
+/**
+ * The state with the keys of the request that are not in it: those with `temp:`, which this invocation sees and nobody
+ * stores, and `all` where the question is not stored yet.
+ */
+function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
+  const missing = Object.entries(delta ?? {}).filter(([name]) => all || name.startsWith('temp:'));
+  return { ...state, ...Object.fromEntries(missing) };
 }
 
 /** What is left to store of an invocation: how it ended, and its last events. */
@@ -271,7 +260,8 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }
   const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused };
-  const stored = await finishOnce(context.database.db, lease, events, {
+  const question = isRefusal(error?.code) ? [] : running.question;
+  const stored = await finishOnce(context.database.db, lease, [...question, ...events], {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
     error: end.error,
     answer: request.toAnswer?.(end),
@@ -280,6 +270,6 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     promptTokens,
     outputTokens,
   });
-  notifyListener(listener, stored, events);
+  notifyListener(listener, stored.slice(question.length), events);
   return end;
 }

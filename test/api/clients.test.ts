@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { hostScript } from '../support/agents.ts';
 import { type Answer, startApp, testApp, type TestApp } from '../support/app.ts';
+import { startFakeProvider } from '../support/fake-provider.ts';
 
 /**
  * What each client sends and how it reads the answer, by its own rules (read in their sources, see the names): programs
@@ -107,12 +108,77 @@ describe('the alias of harness_agent', () => {
     expect((first.body as { id: string }).id).toBe((second.body as { id: string }).id);
   });
 
+  test('is harness_agent in the cases of a set that is made, and in a case that is replaced', async () => {
+    const evalCase = (evalId: string) => ({
+      evalId,
+      conversation: [{ userContent: { parts: [{ text: 'hi' }] } }],
+      sessionInput: { appName: 'harness', userId: 'u', state: { appName: 'harness' } },
+    });
+    const sets = '/dev/apps/harness/eval-sets';
+    const stored = { appName: 'harness_agent', userId: 'u', state: { appName: 'harness' } };
+    const made = await app.post(sets, { evalSet: { eval_set_id: 'with_alias', eval_cases: [evalCase('one')] } });
+    expect([made.status, made.body]).toMatchObject([200, { eval_cases: [{ sessionInput: stored }] }]);
+    const path = `${sets}/with_alias/eval-cases/one`;
+    expect((await app.send('PUT', path, evalCase('one'))).status).toBe(200);
+    expect((await app.get(path)).body).toMatchObject({ evalId: 'one', sessionInput: stored });
+  });
+
   test('APP_ALIASES names others, or none; a state keeps its own `appName`', async () => {
     const none = await startApp({ APP_ALIASES: ',' });
     expect((await none.post('/apps/harness/users/u/sessions', {})).status).toBe(404);
     const state = await none.post('/apps/harness_agent/users/u/sessions/s', { appName: 'harness' });
     expect((state.body as { state: unknown }).state).toEqual({ appName: 'harness' });
     await none.close();
+  });
+});
+
+describe('a harness of tools, skills or models that do not exist', () => {
+  const question = { newMessage: { role: 'user', parts: [{ text: QUESTION }] }, stateDelta: { asked: true } };
+  const sessionOf = async (to: TestApp, id: string) =>
+    (await to.get(`/apps/harness_agent/users/wrong/sessions/${id}`)).body as { state: object; events: Event[] };
+
+  test.each([
+    ['tools', 'unknown_tool'],
+    ['skills', 'unknown_skill'],
+  ])('%s: the question is stored by the request that is right, once', async (member, code) => {
+    const key = { appName: 'harness_agent', userId: 'wrong', sessionId: member };
+    await app.post('/apps/harness_agent/users/wrong/sessions', { sessionId: member });
+    for (const path of ['/run', '/run_sse']) {
+      await app.post(path, { ...key, ...question, harness: { [member]: ['nosuch'] } });
+    }
+    const failed = await sessionOf(app, member);
+    expect(failed.events.map(({ author, errorCode }) => [author, errorCode])).toEqual([
+      ['harness_agent', code],
+      ['harness_agent', code],
+    ]);
+    expect(failed.state).toEqual({});
+    await app.post('/run', { ...key, ...question, harness: { tools: ['write_state'] } });
+    const { events, state } = await sessionOf(app, member);
+    expect(events.slice(2).map(textOf)).toEqual([QUESTION, '', '', REPLY]);
+    expect(events[2]?.author).toBe('user');
+    expect(state).toEqual({ asked: true });
+  });
+
+  test('a model: the same', async () => {
+    const provider = await startFakeProvider('openai-compatible', [{ status: 404 }, { text: ['Here.'] }]);
+    const asking = await startApp({
+      MODEL_PROVIDER: 'openai-compatible',
+      MODEL_BASE_URL: provider.baseUrl,
+      MODEL_NAME: 'm',
+    });
+    const invoke = (model_name: string) =>
+      asking.post('/harness/invoke', {
+        prompt: QUESTION,
+        harness_name: 'h',
+        run_agent_request: { user_id: 'wrong', session_id: 'model' },
+        harness: { model_name },
+      });
+    expect((await invoke('nosuch')).body).toMatchObject({ error: expect.stringContaining('does not know this model') });
+    expect((await invoke('m2')).body).toMatchObject({ output: 'Here.', error: null });
+    const { events } = await sessionOf(asking, 'model');
+    expect(events.map((event) => event.errorCode ?? textOf(event))).toEqual(['model_not_found', QUESTION, 'Here.']);
+    await asking.close();
+    await provider.close();
   });
 });
 

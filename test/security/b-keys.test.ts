@@ -18,6 +18,7 @@ const keys = {
   ofBob: made({ id: 'of-bob', users: ['bob'] }),
   ofApp: made({ id: 'of-app', apps: ['other'] }),
   ofHarness: made({ id: 'of-harness', apps: ['harness_agent'] }),
+  ofAlias: made({ id: 'of-alias', apps: ['harness'] }),
   expired: made({ id: 'expired', expires: '2020-01-01T00:00:00Z' }),
 };
 const bearer = ({ key }: { key: string }) => ({ authorization: `Bearer ${key}` });
@@ -72,6 +73,19 @@ describe('a key of the file', () => {
     const body = { prompt: 'hello', harness_name: 'h', run_agent_request };
     expect(bytes(await app.post('/harness/invoke', body, bearer(keys.ofApp)))).toEqual(absent);
     expect((await app.get(session('bob'), bearer(keys.ofHarness))).status).toBe(200);
+  });
+
+  test('that is bound to an application takes its alias for it, in the key as in the request', async () => {
+    const aliased = session('bob').replace('harness_agent', 'harness');
+    for (const key of [keys.ofHarness, keys.ofAlias]) {
+      for (const path of [session('bob'), aliased]) expect((await app.get(path, bearer(key))).status).toBe(200);
+      for (const appName of ['harness', 'harness_agent']) {
+        const body = { appName, userId: 'bob', sessionId: 's', newMessage: { parts: [{ text: 'x' }] } };
+        expect((await app.post('/run', body, bearer(key))).status).toBe(200);
+      }
+      expect((await app.get('/list-apps', bearer(key))).body).toEqual(['harness_agent']);
+    }
+    expect(bytes(await app.get(aliased, bearer(keys.ofApp)))).toEqual(absent);
   });
 
   test.each([

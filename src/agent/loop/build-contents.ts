@@ -1,5 +1,6 @@
 import type { Content, FunctionCall, Part } from '../../core/content.ts';
 import { functionCallsOf, functionResponsesOf, partsOf } from '../../core/content.ts';
+import { isRefusal } from '../../core/error-codes.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import { CONTEXT_PREFIX } from '../definition/model.ts';
 import { CONFIRMATION_CALL } from './confirmation.ts';
@@ -29,9 +30,6 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
   return pairCalls(events).filter((content) => partsOf(content).length > 0);
 }
 
-/** Errors of an invocation that its own request caused: the same content would fail each later invocation too. */
-const REFUSALS = new Set(['model_rejected', 'model_not_found', 'unknown_tool', 'unknown_skill']);
-
 /**
  * Drops what the user said in an invocation that was refused, else it would be refused again with every later message.
  * What no later message follows stays: such an invocation goes on, and its content is all there is to answer.
@@ -41,7 +39,7 @@ function withoutRefused(events: Event[]): Event[] {
   const kept: Event[] = [];
   let isFollowed = false;
   for (const event of events.toReversed()) {
-    if (REFUSALS.has(event.errorCode ?? '')) refused.add(event.invocationId);
+    if (isRefusal(event.errorCode)) refused.add(event.invocationId);
     // A content with responses answers calls, which stay.
     const isAnswer = functionResponsesOf(event.content).length > 0;
     const isPrompt = event.author === 'user' && partsOf(event.content).length > 0;

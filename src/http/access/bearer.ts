@@ -52,11 +52,15 @@ type Authenticate = (request: Request) => Principal | Promise<Principal>;
  *
  * In `local` mode nothing could check a credential, so one that is sent is ignored and every caller is anonymous: the
  * mode is for a loopback address, where `origin-guard.ts` keeps web pages out.
+ *
+ * `appNameOf`: the application that a name in a credential means.
  */
-export function authentication(options: AuthOptions): RequestHandler {
+export function authentication(options: AuthOptions, appNameOf: (name: string) => string): RequestHandler {
   const authenticate = authenticator(options);
   return async (request, response, next) => {
-    response.locals.principal = await authenticate(request);
+    const principal = await authenticate(request);
+    const apps = principal.apps && new Set([...principal.apps].map(appNameOf));
+    response.locals.principal = apps ? { ...principal, apps } : principal;
     next();
   };
 }

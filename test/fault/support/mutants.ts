@@ -187,7 +187,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'does not ask whose the user of a body is',
-    changes: change('authorizeContent', "typeof owner === 'object'", "typeof owner === 'function'"),
+    changes: change('resourceOf', "typeof owner === 'object'", "typeof owner === 'function'"),
     tests: OWNERS,
   },
   {

@@ -1,0 +1,37 @@
+import type { NewEvent } from '../core/event.ts';
+import type { InvocationRequest } from './context.ts';
+
+/** The events that a claim stores. */
+export const claimEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
+  isUncertain(request) ? [] : userEvents(request, newId);
+
+/** The events that are stored with the first event of the agent, or with the end. */
+export const lateEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
+  isUncertain(request) ? userEvents(request, newId) : [];
+
+/**
+ * True where the request names tools, skills or a model, which may not exist. Its question is stored with the first
+ * event of the agent, so that a wrong request leaves none and its correction does not ask twice.
+ */
+const isUncertain = ({ overrides: { tools, skills, modelName } }: InvocationRequest): boolean =>
+  tools !== undefined || skills !== undefined || modelName !== undefined;
+
+/** The event that opens an invocation; none where it only goes on. */
+function userEvents(request: InvocationRequest, newId: () => string): NewEvent[] {
+  const { invocationId, content, stateDelta } = request;
+  if (!content && !stateDelta) return [];
+  const event: NewEvent = {
+    id: newId(),
+    invocationId,
+    author: 'user',
+    nodeInfo: { path: '' },
+    ...(content ? { content: { ...content, role: content.role ?? 'user' } } : {}),
+    actions: {
+      stateDelta: stateDelta ?? {},
+      artifactDelta: {},
+      requestedAuthConfigs: {},
+      requestedToolConfirmations: {},
+    },
+  };
+  return [event];
+}
