@@ -1,4 +1,9 @@
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
+
+// What one process of the tests has compiled, the next one need not: 172 s of CPU instead of 184.
+process.env['NODE_COMPILE_CACHE'] ??= join(tmpdir(), `agent-runtime-compiled-${process.getuid?.() ?? 0}`);
 
 export default defineConfig({
   test: {
@@ -7,6 +12,9 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     pool: 'forks',
     maxWorkers: 2,
+    // The files of a worker share its modules: loading them anew for each file took a third of the suite's CPU time
+    // (279 s, 184 s without). A test that changes what is global puts it back.
+    isolate: false,
     // Long enough for a machine under any load: they end what hangs, and no test is about them.
     testTimeout: 120_000,
     hookTimeout: 120_000,

@@ -98,7 +98,10 @@ function openPool(options: PoolOptions, servers: ServerChoice, max: number, isFo
   } satisfies PoolConfig;
   const pool = new ServerPool(config, servers, isForReads);
   // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
-  pool.on('error', options.onIdleError);
+  pool.on('error', (error: Error) => {
+    // While it ends, its connections may outlive it by a moment: an embedded server that stops then breaks them.
+    if (!pool.ending) options.onIdleError(error);
+  });
   return pool;
 }
 

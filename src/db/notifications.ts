@@ -117,7 +117,7 @@ class ListenNotifications implements Notifications {
     } finally {
       this.#client = undefined;
       // A connection whose query has not been answered is cut instead of being told.
-      await Promise.race([client.end(), sleep(timeoutMs)]).catch(this.#onError);
+      await Promise.race([client.end(), sleep(timeoutMs, undefined, { ref: false })]).catch(this.#onError);
     }
   }
 

@@ -89,7 +89,7 @@ test('whatever a model says, every call has one response, and nothing happens ou
         expect(replies).toEqual(asked);
       }
     }),
-    { numRuns: 3_000 },
+    { numRuns: 1_000 },
   );
   expect(guarded).toEqual([]);
   expect(({} as Record<string, unknown>)['x']).toBeUndefined();
