@@ -16,8 +16,8 @@ export interface Asked {
   body: Record<string, unknown>;
 }
 
-/** What it answers: a text, or calls of tools. */
-export type Reply = string | { calls: [name: string, args: object][] };
+/** What it answers: a text, or calls of tools, or an HTTP error. */
+export type Reply = string | { calls: [name: string, args: object][] } | { status: number };
 
 export interface AnsweringProvider {
   baseUrl: string;
@@ -75,6 +75,11 @@ function toAsked(body: Record<string, unknown>): Asked {
 const textOf = (content: unknown) => (typeof content === 'string' ? content : JSON.stringify(content));
 
 function send(response: ServerResponse, reply: Reply, newId: () => string): void {
+  if (typeof reply !== 'string' && 'status' in reply) {
+    response.writeHead(reply.status, { 'content-type': 'application/json', connection: 'close' });
+    response.end(JSON.stringify({ error: { message: 'no', type: 'some_error', code: 'some_code' } }));
+    return;
+  }
   const delta =
     typeof reply === 'string'
       ? { role: 'assistant', content: reply }
