@@ -21,6 +21,7 @@ import { runLive } from './invocations/live/run-live.ts';
 import { runOperations } from './invocations/routes/run.ts';
 import { sessionEventOperations } from './invocations/routes/session-events.ts';
 import { deleteMemories } from './memory/memory-store.ts';
+import { createRequestLimits } from './limits/request-limits.ts';
 import { memoryOperations } from './memory/routes.ts';
 import { serviceOperations } from './service/routes.ts';
 import { sessionOperations } from './sessions/routes.ts';
@@ -105,6 +106,7 @@ export function createApp(context: Context): Express {
     log,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodyValues: config.MAX_BODY_VALUES,
+    limits: createRequestLimits(config.fairness),
     pages: DEV_UI ? devUiPages() : [],
   });
 }

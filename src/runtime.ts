@@ -37,6 +37,9 @@ export interface RuntimeOptions {
   overrides?: Partial<Context>;
 }
 
+/** Time between two looks for requests that take too long to arrive; Node's own is 30 seconds. */
+const REQUEST_CHECK_MS = 1_000;
+
 /** The error of an invocation that the end of the grace period cuts off. */
 const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
 
@@ -51,7 +54,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   try {
     const context = await toContext(options, resources, stops);
     const app = createApp(context);
-    const server = createServer(app);
+    const server = createServer({ connectionsCheckingInterval: REQUEST_CHECK_MS }, app);
     context.sockets.attach(server, app);
     const listener = await listen(server, config);
     const sweeping = sweepRegularly(
@@ -107,7 +110,9 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
     await database.close();
     await source.stop();
   };
-  return { source, database, notifications, tracing, admission: createAdmission(config.MAX_INVOCATIONS), close };
+  const perUser = config.fairness.MAX_INVOCATIONS_PER_USER;
+  const admission = createAdmission({ invocations: config.MAX_INVOCATIONS, perUser });
+  return { source, database, notifications, tracing, admission, close };
 }
 
 /** What the operations get: resources, agents and settings in their own words. */

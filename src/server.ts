@@ -1,6 +1,7 @@
 import type { Server, ServerResponse } from 'node:http';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
+import ipaddr from 'ipaddr.js';
 import type { Config } from './core/config.ts';
 import { ConfigError } from './core/errors.ts';
 import { answerClientError } from './http/error-handler.ts';
@@ -10,6 +11,8 @@ import { answerClientError } from './http/error-handler.ts';
  * interruption.
  */
 const GRACE_SHARE = 0.9;
+/** Maximum time in which the headers of a request arrive. */
+const MAX_HEADERS_MS = 10_000;
 /** Time between two looks for idle connections of a stopping server. */
 const IDLE_LOOK_MS = 20;
 
@@ -40,11 +43,13 @@ interface CloseOptions {
  * Listens as configured, with limits for senders that are slow on purpose.
  * @throws {ConfigError} when the address cannot be had, with what to do about it.
  */
-export async function listen(server: Server, { HOST, PORT, CLIENT_WRITE_TIMEOUT_MS }: Config): Promise<Listener> {
+export async function listen(server: Server, config: Config): Promise<Listener> {
+  const { HOST, PORT, CLIENT_WRITE_TIMEOUT_MS, REQUEST_TIMEOUT_MS, KEEP_ALIVE_TIMEOUT_MS } = config;
   // Slow senders must not hold sockets (reliability B12); answers may take as long as an invocation.
-  server.headersTimeout = 10_000;
-  server.requestTimeout = 60_000;
-  server.keepAliveTimeout = 65_000;
+  server.headersTimeout = Math.min(MAX_HEADERS_MS, REQUEST_TIMEOUT_MS);
+  server.requestTimeout = REQUEST_TIMEOUT_MS;
+  server.keepAliveTimeout = KEEP_ALIVE_TIMEOUT_MS;
+  limitConnections(server, config.fairness.MAX_CONNECTIONS_PER_ADDRESS, config.TRUSTED_PROXIES);
   server.on('clientError', answerClientError);
   const connections = new Connections(server);
   // Node looks at what has left the process, not at what was written (`net.Socket`, `_onTimeout`).
@@ -76,6 +81,33 @@ export async function listen(server: Server, { HOST, PORT, CLIENT_WRITE_TIMEOUT_
     },
   };
 }
+
+/** Closes at once what one address opens beyond its share. Behind a proxy that is trusted there are many clients. */
+function limitConnections(server: Server, max: number, proxies: string[]): void {
+  const open = new Map<string, number>();
+  const networks = proxies.map((proxy) => ipaddr.parseCIDR(proxy.includes('/') ? proxy : `${proxy}/${bitsOf(proxy)}`));
+  const isProxy = (address: string) => {
+    if (!ipaddr.isValid(address)) return false;
+    const parsed = ipaddr.process(address);
+    return networks.some(([network, bits]) => network.kind() === parsed.kind() && parsed.match(network, bits));
+  };
+  server.on('connection', (socket) => {
+    const address = socket.remoteAddress ?? '';
+    const count = (open.get(address) ?? 0) + 1;
+    if (count > max && !isProxy(address)) {
+      socket.destroy();
+      return;
+    }
+    open.set(address, count);
+    socket.once('close', () => {
+      const left = (open.get(address) ?? 1) - 1;
+      if (left > 0) open.set(address, left);
+      else open.delete(address);
+    });
+  });
+}
+
+const bitsOf = (address: string) => (ipaddr.parse(address).kind() === 'ipv6' ? 128 : 32);
 
 function whyNotListening({ code, message }: NodeJS.ErrnoException, host: string, port: number): string {
   if (code === 'EADDRINUSE') return `PORT: ${port} is taken on ${host}; choose another, for example PORT=${port + 1}.`;

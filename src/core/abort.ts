@@ -20,3 +20,18 @@ export function abortError(signal: AbortSignal): AgentError {
   if (signal.reason instanceof AgentError) return signal.reason;
   return new AgentError('interrupted', 'The invocation was interrupted.', { cause: signal.reason });
 }
+
+/** Timers of Node wrap around beyond this many milliseconds. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** Calls `work` at a Unix time in milliseconds, never where it is `undefined`. @returns what calls that off */
+export function atTime(time: number | undefined, work: () => void): () => void {
+  if (time === undefined) return () => undefined;
+  let timer: NodeJS.Timeout;
+  const wait = () => {
+    const left = time - Date.now();
+    timer = setTimeout(left > MAX_TIMER_MS ? wait : work, Math.min(Math.max(left, 0), MAX_TIMER_MS));
+  };
+  wait();
+  return () => clearTimeout(timer);
+}

@@ -3,12 +3,15 @@ import type { z } from 'zod';
 import { type AuthSettings, checkListening, toAuth } from './access-settings.ts';
 import { ConfigError } from './errors.ts';
 import { environmentSchema } from './settings.ts';
+import { type FairnessLimits, toFairness } from './settings-of-fairness.ts';
 
 type Environment = z.output<typeof environmentSchema>;
 
 /** The settings of a process, checked and with defaults. */
 export type Config = Environment & {
   auth: AuthSettings;
+  /** What one user may take of what all share. */
+  fairness: FairnessLimits;
   /** The whole environment: `${NAME}` in headers of MCP servers is filled from it. */
   variables: Readonly<Record<string, string | undefined>>;
 };
@@ -27,7 +30,9 @@ export function readConfig(environment: Record<string, string | undefined>): Con
   const parsed = environmentSchema.safeParse(given);
   if (!parsed.success)
     throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, given)).join('\n'));
-  const config = { ...parsed.data, auth: toAuth(parsed.data), variables: given };
+  const auth = toAuth(parsed.data);
+  const fairness = toFairness(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
+  const config = { ...parsed.data, auth, fairness, variables: given };
   checkListening(config);
   return config;
 }

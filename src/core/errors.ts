@@ -40,6 +40,19 @@ export class BusyError extends AppError {
   }
 }
 
+/** A caller has all that one may have of what all share; `limit` names the setting or the budget. */
+export class LimitError extends AppError {
+  readonly code = 'limit';
+  readonly limit: string;
+  /** Seconds after which a retry makes sense. */
+  readonly retryAfterSeconds: number;
+  constructor(limit: string, message: string, retryAfterSeconds = 1) {
+    super(message);
+    this.limit = limit;
+    this.retryAfterSeconds = retryAfterSeconds;
+  }
+}
+
 /** The invocation was cancelled or interrupted while it waited for its session: it never began. */
 export class StoppedError extends AppError {
   readonly code: 'cancelled' | 'interrupted';

@@ -16,6 +16,7 @@ import {
   whole,
 } from './setting-schemas.ts';
 import { ACCESS } from './settings-of-access.ts';
+import { FAIRNESS } from './settings-of-fairness.ts';
 
 const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
@@ -261,6 +262,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Server', SERVER],
   ['Database', DATABASE],
   ['Access', ACCESS],
+  ['Limits of one user', FAIRNESS],
   ['Model', MODEL],
   ['Agent', AGENT],
   ['Invocations and limits', INVOCATIONS],
@@ -275,6 +277,7 @@ export const environmentSchema = z.object({
   ...SERVER,
   ...DATABASE,
   ...ACCESS,
+  ...FAIRNESS,
   ...MODEL,
   ...AGENT,
   ...INVOCATIONS,

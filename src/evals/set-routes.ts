@@ -109,6 +109,7 @@ const getEvalSet = operation({
   path: SET_PATH,
   aliases: OLD_SET_PATHS,
   operationId: 'getEvalSet',
+  load: 'heavy',
   scope: 'develop',
   area,
   summary: 'Get an evaluation set',

@@ -13,6 +13,7 @@ import {
   isSessionTooLarge,
   isStateTooLarge,
   KeyReusedError,
+  LimitError,
   LeaseLostError,
   NotFoundError,
   SESSION_TOO_LARGE,
@@ -41,6 +42,8 @@ interface Failure {
   status: number;
   detail: string | ValidationDetail[];
   headers?: Record<string, string>;
+  /** Name of the limit that refused the request. */
+  limit?: string;
   /** True when only the log can tell what happened. */
   isUnexpected?: boolean;
 }
@@ -62,10 +65,10 @@ export function errorHandler(options: { log: EdgeLog; maxBodyBytes: number }): E
   };
 }
 
-function sendFailure(response: Response, { status, detail, headers }: Failure): void {
+function sendFailure(response: Response, { status, detail, headers, limit }: Failure): void {
   for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
   response.removeHeader('etag');
-  const body = Buffer.from(JSON.stringify({ detail }));
+  const body = Buffer.from(JSON.stringify({ detail, limit }));
   response.writeHead(status, { 'content-type': 'application/json', 'content-length': body.length }).end(body);
 }
 
@@ -122,8 +125,12 @@ function appFailure(error: AppError): Failure {
   if (error instanceof UnavailableError) return unavailable(detail);
   if (error instanceof KeyReusedError)
     return { status: 422, detail: [valueError(['header', 'idempotency-key'], detail, null)] };
+  if (error instanceof LimitError) {
+    const { limit } = error;
+    return { status: 429, detail, limit, headers: { ...retryAfter(error), 'x-limit': limit } };
+  }
   if (error instanceof BusyError) {
-    const headers = { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterSeconds))) };
+    const headers = retryAfter(error);
     return { status: error.reason === 'rejected' ? 409 : 429, detail, headers };
   }
   // An agent's own words may quote a provider; the invocation's row and its last event carry them for those who may
@@ -131,6 +138,10 @@ function appFailure(error: AppError): Failure {
   if (error instanceof AgentError) return { ...unexpected(), detail: 'The agent could not complete the invocation.' };
   return unexpected();
 }
+
+const retryAfter = ({ retryAfterSeconds }: BusyError | LimitError) => ({
+  'retry-after': String(Math.max(1, Math.ceil(retryAfterSeconds))),
+});
 
 /** Codes of node:zlib for a body that is not what its content encoding says. */
 const INFLATE_CODES = /^(?:Z_|ERR__|ERR_BROTLI|ERR_ZSTD)/;

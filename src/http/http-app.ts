@@ -8,6 +8,7 @@ import { openApiDocument } from './openapi/document.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { readJsonBody, readTextBody } from './validation/json-body.ts';
 import type { Operation } from './operation/operation.ts';
+import type { RequestLimits } from './operation/request-limits.ts';
 import { type OriginOptions, originGuard } from './access/origin-guard.ts';
 import { type ProxyOptions, proxyGuard, trustProxies } from './access/proxy-guard.ts';
 import { artifactNameEncoder, routesOf } from './operation/paths.ts';
@@ -32,6 +33,8 @@ export interface HttpAppOptions {
   maxBodyBytes: number;
   /** Maximum number of values in a JSON body. */
   maxBodyValues: number;
+  /** What one caller may take of what all share; without it as much as there is. */
+  limits?: RequestLimits | undefined;
   /**
    * Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin
    * guard.
@@ -64,6 +67,7 @@ export function createHttpApp(options: HttpAppOptions): Express {
       readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: maxBodyValues }),
       readTextBody: readTextBody({ maxBytes: maxBodyBytes }),
       validationOf: createValidation(document),
+      limits: options.limits,
     }),
   );
   for (const page of options.pages ?? []) app.use(page);

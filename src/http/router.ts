@@ -1,11 +1,14 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
-import { NotFoundError } from '../core/errors.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { asCaller } from '../core/caller.ts';
+import { LimitError, NotFoundError } from '../core/errors.ts';
 import { authorize, type Resource } from './access/authorize.ts';
 import { requireDeliberate } from './access/origin-guard.ts';
 import type { Answer, Operation } from './operation/operation.ts';
-import { ANONYMOUS, type Principal } from './operation/principal.ts';
+import { ANONYMOUS, callerId, type Principal } from './operation/principal.ts';
 import { byFixedSegmentsFirst, camelCase, expressPath, pathPattern, type Route, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
+import type { RequestLimits } from './operation/request-limits.ts';
 import type { Validate } from './validation/validate.ts';
 
 /** What every operation passes on its way to its handler. */
@@ -16,7 +19,12 @@ interface Steps {
   validationOf: (operation: Operation) => Validate;
   /** The application that a name of a request means. */
   appNameOf: (name: string) => string;
+  /** What one caller may take of what all share; without it as much as there is. */
+  limits?: RequestLimits | undefined;
 }
+
+/** Pause before a refusal for a limit: who asks again at once only slows itself. */
+const REFUSAL_PAUSE_MS = 200;
 
 /**
  * A router with one route per path of each operation. A request is authenticated before its body is read, and
@@ -39,8 +47,9 @@ function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler
     ...(owner === 'open' ? [] : [steps.authenticate]),
     authorizePath(operation, steps),
     requireDeliberate({ takesText: body?.isText === true }),
+    admitEarly(operation, steps.limits),
     ...(body ? [body.isText ? steps.readTextBody : steps.readJsonBody] : []),
-    serve(operation, steps.validationOf(operation), steps),
+    serve(operation, steps),
   ];
 }
 
@@ -54,6 +63,33 @@ function authorizePath(operation: Operation<unknown>, { appNameOf }: Pick<Steps,
   };
 }
 
+/** Only a key acts for users, and only what is validated may name one outside the path. */
+const isNamedLater = (principal: Principal, { owner }: Operation<unknown>) =>
+  principal.kind === 'key' && typeof owner === 'object';
+
+/** Counts a request before its body is read, where its caller is known by then. */
+function admitEarly(operation: Operation<unknown>, limits: RequestLimits | undefined): RequestHandler {
+  return async (request, response, next) => {
+    const principal = principalOf(response);
+    const { user_id: userId } = request.params as Record<string, string | undefined>;
+    const caller = callerId(principal, request.ip ?? '', userId);
+    response.locals.caller = caller;
+    if (limits && operation.owner !== 'open' && !isNamedLater(principal, operation)) {
+      await refusedSlowly(() => limits.admit(caller, operation, request, response));
+    }
+    next();
+  };
+}
+
+async function refusedSlowly<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof LimitError) await sleep(REFUSAL_PAUSE_MS);
+    throw error;
+  }
+}
+
 /** The 404 of what a path names. */
 function notFound({ absent }: Operation<unknown>, request: Request): NotFoundError {
   const names = Object.entries(request.params).map(([name, text]) => [camelCase(name), text]);
@@ -65,18 +101,23 @@ function notFound({ absent }: Operation<unknown>, request: Request): NotFoundErr
 const principalOf = (response: Response): Principal =>
   (response.locals.principal as Principal | undefined) ?? ANONYMOUS;
 
-function serve(
-  operation: Operation<unknown>,
-  validate: Validate,
-  { appNameOf }: Pick<Steps, 'appNameOf'>,
-): RequestHandler {
+function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits }: Steps): RequestHandler {
+  const validate = validationOf(operation);
   return async (request: Request, response: Response) => {
     response.locals.route = operation.path;
     const valid = await validate(request);
     const principal = principalOf(response);
     authorize(principal, operation, resourceOf(operation, valid, request, appNameOf));
     const call = { ...valid, principal, request, response, notFound: () => notFound(operation, request) };
-    sendAnswer(response, await operation.handler(undefined, call), operation.success?.status ?? 200);
+    if (typeof operation.owner === 'object') {
+      response.locals.caller = callerId(principal, request.ip ?? '', operation.owner.user(valid));
+    }
+    const caller = response.locals.caller as string;
+    const answer = await refusedSlowly(async () => {
+      if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
+      return asCaller(caller, () => operation.handler(undefined, call));
+    });
+    sendAnswer(response, answer, operation.success?.status ?? 200);
   };
 }
 

@@ -1,29 +1,34 @@
+import { currentCaller } from '../core/caller.ts';
 import { UnavailableError } from '../core/errors.ts';
+import { createSlots } from '../limits/slots.ts';
 
 /** Counts the invocations of this process, so that it sheds load early and can wait for their end. */
 export interface Admission {
   /**
-   * Runs `work` if there is room.
+   * Runs `work` if there is room. It counts for the caller, and for the user where no request is being answered.
    * @throws {UnavailableError} at once, without touching the database, when there is none.
+   * @throws {LimitError} when the caller has as many as one may have
    */
-  admit<T>(work: () => Promise<T>): Promise<T>;
+  admit<T>(userId: string, work: () => Promise<T>): Promise<T>;
   /** Settles when no invocation is left. */
   whenIdle(): Promise<void>;
 }
 
-/** Counts from zero. @param maxInvocations that may run or wait in this process at once. */
-export function createAdmission(maxInvocations: number): Admission {
+/** Counts from zero. @param max that may run or wait in this process at once: all in all, and of one caller */
+export function createAdmission(max: { invocations: number; perUser: number }): Admission {
   const present = new Set<Promise<unknown>>();
+  const slots = createSlots('MAX_INVOCATIONS_PER_USER', max.perUser, 'invocations running or waiting');
   return {
-    async admit(work) {
-      if (present.size >= maxInvocations)
-        throw new UnavailableError(`The service holds ${maxInvocations} invocations already. Try again later.`);
-      const running = work();
-      present.add(running);
+    async admit(userId, work) {
+      const release = slots.take(currentCaller() ?? `user:${userId}`);
       try {
-        return await running;
+        if (present.size >= max.invocations)
+          throw new UnavailableError(`The service holds ${max.invocations} invocations already. Try again later.`);
+        const running = work();
+        present.add(running);
+        return await running.finally(() => present.delete(running));
       } finally {
-        present.delete(running);
+        release();
       }
     },
     async whenIdle() {

@@ -30,7 +30,7 @@ export async function startInBackground(
   const agent = findAgent(context, request);
   const { stopping, notifications } = context;
   const known = Promise.withResolvers<void>();
-  const running = context.admission.admit(async () => {
+  const running = context.admission.admit(request.key.userId, async () => {
     const lease = newLease(context, request);
     const claim = { ...toClaim(context, request, lease, stopping), body };
     let isRetry = false;
@@ -97,7 +97,7 @@ async function runQueued(context: InvocationContext, { key, invocationId, body }
   const lease = newLease(context, { key, invocationId });
   const parsed = startInvocationSchema.safeParse(body);
   const request = parsed.success ? toRequest(key, invocationId, parsed.data) : undefined;
-  await context.admission.admit(async () => {
+  await context.admission.admit(key.userId, async () => {
     const events = request ? claimEvents(request, context.newId) : [];
     if (!(await persist(() => claimTurn(context, lease, events), CLAIM_PATIENCE_MS))) return;
     if (request) {

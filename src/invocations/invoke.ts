@@ -49,7 +49,7 @@ export async function invoke(
   listener: EventListener = () => undefined,
 ): Promise<InvocationEnd> {
   const agent = findAgent(context, request);
-  return await context.admission.admit(async () => {
+  return await context.admission.admit(request.key.userId, async () => {
     const outside = AbortSignal.any([context.stopping, ...(request.signal ? [request.signal] : [])]);
     const lease = newLease(context, request);
     const claim = toClaim(context, request, lease, outside);

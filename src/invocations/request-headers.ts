@@ -16,7 +16,7 @@ export const invocationHeaders = idempotencyHeaders.extend({
 /** The statuses of a session that cannot be had now. */
 export const BUSY_ERRORS = {
   409: 'The session is busy and the request would not wait, or the request with this key is still running.',
-  429: 'The session stayed busy, or too many requests wait for it.',
+  429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
   503: 'The service has no room, or its database is away.',
 };
 

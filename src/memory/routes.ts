@@ -39,6 +39,7 @@ const searchMemory = operation({
   method: 'get',
   path: MEMORY_PATH,
   operationId: 'searchMemory',
+  load: 'heavy',
   scope: 'read',
   area,
   summary: 'Search the memory of a user',

@@ -54,6 +54,7 @@ const listEventsOperation = operation({
   method: 'get',
   path: EVENTS_PATH,
   operationId: 'listEvents',
+  load: 'heavy',
   scope: 'read',
   area,
   summary: "List a session's events",

@@ -34,6 +34,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['agent/loop', ['agent/arguments', 'agent/definition', 'core']],
   ['agent', ['agent/definition', 'agent/loop', 'agent/mcp', 'agent/tools', 'core']],
   ['http/operation', ['core']],
+  ['limits', ['core', 'http/operation']],
   ['http/access', ['core', 'http/operation']],
   ['http/validation', ['core', 'http/operation']],
   ['http/openapi', ['http/operation']],
@@ -47,6 +48,7 @@ const LINE: [folder: string, imports: string[]][] = [
   [
     'invocations',
     ['agent/definition', 'agent/loop', 'apps', 'artifacts', 'core', 'db', 'http/operation', 'idempotency'].concat([
+      'limits',
       'memory',
       'sessions',
       'traces',
@@ -87,7 +89,7 @@ const LINE: [folder: string, imports: string[]][] = [
       'db/embedded',
     ].concat(
       ['devui', 'evals', 'http', 'http/access', 'http/openapi', 'http/operation', 'http/validation', 'idempotency'],
-      ['invocations', 'invocations/live', 'invocations/routes', 'memory', 'service', 'sessions', 'traces'],
+      ['invocations', 'invocations/live', 'invocations/routes', 'limits', 'memory', 'service', 'sessions', 'traces'],
     ),
   ],
 ];

@@ -101,7 +101,8 @@ async function verifiedUser(
     throw new UnauthenticatedError(REFUSED);
   }
   const scopes = options.scopeClaim === undefined ? [] : scopesIn(payload[options.scopeClaim]);
-  return { kind: 'user', userId, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES) };
+  const expiresAt = ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1000;
+  return { kind: 'user', userId, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES), expiresAt };
 }
 
 /** Our scopes among those of a claim: words with blanks between them (RFC 8693 §4.2), or an array of them. */

@@ -117,11 +117,14 @@ function parseFile(file: string, content: string): Known[] {
 
 const setOf = (values: string[] | undefined) => values && new Set(values);
 
-const toKnown = ({ id, digest, scopes, users, apps, expires }: KeyEntry): Known => ({
-  digest: Buffer.from(digest, 'hex'),
-  principal: { kind: 'key', id, scopes: new Set(scopes), users: setOf(users), apps: setOf(apps) },
-  expiresAt: expires === undefined ? Number.POSITIVE_INFINITY : Date.parse(expires),
-});
+const toKnown = ({ id, digest, scopes, users, apps, expires }: KeyEntry): Known => {
+  const expiresAt = expires === undefined ? undefined : Date.parse(expires);
+  return {
+    digest: Buffer.from(digest, 'hex'),
+    principal: { kind: 'key', id, scopes: new Set(scopes), users: setOf(users), apps: setOf(apps), expiresAt },
+    expiresAt: expiresAt ?? Number.POSITIVE_INFINITY,
+  };
+};
 
 /** What a new key is for; what is left out is not limited. */
 export interface NewKey {

@@ -120,7 +120,11 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
   const refusals: Record<number, string> = {
     ...(owner === 'open'
       ? {}
-      : { 401: 'The credential is missing or not valid.', 403: 'The credential does not allow it.' }),
+      : {
+          401: 'The credential is missing or not valid.',
+          403: 'The credential does not allow it.',
+          429: 'A limit of the caller is reached: `limit` and the header `X-Limit` name it.',
+        }),
     ...(body ? { 413: 'The body is larger than allowed.' } : {}),
     ...(body && !body.isText ? { 415: 'The body is not `application/json`.' } : {}),
     ...operation.errors,

@@ -2,7 +2,13 @@ import { z } from 'zod';
 
 /** Body of every refusal that is not a validation error (specification, "Errors"). */
 export const apiErrorSchema = z
-  .looseObject({ detail: z.string().describe('What went wrong, in one sentence.') })
+  .looseObject({
+    detail: z.string().describe('What went wrong, in one sentence.'),
+    limit: z
+      .string()
+      .optional()
+      .describe('Of a 429: the limit of the caller that was reached, a setting or a budget; `X-Limit` has it too.'),
+  })
   .describe('Why a request was not served.');
 
 /** One place of a request that cannot be accepted; the member order is FastAPI's and is part of the body's bytes. */

@@ -87,6 +87,15 @@ interface Success<Schema extends z.ZodType = z.ZodType> {
   mediaType?: string;
 }
 
+/**
+ * Classes of operations, each with a rate of its own: `heavy` reads as much as there is, `invoke` runs the agent.
+ */
+export type Load = 'read' | 'write' | 'heavy' | 'invoke';
+
+/** The class of an operation: as it says, else by its scope and method. */
+export const loadOf = ({ load, scope, method }: Pick<OperationBase, 'load' | 'scope' | 'method'>): Load =>
+  load ?? (scope === 'invoke' ? 'invoke' : method === 'get' ? 'read' : 'write');
+
 /** What all operations have, whatever their types. */
 interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
@@ -100,6 +109,10 @@ interface OperationBase {
   description?: string;
   /** What a credential must allow; `none` where none is asked for. */
   scope: Scope | 'none';
+  /** What it costs, where method and scope do not say it: see {@link loadOf}. */
+  load?: Load;
+  /** True where its answer lasts: it counts as a stream. */
+  isStream?: true;
   /** Statuses of `ApiError` answers beside 422, with their reason. */
   errors?: Record<number, string>;
 }

@@ -5,6 +5,9 @@
 export const SCOPES = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
 export type Scope = (typeof SCOPES)[number];
 
+/** The last word of a stream whose credential has ended. */
+export const EXPIRED = 'The credential of this stream has expired. Connect again with a new one.';
+
 /** What a token of a user pool allows that says nothing else: its user's own things. */
 export const USER_SCOPES: readonly Scope[] = ['invoke', 'read', 'write'];
 
@@ -13,6 +16,8 @@ interface Rights {
   scopes: ReadonlySet<Scope>;
   /** The only applications that it may name; `undefined`: all. */
   apps?: ReadonlySet<string> | undefined;
+  /** When the credential ends, Unix time in milliseconds; `undefined` for one that does not. */
+  expiresAt?: number | undefined;
 }
 
 /** Who calls: nobody known (mode local, where everything is allowed), a holder of a runtime key, a user of a pool. */
@@ -28,6 +33,16 @@ const ALL_SCOPES: ReadonlySet<Scope> = new Set(SCOPES);
 export const ANONYMOUS: Principal = { kind: 'anonymous', scopes: ALL_SCOPES };
 /** Whoever holds a key without an id: the operator's own services. */
 export const FULL_KEY: Principal = { kind: 'key', scopes: ALL_SCOPES };
+
+/**
+ * Who shares the limits of one principal: a user of a pool, each user that a runtime key acts for, the key where its
+ * request names no user, an address where nobody is known.
+ */
+export function callerId(principal: Principal, address: string, userId?: string): string {
+  if (principal.kind === 'user') return `user:${principal.userId}`;
+  if (principal.kind === 'anonymous') return `address:${address}`;
+  return `key:${principal.id ?? ''}${userId === undefined ? '' : `/${userId}`}`;
+}
 
 /** True when a caller may read and write what belongs to this user. */
 export function mayActFor(principal: Principal, userId: string): boolean {

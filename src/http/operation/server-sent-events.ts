@@ -1,5 +1,7 @@
 import { once } from 'node:events';
 import type { Response } from 'express';
+import { atTime } from '../../core/abort.ts';
+import { EXPIRED, type Principal } from './principal.ts';
 
 /** Time between comments that keep an idle stream open through proxies. */
 const KEEP_ALIVE_MS = 15_000;
@@ -19,8 +21,19 @@ export interface EventStream {
   end(): void;
 }
 
-/** Begins a stream on a response. Comments go out while nothing else does, unless `comments` is false. */
-export function openEventStream(response: Response, { comments }: { comments: boolean }): EventStream {
+/** How a stream behaves. */
+interface StreamOptions {
+  /** True: comments go out while nothing else does. */
+  comments: boolean;
+  /** The last frame of a stream whose credential has expired. */
+  expired?: string;
+}
+
+const EXPIRED_FRAME = `event: expired\ndata: ${JSON.stringify({ detail: EXPIRED })}\n\n`;
+
+/** Begins a stream on a response; it ends when the credential of the request does, with a frame that says so. */
+export function openEventStream(response: Response, options: StreamOptions): EventStream {
+  const { comments, expired = EXPIRED_FRAME } = options;
   const gone = new AbortController();
   response.writeHead(200, {
     'content-type': 'text/event-stream; charset=utf-8',
@@ -30,9 +43,18 @@ export function openEventStream(response: Response, { comments }: { comments: bo
   });
   response.flushHeaders();
   const timer = comments ? setInterval(() => response.write(': ping\n\n'), KEEP_ALIVE_MS) : undefined;
-  response.on('close', () => {
+  const { expiresAt } = (response.locals.principal ?? {}) as Partial<Principal>;
+  const stop = () => {
     clearInterval(timer);
     gone.abort();
+  };
+  const cancel = atTime(expiresAt, () => {
+    stop();
+    response.end(expired);
+  });
+  response.on('close', () => {
+    cancel();
+    stop();
   });
   return {
     signal: gone.signal,

@@ -1,6 +1,8 @@
 import type { RawData, WebSocket } from 'ws';
+import { atTime } from '../../core/abort.ts';
 import { AgentError, AppError, NotFoundError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
+import { EXPIRED } from '../../http/operation/principal.ts';
 import { findSession } from '../../sessions/session-store.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
 import { invoke } from '../invoke.ts';
@@ -27,6 +29,8 @@ export interface LiveRequest {
   modalities: string[] | undefined;
   /** Maximum time without a frame or a turn. */
   idleMs: number;
+  /** When the credential ends, Unix time in milliseconds. */
+  expiresAt: number | undefined;
 }
 
 /**
@@ -45,6 +49,10 @@ export async function converse(context: InvocationContext, socket: WebSocket, re
     if (context.draining.aborted) live.close(CLOSE.goingAway, 'The service is stopping.');
   };
   const closed = live.hold(request.idleMs, context.draining);
+  const cancel = atTime(request.expiresAt, () => {
+    live.send({ error: EXPIRED });
+    live.close(CLOSE.policy, EXPIRED);
+  });
   try {
     const refusal = await refusalOf(context, request);
     if (refusal) live.close(...refusal);
@@ -54,6 +62,7 @@ export async function converse(context: InvocationContext, socket: WebSocket, re
     live.close(CLOSE.failed, 'The runtime failed.');
   }
   await closed;
+  cancel();
   if (context.cancelOnDisconnect) {
     left.abort(new AgentError('cancelled', 'The invocation was cancelled: its client left.'));
   }

@@ -25,6 +25,7 @@ export const runLive = operation({
   scope: 'invoke',
   area: 'Agent execution',
   summary: 'Hold a live session',
+  isStream: true,
   owner: {
     user: ({ query }) => query.user_id,
     app: ({ query }) => query.app_name || HARNESS_APP,
@@ -43,13 +44,14 @@ export const runLive = operation({
       explicit_vad_signal: absent,
     }),
   },
-  handler: async (context: LiveContext, { query, request, response }) => {
+  handler: async (context: LiveContext, { query, principal, request, response }) => {
     const key = { appName: query.app_name || HARNESS_APP, userId: query.user_id, sessionId: query.session_id };
     const socket = await context.sockets.accept(request, response);
     const sent = request.query['modalities'];
     const modalities = query.modalities === undefined ? undefined : [sent].flat().map(String);
     // Not awaited: the request is answered, what is said on the socket is its own affair.
-    void converse(context, socket, { key, modalities, idleMs: context.liveIdleMs });
+    const { expiresAt } = principal;
+    void converse(context, socket, { key, modalities, idleMs: context.liveIdleMs, expiresAt });
     return { kind: 'sent' };
   },
 });

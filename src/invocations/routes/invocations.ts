@@ -105,6 +105,7 @@ const cancelInvocation = operation({
   scope: 'invoke',
   area,
   summary: 'Cancel an invocation',
+  load: 'write',
   description: 'On whatever replica it runs. One that has ended stays as it is.',
   owner: 'path',
   parameters: { path: invocationPath },

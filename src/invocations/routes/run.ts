@@ -69,6 +69,7 @@ const runAgentSse = operation({
   scope: 'invoke',
   area,
   summary: 'Run the agent as a stream',
+  isStream: true,
   description:
     'One server-sent event per event of the agent, then the end of the stream; after an event with ' +
     '`errorCode` a frame ' +

@@ -26,6 +26,7 @@ const streamEvents = operation({
   scope: 'read',
   area,
   summary: 'Follow the events of a session',
+  isStream: true,
   description:
     'Server-sent events whose `id` is the sequence: first those after `Last-Event-ID` (or `afterSequence`, or all), ' +
     'then those to come, from any replica. An event of type `restart`, with a `detail`, says that the place is not ' +

@@ -1,6 +1,7 @@
 import type { Response } from 'express';
 import { AppError, RepeatedInvocationError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
+import { EXPIRED } from '../../http/operation/principal.ts';
 import { type EventStream, openEventStream } from '../../http/operation/server-sent-events.ts';
 import { findFirstSequence } from '../../sessions/event-store.ts';
 import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
@@ -12,6 +13,9 @@ import { findRepeated, abandonedError, isActive } from '../retry.ts';
 
 /** Maximum length of the frames that wait for a client, characters; with more its connection is ended. */
 const MAX_WAITING = 8_388_608;
+
+/** The invocation goes on: it was let in with a credential that was good. */
+const EXPIRED_FRAME = `data: ${JSON.stringify({ error: EXPIRED })}\n\n`;
 
 /** How events are written to a stream. */
 interface FrameOptions {
@@ -33,7 +37,7 @@ export async function streamInvocation(
 ): Promise<void> {
   const signal = disconnectSignal(context, response);
   let stream: EventStream | undefined;
-  const open = () => (stream ??= openEventStream(response, { comments: false }));
+  const open = () => (stream ??= openEventStream(response, { comments: false, expired: EXPIRED_FRAME }));
   // Frames are written one after another, however slowly the client reads; the invocation does not wait for it.
   let written = Promise.resolve();
   let waiting = 0;

@@ -100,7 +100,7 @@ describe('openApiDocument', () => {
       })),
       { name: 'version_id', in: 'path', required: true, description: 'Version number.', schema: { type: 'integer' } },
     ]);
-    expect(Object.keys(metadata?.responses ?? {})).toEqual(['200', '401', '403', '422', 'default']);
+    expect(Object.keys(metadata?.responses ?? {})).toEqual(['200', '401', '403', '422', '429', 'default']);
     expect(metadata?.responses['422']?.content?.['application/json']?.schema).toEqual(ref('HTTPValidationError'));
     const session = paths['/apps/{app_name}/users/{user_id}/sessions/{session_id}']?.get;
     expect(session?.responses['404']).toEqual({
@@ -114,6 +114,7 @@ describe('openApiDocument', () => {
       '413',
       '415',
       '422',
+      '429',
       'default',
     ]);
     expect(Object.keys(paths['/health']?.get?.responses ?? {})).toEqual(['200', 'default']);

@@ -1,0 +1,63 @@
+import type { z } from 'zod';
+import { documented, integer, rangeText, whole } from './setting-schemas.ts';
+
+/** What holds where several share the service and a setting is not given. */
+const DEFAULTS = {
+  MAX_INVOCATIONS_PER_USER: 50,
+  MAX_REQUESTS_PER_USER: 100,
+  MAX_STREAMS_PER_USER: 50,
+  MAX_HEAVY_READS_PER_USER: 8,
+  MAX_CONNECTIONS_PER_ADDRESS: 2_000,
+};
+
+const PRIVATE = 'no limit in mode `local` without `ALLOW_ANONYMOUS`';
+const RANGE: [number, number] = [1, 1_000_000];
+
+const limit = (name: keyof typeof DEFAULTS, meaning: string) =>
+  documented(integer(RANGE).optional(), meaning, rangeText(RANGE), `\`${DEFAULTS[name]}\`; ${PRIVATE}`);
+
+/**
+ * What one user, runtime key, or user that a key acts for may take of what all share; anonymous callers are told apart
+ * by their address.
+ */
+export const FAIRNESS = {
+  MAX_INVOCATIONS_PER_USER: limit(
+    'MAX_INVOCATIONS_PER_USER',
+    'Maximum number of invocations of one user that run or wait in this process; further ones are refused with 429.',
+  ),
+  MAX_REQUESTS_PER_USER: limit(
+    'MAX_REQUESTS_PER_USER',
+    'Maximum number of requests of one user that this process works on at once, streams included.',
+  ),
+  MAX_STREAMS_PER_USER: limit(
+    'MAX_STREAMS_PER_USER',
+    'Maximum number of streams and live sessions that one user has open in this process.',
+  ),
+  MAX_HEAVY_READS_PER_USER: limit(
+    'MAX_HEAVY_READS_PER_USER',
+    'Maximum number of reads of much (whole sessions, lists, traces, searches) that one user does at once.',
+  ),
+  MAX_CONNECTIONS_PER_ADDRESS: limit(
+    'MAX_CONNECTIONS_PER_ADDRESS',
+    'Maximum number of connections from one address, those of `TRUSTED_PROXIES` left out; further ones are closed.',
+  ),
+  REQUEST_TIMEOUT_MS: whole(
+    60_000,
+    [500, 3_600_000],
+    'Maximum time in which a request arrives whole, body included; its headers have at most 10 seconds of it.',
+  ),
+  KEEP_ALIVE_TIMEOUT_MS: whole(65_000, [500, 3_600_000], 'Maximum time that a connection is open without a request.'),
+};
+
+type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof FAIRNESS)[Name]> }>;
+/** The limits of one user as they hold; infinite where there is none. */
+export type FairnessLimits = Record<keyof typeof DEFAULTS, number>;
+
+/** The limits as they hold: `isShared` is false where the service is for whoever uses this machine. */
+export function toFairness(given: Given, isShared: boolean): FairnessLimits {
+  const entries = Object.entries(DEFAULTS).map(([name, shared]) => [
+    name,
+    given[name as keyof Given] ?? (isShared ? shared : Number.POSITIVE_INFINITY),
+  ]);
+  return Object.fromEntries(entries) as FairnessLimits;
+}
