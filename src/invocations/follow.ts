@@ -2,15 +2,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { EventsAfter, FollowedEvent } from '../sessions/event-store.ts';
-import { type Feed, type FeedContext, openFeed } from './session-feed.ts';
+import { watchInvocation } from './invocation-watch.ts';
+import { type FeedContext, openFeed } from './session-feed.ts';
 
-/** Maximum time between two looks at what ends a follower, and between two tries of a database that is away. */
-const LOOK_MS = 1_000;
+/** Time between two tries of a database that is away. */
+const PAUSE_MS = 1_000;
 
-/** How a session is followed. */
-interface FollowOptions {
-  /** True when nothing is to come any more: the follower ends after the events so far. */
-  isOver?: () => Promise<boolean>;
+/** How a session is followed; without any, until `signal` aborts. */
+export interface FollowOptions {
+  /** The follower ends with an invocation: after the events so far, once `isOver` says that none are to come. */
+  until?: { invocationId: string; isOver: () => Promise<boolean> };
   /**
    * Called when the place of the follower is not one of this session: another one has its name by now, or it has fewer
    * events. All its events follow then; without it the follower ends.
@@ -27,52 +28,68 @@ export async function* followEvents(
   key: SessionKey,
   afterSequence: number,
   signal: AbortSignal,
-  { isOver, onRestart }: FollowOptions = {},
+  { until, onRestart }: FollowOptions = {},
 ): AsyncGenerator<FollowedEvent> {
   let woken = Promise.withResolvers<void>();
   const wake = () => woken.resolve();
   const feed = openFeed(context, key, wake);
+  const unwatch = until && watchInvocation(context.database, key, until.invocationId, wake);
   signal.addEventListener('abort', wake);
-  let createTime: string | undefined;
+  let seen: Seen = {};
   try {
     for (let after = afterSequence; !signal.aborted; ) {
       woken = Promise.withResolvers<void>();
-      const over = (await isOver?.()) ?? false;
-      const found = await readPatiently(feed, after, signal);
+      const over = until ? await patiently(() => until.isOver(), signal) : false;
+      const found = await patiently(() => feed.read(after), signal);
       if (!found) return;
-      const reason = whyRestart(found, after, createTime);
-      createTime = found.createTime;
+      const reason = whyRestart(found, after, seen);
+      seen = { ...seen, createTime: found.createTime };
       if (reason !== undefined) {
         if (!onRestart) return;
         await onRestart(reason);
-        after = 0;
+        [after, seen] = [0, {}];
         continue;
       }
       for (const event of found.events) yield event;
-      after = found.events.at(-1)?.sequence ?? after;
+      const last = found.events.at(-1);
+      if (last) [after, seen] = [last.sequence, { ...seen, lastId: last.id }];
       if (after < found.lastSequence) continue;
       if (over) return;
-      await Promise.race([woken.promise, ...(isOver ? [pause(signal)] : [])]);
+      await woken.promise;
     }
   } finally {
     signal.removeEventListener('abort', wake);
+    unwatch?.();
     feed.end();
   }
 }
 
-const pause = (signal: AbortSignal) => sleep(LOOK_MS, undefined, { signal }).catch(() => undefined);
+const pause = (signal: AbortSignal) => sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined);
 
-function whyRestart({ createTime, lastSequence }: EventsAfter, after: number, before?: string): string | undefined {
-  if (before !== undefined && before !== createTime) return 'The session was deleted and created again.';
+/** What a follower knows of the session that it follows. */
+interface Seen {
+  createTime?: string;
+  /** Of the event at its place. */
+  lastId?: string;
+}
+
+/**
+ * A failover to a standby that was behind loses the last events, and others take their sequences: only the ids differ.
+ */
+function whyRestart({ createTime, lastSequence, placeId }: EventsAfter, after: number, seen: Seen): string | undefined {
+  if (seen.createTime !== undefined && seen.createTime !== createTime) {
+    return 'The session was deleted and created again.';
+  }
   if (lastSequence < after) return `The session has ${lastSequence} events, so ${after} is no place in it.`;
+  if (seen.lastId !== undefined && seen.lastId !== placeId) return `The session has lost its event ${after}.`;
   return undefined;
 }
 
-/** Reads, again where the database is away: an open stream outlasts that. `undefined` also once `signal` aborts. */
-async function readPatiently(feed: Feed, after: number, signal: AbortSignal): Promise<EventsAfter | undefined> {
+/** Asks the database, again while it is away: an open stream outlasts that. `undefined` also once `signal` aborts. */
+async function patiently<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   while (!signal.aborted) {
     try {
-      return await feed.read(after);
+      return await ask();
     } catch (error) {
       if (!isPassingFailure(error)) throw error;
       await pause(signal);

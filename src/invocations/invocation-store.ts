@@ -101,6 +101,28 @@ export async function findByIdempotencyKey(
 }
 
 /**
+ * How each of some invocations stands, in their order: its status, and whether its process lives; `undefined` for one
+ * that there is not. One statement.
+ */
+export async function listInvocationStates(
+  db: Database,
+  wanted: { key: SessionKey; invocationId: string }[],
+): Promise<(string | undefined)[]> {
+  const column = (values: string[]) => sql`${sql.param(values)}::text[]`;
+  const ofKeys = (name: keyof SessionKey) => column(wanted.map(({ key }) => key[name]));
+  const { rows } = await db.execute<{ state: string | null }>(sql`
+    select ${invocations.status} || ' ' || ${isLive} as state
+    from unnest(${ofKeys('appName')}, ${ofKeys('userId')}, ${ofKeys('sessionId')},
+                ${column(wanted.map(({ invocationId }) => invocationId))})
+         with ordinality as wanted(app_name, user_id, session_id, id, place)
+    left join ${invocations}
+      on ${invocations.appName} = wanted.app_name and ${invocations.userId} = wanted.user_id
+         and ${invocations.sessionId} = wanted.session_id and ${invocations.id} = wanted.id
+    order by wanted.place`);
+  return rows.map(({ state }) => state ?? undefined);
+}
+
+/**
  * Asks an invocation to end as `cancelled` or `interrupted`. A queued one ends at once, a running one when its
  * process sees it, a paused one (nobody runs it) at once.
  * @returns its status after the request; `undefined` where there is no such invocation.

@@ -160,11 +160,13 @@ export interface SessionEnd {
 }
 
 /** An event as those who follow a session get it. */
-export type FollowedEvent = StoredEvent & { invocationId: string };
+export type FollowedEvent = StoredEvent & { id: string; invocationId: string };
 
 /** Events of a session after a sequence, and where the session ended when they were read. */
 export interface EventsAfter extends SessionEnd {
   events: FollowedEvent[];
+  /** Id of the event that has the sequence itself; null where none has. */
+  placeId: string | null;
 }
 
 const sessionEnd = sql`${s.lastSequence} as "lastSequence", extract(epoch from ${s.createTime})::text as "createTime"`;
@@ -176,22 +178,26 @@ export async function listEventsAfter(
   afterSequence: number,
   limit: number,
 ): Promise<EventsAfter | undefined> {
-  type Row = SessionEnd & { sequence: number | null; text: string; invocationId: string };
+  type Row = Omit<EventsAfter, 'events'> & Omit<FollowedEvent, 'sequence'> & { sequence: number | null };
   const { rows } = await db.execute<Row & Record<string, unknown>>(sql`
-    select e.sequence, e.payload::text as text, e."invocationId", ${sessionEnd} from ${sessions} ${s}
+    select e.sequence, e.payload::text as text, e.id, e."invocationId", ${sessionEnd},
+           (select ${events.id} from ${events} where ${isOfSession} and ${events.sequence} = ${afterSequence})
+             as "placeId"
+    from ${sessions} ${s}
     left join lateral (
       select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before
       from (select ${events.sequence} as sequence, ${events.payload} as payload, ${textBytes} as bytes,
-                   ${events.invocationId} as "invocationId"
+                   ${events.id} as id, ${events.invocationId} as "invocationId"
             from ${events} where ${isOfSession} and ${events.sequence} > ${afterSequence}
             order by ${events.sequence} limit ${limit}) sized) e on e.bytes_before < ${MAX_BYTES}
     where ${isSession(key, s)} order by e.sequence`);
   const [first] = rows;
   if (!first) return undefined;
-  const found = rows.flatMap(({ sequence, text, invocationId }) =>
-    sequence === null ? [] : [unescaped({ sequence, text, invocationId })],
+  const found = rows.flatMap(({ sequence, text, id, invocationId }) =>
+    sequence === null ? [] : [unescaped({ sequence, text, id, invocationId })],
   );
-  return { events: found, lastSequence: first.lastSequence, createTime: first.createTime };
+  const { lastSequence, createTime, placeId } = first;
+  return { events: found, lastSequence, createTime, placeId };
 }
 
 /** Where each of some sessions ends, in their order; `undefined` for one that there is not. One statement. */

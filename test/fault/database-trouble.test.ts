@@ -259,7 +259,7 @@ describe('a full disk', async () => {
       let server: ServerProcess | undefined;
       try {
         await chmod(disk, 0o755);
-        cluster = await startCluster(disk);
+        cluster = await startCluster({ tablesIn: disk });
         server = await startServer(cluster.url, { ...modelSettings(model.baseUrl), ...settings });
         const path = sessionPath('u', 's');
         await server.post(listPath('u'), { sessionId: 's' });

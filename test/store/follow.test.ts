@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
 import { sessionTopic } from '../../src/core/topics.ts';
 import { type Notifications, openNotifications } from '../../src/db/notifications.ts';
-import { followEvents } from '../../src/invocations/follow.ts';
+import { type FollowOptions, followEvents } from '../../src/invocations/follow.ts';
 import { appendEvents } from '../../src/sessions/event-store.ts';
 import { insertSession } from '../../src/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
@@ -16,12 +17,12 @@ afterAll(() => notifications.close());
 const STREAMS = 1_000;
 const SECONDS = 3;
 
-/** Follows sessions from their end, one stream each; `seen` grows by the sequence of each event. */
-async function followAll(keys: SessionKey[], after: number, signal: AbortSignal) {
+/** Follows sessions from a sequence, one stream each; `seen` grows by the sequence of each event. */
+async function followAll(keys: SessionKey[], after: number, signal: AbortSignal, options: FollowOptions = {}) {
   const seen: number[] = [];
   const context = { database: store.pool, notifications };
   const streams = keys.map(async (key) => {
-    for await (const { sequence } of followEvents(context, key, after, signal)) seen.push(sequence);
+    for await (const { sequence } of followEvents(context, key, after, signal, options)) seen.push(sequence);
   });
   return { seen, ended: Promise.all(streams) };
 }
@@ -65,6 +66,45 @@ test('the followers of one session share what is read for them', async () => {
   expect(seen).toEqual(Array.from({ length: 50 }, () => 2));
   // The append, the notification, the read; a look at the followed sessions and a read of it may come between.
   expect(sent.length).toBeLessThanOrEqual(8);
+  leave.abort();
+  await ended;
+});
+
+test('those who wait for the end of an invocation share a look, which sees an end without a notification', async () => {
+  const key = await createSession();
+  await store.pool.db.execute(sql`
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+    values (${key.appName}, ${key.userId}, ${key.sessionId}, 'e', 'running', gen_random_uuid(), 'infinity')`);
+  let [isEnded, looks] = [false, 0];
+  const isOver = async () => {
+    looks += 1;
+    return isEnded;
+  };
+  const keys = Array.from({ length: 50 }, () => key);
+  const { ended } = await followAll(keys, 1, new AbortController().signal, { until: { invocationId: 'e', isOver } });
+  // The first look at the invocation wakes all: it may have ended before it was watched.
+  await expect.poll(() => looks).toBe(100);
+  const sent = await statementsOf(() => sleep(SECONDS * 1_000));
+  expect(looks).toBe(100);
+  expect(sent.length).toBeGreaterThan(0);
+  expect(sent.length).toBeLessThanOrEqual(5 * SECONDS);
+  isEnded = true;
+  await store.pool.db.execute(sql`update invocations set status = 'failed' where session_id = ${key.sessionId}`);
+  await ended;
+  expect(looks).toBe(150);
+});
+
+test('a follower whose last event was lost in a failover begins anew, though there are as many again', async () => {
+  const key = await createSession();
+  const leave = new AbortController();
+  const restarts: string[] = [];
+  const onRestart = async (reason: string) => void restarts.push(reason);
+  const { seen, ended } = await followAll([key], 0, leave.signal, { onRestart });
+  await expect.poll(() => seen).toEqual([1]);
+  await store.pool.db.execute(sql`update events set id = 'another' where session_id = ${key.sessionId}`);
+  await appendEvents(store.pool.db, key, [textEvent('two')]);
+  await expect.poll(() => seen).toEqual([1, 1, 2]);
+  expect(restarts).toEqual(['The session has lost its event 1.']);
   leave.abort();
   await ended;
 });

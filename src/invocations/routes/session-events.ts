@@ -30,7 +30,7 @@ const streamEvents = operation({
   description:
     'Server-sent events whose `id` is the sequence: first those after `Last-Event-ID` (or `afterSequence`, or all), ' +
     'then those to come, from any replica. An event of type `restart`, with a `detail`, says that the place is not ' +
-    'one of this session (it was deleted and created again, or has fewer events): all its events follow.',
+    'one of this session (it was deleted and created again, or lost events in a failover): all its events follow.',
   owner: 'path',
   parameters: {
     path: sessionPath,

@@ -91,7 +91,7 @@ async function attach(
   };
   const first = await findFirstSequence(context.database.reads, key, invocationId);
   for await (const { text, sequence, ...stored } of followEvents(context, key, Math.max(first - 1, 0), signal, {
-    isOver,
+    until: { invocationId, isOver },
   })) {
     const event = JSON.parse(text) as Event;
     if (stored.invocationId === invocationId && event.author !== 'user') {
