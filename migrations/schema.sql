@@ -245,6 +245,12 @@ create table memories (
   search_vector tsvector not null
 );
 
+create table rate_limits (
+  key character varying(255) not null,
+  points integer default 0 not null,
+  expire bigint
+);
+
 create table sessions (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -360,6 +366,8 @@ alter table invocations add constraint invocations_status_check CHECK ((status =
 alter table invocations add constraint invocations_stop_requested_as_check CHECK ((stop_requested_as = ANY (ARRAY['cancelled'::text, 'interrupted'::text])));
 
 alter table memories add constraint memories_pkey PRIMARY KEY (app_name, user_id, session_id, event_id);
+
+alter table rate_limits add constraint rate_limits_pkey PRIMARY KEY (key);
 
 alter table sessions add constraint sessions_last_sequence_check CHECK ((last_sequence >= 0));
 
@@ -831,6 +839,9 @@ comment on column memories.event_time is 'When it was said.';
 comment on column memories.search_vector is 'Its words for full-text search, configuration simple.';
 comment on column memories.session_id is 'Session that it was said in; the session may be deleted since.';
 comment on column memories.user_id is 'User.';
+comment on column rate_limits.expire is 'End of the window, Unix time in milliseconds.';
+comment on column rate_limits.key is 'Class, and the digest of the caller: nobody is named.';
+comment on column rate_limits.points is 'How much has been taken in the window.';
 comment on column sessions.app_name is 'Application; harness_agent for the command-line deployment.';
 comment on column sessions.create_time is 'When the session was created.';
 comment on column sessions.event_bytes is 'Size of all events of the session as text, bytes; null until a version that counts has appended.';
@@ -876,6 +887,7 @@ comment on table events is 'The conversation. Ordered by sequence and never by t
 comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';
 comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
 comment on table memories is 'What was said in sessions that were added to the memory of a user; searched by words.';
+comment on table rate_limits is 'What callers did in the running minute, by classes of operations, and wrong credentials. May be emptied at any time.';
 comment on table sessions is 'One conversation of one user with one application.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';

@@ -21,6 +21,8 @@ import { runLive } from './invocations/live/run-live.ts';
 import { runOperations } from './invocations/routes/run.ts';
 import { sessionEventOperations } from './invocations/routes/session-events.ts';
 import { deleteMemories } from './memory/memory-store.ts';
+import { createLoginLimit } from './limits/login-limit.ts';
+import { createRateCounter } from './limits/rates.ts';
 import { createRequestLimits } from './limits/request-limits.ts';
 import { memoryOperations } from './memory/routes.ts';
 import { serviceOperations } from './service/routes.ts';
@@ -106,7 +108,13 @@ export function createApp(context: Context): Express {
     log,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodyValues: config.MAX_BODY_VALUES,
-    limits: createRequestLimits(config.fairness),
+    limits: createRequestLimits(context.database, config.fairness),
+    logins: loginLimit(context),
     pages: DEV_UI ? devUiPages() : [],
   });
+}
+
+function loginLimit({ database, config }: Context) {
+  const points = config.MAX_FAILED_LOGINS_PER_MINUTE;
+  return createLoginLimit(points, createRateCounter(database, { name: 'login', points }));
 }

@@ -8,6 +8,10 @@ const DEFAULTS = {
   MAX_STREAMS_PER_USER: 50,
   MAX_HEAVY_READS_PER_USER: 8,
   MAX_CONNECTIONS_PER_ADDRESS: 2_000,
+  MAX_READS_PER_MINUTE: 3_000,
+  MAX_WRITES_PER_MINUTE: 1_200,
+  MAX_HEAVY_READS_PER_MINUTE: 300,
+  MAX_INVOCATIONS_PER_MINUTE: 300,
 };
 
 const PRIVATE = 'no limit in mode `local` without `ALLOW_ANONYMOUS`';
@@ -40,6 +44,22 @@ export const FAIRNESS = {
   MAX_CONNECTIONS_PER_ADDRESS: limit(
     'MAX_CONNECTIONS_PER_ADDRESS',
     'Maximum number of connections from one address, those of `TRUSTED_PROXIES` left out; further ones are closed.',
+  ),
+  MAX_READS_PER_MINUTE: limit(
+    'MAX_READS_PER_MINUTE',
+    'Maximum number of reads of one user in a minute, in all processes.',
+  ),
+  MAX_WRITES_PER_MINUTE: limit('MAX_WRITES_PER_MINUTE', 'Maximum number of changes by one user, in the same way.'),
+  MAX_HEAVY_READS_PER_MINUTE: limit('MAX_HEAVY_READS_PER_MINUTE', 'Maximum number of large reads, in the same way.'),
+  MAX_INVOCATIONS_PER_MINUTE: limit(
+    'MAX_INVOCATIONS_PER_MINUTE',
+    'Maximum number of requests of one user that run the agent, in the same way.',
+  ),
+  MAX_FAILED_LOGINS_PER_MINUTE: whole(
+    30,
+    RANGE,
+    'Maximum number of wrong credentials in a minute, in all processes, from one address and for one key id; then ' +
+      'only what was right before is looked at.',
   ),
   REQUEST_TIMEOUT_MS: whole(
     60_000,

@@ -20,6 +20,8 @@ export interface DatabasePool {
   db: Database;
   /** A slice of the connections for plain reads: they answer while invocations use up all others. */
   reads: Database;
+  /** One statement of a library that brings its own SQL. */
+  query(statement: { name?: string; text: string; values?: unknown[] }): Promise<{ rows: unknown[] }>;
   /** Runs `work` in one transaction and commits; any throw rolls back. It runs again after a deadlock. */
   transaction<T>(work: (tx: Database) => Promise<T>): Promise<T>;
   close(): Promise<void>;
@@ -78,6 +80,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   return {
     db: drizzle({ client: main }),
     reads: drizzle({ client: reads }),
+    query: (statement) => main.query(statement),
     transaction: (work) => repeated(() => transaction(main, work)),
     close: async () => void (await Promise.all([main.end(), reads.end()])),
   };

@@ -22,6 +22,7 @@ import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time }
  * `migrations/schema.sql` shows them all.
  */
 export { cronjobRuns, cronjobs } from './cronjob-schema.ts';
+export { rateLimits } from './limit-schema.ts';
 export { evalCases, evalCaseVersions, evalRunCases, evalRuns, evalSets } from './eval-schema.ts';
 
 /** Conversations; `lease_token` says who may write into one. */

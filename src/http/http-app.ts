@@ -8,7 +8,7 @@ import { openApiDocument } from './openapi/document.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { readJsonBody, readTextBody } from './validation/json-body.ts';
 import type { Operation } from './operation/operation.ts';
-import type { RequestLimits } from './operation/request-limits.ts';
+import type { LoginLimit, RequestLimits } from './operation/request-limits.ts';
 import { type OriginOptions, originGuard } from './access/origin-guard.ts';
 import { type ProxyOptions, proxyGuard, trustProxies } from './access/proxy-guard.ts';
 import { artifactNameEncoder, routesOf } from './operation/paths.ts';
@@ -35,6 +35,8 @@ export interface HttpAppOptions {
   maxBodyValues: number;
   /** What one caller may take of what all share; without it as much as there is. */
   limits?: RequestLimits | undefined;
+  /** How often a credential may be wrong; without it as often as one likes. */
+  logins?: LoginLimit | undefined;
   /**
    * Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin
    * guard.
@@ -62,7 +64,7 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.use(docsPage(document));
   app.use(
     operationRouter([...operations, ...(options.unpublished ?? [])], {
-      authenticate: authentication(options.auth, appNameOf),
+      authenticate: authentication(options.auth, appNameOf, options.logins),
       appNameOf,
       readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: maxBodyValues }),
       readTextBody: readTextBody({ maxBytes: maxBodyBytes }),

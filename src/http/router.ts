@@ -1,6 +1,7 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { asCaller } from '../core/caller.ts';
+import { networkOf } from '../core/network.ts';
 import { LimitError, NotFoundError } from '../core/errors.ts';
 import { authorize, type Resource } from './access/authorize.ts';
 import { requireDeliberate } from './access/origin-guard.ts';
@@ -72,7 +73,7 @@ function admitEarly(operation: Operation<unknown>, limits: RequestLimits | undef
   return async (request, response, next) => {
     const principal = principalOf(response);
     const { user_id: userId } = request.params as Record<string, string | undefined>;
-    const caller = callerId(principal, request.ip ?? '', userId);
+    const caller = callerId(principal, networkOf(request.ip), userId);
     response.locals.caller = caller;
     if (limits && operation.owner !== 'open' && !isNamedLater(principal, operation)) {
       await refusedSlowly(() => limits.admit(caller, operation, request, response));
@@ -110,7 +111,7 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits 
     authorize(principal, operation, resourceOf(operation, valid, request, appNameOf));
     const call = { ...valid, principal, request, response, notFound: () => notFound(operation, request) };
     if (typeof operation.owner === 'object') {
-      response.locals.caller = callerId(principal, request.ip ?? '', operation.owner.user(valid));
+      response.locals.caller = callerId(principal, networkOf(request.ip), operation.owner.user(valid));
     }
     const caller = response.locals.caller as string;
     const answer = await refusedSlowly(async () => {

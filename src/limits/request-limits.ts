@@ -1,20 +1,22 @@
 import type { FairnessLimits } from '../core/settings-of-fairness.ts';
-import { loadOf } from '../http/operation/operation.ts';
+import type { DatabasePool } from '../db/database.ts';
+import { type Load, loadOf } from '../http/operation/operation.ts';
 import type { RequestLimits } from '../http/operation/request-limits.ts';
+import { createRateLimit, type RateLimit } from './rate-limit.ts';
+import { createRateCounter } from './rates.ts';
 import { createSlots, type Slots } from './slots.ts';
 
-/** Limits of each caller, counted in this process. */
-export function createRequestLimits(limits: FairnessLimits): RequestLimits {
+/** Limits of each caller: what it does at once, counted in this process, and in a minute, counted in the database. */
+export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limits: FairnessLimits): RequestLimits {
+  const rates = createRates(database, limits);
   const requests = createSlots('MAX_REQUESTS_PER_USER', limits.MAX_REQUESTS_PER_USER, 'requests under way');
   const streams = createSlots('MAX_STREAMS_PER_USER', limits.MAX_STREAMS_PER_USER, 'streams open');
   const heavy = createSlots('MAX_HEAVY_READS_PER_USER', limits.MAX_HEAVY_READS_PER_USER, 'large reads under way');
   return {
     async admit(caller, operation, request, response) {
-      const wanted = [
-        requests,
-        ...(operation.isStream ? [streams] : []),
-        ...(loadOf(operation) === 'heavy' ? [heavy] : []),
-      ];
+      const load = loadOf(operation);
+      await rates[load].use(caller);
+      const wanted = [requests, ...(operation.isStream ? [streams] : []), ...(load === 'heavy' ? [heavy] : [])];
       // Who has gone already gives nothing back.
       if (response.destroyed || request.socket.destroyed) return;
       const release = takeAll(wanted, caller);
@@ -22,6 +24,19 @@ export function createRequestLimits(limits: FairnessLimits): RequestLimits {
       const answer = request.headers.upgrade === undefined ? response : request.socket;
       answer.once('close', release);
     },
+  };
+}
+
+function createRates(database: Pick<DatabasePool, 'query'>, limits: FairnessLimits): Record<Load, RateLimit> {
+  const rate = (load: Load, limit: keyof FairnessLimits) => {
+    const points = limits[limit];
+    return createRateLimit(limit, points, createRateCounter(database, { name: load, points }));
+  };
+  return {
+    read: rate('read', 'MAX_READS_PER_MINUTE'),
+    write: rate('write', 'MAX_WRITES_PER_MINUTE'),
+    heavy: rate('heavy', 'MAX_HEAVY_READS_PER_MINUTE'),
+    invoke: rate('invoke', 'MAX_INVOCATIONS_PER_MINUTE'),
   };
 }
 

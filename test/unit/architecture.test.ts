@@ -34,7 +34,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['agent/loop', ['agent/arguments', 'agent/definition', 'core']],
   ['agent', ['agent/definition', 'agent/loop', 'agent/mcp', 'agent/tools', 'core']],
   ['http/operation', ['core']],
-  ['limits', ['core', 'http/operation']],
+  ['limits', ['core', 'db', 'http/operation']],
   ['http/access', ['core', 'http/operation']],
   ['http/validation', ['core', 'http/operation']],
   ['http/openapi', ['http/operation']],

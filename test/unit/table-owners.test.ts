@@ -28,6 +28,7 @@ const OWNERS: Record<string, string> = {
   evalRunCases: 'evals',
   cronjobs: 'cronjobs',
   cronjobRuns: 'cronjobs',
+  rateLimits: 'limits',
 };
 
 const tables = Object.entries(schema).flatMap(([name, table]) => (is(table, PgTable) ? [{ name, table }] : []));

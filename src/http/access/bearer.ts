@@ -1,8 +1,10 @@
 import type { Request, RequestHandler } from 'express';
-import { type JWTVerifyGetKey, type JWTVerifyResult, jwtVerify } from 'jose';
+import { errors, type JWTVerifyGetKey, type JWTVerifyResult, jwtVerify } from 'jose';
+import { networkOf } from '../../core/network.ts';
 import { UnauthenticatedError, UnavailableError } from '../../core/errors.ts';
 import { type JwksOptions, createKeySource } from './jwks.ts';
 import { ANONYMOUS, type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
+import type { Login, LoginLimit } from '../operation/request-limits.ts';
 import { createKeyRing } from './key-ring.ts';
 
 /** How callers prove who they are. */
@@ -55,14 +57,46 @@ type Authenticate = (request: Request) => Principal | Promise<Principal>;
  *
  * `appNameOf`: the application that a name in a credential means.
  */
-export function authentication(options: AuthOptions, appNameOf: (name: string) => string): RequestHandler {
+export function authentication(
+  options: AuthOptions,
+  appNameOf: (name: string) => string,
+  logins?: LoginLimit,
+): RequestHandler {
   const authenticate = authenticator(options);
   return async (request, response, next) => {
-    const principal = await authenticate(request);
+    const login = logins && toLogin(options.mode, request);
+    const principal = await (login ? counted(logins, login, () => authenticate(request)) : authenticate(request));
     const apps = principal.apps && new Set([...principal.apps].map(appNameOf));
     response.locals.principal = apps ? { ...principal, apps } : principal;
     next();
   };
+}
+
+/** What is compared with the limit of failures: `undefined` where no credential is sent or looked at. */
+function toLogin(mode: AuthOptions['mode'], request: Request): Login | undefined {
+  const credential = request.headers.authorization;
+  if (mode === 'local' || credential === undefined) return undefined;
+  const [, keyId] = mode === 'key' ? (/^bearer +([\w-]{1,64})\./i.exec(credential) ?? []) : [];
+  const names = [`address ${networkOf(request.ip)}`, ...(keyId === undefined ? [] : [`key ${keyId}`])];
+  return { credential, names };
+}
+
+async function counted(
+  logins: LoginLimit,
+  login: Login,
+  authenticate: () => Principal | Promise<Principal>,
+): Promise<Principal> {
+  logins.check(login);
+  try {
+    const principal = await authenticate();
+    logins.succeeded(login);
+    return principal;
+  } catch (error) {
+    // A token that has only expired was somebody's: it is no guess.
+    const isGuess = error instanceof UnauthenticatedError && !(error.cause instanceof errors.JWTExpired);
+    if (isGuess) await logins.failed(login);
+    throw error;
+  }
 }
 
 function authenticator(options: AuthOptions): Authenticate {

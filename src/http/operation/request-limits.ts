@@ -9,3 +9,19 @@ export interface RequestLimits {
    */
   admit(caller: string, operation: Operation<unknown>, request: Request, response: Response): Promise<void>;
 }
+
+/** A credential on its way in. */
+export interface Login {
+  credential: string;
+  /** Whose failures it counts with: its address, the id of its key. */
+  names: string[];
+}
+
+/** How often a credential may be wrong. */
+export interface LoginLimit {
+  /** Before a credential is looked at. @throws {LimitError} where there were too many wrong ones */
+  check(login: Login): void;
+  succeeded(login: Login): void;
+  /** Counts a wrong one. @throws {LimitError} where that is one too many */
+  failed(login: Login): Promise<void>;
+}

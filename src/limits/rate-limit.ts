@@ -1,0 +1,57 @@
+import { LimitError } from '../core/errors.ts';
+import { type RateCounter, RecentMap, secondsUntil } from './rates.ts';
+
+/** How often each caller may do something in a minute, over all replicas. */
+export interface RateLimit {
+  /** Uses one. @throws {LimitError} when the caller has none left in this minute */
+  use(caller: string): Promise<void>;
+}
+
+/** A replica takes this share of a minute's uses with one statement, so that a request seldom waits for one. */
+const BATCHES = 20;
+
+/** What this replica may still let a caller do, until a time of `performance.now`. */
+interface Bucket {
+  left: number;
+  until: number;
+  /** True where the database has no more of it. */
+  isOver: boolean;
+}
+
+/** @param limit the setting that says `points`, which are what a caller may use in a minute; infinite: no limit */
+export function createRateLimit(limit: string, points: number, counter: RateCounter): RateLimit {
+  if (points === Number.POSITIVE_INFINITY) return { use: () => Promise.resolve() };
+  const batch = Math.max(1, Math.floor(points / BATCHES));
+  const buckets = new RecentMap<Bucket>();
+  const filling = new Map<string, Promise<void>>();
+  const fill = async (caller: string) => {
+    const { isOver, until } = await counter.take(caller, batch);
+    buckets.set(caller, { left: isOver ? 0 : batch, until, isOver });
+  };
+  return {
+    async use(caller) {
+      for (;;) {
+        const bucket = buckets.get(caller);
+        if (bucket && bucket.until > performance.now()) {
+          if (bucket.left > 0) {
+            bucket.left -= 1;
+            return;
+          }
+          if (bucket.isOver) throw overRate(limit, points, bucket.until);
+        }
+        const running = filling.get(caller) ?? fill(caller).finally(() => filling.delete(caller));
+        filling.set(caller, running);
+        await running;
+      }
+    },
+  };
+}
+
+const overRate = (limit: string, points: number, until: number) => {
+  const seconds = secondsUntil(until);
+  return new LimitError(
+    limit,
+    `You have used all ${points} of this minute: ${limit}. Try again in ${seconds} s.`,
+    seconds,
+  );
+};

@@ -1,0 +1,62 @@
+import { createHash } from 'node:crypto';
+import { RateLimiterMemory, RateLimiterPostgres, RateLimiterRes } from 'rate-limiter-flexible';
+import type { DatabasePool } from '../db/database.ts';
+
+const MINUTE = 60;
+/** Counters that are kept in memory; what falls out is asked for again. */
+const MAX_KEPT = 10_000;
+
+/** What has happened of a kind that may happen so often in a minute, over all replicas. */
+export interface RateCounter {
+  /**
+   * Takes some of what a key may do in this minute.
+   * @returns `isOver` where that is more than there is left, and when the minute ends, by `performance.now`
+   */
+  take(key: string, points: number): Promise<{ isOver: boolean; until: number }>;
+}
+
+/**
+ * Counts in PostgreSQL, by windows of a minute that begin with the first use of a key; while the database cannot be
+ * used each process counts for itself, with the same limit. The windows follow the clocks of the processes: that is
+ * how the library does it. Keys are digests: the table names nobody.
+ */
+export function createRateCounter(
+  { query }: Pick<DatabasePool, 'query'>,
+  { name, points }: { name: string; points: number },
+): RateCounter {
+  const options = { points, duration: MINUTE, keyPrefix: name };
+  const limiter = new RateLimiterPostgres({
+    ...options,
+    storeClient: { query },
+    storeType: 'pool',
+    tableName: 'rate_limits',
+    tableCreated: true,
+    insuranceLimiter: new RateLimiterMemory(options),
+  });
+  const toEnd = ({ msBeforeNext }: RateLimiterRes) => performance.now() + msBeforeNext;
+  return {
+    async take(key, wanted) {
+      try {
+        return { isOver: false, until: toEnd(await limiter.consume(digestOf(key), wanted)) };
+      } catch (error) {
+        if (error instanceof RateLimiterRes) return { isOver: true, until: toEnd(error) };
+        throw error;
+      }
+    },
+  };
+}
+
+const digestOf = (key: string) => createHash('sha256').update(key).digest('base64url');
+
+/** A map that forgets what it has had longest. */
+export class RecentMap<Value> extends Map<string, Value> {
+  override set(key: string, value: Value): this {
+    this.delete(key);
+    const [oldest] = this.keys();
+    if (this.size >= MAX_KEPT && oldest !== undefined) this.delete(oldest);
+    return super.set(key, value);
+  }
+}
+
+/** Seconds from now to a time of `performance.now`. */
+export const secondsUntil = (time: number): number => Math.max(1, Math.ceil((time - performance.now()) / 1000));
