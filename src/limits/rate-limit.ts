@@ -18,9 +18,8 @@ interface Bucket {
   isOver: boolean;
 }
 
-/** @param limit the setting that says `points`, which are what a caller may use in a minute; infinite: no limit */
+/** @param limit the setting that says `points`, which are what a caller may use in a minute */
 export function createRateLimit(limit: string, points: number, counter: RateCounter): RateLimit {
-  if (points === Number.POSITIVE_INFINITY) return { use: () => Promise.resolve() };
   const batch = Math.max(1, Math.floor(points / BATCHES));
   const buckets = new RecentMap<Bucket>();
   const filling = new Map<string, Promise<void>>();

@@ -30,6 +30,7 @@ export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limit
 function createRates(database: Pick<DatabasePool, 'query'>, limits: FairnessLimits): Record<Load, RateLimit> {
   const rate = (load: Load, limit: keyof FairnessLimits) => {
     const points = limits[limit];
+    if (points === Number.POSITIVE_INFINITY) return { use: () => Promise.resolve() };
     return createRateLimit(limit, points, createRateCounter(database, { name: load, points }));
   };
   return {
