@@ -183,7 +183,8 @@ create table eval_sets (
   id text collate "C" not null,
   name text,
   description text,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  owner_id text collate "C"
 );
 
 create table events (
@@ -696,6 +697,7 @@ comment on column eval_sets.create_time is 'When the set was created.';
 comment on column eval_sets.description is 'Description for people.';
 comment on column eval_sets.id is 'Evaluation set identifier.';
 comment on column eval_sets.name is 'Name for people.';
+comment on column eval_sets.owner_id is 'The user whose token made the set, the only one who sees it with a token; null for one of a key or of a service without a login, which see all.';
 comment on column events.app_name is 'Application of the session.';
 comment on column events.author is 'user, or the name of the agent that spoke.';
 comment on column events.bytes is 'Size of the payload as text, bytes; null in events of earlier versions.';

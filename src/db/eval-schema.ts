@@ -11,6 +11,7 @@ export const evalSets = pgTable(
   {
     appName: appName(),
     id: identifier('id').notNull(),
+    ownerId: identifier('owner_id'),
     name: text('name'),
     description: text('description'),
     createTime: createTime(),

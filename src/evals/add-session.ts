@@ -4,17 +4,17 @@ import { type SessionKey, sessionNotFound } from '../core/session.ts';
 import { findHistory } from '../sessions/history-store.ts';
 import { findInitialState } from '../sessions/session-store.ts';
 import { toEvalInvocations, toInitialState, withPlaceholders } from './eval-case.ts';
-import { insertEvalCase } from './eval-store.ts';
+import { type EvalSetKey, insertEvalCase } from './eval-store.ts';
 
 /**
  * Turns a session's conversation into a case of an evaluation set; the set is created where it is absent. The case
  * begins with the session's state at its start, and with `''` for what `instructions` name beside it.
- * @throws {NotFoundError} when the session does not exist. @throws {ConflictError} when the set has a case of this id.
+ * @throws {NotFoundError} when the session does not exist, or the set is another's. @throws {ConflictError} when the set has a case of this id.
  */
 export async function addSession(
   db: Database,
   key: SessionKey,
-  evalSetId: string,
+  set: EvalSetKey,
   evalId: string,
   instructions: string[] = [],
 ): Promise<void> {
@@ -28,5 +28,5 @@ export async function addSession(
     conversation: toEvalInvocations(history.events),
     sessionInput: { appName, userId, state },
   };
-  await insertEvalCase(db, { appName, evalSetId }, evalCase, key);
+  await insertEvalCase(db, set, evalCase, key);
 }

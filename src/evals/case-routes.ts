@@ -3,6 +3,7 @@ import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
 import { sessionNotFound } from '../core/session.ts';
 import { operation } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import { evalCasePath, evalSetPath } from '../http/operation/parameters.ts';
 import { addSession } from './add-session.ts';
 import { addSessionSchema } from './eval-case.ts';
@@ -10,6 +11,7 @@ import { evalCaseSchema } from './eval-set.ts';
 import { deleteEvalCase, evalSetNotFound, findEvalCaseText, listEvalCaseIds, replaceEvalCase } from './eval-store.ts';
 import { exampleEvalCase } from './examples.ts';
 import { area, DEV_APP_PATH, type EvalContext, idsSchema, OLD_SET_PATHS, SET_PATH } from './routes-context.ts';
+import { requesterOf } from './start-run.ts';
 
 const CASE_PATH = `${SET_PATH}/eval-cases/{eval_id}`;
 const OLD_CASE_PATHS = OLD_SET_PATHS.map((path) => `${path}/evals/{eval_id}`);
@@ -27,11 +29,12 @@ const addSessionToEvalSet = operation({
   owner: { user: ({ body }) => body.userId, absent: ({ body }) => sessionNotFound(body.sessionId) },
   parameters: { path: evalSetPath },
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
-  errors: { 404: 'No such session.', 409: 'The set has a case of this id.' },
-  handler: async ({ database, agents }: EvalContext, { path: { appName, evalSetId }, body }) => {
+  errors: { 404: 'No such session, or the set is another user’s.', 409: 'The set has a case of this id.' },
+  handler: async ({ database, agents }: EvalContext, { path, body, principal }) => {
+    const { appName } = path;
     const { userId, sessionId, evalId } = body;
-    const key = { appName, userId, sessionId };
-    await addSession(database.db, key, evalSetId, evalId, instructionsOf(agents, appName));
+    const set = { ...path, ownerId: ownerOf(principal, userId) };
+    await addSession(database.db, { appName, userId, sessionId }, set, evalId, instructionsOf(agents, appName));
     return { kind: 'value', value: null };
   },
 });
@@ -49,19 +52,23 @@ const overwriteEvalCase = operation({
   owner: { user: ({ body }) => body.userId, absent: ({ body }) => sessionNotFound(body.sessionId) },
   parameters: { path: evalSetPath },
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
-  errors: { 404: 'No such session.' },
-  handler: async ({ database, agents }: EvalContext, { path: { appName, evalSetId }, body }) => {
+  errors: { 404: 'No such session, or the set is another user’s.' },
+  handler: async ({ database, agents }: EvalContext, { path, body, principal }) => {
+    const { appName } = path;
     const { userId, sessionId, evalId } = body;
+    const set = { ...path, ownerId: ownerOf(principal, userId) };
     await database.transaction(async (tx) => {
-      await deleteEvalCase(tx, { appName, evalSetId }, evalId).catch((error: unknown) => {
+      await deleteEvalCase(tx, set, evalId).catch((error: unknown) => {
         if (!(error instanceof NotFoundError)) throw error;
       });
-      const key = { appName, userId, sessionId };
-      await addSession(tx, key, evalSetId, evalId, instructionsOf(agents, appName));
+      await addSession(tx, { appName, userId, sessionId }, set, evalId, instructionsOf(agents, appName));
     });
     return { kind: 'value', value: null };
   },
 });
+
+/** A key that is bound to users acts for the one that it names: theirs is the set. */
+const ownerOf = (principal: Principal, userId: string) => (requesterOf(principal) === undefined ? undefined : userId);
 
 function instructionsOf(agents: EvalContext['agents'], appName: string): string[] {
   const agent = agents.get(appName)?.describe();
@@ -78,13 +85,13 @@ const listEvalCases = operation({
   area,
   summary: 'List evaluation cases',
   description: "The identifiers of a set's cases, sorted by code point.",
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalSetPath },
   success: { schema: idsSchema, description: 'The case identifiers.', example: ['case1', 'case2'] },
   errors: { 404: 'No such set.' },
   absent: evalSetNotFound,
-  handler: async ({ database }: EvalContext, { path, notFound }) => {
-    const value = await listEvalCaseIds(database.reads, path);
+  handler: async ({ database }: EvalContext, { path, principal, notFound }) => {
+    const value = await listEvalCaseIds(database.reads, { ...path, ownerId: requesterOf(principal) });
     if (!value) throw notFound();
     return { kind: 'value', value };
   },
@@ -98,13 +105,13 @@ const getEvalCase = operation({
   scope: 'develop',
   area,
   summary: 'Get an evaluation case',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalCasePath },
   success: { schema: evalCaseSchema, description: 'The case.', example: exampleEvalCase },
   errors: { 404: 'No such case.' },
   absent: ({ evalSetId, evalId }) => `Eval set \`${evalSetId}\` or Eval \`${evalId}\` not found.`,
-  handler: async ({ database }: EvalContext, { path, notFound }) => {
-    const text = await findEvalCaseText(database.reads, path, path.evalId);
+  handler: async ({ database }: EvalContext, { path, principal, notFound }) => {
+    const text = await findEvalCaseText(database.reads, { ...path, ownerId: requesterOf(principal) }, path.evalId);
     if (text === undefined) throw notFound();
     return { kind: 'json', text };
   },
@@ -118,15 +125,16 @@ const updateEvalCase = operation({
   scope: 'develop',
   area,
   summary: 'Replace an evaluation case',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalCasePath },
   body: { schema: evalCaseSchema, required: true, example: exampleEvalCase },
   errors: { 400: 'The path names another case than the body.', 404: 'No such set or case.' },
-  handler: async ({ database }: EvalContext, { path, body }) => {
+  handler: async ({ database }: EvalContext, { path, body, principal }) => {
     if (body.evalId !== path.evalId) {
       throw new InvalidError('Eval id in EvalCase should match the eval id in the API route.');
     }
-    await replaceEvalCase(database.db, path, withoutKnownNulls(evalCaseSchema, body));
+    const set = { ...path, ownerId: requesterOf(principal) };
+    await replaceEvalCase(database.db, set, withoutKnownNulls(evalCaseSchema, body));
     return { kind: 'value', value: null };
   },
 });
@@ -139,11 +147,11 @@ const deleteEvalCaseOperation = operation({
   scope: 'develop',
   area,
   summary: 'Delete an evaluation case',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalCasePath },
   errors: { 404: 'No such set or case.' },
-  handler: async ({ database }: EvalContext, { path }) => {
-    await deleteEvalCase(database.db, path, path.evalId);
+  handler: async ({ database }: EvalContext, { path, principal }) => {
+    await deleteEvalCase(database.db, { ...path, ownerId: requesterOf(principal) }, path.evalId);
     return { kind: 'value', value: null };
   },
 });

@@ -2,7 +2,7 @@ import { type SQL, type SQLWrapper, and, eq, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../db/schema.ts';
-import { insertSelect, names } from '../db/sql.ts';
+import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from './eval-set.ts';
@@ -12,19 +12,23 @@ import { toStoredCase, withToolUses } from './intermediate-data.ts';
 export interface EvalSetKey {
   appName: string;
   evalSetId: string;
+  /** Whose set is meant: one of another is as absent. `undefined`: whoever's; a set made so belongs to nobody. */
+  ownerId?: string | undefined;
 }
 
 /**
  * Inserts a case, and its set where that is absent, in one statement: a refused case leaves no empty set behind.
- * @throws {ConflictError} when the set has a case of this id.
+ * @throws {ConflictError} when the set has a case of this id. @throws {NotFoundError} when the set is another's.
  */
 export async function insertEvalCase(
   db: Database,
-  { appName, evalSetId }: EvalSetKey,
+  key: EvalSetKey,
   evalCase: EvalCase,
   source: { userId: string; sessionId: string },
 ): Promise<void> {
+  const { appName, evalSetId, ownerId } = key;
   const time = sql`jsonb_build_object('creationTimestamp', extract(epoch from clock_timestamp()))`;
+  const isOwn = ownerId === undefined ? sql`true` : sql`${evalSets.ownerId} = ${ownerId}`;
   const insert = insertSelect(evalCases, {
     appName,
     evalSetId,
@@ -33,13 +37,17 @@ export async function insertEvalCase(
     sourceUserId: source.userId,
     sourceSessionId: source.sessionId,
   });
+  // The update locks a set that is there and returns it where it is the caller's: also one that was made just now.
   const { rows } = await db.execute(sql`
-    with set_created as (
-      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId })} on conflict do nothing),
-    created as (${insert} on conflict do nothing returning ${evalCases.id} as id, ${evalCases.version} as version),
+    with set_used as (
+      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })}
+      on conflict (${names(evalSets.appName, evalSets.id)}) do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
+      where ${isOwn} returning ${evalSets.id}),
+    created as (${insert} from set_used on conflict do nothing returning ${evalCases.id} as id, ${evalCases.version} as version),
     said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
     select from created`);
   if (rows.length === 0) {
+    if (!(await evalSetExists(db, key))) throw new NotFoundError(evalSetNotFound(key));
     throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
   }
 }
@@ -62,10 +70,10 @@ const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL): SQL =>
   });
 
 /** The ids of a set's cases, sorted by code point (the column's collation is "C"); `undefined` without such a set. */
-export async function listEvalCaseIds(db: Database, { appName, evalSetId }: EvalSetKey): Promise<string[] | undefined> {
+export async function listEvalCaseIds(db: Database, key: EvalSetKey): Promise<string[] | undefined> {
   const { rows } = await db.execute<{ ids: string[] }>(sql`
     select array(select ${evalCases.id} from ${evalCases} where ${isOfSet} order by ${evalCases.id})::text[] as ids
-    from ${evalSets} where ${isSet({ appName, evalSetId })}`);
+    from ${evalSets} where ${isSet(key)}`);
   return rows[0]?.ids;
 }
 
@@ -74,7 +82,10 @@ const isOfSet = sql`${evalCases.appName} = ${evalSets.appName} and ${evalCases.e
 export const isNewest = sql`${evalCaseVersions.appName} = ${evalCases.appName}
   and ${evalCaseVersions.evalSetId} = ${evalCases.evalSetId} and ${evalCaseVersions.evalId} = ${evalCases.id}
   and ${evalCaseVersions.version} = ${evalCases.version}`;
-const isSet = ({ appName, evalSetId }: EvalSetKey) => and(eq(evalSets.appName, appName), eq(evalSets.id, evalSetId));
+const isSet = ({ appName, evalSetId, ownerId }: EvalSetKey) =>
+  and(eq(evalSets.appName, appName), eq(evalSets.id, evalSetId), isOwnedBy(ownerId));
+/** The condition that a set belongs to a user; none where `ownerId` is undefined. */
+const isOwnedBy = (ownerId: string | undefined) => (ownerId === undefined ? undefined : eq(evalSets.ownerId, ownerId));
 
 /** True where there is such a set. */
 export async function evalSetExists(db: Database, key: EvalSetKey): Promise<boolean> {
@@ -97,7 +108,7 @@ export interface NewEvalSet {
  */
 export async function insertEvalSet(
   db: Database,
-  { appName, evalSetId }: EvalSetKey,
+  { appName, evalSetId, ownerId }: EvalSetKey,
   { name, description, cases }: NewEvalSet,
 ): Promise<void> {
   if (new Set(cases.map(({ evalId }) => evalId)).size < cases.length) {
@@ -106,6 +117,7 @@ export async function insertEvalSet(
   const insertSet = insertSelect(evalSets, {
     appName,
     id: evalSetId,
+    ownerId: ownerId ?? null,
     name: escapeText(name ?? evalSetId),
     description: description == null ? null : escapeText(description),
   });
@@ -124,12 +136,12 @@ export async function insertEvalSet(
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
 }
 
-/** The ids of an application's sets, sorted by code point. */
-export async function listEvalSetIds(db: Database, appName: string): Promise<string[]> {
+/** The ids of an application's sets, of one owner where it is given, sorted by code point. */
+export async function listEvalSetIds(db: Database, appName: string, ownerId?: string): Promise<string[]> {
   const rows = await db
     .select({ id: evalSets.id })
     .from(evalSets)
-    .where(eq(evalSets.appName, appName))
+    .where(and(eq(evalSets.appName, appName), isOwnedBy(ownerId)))
     .orderBy(evalSets.id);
   return rows.map(({ id }) => id);
 }
@@ -188,8 +200,13 @@ export async function deleteEvalCase(db: Database, key: EvalSetKey, evalId: stri
   await changeEvalCase(db, key, evalId, deleted);
 }
 
-const isCase = ({ appName, evalSetId }: EvalSetKey, evalId: string) =>
-  and(eq(evalCases.appName, appName), eq(evalCases.evalSetId, evalSetId), eq(evalCases.id, evalId));
+const isCase = (key: EvalSetKey, evalId: string) =>
+  and(
+    eq(evalCases.appName, key.appName),
+    eq(evalCases.evalSetId, key.evalSetId),
+    eq(evalCases.id, evalId),
+    key.ownerId === undefined ? undefined : sql`exists (select from ${evalSets} where ${isSet(key)})`,
+  );
 
 /** Makes a change that returns what it changed, in one statement with the look for the set. */
 async function changeEvalCase(

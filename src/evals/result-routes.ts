@@ -52,7 +52,7 @@ const listEvalResults = operation({
   scope: 'develop',
   area,
   summary: 'List evaluation results',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: appPath },
   success: {
     schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Oldest first.') }),
@@ -73,7 +73,7 @@ const listEvalResultIdsOperation = operation({
   scope: 'develop',
   area,
   summary: 'List evaluation results as a bare array',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: appPath },
   success: { schema: idsSchema, description: 'The identifiers, oldest first.', example: exampleResultIds },
   handler: async ({ database }: EvalContext, { path, principal }) => ({
@@ -91,7 +91,7 @@ const getEvalResult = operation({
   scope: 'develop',
   area,
   summary: 'Get an evaluation result',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalResultPath },
   success: {
     schema: evalResultSchema,

@@ -52,7 +52,7 @@ const runEvalSet = operation({
   area,
   summary: 'Run an evaluation set',
   description: 'Answers when all cases have ended. The run goes on where the client goes away.',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalSetPath },
   body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
   success: {
@@ -76,7 +76,7 @@ const runEvalSetAsList = operation({
   scope: 'develop',
   area,
   summary: 'Run an evaluation set, the answer a bare array',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalSetPath },
   body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
   success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
@@ -96,7 +96,7 @@ const startEvalRun = operation({
   area,
   summary: 'Start an evaluation run',
   description: 'Nobody has to wait for it: it is stored, and survives the end of any process.',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: appPath },
   body: { schema: startRunSchema, required: true, example: { evalSetId: 'arithmetic', evalMetrics: exampleMetrics } },
   success: { ...oneRun, status: 202 },
@@ -118,7 +118,7 @@ const listAll = operation({
   area,
   summary: 'List evaluation runs',
   description: 'Newest first.',
-  owner: 'service',
+  owner: 'caller',
   parameters: {
     path: appPath,
     query: z.object({
@@ -140,7 +140,7 @@ const getOne = operation({
   scope: 'develop',
   area,
   summary: 'Get an evaluation run',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalRunPath },
   success: oneRun,
   errors: { 404: 'No such run.' },
@@ -161,7 +161,7 @@ const followOne = operation({
   summary: 'Follow an evaluation run',
   isStream: true,
   description: 'Server-sent events: the run as it stands, and again after each change until it has ended.',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalRunPath },
   success: {
     schema: z.string(),
@@ -192,7 +192,7 @@ const cancelOne = operation({
   summary: 'Cancel an evaluation run',
   description:
     'Cases that have not ended are cancelled, on whatever replica they run. One that has ended stays as it is.',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalRunPath },
   success: oneRun,
   errors: { 404: 'No such run.' },
@@ -217,7 +217,7 @@ const summarizeOne = operation({
   area,
   summary: 'Summarize an evaluation run',
   description: 'Pass rates of its cases over their trials, and what changed since an earlier run.',
-  owner: 'service',
+  owner: 'caller',
   parameters: {
     path: evalRunPath,
     query: z.object({ baseline: z.string().optional().describe('An earlier run to compare with.') }),

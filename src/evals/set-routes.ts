@@ -24,6 +24,7 @@ import {
   OLD_SET_PATHS,
   SET_PATH,
 } from './routes-context.ts';
+import { requesterOf } from './start-run.ts';
 
 const INVALID_ID = 'The id has other characters than letters, digits and `_`.';
 
@@ -34,14 +35,14 @@ const createEvalSet = operation({
   scope: 'develop',
   area,
   summary: 'Create an evaluation set',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: appPath },
   body: { schema: createEvalSetSchema, required: true, example: { evalSet: exampleEvalSet } },
   success: { schema: evalSetSchema, description: 'The new set.', example: exampleEvalSet },
   errors: { 400: INVALID_ID, 409: 'The id is taken.' },
-  handler: async ({ database }: EvalContext, { path, body, notFound }) => {
+  handler: async ({ database }: EvalContext, { path, body, principal, notFound }) => {
     const { eval_set_id: evalSetId, name, description, eval_cases } = body.evalSet;
-    const key = { ...path, evalSetId };
+    const key = { ...path, evalSetId, ownerId: requesterOf(principal) };
     const cases = (eval_cases ?? []).map((evalCase) => withoutKnownNulls(evalCaseSchema, evalCase));
     await create(database, key, { name, description, cases });
     const text = await findEvalSetText(database.db, key);
@@ -58,11 +59,11 @@ const createEvalSetWithId = operation({
   scope: 'develop',
   area,
   summary: 'Create an empty evaluation set',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalSetPath },
   errors: { 400: INVALID_ID, 409: 'The id is taken.' },
-  handler: async ({ database }: EvalContext, { path }) => {
-    await create(database, path, { cases: [] });
+  handler: async ({ database }: EvalContext, { path, principal }) => {
+    await create(database, { ...path, ownerId: requesterOf(principal) }, { cases: [] });
     return { kind: 'value', value: null };
   },
 });
@@ -74,16 +75,16 @@ const listEvalSets = operation({
   scope: 'develop',
   area,
   summary: 'List evaluation sets',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: appPath },
   success: {
     schema: z.looseObject({ evalSetIds: z.array(z.string()).describe('Sorted by code point.') }),
     description: 'The identifiers, in an object.',
     example: { evalSetIds: exampleIds },
   },
-  handler: async ({ database }: EvalContext, { path }) => ({
+  handler: async ({ database }: EvalContext, { path, principal }) => ({
     kind: 'value',
-    value: { evalSetIds: await listEvalSetIds(database.reads, path.appName) },
+    value: { evalSetIds: await listEvalSetIds(database.reads, path.appName, requesterOf(principal)) },
   }),
 });
 
@@ -95,12 +96,12 @@ const listEvalSetIdsOperation = operation({
   scope: 'develop',
   area,
   summary: 'List evaluation sets as a bare array',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: appPath },
   success: { schema: idsSchema, description: 'The identifiers, sorted by code point.', example: exampleIds },
-  handler: async ({ database }: EvalContext, { path }) => ({
+  handler: async ({ database }: EvalContext, { path, principal }) => ({
     kind: 'value',
-    value: await listEvalSetIds(database.reads, path.appName),
+    value: await listEvalSetIds(database.reads, path.appName, requesterOf(principal)),
   }),
 });
 
@@ -113,13 +114,13 @@ const getEvalSet = operation({
   scope: 'develop',
   area,
   summary: 'Get an evaluation set',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalSetPath },
   success: { schema: evalSetSchema, description: 'The set with its cases, oldest first.', example: exampleEvalSet },
   errors: { 404: 'No such set.' },
   absent: evalSetNotFound,
-  handler: async ({ database }: EvalContext, { path, notFound }) => {
-    const text = await findEvalSetText(database.db, path);
+  handler: async ({ database }: EvalContext, { path, principal, notFound }) => {
+    const text = await findEvalSetText(database.db, { ...path, ownerId: requesterOf(principal) });
     if (text === undefined) throw notFound();
     return { kind: 'json', text };
   },
@@ -134,11 +135,11 @@ const deleteEvalSetOperation = operation({
   area,
   summary: 'Delete an evaluation set',
   description: 'With its cases.',
-  owner: 'service',
+  owner: 'caller',
   parameters: { path: evalSetPath },
   errors: { 404: 'No such set.' },
-  handler: async ({ database }: EvalContext, { path }) => {
-    await deleteEvalSet(database.db, path);
+  handler: async ({ database }: EvalContext, { path, principal }) => {
+    await deleteEvalSet(database.db, { ...path, ownerId: requesterOf(principal) });
     return { kind: 'value', value: null };
   },
 });

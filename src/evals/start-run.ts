@@ -57,7 +57,8 @@ export async function startRun(
 ): Promise<string | undefined> {
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
-  if (!(await evalSetExists(database.db, key))) throw new NotFoundError(evalSetNotFound(key));
+  if (!(await evalSetExists(database.db, { ...key, ownerId: requesterOf(principal) })))
+    throw new NotFoundError(evalSetNotFound(key));
   readSimulatedUser(request.userSimulator);
   const requestedBy = requesterOf(principal);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);

@@ -32,8 +32,7 @@ export function authorize(principal: Principal, operation: Operation<unknown>, r
 
 /** What describes applications is for everybody who may read; the rest of what nobody owns is about all users. */
 function spansUsers(principal: Principal, { owner, scope }: Operation<unknown>, appName: string | undefined): boolean {
-  if (owner === 'caller') return true;
-  if (owner !== 'service' || scope === 'read') return false;
+  if (owner !== 'caller' && (owner !== 'service' || scope === 'read')) return false;
   return appName === undefined || (principal.kind === 'key' && principal.users !== undefined);
 }
 

@@ -1,0 +1,275 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { SignJWT } from 'jose';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { listOperations } from '../../src/app.ts';
+import { createKey, type NewKey } from '../../src/http/access/key-ring.ts';
+import type { Operation } from '../../src/http/operation/operation.ts';
+import { camelCase, pathParameters, routesOf } from '../../src/http/operation/paths.ts';
+import { runLive } from '../../src/invocations/live/run-live.ts';
+import type { Runtime } from '../../src/runtime.ts';
+import { client, startApp, startOn, type TestApp } from '../support/app.ts';
+import { signingKey } from '../support/issuer.ts';
+import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
+import { ABSENT, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
+import { NAMED_OPERATIONS, type Names, type Sent, toRequest, writesSharedState } from './support/requests.ts';
+
+/**
+ * Every operation at every path, for every kind of caller and every kind of object. What is expected is computed from
+ * what the operation declares: its owner, its scope, its statuses.
+ */
+
+type AnyOperation = Operation<unknown>;
+type Mode = 'key' | 'jwt';
+/** Who calls, as the rules see it: what is `undefined` has no limit. */
+interface Caller {
+  name: string;
+  mode: Mode;
+  isRefused?: boolean;
+  scopes?: readonly string[];
+  users?: readonly string[];
+  apps?: readonly string[];
+}
+/** What a request is about. */
+type Target = 'of alice' | 'absent' | 'shared state' | 'of the app';
+interface Cell {
+  operation: AnyOperation;
+  path: string;
+  caller: Caller;
+  target: Target;
+}
+
+const USER = ['invoke', 'read', 'write'];
+const ALL = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
+const CALLERS: Caller[] = [
+  { name: 'nobody', mode: 'jwt', isRefused: true },
+  { name: 'token of another issuer', mode: 'jwt', isRefused: true },
+  { name: 'expired token', mode: 'jwt', isRefused: true },
+  { name: 'alice', mode: 'jwt', scopes: USER, users: ['alice'] },
+  { name: 'bob', mode: 'jwt', scopes: USER, users: ['bob'] },
+  { name: 'alice with all scopes', mode: 'jwt', users: ['alice'] },
+  { name: 'bob with all scopes', mode: 'jwt', users: ['bob'] },
+  { name: 'nobody', mode: 'key', isRefused: true },
+  { name: 'wrong key', mode: 'key', isRefused: true },
+  { name: 'expired key', mode: 'key', isRefused: true },
+  { name: 'reader', mode: 'key', scopes: ['read'] },
+  { name: 'key of alice', mode: 'key', users: ['alice'] },
+  { name: 'key of bob', mode: 'key', users: ['bob'] },
+  { name: 'key of another app', mode: 'key', apps: ['another'] },
+  { name: 'service', mode: 'key' },
+];
+
+const operationsOf = (mode: Mode): AnyOperation[] =>
+  [...listOperations({ isDevelopment: true, isShared: mode === 'jwt', hasCronjobs: true }), runLive] as AnyOperation[];
+const all = operationsOf('key');
+const idsOf = (mode: Mode) => new Set(operationsOf(mode).map(({ operationId }) => operationId));
+const exists = { key: idsOf('key'), jwt: idsOf('jwt') };
+const namesUser = ({ owner }: AnyOperation) => owner === 'path' || owner === 'caller' || typeof owner === 'object';
+/** Names in the path beyond the application: without one an operation is about nothing that could be absent. */
+const namesThing = (path: string) => pathParameters(path).some((name) => camelCase(name) !== 'appName');
+
+const targetsOf = (operation: AnyOperation, path: string): Target[] => [
+  ...(namesUser(operation) ? (['of alice'] as const) : (['of the app'] as const)),
+  ...(namesUser(operation) || namesThing(path) ? (['absent'] as const) : []),
+  ...(writesSharedState(operation) ? (['shared state'] as const) : []),
+];
+const cells: Cell[] = routesOf(all).flatMap(({ operation, path }) =>
+  targetsOf(operation, path).flatMap((target) => CALLERS.map((caller) => ({ operation, path, caller, target }))),
+);
+
+/** Why a caller is refused, or that it is served. */
+type Outcome = 'unknown path' | 'unauthenticated' | 'lacks scope' | 'foreign' | 'bound' | 'served';
+
+function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
+  const { owner, scope } = operation;
+  const { scopes = ALL, users, apps } = caller;
+  if (!exists[caller.mode].has(operation.operationId)) return 'unknown path';
+  if (owner === 'open') return 'served';
+  if (caller.isRefused) return 'unauthenticated';
+  if (!(scopes as readonly string[]).includes(scope)) return 'lacks scope';
+  const namesOwner = owner === 'path' || typeof owner === 'object';
+  if (namesOwner && users && !users.includes('alice')) return 'foreign';
+  if (apps && !apps.includes('harness_agent') && (namesOwner || path.includes('{app_name}'))) return 'foreign';
+  if (caller.mode === 'key' && spansUsers(operation, path, caller)) return 'bound';
+  if (target === 'shared state' && !(scopes as readonly string[]).includes('admin')) return 'lacks scope';
+  // A signed-in user: the operation shows what is the user's own, and nothing of others.
+  if (owner === 'caller' && isStranger(caller) && namesThingOfAlice(operation, path)) return 'foreign';
+  return 'served';
+}
+
+const isStranger = ({ users }: Caller) => users !== undefined && !users.includes('alice');
+/** False for what only makes or lists things: there a stranger is served, with the own ones. */
+function namesThingOfAlice(operation: AnyOperation, path: string): boolean {
+  const [own, absent] = [names, { ...ABSENT, userId: 'somebody' }].map((of) => toRequest(operation, path, of, false));
+  return JSON.stringify(own) !== JSON.stringify(absent);
+}
+
+/** A key with limits does nothing that is about all users; what describes applications is for all who may read. */
+function spansUsers({ owner, scope }: AnyOperation, path: string, { users, apps }: Caller): boolean {
+  if (!users && !apps) return false;
+  if (owner !== 'caller' && (owner !== 'service' || scope === 'read')) return false;
+  return users !== undefined || !path.includes('{app_name}');
+}
+
+const dir = mkdtempSync(join(tmpdir(), 'agent-runtime-matrix-'));
+const keyOf = (id: string, limits: Partial<NewKey> = {}) => createKey({ id, scopes: ALL, ...limits });
+const keys = {
+  'expired key': keyOf('expired', { expires: '2020-01-01T00:00:00Z' }),
+  reader: keyOf('reader', { scopes: ['read'] }),
+  'key of alice': keyOf('of-alice', { users: ['alice'] }),
+  'key of bob': keyOf('of-bob', { users: ['bob'] }),
+  'key of another app': keyOf('of-app', { apps: ['another'] }),
+  service: keyOf('service'),
+};
+
+let tokens: TokenIssuer;
+let app: TestApp;
+let shared: Runtime;
+let snapshots: Snapshots;
+let names: Names;
+const headers = new Map<Caller, Record<string, string>>();
+
+beforeAll(async () => {
+  writeFileSync(
+    join(dir, 'keys'),
+    Object.values(keys)
+      .map(({ entry }) => entry)
+      .join('\n'),
+  );
+  tokens = await startTokenIssuer();
+  app = await startApp({ RUNTIME_API_KEYS_FILE: join(dir, 'keys'), CRONJOBS: 'true' });
+  shared = await startOn(app.databaseUrl, { ...tokens.environment, CRONJOBS: 'true' });
+  await nameCallers();
+  names = await makeOneOfEach(client(shared.url), 'alice', await tokens.headersOf('alice', { scopes: ALL.join(' ') }));
+  snapshots = await openSnapshots(app.databaseUrl);
+  await snapshots.take();
+});
+afterAll(async () => {
+  await snapshots.close();
+  await shared.close();
+  await app.close();
+  await tokens.close();
+});
+
+async function nameCallers(): Promise<void> {
+  const stranger = await signingKey('ES256', 'one');
+  const forged = await new SignJWT({ sub: 'alice' })
+    .setProtectedHeader({ alg: 'ES256', kid: 'one' })
+    .setIssuer(tokens.issuer.url)
+    .setAudience('runtime')
+    .setExpirationTime('2h')
+    .sign(stranger.privateKey);
+  const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+  const given: Record<string, Record<string, string>> = {
+    nobody: {},
+    'wrong key': bearer(`${keys.service.key.slice(0, -1)}!`.replace('!', keys.service.key.endsWith('A') ? 'B' : 'A')),
+    'token of another issuer': bearer(forged),
+    'expired token': await tokens.headersOf('alice', { expires: '-2h' }),
+    alice: await tokens.headersOf('alice'),
+    bob: await tokens.headersOf('bob'),
+    'alice with all scopes': await tokens.headersOf('alice', { scopes: ALL.join(' ') }),
+    'bob with all scopes': await tokens.headersOf('bob', { scopes: ALL.join(' ') }),
+    ...Object.fromEntries(Object.entries(keys).map(([name, { key }]) => [name, bearer(key)])),
+  };
+  for (const caller of CALLERS) headers.set(caller, given[caller.name] ?? {});
+}
+
+/** What a client sees: of a stream that goes on its beginning only. */
+async function ask({ caller }: Cell, { method, url, headers: sent, body }: Sent) {
+  const base = caller.mode === 'key' ? app.url : client(shared.url).url;
+  const given = headers.get(caller);
+  const response = await fetch(`${base}${url}`, {
+    method,
+    headers: { ...sent, ...given },
+    ...(body === undefined ? {} : { body }),
+  });
+  const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true;
+  if (!isStream) return { status: response.status, text: await response.text() };
+  // Only a stream of a session's events has no end of its own.
+  if (method === 'GET' && url.includes('/events/stream')) await response.body?.cancel();
+  else await response.text();
+  return { status: response.status, text: '' };
+}
+
+const request = ({ operation, path, target }: Cell, of: Names = names) =>
+  toRequest(operation, path, target === 'absent' ? { ...ABSENT, userId: 'alice' } : of, target === 'shared state');
+const labelOf = ({ operation, path, caller, target }: Cell) =>
+  `${operation.operationId} ${path} as ${caller.name} (${caller.mode}), ${target}`;
+const SECRETS = (Object.keys(ABSENT) as (keyof typeof ABSENT)[]).filter(
+  (name) => name !== 'versionId' && name !== 'appName',
+);
+/** The same words for what is there and what is not: without the names in them. */
+const withoutNames = (text: string) =>
+  // The name of a result holds that of its set.
+  SECRETS.toReversed().reduce(
+    (rest, name) => rest.replaceAll(names[name], `<${name}>`).replaceAll(ABSENT[name], `<${name}>`),
+    text.replace(/version \d+/, 'version'),
+  );
+
+test('what is written here about operations is about ones that exist', () => {
+  const ids = new Set(all.map(({ operationId }) => operationId));
+  expect(NAMED_OPERATIONS.filter((id) => !ids.has(id))).toEqual([]);
+});
+
+describe('the matrix', () => {
+  test('refuses as declared, says nothing of what is there, and changes nothing', async () => {
+    const before = await snapshots.content();
+    const wrong: unknown[] = [];
+    const counts: Record<string, number> = {};
+    for (const cell of cells) {
+      const outcome = outcomeOf(cell);
+      counts[outcome] = (counts[outcome] ?? 0) + 1;
+      if (outcome === 'served') continue;
+      const answer = await ask(cell, request(cell));
+      const expected = await refusalOf(cell, outcome);
+      if (JSON.stringify(expected) !== JSON.stringify({ status: answer.status, text: withoutNames(answer.text) }))
+        wrong.push({ cell: labelOf(cell), outcome, expected, answer });
+    }
+    expect(wrong).toEqual([]);
+    expect(await snapshots.content()).toBe(before);
+    console.log(`matrix: ${cells.length} cells`, counts);
+  });
+
+  test('serves as declared', async () => {
+    const wrong: unknown[] = [];
+    for (const cell of cells.filter((each) => outcomeOf(each) === 'served')) {
+      if (cell.operation.method !== 'get') await snapshots.restore();
+      const answer = await ask(cell, request(cell));
+      // A stranger who is served, with a list for instance, reads no name that is alice's.
+      const leaks = isStranger(cell.caller) && SECRETS.some((name) => answer.text.includes(names[name]));
+      if (leaks || !servedStatuses(cell).includes(answer.status)) wrong.push({ cell: labelOf(cell), leaks, answer });
+    }
+    expect(wrong).toEqual([]);
+  });
+});
+
+const refusal = (status: number, detail: string) => ({ status, text: withoutNames(JSON.stringify({ detail })) });
+
+async function refusalOf(cell: Cell, outcome: Outcome) {
+  const { operation, caller, target } = cell;
+  if (outcome === 'unknown path') return refusal(404, 'Not Found');
+  if (outcome === 'unauthenticated') return refusal(401, 'authentication required');
+  if (outcome === 'bound')
+    return refusal(403, 'The credential is bound to users or applications, and this operation is about all.');
+  if (outcome === 'lacks scope') {
+    const isAdmin = (caller.scopes ?? ALL).includes(operation.scope as never);
+    const because = isAdmin ? 'keys with `app:` in front are the state of all users.' : 'this operation needs it.';
+    return refusal(
+      403,
+      `The credential does not have the scope \`${isAdmin ? 'admin' : operation.scope}\`: ${because}`,
+    );
+  }
+  // Of what is another's a caller learns as much as of what does not exist.
+  const absent =
+    target === 'absent' ? request(cell, { ...ABSENT, userId: 'alice' }) : request({ ...cell, target: 'absent' });
+  const { status, text } = await ask(cell, absent);
+  return { status, text: withoutNames(text) };
+}
+
+function servedStatuses({ operation, target }: Cell): number[] {
+  const success = operation.success?.status ?? 200;
+  if (operation === (runLive as AnyOperation)) return [400]; // no upgrade was requested: judged, and let through
+  if (target !== 'absent') return [success];
+  return operation.errors?.[404] ? [404, success] : [success];
+}

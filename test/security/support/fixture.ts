@@ -1,0 +1,132 @@
+import { Client, escapeIdentifier } from 'pg';
+import type { TestApp } from '../../support/app.ts';
+import type { Names } from './requests.ts';
+
+const APP = 'harness_agent';
+
+/** Names of things that are not there. */
+export const ABSENT: Omit<Names, 'userId'> = {
+  appName: APP,
+  sessionId: 'no-session',
+  artifactName: 'no-artifact.txt',
+  versionId: '999',
+  eventId: 'no-event',
+  invocationId: 'no-invocation',
+  jobId: 'no-job',
+  cronjobRunId: 'no-cronjob-run',
+  evalRunId: 'no-eval-run',
+  evalSetId: 'no_set',
+  evalId: 'no-case',
+  evalResultId: 'no-result',
+};
+
+/** The members of answers that the fixture reads. */
+type Made = { id: string; invocationId: string }[] & { jobId: string; runId: string };
+
+/** Makes one thing of every kind for a user, through the service. @returns their names */
+export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, headers: Record<string, string>) {
+  const ask = async (method: string, path: string, body?: object): Promise<Made> => {
+    const answer = await app.send(method, path, body, headers);
+    if (answer.status >= 300) throw new Error(`${method} ${path}: ${answer.status} ${answer.text}`);
+    return answer.body as Made;
+  };
+  const sessionId = `session-of-${userId}`;
+  const session = `/apps/${APP}/users/${userId}/sessions/${sessionId}`;
+  const evalSetId = `set_of_${userId}`;
+  const set = `/dev/apps/${APP}/eval-sets/${evalSetId}`;
+  await ask('POST', session, { state: {} });
+  const newMessage = { role: 'user', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] };
+  const ids = { userId, sessionId };
+  const events = await ask('POST', '/run', {
+    appName: APP,
+    ...ids,
+    newMessage,
+  });
+  const artifactName = `artifact-of-${userId}.txt`;
+  await ask('POST', `${session}/artifacts`, { filename: artifactName, artifact: { text: 'a secret' } });
+  await ask('PATCH', `/apps/${APP}/users/${userId}/memory`, { sessionId });
+  const schedule = { type: 'daily', time: '08:00', timezone: 'UTC' };
+  const job = await ask('POST', '/harness/cronjobs', { ownerId: userId, name: 'Sums', prompt: 'Hello', schedule });
+  const run = await ask('POST', `/harness/cronjobs/${job.jobId}/run`, {});
+  await ask('POST', `/dev/apps/${APP}/eval_sets/${evalSetId}`);
+  const evalId = `case-of-${userId}`;
+  await ask('POST', `${set}/add-session`, { evalId, ...ids });
+  const metrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];
+  const evalRun = await ask('POST', `/dev/apps/${APP}/eval-runs`, { evalSetId, evalMetrics: metrics });
+  await ask('GET', `/dev/apps/${APP}/eval-runs/${evalRun.runId}/stream`);
+  const results = await ask('GET', `/dev/apps/${APP}/eval_results`);
+  // What the process has not stored yet of the trace is waited for.
+  await ask('GET', `/dev/apps/${APP}/debug/trace/session/${sessionId}`);
+  return {
+    appName: APP,
+    ...ids,
+    artifactName,
+    versionId: '0',
+    eventId: events.at(-1)?.id ?? '',
+    invocationId: events.at(-1)?.invocationId ?? '',
+    jobId: job.jobId,
+    cronjobRunId: run.runId,
+    evalRunId: evalRun.runId,
+    evalSetId,
+    evalId,
+    evalResultId: String(results[0]),
+  } satisfies Names;
+}
+
+/** A database whose content can be compared and put back. */
+export interface Snapshots {
+  /** One text for all rows of all tables. */
+  content(): Promise<string>;
+  take(): Promise<void>;
+  /** Puts all tables back as they were when the snapshot was taken. */
+  restore(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Snapshots of all tables of the schema `public`. */
+export async function openSnapshots(url: string): Promise<Snapshots> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  const { rows } = await client.query<{ name: string; parents: string[] }>(`
+    select c.relname as name,
+           array(select p.confrelid::regclass::text from pg_constraint p
+                 where p.conrelid = c.oid and p.contype = 'f' and p.confrelid <> c.oid) as parents
+    from pg_class c where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' order by 1`);
+  const tables = parentsFirst(rows);
+  const { rows: columns } = await client.query<{ table: string; names: string }>(`
+    select table_name as table, string_agg(quote_ident(column_name), ', ') as names from information_schema.columns
+    where table_schema = 'public' and is_generated = 'NEVER' group by 1`);
+  const namesOf = new Map(columns.map(({ table, names }) => [table, names]));
+  const back = tables.map((name) => {
+    const names = namesOf.get(name);
+    return `insert into ${escapeIdentifier(name)} (${names}) select ${names} from snapshot.${escapeIdentifier(name)}`;
+  });
+  const erase = tables.toReversed().map((name) => `delete from ${escapeIdentifier(name)}`);
+  const hash = tables.map(
+    (name) =>
+      `select '${name}' as name, md5(string_agg(t::text, chr(10) order by t::text)) from ${escapeIdentifier(name)} t`,
+  );
+  return {
+    content: async () => JSON.stringify((await client.query(hash.join(' union all '))).rows),
+    take: async () => {
+      const copies = tables.map(
+        (name) => `create table snapshot.${escapeIdentifier(name)} as table ${escapeIdentifier(name)}`,
+      );
+      await client.query(['create schema snapshot', ...copies].join(';'));
+    },
+    restore: async () => void (await client.query([...erase, ...back].join(';'))),
+    close: () => client.end(),
+  };
+}
+
+function parentsFirst(tables: { name: string; parents: string[] }[]): string[] {
+  const sorted: string[] = [];
+  while (sorted.length < tables.length) {
+    const next = tables.find(
+      ({ name, parents }) => !sorted.includes(name) && parents.every((each) => sorted.includes(each)),
+    );
+    if (!next) throw new Error('the foreign keys form a circle');
+    sorted.push(next.name);
+  }
+  return sorted;
+}

@@ -1,0 +1,147 @@
+import type { Operation } from '../../../src/http/operation/operation.ts';
+import { camelCase, pathParameters } from '../../../src/http/operation/paths.ts';
+
+/** The names of what a request is about. */
+export interface Names {
+  appName: string;
+  userId: string;
+  sessionId: string;
+  artifactName: string;
+  versionId: string;
+  eventId: string;
+  invocationId: string;
+  jobId: string;
+  /** Of a cronjob's run, or of an evaluation run: by the operation. */
+  cronjobRunId: string;
+  evalRunId: string;
+  evalSetId: string;
+  evalId: string;
+  evalResultId: string;
+}
+
+/** A request as it goes out. */
+export interface Sent {
+  method: string;
+  url: string;
+  headers: Record<string, string>;
+  body: string | undefined;
+}
+
+type Json = Record<string, unknown>;
+/** Where an operation creates something, its name must be free. */
+const FREE = 'made_by_the_matrix';
+const SHARED = { 'app:motd': 'of everybody' };
+const MESSAGE = { role: 'user', parts: [{ text: 'Hello' }] };
+
+/** The members of a body, or query parameters, that name something, in every spelling that examples use. */
+const NAMED: Record<string, keyof Names> = {
+  appName: 'appName',
+  app_name: 'appName',
+  userId: 'userId',
+  user_id: 'userId',
+  ownerId: 'userId',
+  sessionId: 'sessionId',
+  session_id: 'sessionId',
+  evalSetId: 'evalSetId',
+  evalId: 'evalId',
+  rewindBeforeInvocationId: 'invocationId',
+};
+
+/** Bodies that the published example, with its names replaced, does not make. */
+const BODIES: Record<string, (names: Names) => Json> = {
+  createSession: () => ({ sessionId: FREE, state: { topic: 'sums' } }),
+  createEvalSet: () => ({ evalSet: { eval_set_id: FREE, eval_cases: [] } }),
+  addSessionToEvalSet: ({ userId, sessionId }) => ({ evalId: FREE, userId, sessionId }),
+  runAgent: ({ appName, userId, sessionId }) => ({ appName, userId, sessionId, newMessage: MESSAGE }),
+  updateCronjob: () => ({ name: 'Evening sums' }),
+};
+
+/** Names in the path that must be free. */
+const FREE_IN_PATH: Record<string, keyof Names> = {
+  createSessionWithId: 'sessionId',
+  createEvalSetWithId: 'evalSetId',
+};
+
+/** Parameters of the query without which an operation is not served. */
+const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
+  searchMemory: () => ({ query: 'Hello' }),
+  listCronjobs: ({ userId }) => ({ ownerId: userId }),
+  runLive: ({ appName, userId, sessionId }) => ({ app_name: appName, user_id: userId, session_id: sessionId }),
+};
+
+const HEADERS: Record<string, (names: Names) => Record<string, string>> = {
+  invokeLegacy: ({ userId, sessionId }) => ({ user_id: userId, session_id: sessionId }),
+  setTelemetry: () => ({ 'x-adk-telemetry-request': 'true' }),
+};
+
+/** What of a request writes the state that all users share, for each operation whose content may ask for it. */
+const SHARED_STATE: Record<string, (names: Names) => Json> = {
+  createSession: () => ({ sessionId: FREE, state: SHARED }),
+  createSessionWithId: () => ({ state: SHARED }),
+  updateSession: () => ({ stateDelta: SHARED }),
+  appendEvent: () => ({ author: 'user', actions: { stateDelta: SHARED } }),
+  runAgent: (names) => ({ ...runOf(names), stateDelta: SHARED }),
+  runAgentSse: (names) => ({ ...runOf(names), stateDelta: SHARED }),
+  startInvocation: () => ({ newMessage: MESSAGE, stateDelta: SHARED }),
+};
+/** Their content may need a scope for an override, and never touches shared state. */
+const WITHOUT_SHARED_STATE = new Set(['createCronjob', 'updateCronjob', 'harnessInvoke']);
+
+const runOf = ({ appName, userId, sessionId }: Names): Json => ({ appName, userId, sessionId, newMessage: MESSAGE });
+
+/** Names of operations, so that what is written here about one that is gone fails. */
+export const NAMED_OPERATIONS = [BODIES, FREE_IN_PATH, QUERIES, HEADERS, SHARED_STATE].flatMap((each) =>
+  Object.keys(each),
+);
+
+/** True where an operation can write shared state. @throws Error for one that judges its content and is not known here */
+export function writesSharedState({ operationId, demands }: Operation<unknown>): boolean {
+  if (!demands || WITHOUT_SHARED_STATE.has(operationId)) return false;
+  if (SHARED_STATE[operationId]) return true;
+  throw new Error(`${operationId} has demands: say in SHARED_STATE how it writes shared state, or that it does not`);
+}
+
+/**
+ * The request of an operation, at one of its paths, about what `names` says.
+ * @throws Error for a parameter of the path that nothing here names: a new operation must be given one
+ */
+export function toRequest(operation: Operation<unknown>, path: string, names: Names, isShared: boolean): Sent {
+  const { operationId, method, body } = operation;
+  const free = FREE_IN_PATH[operationId];
+  const inPath: Names = free ? { ...names, [free]: FREE } : names;
+  const filled = pathParameters(path).reduce(
+    (text, parameter) => text.replace(`{${parameter}}`, encodeURIComponent(valueOf(inPath, parameter, path))),
+    path,
+  );
+  const query = new URLSearchParams(QUERIES[operationId]?.(names));
+  const content = isShared ? SHARED_STATE[operationId] : BODIES[operationId];
+  const value = content ? content(names) : renamed(body?.example, names);
+  const text = typeof value === 'string' || value === undefined ? value : JSON.stringify(value);
+  return {
+    method: method.toUpperCase(),
+    url: query.size > 0 ? `${filled}?${query}` : filled,
+    headers: {
+      ...(text === undefined ? {} : { 'content-type': body?.isText ? 'text/plain' : 'application/json' }),
+      ...HEADERS[operationId]?.(names),
+    },
+    body: text,
+  };
+}
+
+function valueOf(names: Names, parameter: string, path: string): string {
+  const name = camelCase(parameter);
+  if (name === 'runId') return path.includes('cronjobs') ? names.cronjobRunId : names.evalRunId;
+  const value = (names as unknown as Record<string, string | undefined>)[name];
+  if (value === undefined) throw new Error(`${path}: the matrix has no value for {${parameter}}`);
+  return value;
+}
+
+function renamed(value: unknown, names: Names): unknown {
+  if (Array.isArray(value)) return value.map((each) => renamed(each, names));
+  if (typeof value !== 'object' || value === null) return value;
+  const entries = Object.entries(value).map(([name, member]) => {
+    const named = NAMED[name];
+    return [name, named && typeof member === 'string' ? names[named] : renamed(member, names)];
+  });
+  return Object.fromEntries(entries);
+}
