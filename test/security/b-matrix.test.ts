@@ -83,16 +83,17 @@ type Outcome = 'unknown path' | 'unauthenticated' | 'lacks scope' | 'foreign' | 
 
 function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   const { owner, scope } = operation;
-  const { scopes = ALL, users, apps } = caller;
+  const { users, apps } = caller;
+  const scopes: readonly string[] = caller.scopes ?? ALL;
   if (!exists[caller.mode].has(operation.operationId)) return 'unknown path';
   if (owner === 'open') return 'served';
   if (caller.isRefused) return 'unauthenticated';
-  if (!(scopes as readonly string[]).includes(scope)) return 'lacks scope';
+  if (!scopes.includes(scope)) return 'lacks scope';
   const namesOwner = owner === 'path' || typeof owner === 'object';
   if (namesOwner && users && !users.includes('alice')) return 'foreign';
   if (apps && !apps.includes('harness_agent') && (namesOwner || path.includes('{app_name}'))) return 'foreign';
   if (caller.mode === 'key' && spansUsers(operation, path, caller)) return 'bound';
-  if (target === 'shared state' && !(scopes as readonly string[]).includes('admin')) return 'lacks scope';
+  if (target === 'shared state' && !scopes.includes('admin')) return 'lacks scope';
   // A signed-in user: the operation shows what is the user's own, and nothing of others.
   if (owner === 'caller' && isStranger(caller) && namesThingOfAlice(operation, path)) return 'foreign';
   return 'served';
@@ -253,7 +254,8 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
   if (outcome === 'bound')
     return refusal(403, 'The credential is bound to users or applications, and this operation is about all.');
   if (outcome === 'lacks scope') {
-    const isAdmin = (caller.scopes ?? ALL).includes(operation.scope as never);
+    const scopes: readonly string[] = caller.scopes ?? ALL;
+    const isAdmin = scopes.includes(operation.scope);
     const because = isAdmin ? 'keys with `app:` in front are the state of all users.' : 'this operation needs it.';
     return refusal(
       403,

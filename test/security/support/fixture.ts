@@ -69,7 +69,7 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
     evalRunId: evalRun.runId,
     evalSetId,
     evalId,
-    evalResultId: String(results[0]),
+    evalResultId: (results as unknown as string[])[0] ?? '',
   } satisfies Names;
 }
 

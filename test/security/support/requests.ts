@@ -119,7 +119,7 @@ export function toRequest(operation: Operation<unknown>, path: string, names: Na
   const text = typeof value === 'string' || value === undefined ? value : JSON.stringify(value);
   return {
     method: method.toUpperCase(),
-    url: query.size > 0 ? `${filled}?${query}` : filled,
+    url: query.size > 0 ? `${filled}?${query.toString()}` : filled,
     headers: {
       ...(text === undefined ? {} : { 'content-type': body?.isText ? 'text/plain' : 'application/json' }),
       ...HEADERS[operationId]?.(names),
