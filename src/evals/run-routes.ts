@@ -2,10 +2,11 @@ import type { Response } from 'express';
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
-import { operation } from '../http/operation/operation.ts';
-import type { Principal } from '../http/operation/principal.ts';
+import { type Call, operation } from '../http/operation/operation.ts';
 import { appPath, evalRunPath, evalSetPath, pageSize } from '../http/operation/parameters.ts';
 import { openEventStream } from '../http/operation/server-sent-events.ts';
+import { idempotencyHeaders } from '../idempotency/key.ts';
+import { once } from '../idempotency/operations.ts';
 import { evalSetNotFound } from './eval-store.ts';
 import { exampleCaseResult, exampleCaseSummary, exampleRun } from './examples.ts';
 import { toResultId } from './result-document.ts';
@@ -53,7 +54,7 @@ const runEvalSet = operation({
   summary: 'Run an evaluation set',
   description: 'Answers when all cases have ended. The run goes on where the client goes away.',
   owner: 'caller',
-  parameters: { path: evalSetPath },
+  parameters: { path: evalSetPath, headers: idempotencyHeaders },
   body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
   success: {
     schema: runResultsSchema,
@@ -62,9 +63,9 @@ const runEvalSet = operation({
   },
   errors,
   absent: evalSetNotFound,
-  handler: async (context: EvalRunContext, { path, body, principal, response }) => ({
+  handler: async (context: EvalRunContext, call) => ({
     kind: 'value',
-    value: { runEvalResults: await runAndRead(context, path, body, principal, goneSignal(response)) },
+    value: { runEvalResults: await runAndRead(context, 'runEvalSet', call) },
   }),
 });
 
@@ -77,14 +78,14 @@ const runEvalSetAsList = operation({
   area,
   summary: 'Run an evaluation set, the answer a bare array',
   owner: 'caller',
-  parameters: { path: evalSetPath },
+  parameters: { path: evalSetPath, headers: idempotencyHeaders },
   body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
   success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
   errors,
   absent: evalSetNotFound,
-  handler: async (context: EvalRunContext, { path, body, principal, response }) => ({
+  handler: async (context: EvalRunContext, call) => ({
     kind: 'value',
-    value: await runAndRead(context, path, body, principal, goneSignal(response)),
+    value: await runAndRead(context, 'runEvalSetAsList', call),
   }),
 });
 
@@ -259,17 +260,22 @@ function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
   };
 }
 
-/** Starts a run, waits for its end and reads its results; none for a set without cases. */
-async function runAndRead(
-  context: EvalRunContext,
-  path: { appName: string; evalSetId: string },
-  body: z.input<typeof runEvalSchema>,
-  principal: Principal,
-  signal: AbortSignal,
-): Promise<object[]> {
-  const runId = await startRun(context, path, toRunRequest(body), principal);
-  if (runId === undefined) return [];
-  const run = await waitForRun(context, { appName: path.appName, runId }, principal, signal);
+/** What running a set needs of a request. */
+type RunCall = Pick<
+  Call<{ appName: string; evalSetId: string }, unknown, unknown, z.input<typeof runEvalSchema>>,
+  'path' | 'query' | 'headers' | 'body' | 'principal' | 'response'
+>;
+
+/**
+ * Starts a run, waits for its end and reads its results; none for a set without cases. Started once per
+ * `Idempotency-Key`, in a transaction of its own: the workers see the run only when that has ended.
+ */
+async function runAndRead(context: EvalRunContext, operationId: string, call: RunCall): Promise<object[]> {
+  const { path, body, principal, response } = call;
+  const start = async (inside: EvalRunContext) => (await startRun(inside, path, toRunRequest(body), principal)) ?? '';
+  const runId = await once(context, { operationId }, call, start);
+  if (runId === '') return [];
+  const run = await waitForRun(context, { appName: path.appName, runId }, principal, goneSignal(response));
   return run ? (await readResult(context.database.reads, path.appName, run)).evalCaseResults : [];
 }
 

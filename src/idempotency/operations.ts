@@ -14,36 +14,66 @@ interface IdempotentContext {
 
 /**
  * An operation that changes something (POST, PATCH), done once per `Idempotency-Key`: with a key its handler gets, as
- * the database, the transaction that holds the key. Other operations come back as they are. Not for operations that
- * run an agent: no transaction may last as long as a model call; they keep the key with the invocation.
+ * the database, the transaction that holds the key. Other operations come back as they are, and so do those that declare
+ * the header themselves: no transaction may last as long as a model call, so they say which part is done once.
  */
 export function idempotent<Context extends IdempotentContext>(plain: Operation<Context>): Operation<Context> {
   if (plain.method !== 'post' && plain.method !== 'patch') return plain;
-  const headers = idempotencyHeaders.extend(plain.parameters?.headers?.shape ?? {});
+  const declared = plain.parameters?.headers?.shape ?? {};
+  if ('idempotency-key' in declared) return plain;
   const handler: Operation<Context>['handler'] = async (context, call) => {
-    const { query, body, principal } = call;
-    const path: Subject = call.path;
-    const sent: z.output<typeof idempotencyHeaders> = call.headers;
-    const request = fingerprint(sent['idempotency-key'], [path, query, body]);
-    if (!request) return plain.handler(context, call);
-    const key = {
-      ...subjectOf(path, principal),
-      scope: `${plain.operationId} ${toScope(principal)}`,
-      key: request.idempotencyKey,
-      hash: request.hash,
+    if (!keyOf(call)) return plain.handler(context, call);
+    return {
+      kind: 'json',
+      text: await once(context, plain, call, async (inside) => textOf(await plain.handler(inside, call))),
     };
-    let topics: string[] = [];
-    const text = await doOnce(context.database, key, async (database) => {
-      // A transaction that is repeated begins anew.
-      topics = [];
-      const notifications = collecting(context.notifications, topics);
-      return textOf(await plain.handler({ ...context, database, notifications }, call));
-    });
-    // Whoever is woken before the commit looks, finds nothing, and looks again a second later.
-    for (const topic of topics) context.notifications.publish(topic);
-    return { kind: 'json', text };
   };
+  const headers = idempotencyHeaders.extend(declared);
   return { ...plain, parameters: { ...plain.parameters, headers }, handler };
+}
+
+/** A request as {@link once} looks at it. */
+interface Sent {
+  path: Subject;
+  query: unknown;
+  headers: unknown;
+  body: unknown;
+  principal: Principal;
+}
+
+const keyOf = ({ headers }: Pick<Sent, 'headers'>) =>
+  (headers as z.output<typeof idempotencyHeaders>)['idempotency-key'];
+
+/**
+ * Does a part of a request, whose text is kept, once per `Idempotency-Key`; without a key, each time. With one, `work`
+ * gets a context whose database is the transaction that holds the key.
+ * @throws {KeyReusedError} when the key came with another request before.
+ */
+export async function once<Context extends IdempotentContext>(
+  context: Context,
+  { operationId }: { operationId: string },
+  sent: Sent,
+  work: (inside: Context) => Promise<string>,
+): Promise<string> {
+  const { path, query, body, principal } = sent;
+  const request = fingerprint(keyOf(sent), [path, query, body]);
+  if (!request) return work(context);
+  const key = {
+    ...subjectOf(path, principal),
+    scope: `${operationId} ${toScope(principal)}`,
+    key: request.idempotencyKey,
+    hash: request.hash,
+  };
+  let topics: string[] = [];
+  const text = await doOnce(context.database, key, async (database) => {
+    // A transaction that is repeated begins anew.
+    topics = [];
+    const notifications = collecting(context.notifications, topics);
+    return work({ ...context, database, notifications });
+  });
+  // Whoever is woken before the commit looks, finds nothing, and looks again a second later.
+  for (const topic of topics) context.notifications.publish(topic);
+  return text;
 }
 
 /** Notifications that keep what is published for later. */

@@ -42,6 +42,7 @@ const TRAJECTORY = { metricName: 'tool_trajectory_avg_score', threshold: 1 };
 const MATCH = { metricName: 'response_match_score', threshold: 0.7 };
 const set = (id: string, cases: object[]) =>
   app.post(`${D}/eval-sets`, { evalSet: { eval_set_id: id, eval_cases: cases } });
+const send = (path: string, body: object) => app.post(path, body, { 'idempotency-key': 'one' });
 const uuid = '[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}';
 interface Result {
   evalId: string;
@@ -54,6 +55,19 @@ interface Result {
 const results = (body: unknown) => (body as { runEvalResults: Result[] }).runEvalResults;
 
 describe('a run', () => {
+  test('with an Idempotency-Key ends, and is done once', async () => {
+    await set('once', [{ evalId: 'a', conversation: [turn('hello')] }]);
+    const body = { evalMetrics: [TRAJECTORY] };
+    const answers = [];
+    for (const path of [`${D}/eval-sets/once/run`, `${D}/eval_sets/once/run_eval`]) {
+      const [first, again] = [await send(path, body), await send(path, body)];
+      expect([first.status, again.text]).toEqual([200, first.text]);
+      answers.push(first);
+    }
+    const runs = await app.get(`${D}/eval-runs?evalSetId=once`);
+    expect(runs.body).toHaveLength(answers.length);
+  });
+
   test('answers in both shapes, in the order of the set, and stays as a result', async () => {
     await set('both', [
       { evalId: 'z', conversation: [turn('calculate', [call])], sessionInput: session },

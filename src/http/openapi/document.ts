@@ -116,7 +116,7 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
   });
   const refusal = (description: string, name = 'ApiError') =>
     json(description, { schema: { $ref: `#/components/schemas/${name}` } });
-  const { success, body, owner, parameters } = operation;
+  const { method, success, body, owner, parameters } = operation;
   const refusals: Record<number, string> = {
     ...(owner === 'open'
       ? {}
@@ -127,6 +127,8 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
         }),
     ...(body ? { 413: 'The body is larger than allowed.' } : {}),
     ...(body && !body.isText ? { 415: 'The body is not `application/json`.' } : {}),
+    ...(body?.isText ? { 415: 'The body is of a type that a form can send, and no header came that none can.' } : {}),
+    ...(!body && method === 'post' ? { 415: 'A form could have sent the request.' } : {}),
     ...operation.errors,
   };
   return {

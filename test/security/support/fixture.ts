@@ -114,9 +114,17 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
       );
       await client.query(['create schema snapshot', ...copies].join(';'));
     },
-    restore: async () => void (await client.query([...erase, ...back].join(';'))),
+    restore: () => repeated(() => client.query([...erase, ...back].join(';'))),
     close: () => client.end(),
   };
+}
+
+/** Work in the background may write while tables are put back: then it is done again. */
+async function repeated(work: () => Promise<unknown>, tries = 10): Promise<void> {
+  await work().catch((error: { code?: string }) => {
+    if (tries === 0 || !['40P01', '23503', '23505'].includes(error.code ?? '')) throw error;
+    return repeated(work, tries - 1);
+  });
 }
 
 function parentsFirst(tables: { name: string; parents: string[] }[]): string[] {

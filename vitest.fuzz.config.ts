@@ -1,0 +1,14 @@
+import { defineConfig } from 'vitest/config';
+
+/** Requests made from the published document: `npm run test:fuzz`. */
+export default defineConfig({
+  test: {
+    include: ['test/fuzz/**/*.test.ts'],
+    globalSetup: ['test/support/global-setup.ts'],
+    pool: 'forks',
+    maxWorkers: 1,
+    disableConsoleIntercept: true,
+    testTimeout: 3_600_000,
+    hookTimeout: 120_000,
+  },
+});
