@@ -9,7 +9,8 @@ import { type EvalSetKey, insertEvalCase } from './eval-store.ts';
 /**
  * Turns a session's conversation into a case of an evaluation set; the set is created where it is absent. The case
  * begins with the session's state at its start, and with `''` for what `instructions` name beside it.
- * @throws {NotFoundError} when the session does not exist, or the set is another's. @throws {ConflictError} when the set has a case of this id.
+ * @throws {NotFoundError} when the session does not exist, or the set is another's.
+ * @throws {ConflictError} when the set has a case of this id.
  */
 export async function addSession(
   db: Database,

@@ -41,9 +41,11 @@ export async function insertEvalCase(
   const { rows } = await db.execute(sql`
     with set_used as (
       ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })}
-      on conflict (${names(evalSets.appName, evalSets.id)}) do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
+      on conflict (${names(evalSets.appName, evalSets.id)})
+      do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
       where ${isOwn} returning ${evalSets.id}),
-    created as (${insert} from set_used on conflict do nothing returning ${evalCases.id} as id, ${evalCases.version} as version),
+    created as (${insert} from set_used on conflict do nothing
+                returning ${evalCases.id} as id, ${evalCases.version} as version),
     said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
     select from created`);
   if (rows.length === 0) {

@@ -14,8 +14,8 @@ interface IdempotentContext {
 
 /**
  * An operation that changes something (POST, PATCH), done once per `Idempotency-Key`: with a key its handler gets, as
- * the database, the transaction that holds the key. Other operations come back as they are, and so do those that declare
- * the header themselves: no transaction may last as long as a model call, so they say which part is done once.
+ * the database, the transaction that holds the key. Other operations come back as they are, and so do those that
+ * declare the header themselves: no transaction may last as long as a model call, so they say which part is done once.
  */
 export function idempotent<Context extends IdempotentContext>(plain: Operation<Context>): Operation<Context> {
   if (plain.method !== 'post' && plain.method !== 'patch') return plain;

@@ -91,7 +91,8 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
     select c.relname as name,
            array(select p.confrelid::regclass::text from pg_constraint p
                  where p.conrelid = c.oid and p.contype = 'f' and p.confrelid <> c.oid) as parents
-    from pg_class c where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' order by 1`);
+    from pg_class c
+    where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and c.relname <> 'rate_limits' order by 1`);
   const tables = parentsFirst(rows);
   const { rows: columns } = await client.query<{ table: string; names: string }>(`
     select table_name as table, string_agg(quote_ident(column_name), ', ') as names from information_schema.columns

@@ -94,7 +94,7 @@ export const NAMED_OPERATIONS = [BODIES, FREE_IN_PATH, QUERIES, HEADERS, SHARED_
   Object.keys(each),
 );
 
-/** True where an operation can write shared state. @throws Error for one that judges its content and is not known here */
+/** True where an operation can write shared state. @throws Error for one that is unknown here */
 export function writesSharedState({ operationId, demands }: Operation<unknown>): boolean {
   if (!demands || WITHOUT_SHARED_STATE.has(operationId)) return false;
   if (SHARED_STATE[operationId]) return true;
