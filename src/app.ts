@@ -17,6 +17,7 @@ import type { InvocationContext } from './invocations/context.ts';
 import { harnessInvoke } from './invocations/routes/harness-invoke.ts';
 import { invocationOperations } from './invocations/routes/invocations.ts';
 import { invokeLegacy } from './invocations/routes/invoke-legacy.ts';
+import type { LiveLimits } from './invocations/live/live-socket.ts';
 import { runLive } from './invocations/live/run-live.ts';
 import { runOperations } from './invocations/routes/run.ts';
 import { sessionEventOperations } from './invocations/routes/session-events.ts';
@@ -44,7 +45,7 @@ export interface Context extends InvocationContext {
 interface OperationContext extends Context {
   /** Sessions stand below the memory, which forgets what was said in one that is deleted. */
   deleteMemories: typeof deleteMemories;
-  liveIdleMs: number;
+  liveLimits: LiveLimits;
 }
 
 /**
@@ -90,7 +91,7 @@ export function createApp(context: Context): Express {
   const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt', hasCronjobs: CRONJOBS });
   const bound = (some: Operation<OperationContext>[]) =>
     bind(
-      { ...context, deleteMemories, liveIdleMs: config.LIVE_IDLE_MS },
+      { ...context, deleteMemories, liveLimits: toLiveLimits(config) },
       some.map((each) => withAliases(each, aliases)),
     );
   return createHttpApp({
@@ -118,3 +119,10 @@ function loginLimit({ database, config }: Context) {
   const points = config.MAX_FAILED_LOGINS_PER_MINUTE;
   return createLoginLimit(points, createRateCounter(database, { name: 'login', points }));
 }
+
+const toLiveLimits = (config: Config): LiveLimits => ({
+  idleMs: config.LIVE_IDLE_MS,
+  totalMs: config.LIVE_SESSION_MS,
+  bytes: config.LIVE_SESSION_BYTES,
+  frames: config.LIVE_SESSION_FRAMES,
+});

@@ -69,6 +69,7 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
   await check(definition, environment);
   return {
     name: definition.name,
+    hasLiveApi: environment.model.live !== undefined && (definition.kind ?? 'llm') === 'llm',
     prepare: (overrides, signal, userId) => prepareAgent(definition, overrides, environment, signal, userId),
     describe: () => describeAgent(definition, environment.builtInTools, environment.modelName),
   };
@@ -114,15 +115,20 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
       'MODEL_BASE_URL: found nothing; openai-compatible needs the base URL, e.g. http://localhost:11434/v1.',
     );
   }
+  if (config.MODEL_LIVE_NAME !== undefined && provider !== 'google') {
+    throw new ConfigError(
+      `MODEL_LIVE_NAME: ${provider} has no live API that this runtime speaks, google has; unset it.`,
+    );
+  }
   return { provider, name, baseUrl };
 }
 
 function toEnvironment(config: Config, { provider, name, baseUrl }: ModelChoice): AgentEnvironment {
-  const egress = {
-    // Callers from elsewhere must not reach what listens on this machine for itself.
-    allowLoopback: config.auth.mode === 'local' && !config.ALLOW_ANONYMOUS,
-    ...(config.MCP_ALLOWED_HOSTS.length > 0 ? { allowedHosts: config.MCP_ALLOWED_HOSTS } : {}),
-  };
+  // Callers from elsewhere must not reach what listens on this machine for itself.
+  const allowLoopback = config.auth.mode === 'local' && !config.ALLOW_ANONYMOUS;
+  const egress = (hosts: string[]) => ({ allowLoopback, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) });
+  const liveName = config.MODEL_LIVE_NAME;
+  const live = liveName && { modelName: liveName, egress: egress(config.MODEL_LIVE_ALLOWED_HOSTS) };
   return {
     model: createModel({
       provider,
@@ -130,12 +136,13 @@ function toEnvironment(config: Config, { provider, name, baseUrl }: ModelChoice)
       ...(baseUrl === undefined ? {} : { baseUrl }),
       timeoutMs: config.MODEL_TIMEOUT_MS,
       maxRetries: config.MODEL_MAX_RETRIES,
+      ...(live ? { live } : {}),
     }),
     modelName: name,
     builtInTools: builtInTools({ egress: { allowLoopback: false } }),
     ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
     mcp: {
-      egress,
+      egress: egress(config.MCP_ALLOWED_HOSTS),
       timeouts: {
         connectMs: config.MCP_CONNECT_TIMEOUT_MS,
         listMs: config.MCP_LIST_TIMEOUT_MS,

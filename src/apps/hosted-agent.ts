@@ -5,6 +5,8 @@ import type { AgentDescription } from './agent-description.ts';
 export interface HostedAgent {
   /** Author of events that the runtime itself writes for it. */
   name: string;
+  /** True where its model has a live API: then live sessions may have sound and pictures. */
+  hasLiveApi: boolean;
   /**
    * Makes it ready for one invocation of a user.
    * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.

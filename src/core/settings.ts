@@ -17,6 +17,7 @@ import {
 } from './setting-schemas.ts';
 import { ACCESS } from './settings-of-access.ts';
 import { FAIRNESS } from './settings-of-fairness.ts';
+import { LIVE } from './settings-of-live.ts';
 
 const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
@@ -157,8 +158,6 @@ const INVOCATIONS = {
     [1, 100_000],
     'Maximum number of invocations in this process, waiting ones included; further ones are refused with 503.',
   ),
-  MAX_LIVE_SESSIONS: whole(100, [0, 100_000], 'Maximum number of WebSockets of `/run_live` in this process.'),
-  LIVE_IDLE_MS: whole(300_000, [50, 86_400_000], 'Maximum time that a live session says nothing.'),
   INVOCATION_TIMEOUT_MS: whole(600_000, [100, 86_400_000], 'Maximum time of one invocation.'),
   MAX_LLM_CALLS: documented(
     integer(MAX_LLM_CALLS_RANGE).optional(),
@@ -266,6 +265,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Model', MODEL],
   ['Agent', AGENT],
   ['Invocations and limits', INVOCATIONS],
+  ['Live sessions', LIVE],
   ['Cronjobs', CRONJOBS],
   ['Evaluation', EVALUATION],
   ['Artifacts', ARTIFACTS],
@@ -281,6 +281,7 @@ export const environmentSchema = z.object({
   ...MODEL,
   ...AGENT,
   ...INVOCATIONS,
+  ...LIVE,
   ...CRONJOBS,
   ...EVALUATION,
   ...ARTIFACTS,

@@ -1,6 +1,7 @@
 import type { HostedAgent } from '../apps/hosted-agent.ts';
 import type { IdempotentRequest } from '../idempotency/key.ts';
-import type { AgentOverrides } from '../agent/definition/agent.ts';
+import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts';
+import type { RunEnd, RunInput } from '../agent/loop/run.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
@@ -8,7 +9,7 @@ import type { Tracing } from '../traces/tracing.ts';
 import type { LeaseTimes } from './session-lock.ts';
 import type { Log } from '../core/log.ts';
 import type { Content, JsonObject } from '../core/content.ts';
-import type { Event } from '../core/event.ts';
+import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, InvocationError } from './invocation.ts';
@@ -80,6 +81,10 @@ export interface InvocationRequest {
   signal?: AbortSignal | undefined;
   /** Called when the invocation has its row: it waits in the queue, or it has begun. */
   onKnown?: () => void;
+  /** The agent, made ready; it stays so after the invocation [made ready for it]. */
+  prepared?: PreparedAgent;
+  /** How the agent answers [the loop of models and tools]. */
+  steps?: (input: RunInput) => AsyncGenerator<NewEvent, RunEnd, void>;
 }
 
 /** How an invocation ended. */

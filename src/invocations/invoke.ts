@@ -139,12 +139,13 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;
   const { limits } = context;
-  const prepared = await agent.prepare(request.overrides, signal, key.userId);
+  const { steps: answer = runAgent } = request;
+  const prepared = request.prepared ?? (await agent.prepare(request.overrides, signal, key.userId));
   try {
     const history = await persist(() => findHistory(context.database.db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
     const tooManyCalls = new AbortController();
-    const steps = runAgent({
+    const steps = answer({
       agent: prepared,
       session: key,
       invocationId,
@@ -169,7 +170,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       await steps.return(undefined as never);
     }
   } finally {
-    await prepared.close();
+    if (!request.prepared) await prepared.close();
   }
 }
 

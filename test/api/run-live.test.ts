@@ -1,71 +1,16 @@
 import { randomBytes } from 'node:crypto';
-import { afterEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { SignJWT } from 'jose';
 import { WebSocket } from 'ws';
 import type { Event } from '../../src/core/event.ts';
 import { gatedAgents, hostScript } from '../support/agents.ts';
 import { startApp, testApp, type TestApp } from '../support/app.ts';
 import { signingKey, startIssuer } from '../support/issuer.ts';
+import { type Frame, isEnd, openLive, say } from '../support/live-client.ts';
 import { callPart } from '../support/scripted-model.ts';
 
 /** Live sessions over real sockets, in text. */
 
-type Frame = Event & { error?: string };
-
-/** One socket as its client sees it. */
-interface LiveClient {
-  socket: WebSocket;
-  frames: Frame[];
-  closed: Promise<[code: number, reason: string]>;
-  send(value: unknown): void;
-  /** The frames up to the end of the n-th turn, or up to the n-th error. */
-  until(isLast: (frame: Frame) => boolean, n?: number): Promise<Frame[]>;
-}
-
-const sockets: WebSocket[] = [];
-afterEach(() => {
-  for (const socket of sockets.splice(0)) socket.terminate();
-});
-
-const liveUrl = (to: { url: string }, query: Record<string, string>) =>
-  `${to.url.replace('http', 'ws')}/run_live?${new URLSearchParams(query).toString()}`;
-
-/** Opens a live session. @throws the handshake's refusal */
-async function openLive(
-  to: { url: string },
-  query: Record<string, string>,
-  headers: Record<string, string> = {},
-): Promise<LiveClient> {
-  const socket = new WebSocket(liveUrl(to, query), { headers });
-  sockets.push(socket);
-  const frames: Frame[] = [];
-  let changed = Promise.withResolvers<void>();
-  socket.on('message', (data: Buffer) => {
-    frames.push(JSON.parse(data.toString()) as Frame);
-    changed.resolve();
-    changed = Promise.withResolvers();
-  });
-  const closed = new Promise<[number, string]>((resolve) =>
-    socket.once('close', (code, reason) => resolve([code, reason.toString()])),
-  );
-  await new Promise<void>((resolve, reject) => {
-    socket.once('open', resolve);
-    socket.once('error', reject);
-  });
-  return {
-    socket,
-    frames,
-    closed,
-    send: (value) => socket.send(typeof value === 'string' ? value : JSON.stringify(value)),
-    async until(isLast, n = 1) {
-      while (frames.filter(isLast).length < n) await changed.promise;
-      return frames;
-    },
-  };
-}
-
-const say = (text: string) => ({ content: { role: 'user', parts: [{ text }] } });
-const isEnd = ({ turnComplete }: Frame) => turnComplete === true;
 const isError = ({ error }: Frame) => error !== undefined;
 const texts = (events: Event[]) => events.map(({ content }) => content?.parts?.map(({ text }) => text).join('') ?? '');
 const sessions = '/apps/harness_agent/users/u/sessions';
@@ -106,13 +51,14 @@ describe('a live session in text', () => {
       id: expect.any(String),
       invocationId,
       author: 'harness_agent',
+      nodeInfo: { path: '' },
       timestamp: expect.any(Number),
       turnComplete: true,
-      usageMetadata: { promptTokenCount: 10, candidatesTokenCount: 5, thoughtsTokenCount: 2, totalTokenCount: 17 },
     });
     const events = await storedIn(app, 'turn');
-    expect(texts(events)).toEqual(['how much?', '', '', 'it is two']);
-    expect(frames.filter(({ partial, turnComplete }) => partial !== true && !turnComplete)).toEqual(events.slice(1));
+    expect(texts(events)).toEqual(['how much?', '', '', 'it is two', '']);
+    expect(frames.filter(({ partial }) => partial !== true)).toEqual(events.slice(1));
+    expect(frames.map(({ nodeInfo }) => nodeInfo?.path)).toEqual(frames.map(() => ''));
     const { body } = await app.get(`${sessions}/turn/invocations`);
     expect(body).toMatchObject([{ id: invocationId, status: 'succeeded', llmCalls: 2, toolCalls: 1 }]);
   });

@@ -28,6 +28,7 @@ export function hostAgent(model: Model, tools: Tool[] = []): Map<string, HostedA
       definition.name,
       {
         name: definition.name,
+        hasLiveApi: model.live !== undefined,
         prepare: (overrides, signal, userId) => prepareAgent(definition, overrides, environment, signal, userId),
         describe: () => describeAgent(definition, known, 'scripted'),
       },

@@ -27,7 +27,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['db', ['core']],
   ['db/embedded', ['core']],
   ['agent/definition', ['core']],
-  ['agent/models', ['agent/definition', 'core']],
+  ['agent/models', ['agent/definition', 'core', 'net']],
   ['agent/tools', ['agent/definition', 'core', 'net']],
   ['agent/arguments', ['core']],
   ['agent/mcp', ['agent/arguments', 'agent/definition', 'core', 'net']],
@@ -58,7 +58,7 @@ const LINE: [folder: string, imports: string[]][] = [
     'invocations/routes',
     ['agent', 'agent/definition', 'core', 'http/operation', 'idempotency', 'invocations', 'sessions'],
   ],
-  ['invocations/live', ['core', 'http/operation', 'invocations', 'sessions']],
+  ['invocations/live', ['agent/definition', 'agent/loop', 'apps', 'core', 'http/operation', 'invocations', 'sessions']],
   ['evals/metrics', ['core', 'http/validation']],
   ['evals/judges', ['core', 'evals/metrics']],
   [

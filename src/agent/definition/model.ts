@@ -1,5 +1,6 @@
 import type { Content, JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
+import type { LiveModel } from './live.ts';
 
 /** What the model is shown of one tool; `parameters` is JSON Schema and reaches the provider unharmed. */
 export interface ToolDeclaration {
@@ -49,5 +50,7 @@ export type ModelDelta = { content: Content; modelVersion: string };
 export interface Model {
   /** Name of the provider, as `MODEL_PROVIDER` spells it. */
   provider: string;
+  /** Its live API, where it has one and the operator has named a model for it. */
+  live?: LiveModel;
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }

@@ -24,7 +24,7 @@ export interface Audience {
 export function buildContents(history: Event[], audience: Audience): Content[] {
   const events = withoutCompacted(withoutRefused(withoutRewound(history)))
     .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
-    .map((event) => withVisibleParts(event))
+    .map((event) => withVisibleParts(withSpoken(event)))
     .filter((event) => partsOf(event.content).length > 0)
     .map((event) => (isForeign(event, audience) ? toContext(event) : event));
   return pairCalls(events).filter((content) => partsOf(content).length > 0);
@@ -93,7 +93,21 @@ function isInBranch(event: Event, branch: string | undefined): boolean {
 }
 
 const isVisible = (part: Part) =>
-  !HIDDEN_CALLS.has(part.functionCall?.name ?? part.functionResponse?.name ?? '') && isUsed(part);
+  !HIDDEN_CALLS.has(part.functionCall?.name ?? part.functionResponse?.name ?? '') &&
+  !isSavedSound(part) &&
+  isUsed(part);
+
+/** Sound of a live session: no model can follow the reference, and its transcription stands beside it (ADK). */
+const isSavedSound = ({ fileData }: Part) =>
+  fileData?.fileUri?.startsWith('artifact://') === true && fileData.fileUri.includes('/_adk_live/');
+
+/** What was spoken in a live session as if it had been typed. */
+function withSpoken(event: Event): Event {
+  const { inputTranscription, outputTranscription, content } = event;
+  const text = inputTranscription?.text ?? outputTranscription?.text;
+  if (content || !text) return event;
+  return { ...event, content: { role: inputTranscription ? 'user' : 'model', parts: [{ text }] } };
+}
 
 /** False for `{}` and for an empty text without a signature. */
 const isUsed = (part: Part) =>

@@ -148,7 +148,7 @@ function emptyAnswer({ agent }: AgentTurn, { finishReason }: ModelAnswer): Agent
 }
 
 /** As in ADK: an event with calls always names those that someone answers later, `[]` where there are none. */
-function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
+export function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
   const names = new Set(agent.tools.filter((tool) => tool.longRunning === true).map((tool) => tool.name));
   const calls = openCallsOf(event);
   if (calls.length === 0) return {};

@@ -43,7 +43,8 @@ async function* steps(invocation: InvocationState): Steps {
   return yield* runNode(invocation, turn, confirmed);
 }
 
-function toEnd(invocation: InvocationState, { event, paused }: Outcome): RunEnd {
+/** How an invocation ended, by its last event and what it used. */
+export function toEnd(invocation: InvocationState, { event, paused }: Outcome): RunEnd {
   const { output, used, cause } = invocation;
   if (!event?.errorCode) return { lastEvent: event, output, error: undefined, paused, ...used };
   const error = { code: toErrorCode(event.errorCode), message: event.errorMessage ?? '' };
@@ -56,7 +57,7 @@ function toEnd(invocation: InvocationState, { event, paused }: Outcome): RunEnd 
  * back.
  * @throws {Error} with its failure, or where it would have to wait for a person.
  */
-async function askAgent(
+export async function askAgent(
   parent: InvocationState,
   agent: AgentNode,
   request: string,

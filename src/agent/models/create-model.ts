@@ -1,16 +1,28 @@
 import type { Model } from '../definition/model.ts';
+import { type GoogleLiveSettings, googleLive } from './google-live.ts';
 import { offlineModel } from './offline.ts';
 import { providerModel, type ProviderSettings } from './provider-model.ts';
 
 /** Which provider answers, and how it is reached; `offline` needs nothing else. */
-export type ModelSettings = Omit<ProviderSettings, 'provider'> & { provider: ProviderSettings['provider'] | 'offline' };
+export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
+  provider: ProviderSettings['provider'] | 'offline';
+  /** The model of its live API, and where that may be [no live API]. */
+  live?: Pick<GoogleLiveSettings, 'modelName' | 'egress'>;
+};
+
+/** Maximum time until a live session is set up where nothing else is said. */
+const LIVE_TIMEOUT_MS = 120_000;
 
 /**
  * The model of these settings; nothing is contacted before its first call.
- * @throws {TypeError} for `openai-compatible` without a base URL.
+ * @throws {TypeError} for `openai-compatible` without a base URL, and for a live API of another provider than Google.
  */
-export function createModel({ provider, ...settings }: ModelSettings): Model {
+export function createModel({ provider, live, ...settings }: ModelSettings): Model {
+  if (live && provider !== 'google') throw new TypeError(`${provider} has no live API that this runtime speaks.`);
   if (provider === 'offline') return offlineModel();
   if (provider === 'openai-compatible' && !settings.baseUrl) throw new TypeError('openai-compatible needs a baseUrl.');
-  return providerModel({ provider, ...settings });
+  const model = providerModel({ provider, ...settings });
+  if (!live) return model;
+  const { apiKey, baseUrl, timeoutMs = LIVE_TIMEOUT_MS } = settings;
+  return { ...model, live: googleLive({ ...live, apiKey, baseUrl, timeoutMs }) };
 }

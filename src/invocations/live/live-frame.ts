@@ -1,10 +1,16 @@
 import { z } from 'zod';
 import { type Content, contentSchema } from '../../core/content.ts';
+import { base64Error } from '../../core/base64.ts';
+import type { LiveInput } from '../../agent/definition/live.ts';
+
+const blobSchema = z
+  .looseObject({ mime_type: z.string().nullish(), mimeType: z.string().nullish(), data: z.string().default('') })
+  .refine(({ data }) => base64Error(data) === undefined, { path: ['data'], message: 'not base64' });
 
 /** What a client of a live session sends in one text frame; members that it does not know are ignored. */
 const liveFrameSchema = z.looseObject({
   content: contentSchema.nullish(),
-  blob: z.looseObject({ mime_type: z.string().nullish(), mimeType: z.string().nullish() }).nullish(),
+  blob: blobSchema.nullish(),
   activity_start: z.unknown().optional(),
   activity_end: z.unknown().optional(),
   close: z.boolean().nullish(),
@@ -13,13 +19,13 @@ const liveFrameSchema = z.looseObject({
 /** What a frame asks for. */
 export type LiveFrame =
   | { kind: 'content'; content: Content }
-  | { kind: 'blob'; mimeType: string }
+  | { kind: 'media'; input: LiveInput }
   | { kind: 'close' | 'nothing' }
   | { kind: 'invalid'; error: string };
 
 /**
  * Reads a frame. Of several members the first of close, activity_start, activity_end, blob, content counts (ADK's
- * order); `{}` asks for nothing, and so do the bounds of an activity where nobody listens to audio.
+ * order); `{}` asks for nothing.
  */
 export function toLiveFrame(text: string): LiveFrame {
   let sent: unknown;
@@ -32,9 +38,12 @@ export function toLiveFrame(text: string): LiveFrame {
   if (!parsed.success) return { kind: 'invalid', error: firstIssue(parsed.error) };
   const { content, blob, close, activity_start: start, activity_end: end } = parsed.data;
   if (close === true) return { kind: 'close' };
-  if (start != null || end != null) return { kind: 'nothing' };
-  if (blob) return { kind: 'blob', mimeType: blob.mime_type ?? blob.mimeType ?? '' };
-  return content ? { kind: 'content', content } : { kind: 'nothing' };
+  if (start != null) return { kind: 'media', input: { kind: 'activityStart' } };
+  if (end != null) return { kind: 'media', input: { kind: 'activityEnd' } };
+  if (!blob) return content ? { kind: 'content', content } : { kind: 'nothing' };
+  // Google's live API reads the standard alphabet only; ADK's clients send either.
+  const data = blob.data.replaceAll('-', '+').replaceAll('_', '/');
+  return { kind: 'media', input: { kind: 'blob', blob: { mimeType: blob.mime_type ?? blob.mimeType ?? '', data } } };
 }
 
 function firstIssue({ issues }: z.ZodError): string {

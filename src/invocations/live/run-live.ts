@@ -4,15 +4,16 @@ import type { Sockets } from '../../http/operation/sockets.ts';
 import { operation } from '../../http/operation/operation.ts';
 import type { InvocationContext } from '../context.ts';
 import { converse } from './converse.ts';
+import type { LiveLimits } from './live-socket.ts';
 
 /** What live sessions need of the process. */
 interface LiveContext extends InvocationContext {
   sockets: Sockets;
-  /** Maximum time that a live session says nothing. */
-  liveIdleMs: number;
+  liveLimits: LiveLimits;
 }
 
-const absent = z.string().optional().describe('Taken, and of no effect without a live API.');
+const flag = (meaning: string) => z.boolean().optional().describe(`${meaning} Of no effect without a live API.`);
+const NO_EFFECT = 'Taken for its clients, of no effect:';
 
 /**
  * `GET /run_live`: a live session over a WebSocket. OpenAPI has no words for what is said on one, so the document
@@ -37,11 +38,11 @@ export const runLive = operation({
       user_id: identifierSchema,
       session_id: identifierSchema,
       modalities: z.enum(['TEXT', 'AUDIO', 'VIDEO']).optional(),
-      proactive_audio: absent,
-      enable_affective_dialog: absent,
-      enable_session_resumption: absent,
-      save_live_blob: absent,
-      explicit_vad_signal: absent,
+      proactive_audio: flag('The model may leave unanswered what is not meant for it.'),
+      enable_affective_dialog: flag('The model answers in the tone of what it hears.'),
+      save_live_blob: flag('The sound of both sides is saved, each turn as artifacts of the session.'),
+      enable_session_resumption: flag(`${NO_EFFECT} whoever opens a live session goes on where the last one ended.`),
+      explicit_vad_signal: flag(`${NO_EFFECT} no voice activity is reported.`),
     }),
   },
   handler: async (context: LiveContext, { query, principal, request, response }) => {
@@ -51,7 +52,15 @@ export const runLive = operation({
     const modalities = query.modalities === undefined ? undefined : [sent].flat().map(String);
     // Not awaited: the request is answered, what is said on the socket is its own affair.
     const { expiresAt } = principal;
-    void converse(context, socket, { key, modalities, idleMs: context.liveIdleMs, expiresAt });
+    void converse(context, socket, {
+      key,
+      modalities,
+      limits: context.liveLimits,
+      expiresAt,
+      proactiveAudio: query.proactive_audio === true,
+      affectiveDialog: query.enable_affective_dialog === true,
+      savesAudio: query.save_live_blob === true,
+    });
     return { kind: 'sent' };
   },
 });

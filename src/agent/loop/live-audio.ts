@@ -1,0 +1,81 @@
+import type { Part } from '../../core/content.ts';
+import type { LiveBlob, LiveMessage } from '../definition/live.ts';
+import type { RunInput } from './run.ts';
+
+/** Maximum of sound of one side that waits to be saved; of more the end is kept. Five minutes of what browsers send. */
+const MAX_BYTES = 10 * 1024 * 1024;
+
+/** The sound of one side since it was saved last. */
+interface Track {
+  kind: 'input_audio' | 'output_audio';
+  mimeType: string;
+  chunks: Buffer[];
+  bytes: number;
+  /** When it began, Unix milliseconds. */
+  startTime: number;
+}
+
+/** Sound that was saved: by whom it is, and the part of the event that refers to it. */
+interface SavedAudio {
+  role: 'user' | 'model';
+  part: Part;
+}
+
+/** Keeps the sound of a live session until a turn ends, then saves each side as one artifact (ADK `save_live_blob`). */
+export class LiveAudio {
+  #input: Track | undefined;
+  #output: Track | undefined;
+
+  /** Keeps what the user sends; pictures are not kept. */
+  addInput(blob: LiveBlob): void {
+    this.#input = extended(this.#input, 'input_audio', blob);
+  }
+
+  /** Keeps what the model says. */
+  addOutput(parts: Part[]): void {
+    for (const { inlineData } of parts) {
+      const { mimeType, data } = inlineData ?? {};
+      if (mimeType && data) this.#output = extended(this.#output, 'output_audio', { mimeType, data });
+    }
+  }
+
+  /**
+   * Saves what the message ends: the end of the turn both sides, an interruption or the end of the answer that of the
+   * model.
+   * @throws {AgentError} when the artifact cannot be saved
+   */
+  async save(
+    message: LiveMessage,
+    { session, services }: Pick<RunInput, 'session' | 'services'>,
+  ): Promise<SavedAudio[]> {
+    const tracks = [
+      ...(message.turnComplete ? [this.#input] : []),
+      ...(message.turnComplete || message.interrupted || message.generationComplete ? [this.#output] : []),
+    ].filter((track) => track !== undefined);
+    const saved: SavedAudio[] = [];
+    for (const track of tracks) {
+      if (track.kind === 'input_audio') this.#input = undefined;
+      else this.#output = undefined;
+      const { mimeType } = track;
+      // ADK's name; the extension is without parameters such as `;rate=24000`.
+      const extension = mimeType.split(';')[0]?.trim().split('/').at(-1);
+      const name = `adk_live_audio_storage_${track.kind}_${track.startTime}.${extension}`;
+      const data = Buffer.concat(track.chunks).toString('base64');
+      const version = await services.saveArtifact(name, { inlineData: { mimeType, data } });
+      const { appName, userId, sessionId } = session;
+      const fileUri = `artifact://${appName}/${userId}/${sessionId}/_adk_live/${name}#${version}`;
+      saved.push({ role: track.kind === 'input_audio' ? 'user' : 'model', part: { fileData: { fileUri, mimeType } } });
+    }
+    return saved;
+  }
+}
+
+function extended(track: Track | undefined, kind: Track['kind'], { mimeType, data }: LiveBlob): Track | undefined {
+  if (!mimeType.startsWith('audio/')) return track;
+  const chunk = Buffer.from(data, 'base64');
+  const grown = track ?? { kind, mimeType, chunks: [], bytes: 0, startTime: Date.now() };
+  grown.chunks.push(chunk);
+  grown.bytes += chunk.byteLength;
+  while (grown.bytes > MAX_BYTES) grown.bytes -= grown.chunks.shift()?.byteLength ?? grown.bytes;
+  return grown;
+}

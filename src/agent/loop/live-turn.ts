@@ -1,0 +1,221 @@
+import { abortError, orAborted } from '../../core/abort.ts';
+import type { Part } from '../../core/content.ts';
+import { AgentError } from '../../core/errors.ts';
+import type { Event, NewEvent } from '../../core/event.ts';
+import type { LiveConnection, LiveMessage } from '../definition/live.ts';
+import { callTools, openCallsOf, withError } from './call-tools.ts';
+import { type AgentTurn, countTokens, type InvocationState, newEvent, newInvocationState } from './invocation-state.ts';
+import { recordEvent, uniqueCallId } from './invocation-state.ts';
+import { longRunning } from './llm-agent.ts';
+import type { LiveAudio } from './live-audio.ts';
+import { askAgent, toEnd } from './run-agent.ts';
+import type { RunEnd, RunInput } from './run.ts';
+
+/** What a turn of a live session has beside what every invocation has. */
+export interface LiveTurn {
+  connection: LiveConnection;
+  /** What the user typed, to be sent first; `undefined` where the model began to answer what it heard. */
+  content: NonNullable<Event['content']> | undefined;
+  /** What the user spoke so far, before the turn began. */
+  heard: string;
+  /** Keeps the sound, where it is to be saved. */
+  audio: LiveAudio | undefined;
+}
+
+/** A turn as far as it has come. */
+interface OpenTurn {
+  invocation: InvocationState;
+  turn: AgentTurn;
+  /** Text of the answer that no whole event has yet. */
+  text: string;
+  isThought: boolean;
+  /** Transcriptions that no whole event has yet. */
+  heard: string;
+  spoken: string;
+  usage: LiveMessage['usageMetadata'];
+  grounding: LiveMessage['groundingMetadata'];
+  /** True where a call waits for a person. */
+  paused: boolean;
+}
+
+/**
+ * One turn of a live session as an invocation: what the model says until its turn is complete, as ADK's events. Text
+ * and transcriptions come in partial events and then whole; sound comes in partial events only, so it is never stored.
+ * As {@link runAgent} it yields all events but the last, which its consumer stores, and never throws.
+ */
+export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenerator<NewEvent, RunEnd, void> {
+  const { agent, signal } = input;
+  const invocation = newInvocationState(input, (asked, request, each) => askAgent(invocation, asked, request, each));
+  const turn = { root: agent, agent, branch: undefined, signal };
+  const open: OpenTurn = {
+    invocation,
+    turn,
+    text: '',
+    isThought: false,
+    heard: live.heard,
+    spoken: '',
+    usage: undefined,
+    grounding: undefined,
+    paused: false,
+  };
+  try {
+    const last = yield* answerOf(open, live);
+    return toEnd(invocation, { event: last, paused: open.paused });
+  } catch (error) {
+    if (!signal.aborted && !(error instanceof AgentError)) invocation.cause = error;
+    const failure = signal.aborted ? abortError(signal) : error;
+    const known = failure instanceof AgentError ? failure : new AgentError('internal', 'The live session failed.');
+    yield* wholeText(open);
+    yield* wholeTranscription(open, 'inputTranscription');
+    yield* wholeTranscription(open, 'outputTranscription');
+    return toEnd(invocation, { event: withError(liveEvent(open, {}), known), paused: false });
+  }
+}
+
+/** Returns the event of the turn's end. @throws {AgentError} for a limit, an abort, or where the connection ends */
+async function* answerOf(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+  const { connection, audio } = live;
+  const { invocation, turn } = open;
+  countCall(open);
+  if (live.content) connection.send({ kind: 'content', content: live.content });
+  for (;;) {
+    await orAborted(connection.ready(), turn.signal);
+    const message = connection.shift() ?? {};
+    if (message.closed) throw message.closed;
+    open.usage = message.usageMetadata ?? open.usage;
+    open.grounding = message.groundingMetadata ?? open.grounding;
+    audio?.addOutput(message.parts ?? []);
+    yield* piecesOf(open, message);
+    if (message.calls) yield* answerCalls(open, connection, message.calls);
+    for (const { role, part } of (await audio?.save(message, invocation.input)) ?? []) {
+      const author = role === 'user' ? { author: 'user' } : {};
+      yield recordEvent(invocation, { ...liveEvent(open, { content: { role, parts: [part] } }), ...author });
+    }
+    if (message.turnComplete) return turnEnd(open, message.interrupted === true);
+    if (message.interrupted) yield recordEvent(invocation, liveEvent(open, { interrupted: true }));
+  }
+}
+
+/** As the real servers write them: events of live sessions belong to no node of a workflow. */
+const liveEvent = ({ invocation, turn }: OpenTurn, members: Parameters<typeof newEvent>[2]): NewEvent =>
+  newEvent(invocation, turn, { nodeInfo: { path: '' }, ...members });
+
+/** Partial events of what a message adds, and whole ones of what it ends. */
+function* piecesOf(open: OpenTurn, message: LiveMessage): Generator<NewEvent, void, void> {
+  for (const part of message.parts ?? []) yield* pieceOf(open, part);
+  yield* transcribed(open, 'inputTranscription', message.inputTranscription);
+  yield* transcribed(open, 'outputTranscription', message.outputTranscription);
+  if (message.interrupted || message.turnComplete || message.generationComplete) {
+    yield* wholeTranscription(open, 'inputTranscription');
+    yield* wholeTranscription(open, 'outputTranscription');
+  }
+  if (message.interrupted || message.turnComplete || message.calls) yield* wholeText(open);
+}
+
+function* pieceOf(open: OpenTurn, part: Part): Generator<NewEvent, void, void> {
+  if (part.text) {
+    const isThought = part.thought === true;
+    if (isThought !== open.isThought) yield* wholeText(open);
+    open.text += part.text;
+    open.isThought = isThought;
+  } else if (!part.inlineData) return;
+  yield liveEvent(open, { content: { role: 'model', parts: [part] }, partial: true });
+}
+
+function* wholeText(open: OpenTurn): Generator<NewEvent, void, void> {
+  const { text, isThought, grounding } = open;
+  if (text === '') return;
+  open.text = '';
+  open.grounding = undefined;
+  const part = isThought ? { text, thought: true } : { text };
+  const sources = grounding ? { groundingMetadata: grounding } : {};
+  yield recordEvent(
+    open.invocation,
+    liveEvent(open, { content: { role: 'model', parts: [part] }, partial: false, ...sources }),
+  );
+}
+
+type Transcription = 'inputTranscription' | 'outputTranscription';
+const KEPT = { inputTranscription: 'heard', outputTranscription: 'spoken' } as const;
+
+function* transcribed(
+  open: OpenTurn,
+  name: Transcription,
+  piece: { text: string; finished: boolean } | undefined,
+): Generator<NewEvent, void, void> {
+  if (!piece) return;
+  if (piece.text !== '') {
+    open[KEPT[name]] += piece.text;
+    yield transcription(open, name, piece.text, false);
+  }
+  if (piece.finished) yield* wholeTranscription(open, name);
+}
+
+function* wholeTranscription(open: OpenTurn, name: Transcription): Generator<NewEvent, void, void> {
+  const text = open[KEPT[name]];
+  if (text === '') return;
+  open[KEPT[name]] = '';
+  if (name === 'outputTranscription') open.invocation.output = text;
+  yield recordEvent(open.invocation, transcription(open, name, text, true));
+}
+
+/** What the user spoke is the user's, as what the user typed. */
+function transcription(open: OpenTurn, name: Transcription, text: string, finished: boolean): NewEvent {
+  const event = liveEvent(open, { [name]: { text, finished }, partial: !finished });
+  return name === 'inputTranscription' ? { ...event, author: 'user' } : event;
+}
+
+/**
+ * Runs the calls of a message: they are stored before their tools run, and their responses before the model gets them.
+ * What the model takes back meanwhile is stopped and answered for the history only.
+ */
+async function* answerCalls(
+  open: OpenTurn,
+  connection: LiveConnection,
+  calls: NonNullable<LiveMessage['calls']>,
+): AsyncGenerator<NewEvent, void, void> {
+  const { invocation, turn } = open;
+  const parts = calls.map((call) => ({ functionCall: { ...call, id: uniqueCallId(invocation, call.id) } }));
+  const event = liveEvent(open, { content: { role: 'model', parts } });
+  yield recordEvent(invocation, { ...event, ...longRunning(turn, event) });
+  const taken = connection.cancelled(calls.flatMap(({ id }) => id ?? []));
+  const signal = AbortSignal.any([turn.signal, taken]);
+  const { event: answered, stillOpen } = await callTools(invocation, { ...turn, signal }, openCallsOf(event));
+  open.paused ||= stillOpen;
+  if (answered) yield recordEvent(invocation, { ...withoutError(answered), nodeInfo: { path: '' } });
+  turn.signal.throwIfAborted();
+  if (!answered || taken.aborted) return;
+  // The provider knows the calls by the ids that it gave them.
+  const given = new Map(parts.map(({ functionCall }, place) => [functionCall.id, calls[place]?.id]));
+  const responses = (answered.content?.parts ?? []).flatMap(({ functionResponse }) => {
+    const { id, name, response } = functionResponse ?? {};
+    return [{ id: given.get(id ?? '') ?? id, name, response }];
+  });
+  countCall(open);
+  connection.send({ kind: 'responses', responses });
+}
+
+/** That a call was taken back is no failure of the turn. */
+const withoutError = ({ errorCode: _code, errorMessage: _message, ...event }: NewEvent): NewEvent => event;
+
+/** Each answer that the model begins counts as a call of it. @throws {AgentError} `llm_calls_limit` */
+function countCall({ invocation }: OpenTurn): void {
+  const { maxLlmCalls } = invocation.input.agent;
+  if (invocation.used.llmCalls >= maxLlmCalls)
+    throw new AgentError('llm_calls_limit', `Max number of llm calls limit of \`${maxLlmCalls}\` exceeded`);
+  invocation.used.llmCalls += 1;
+}
+
+function turnEnd(open: OpenTurn, interrupted: boolean): NewEvent {
+  const { usage, grounding } = open;
+  countTokens(open.invocation, usage);
+  return recordEvent(
+    open.invocation,
+    liveEvent(open, {
+      turnComplete: true,
+      ...(interrupted ? { interrupted } : {}),
+      ...(usage ? { usageMetadata: usage } : {}),
+      ...(grounding ? { groundingMetadata: grounding } : {}),
+    }),
+  );
+}

@@ -1,0 +1,124 @@
+import { z } from 'zod';
+import { type Content, jsonObject, type Part, partsOf } from '../../core/content.ts';
+import { usageMetadataSchema } from '../../core/model-metadata.ts';
+import type { LiveInput, LiveMessage, LiveRequest } from '../definition/live.ts';
+
+/*
+ * The messages of Google's live API (`BidiGenerateContent`), https://ai.google.dev/api/live: JSON objects with one
+ * member that says what they are.
+ */
+
+/** The first message: the model and everything that holds to the end. */
+export function toSetup(modelName: string, request: LiveRequest): object {
+  const { instruction, tools, sampling, modality, proactiveAudio, affectiveDialog } = request;
+  return {
+    setup: {
+      model: `models/${modelName}`,
+      generationConfig: {
+        responseModalities: [modality],
+        ...sampling,
+        ...(affectiveDialog ? { enableAffectiveDialog: true } : {}),
+      },
+      ...(instruction === '' ? {} : { systemInstruction: { parts: [{ text: instruction }] } }),
+      ...(tools.length === 0 ? {} : { tools: [{ functionDeclarations: tools.map(toDeclaration) }] }),
+      ...(proactiveAudio ? { proactivity: { proactiveAudio: true } } : {}),
+      inputAudioTranscription: {},
+      ...(modality === 'AUDIO' ? { outputAudioTranscription: {} } : {}),
+    },
+  };
+}
+
+const toDeclaration = ({ name, description, parameters }: LiveRequest['tools'][number]) => ({
+  name,
+  description,
+  parametersJsonSchema: parameters,
+});
+
+/**
+ * What was said before the session, as its first message after the set-up; `undefined` where nothing was. As in ADK the
+ * model answers at once where the user spoke last.
+ */
+export function toHistory(contents: Content[]): object | undefined {
+  const turns = contents.map(toTurn).filter(({ parts }) => parts.length > 0);
+  if (turns.length === 0) return undefined;
+  return { clientContent: { turns, turnComplete: turns.at(-1)?.role === 'user' } };
+}
+
+/** Media are left out: the API takes none in contents (ADK `_filter_media_parts`). */
+const toTurn = (content: Content) => ({
+  role: content.role ?? 'user',
+  parts: partsOf(content).flatMap((part): Part[] => {
+    if (part.text && part.thought !== true) return [{ text: part.text }];
+    if (part.functionCall) return [{ functionCall: part.functionCall }];
+    return part.functionResponse ? [{ functionResponse: part.functionResponse }] : [];
+  }),
+});
+
+/** A message of the client. */
+export function toClientMessage(input: LiveInput): object {
+  if (input.kind === 'content') return { clientContent: { turns: [toTurn(input.content)], turnComplete: true } };
+  if (input.kind === 'responses') return { toolResponse: { functionResponses: input.responses } };
+  if (input.kind === 'activityStart') return { realtimeInput: { activityStart: {} } };
+  if (input.kind === 'activityEnd') return { realtimeInput: { activityEnd: {} } };
+  const isAudio = input.blob.mimeType.startsWith('audio/');
+  return { realtimeInput: { [isAudio ? 'audio' : 'video']: input.blob } };
+}
+
+const partSchema = z.object({
+  text: z.string().optional(),
+  thought: z.boolean().optional(),
+  inlineData: z.object({ mimeType: z.string(), data: z.base64() }).optional(),
+});
+const transcriptionSchema = z.object({ text: z.string().default(''), finished: z.boolean().default(false) });
+const callSchema = z.object({ id: z.string().optional(), name: z.string(), args: jsonObject.default({}) });
+
+const serverMessageSchema = z.object({
+  setupComplete: z.object({}).optional(),
+  serverContent: z
+    .object({
+      modelTurn: z.object({ parts: z.array(partSchema).default([]) }).optional(),
+      inputTranscription: transcriptionSchema.optional(),
+      outputTranscription: transcriptionSchema.optional(),
+      groundingMetadata: jsonObject.optional(),
+      interrupted: z.boolean().default(false),
+      generationComplete: z.boolean().default(false),
+      turnComplete: z.boolean().default(false),
+    })
+    .optional(),
+  toolCall: z.object({ functionCalls: z.array(callSchema).default([]) }).optional(),
+  toolCallCancellation: z.object({ ids: z.array(z.string()).default([]) }).optional(),
+  usageMetadata: usageMetadataSchema
+    .extend({ responseTokenCount: z.number().optional(), responseTokensDetails: z.array(jsonObject).optional() })
+    .optional(),
+});
+
+/** A message of the server as far as anybody here reads it. */
+export type ServerMessage = z.output<typeof serverMessageSchema>;
+
+/** Reads a message of the server. @throws {Error} for what is none. */
+export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(JSON.parse(text));
+
+/** What a message says of the answer; `undefined` for one that only the connection needs. */
+export function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {
+  if (!serverContent && !toolCall && !usageMetadata) return undefined;
+  const { modelTurn, inputTranscription, outputTranscription, groundingMetadata, ...flags } = serverContent ?? {};
+  return {
+    ...(modelTurn ? { parts: modelTurn.parts } : {}),
+    ...(inputTranscription ? { inputTranscription } : {}),
+    ...(outputTranscription ? { outputTranscription } : {}),
+    ...(groundingMetadata ? { groundingMetadata } : {}),
+    ...(toolCall && toolCall.functionCalls.length > 0 ? { calls: toolCall.functionCalls } : {}),
+    ...(usageMetadata ? { usageMetadata: toUsage(usageMetadata) } : {}),
+    ...flags,
+  };
+}
+
+/** The live API has names of its own for the tokens of an answer. */
+function toUsage(usage: NonNullable<ServerMessage['usageMetadata']>): NonNullable<LiveMessage['usageMetadata']> {
+  const { responseTokenCount, responseTokensDetails, ...rest } = usage;
+  return {
+    ...rest,
+    ...(responseTokenCount === undefined ? {} : { candidatesTokenCount: responseTokenCount }),
+    ...(responseTokensDetails === undefined ? {} : { candidatesTokensDetails: responseTokensDetails }),
+  };
+}

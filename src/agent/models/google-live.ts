@@ -1,0 +1,170 @@
+import type { RawData, WebSocket } from 'ws';
+import { abortError } from '../../core/abort.ts';
+import { AgentError } from '../../core/errors.ts';
+import { WaitingQueue } from '../../core/waiting-queue.ts';
+import type { EgressPolicy } from '../../net/egress.ts';
+import { openWebSocket } from '../../net/web-socket.ts';
+import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/live.ts';
+import { readServerMessage, toClientMessage, toHistory, toLiveMessage, toSetup } from './google-live-wire.ts';
+import { ModelFailure, toFailure, toModelError } from './model-error.ts';
+
+/** How to reach the live API. */
+export interface GoogleLiveSettings {
+  modelName: string;
+  apiKey: string | undefined;
+  /** As of the other calls of the provider; its path is of no meaning here. */
+  baseUrl: string | undefined;
+  /** What the address may be: it is the operator's, but a name can come to mean an address inside. */
+  egress: EgressPolicy;
+  /** Maximum time until the session is set up. */
+  timeoutMs: number;
+}
+
+const BASE_URL = 'https://generativelanguage.googleapis.com';
+/** `v1alpha`, as ADK: `proactivity` and `enableAffectiveDialog` are in no other. */
+const PATH = '/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGenerateContent';
+/** Maximum size of a message of the server; pieces of sound have some ten KB. */
+const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
+/** Messages that wait to be read; then the socket is not read any further. */
+const MAX_WAITING = 64;
+/** Bytes that the provider may leave unread. */
+const MAX_UNREAD_BYTES = 8 * 1024 * 1024;
+
+/**
+ * Google's live API over its documented WebSocket. Not through the package `@google/genai` (3.1: 41 packages, 32 MB,
+ * 101 ms and 30 MB of memory to load): it opens its socket itself, so the address could not be checked.
+ */
+export const googleLive = (settings: GoogleLiveSettings): LiveModel => ({
+  modelName: settings.modelName,
+  connect: async (request) => {
+    const connection = new Connection(settings);
+    try {
+      await connection.open(request);
+      return connection;
+    } catch (error) {
+      connection.close();
+      throw error;
+    }
+  },
+});
+
+class Connection implements LiveConnection {
+  readonly #settings: GoogleLiveSettings;
+  readonly #messages = new WaitingQueue<LiveMessage>();
+  readonly #isSetUp = Promise.withResolvers<void>();
+  #calls: { ids: string[]; taken: AbortController } | undefined;
+  #socket: WebSocket | undefined;
+  #hasAnswered = false;
+  #hasEnded = false;
+
+  constructor(settings: GoogleLiveSettings) {
+    this.#settings = settings;
+  }
+
+  /** Opens the socket and sets the session up. @throws {AgentError} */
+  async open(request: LiveRequest): Promise<void> {
+    const { baseUrl = BASE_URL, apiKey, egress, timeoutMs, modelName } = this.#settings;
+    const address = new URL(PATH, baseUrl.replace(/^http/, 'ws'));
+    // Not in the query, as the package of the provider has it: addresses get into logs.
+    const headers = apiKey === undefined ? undefined : { 'x-goog-api-key': apiKey };
+    const socket = openWebSocket(egress, address, { headers: headers ?? {}, maxBytes: MAX_MESSAGE_BYTES, timeoutMs });
+    this.#socket = socket;
+    const onAbort = () => this.#end(abortError(request.signal));
+    const timer = setTimeout(() => this.#end(this.#failed(new ModelFailure('model_timeout'))), timeoutMs);
+    request.signal.addEventListener('abort', onAbort, { once: true });
+    if (request.signal.aborted) onAbort();
+    socket.on('open', () => socket.send(JSON.stringify(toSetup(modelName, request))));
+    socket.on('message', (data) => this.#receive(data));
+    socket.on('unexpected-response', (_request, { statusCode }) => {
+      this.#end(this.#failed(toFailure({ name: 'AI_APICallError', statusCode }, false)));
+    });
+    socket.on('error', (error) => {
+      this.#end(error instanceof AgentError ? error : this.#failed(toFailure(error, this.#hasAnswered)));
+    });
+    socket.on('close', (code, reason) => this.#end(this.#failed(this.#fromClose(code, reason.toString()))));
+    try {
+      await this.#isSetUp.promise;
+    } finally {
+      clearTimeout(timer);
+      request.signal.removeEventListener('abort', onAbort);
+    }
+    const history = toHistory(request.contents);
+    if (history) socket.send(JSON.stringify(history));
+  }
+
+  send(input: LiveInput): void {
+    if (!this.#socket || this.#hasEnded) return;
+    this.#socket.send(JSON.stringify(toClientMessage(input)));
+    if (this.#socket.bufferedAmount > MAX_UNREAD_BYTES)
+      throw this.#failed(new ModelFailure('model_unavailable', { detail: 'it does not read what it is sent' }));
+  }
+
+  ready(): Promise<void> {
+    return this.#messages.ready();
+  }
+
+  peek(): LiveMessage | undefined {
+    return this.#messages.peek();
+  }
+
+  shift(): LiveMessage | undefined {
+    const message = this.#messages.shift();
+    if (this.#messages.size < MAX_WAITING) this.#socket?.resume();
+    return message;
+  }
+
+  cancelled(ids: string[]): AbortSignal {
+    const taken = new AbortController();
+    this.#calls = { ids, taken };
+    return taken.signal;
+  }
+
+  close(): void {
+    this.#hasEnded = true;
+    this.#socket?.terminate();
+  }
+
+  #receive(data: RawData): void {
+    if (this.#hasEnded) return;
+    try {
+      // The server sends its JSON in binary messages; ws hands on one Buffer unless told otherwise.
+      const message = readServerMessage((data as Buffer).toString());
+      if (message.setupComplete) this.#isSetUp.resolve();
+      this.#cancel(message.toolCallCancellation?.ids ?? []);
+      const live = toLiveMessage(message);
+      if (live) {
+        this.#hasAnswered = true;
+        this.#messages.push(live);
+        if (this.#messages.size >= MAX_WAITING) this.#socket?.pause();
+      }
+    } catch (error) {
+      this.#end(this.#failed(new ModelFailure('model_bad_response', { cause: error })));
+    }
+  }
+
+  #cancel(ids: string[]): void {
+    if (this.#calls && ids.some((id) => this.#calls?.ids.includes(id)))
+      this.#calls.taken.abort(new AgentError('interrupted', 'The model took the call back.'));
+  }
+
+  #end(error: AgentError): void {
+    if (this.#hasEnded) return;
+    this.close();
+    this.#isSetUp.reject(error);
+    this.#messages.push({ closed: error });
+  }
+
+  /** The reason is the provider's own words, which may quote what was sent: only what kind it is goes on. */
+  #fromClose(code: number, reason: string): ModelFailure {
+    const options = { detail: `closed with ${code}`, cause: reason };
+    if (/api key|credential|permission/i.test(reason)) return new ModelFailure('model_unauthorized', options);
+    if (/not found|not supported/i.test(reason)) return new ModelFailure('model_not_found', options);
+    if (/quota|exhausted/i.test(reason)) return new ModelFailure('model_rate_limited', options);
+    if (code === 1007 || code === 1008) return new ModelFailure('model_rejected', options);
+    return new ModelFailure(this.#hasAnswered ? 'model_stream_cut' : 'model_unavailable', options);
+  }
+
+  #failed(failure: ModelFailure): AgentError {
+    return toModelError(failure, 'google', this.#settings.modelName);
+  }
+}

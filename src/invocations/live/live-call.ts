@@ -1,0 +1,197 @@
+import type { PreparedAgent } from '../../agent/definition/agent.ts';
+import type { LiveConnection, LiveInput, LiveMessage, LiveRequest } from '../../agent/definition/live.ts';
+import { LiveAudio } from '../../agent/loop/live-audio.ts';
+import { toLiveRequest } from '../../agent/loop/live-request.ts';
+import { runLiveTurn } from '../../agent/loop/live-turn.ts';
+import type { Content } from '../../core/content.ts';
+import { AppError, NotFoundError } from '../../core/errors.ts';
+import { type SessionKey, sessionNotFound } from '../../core/session.ts';
+import { WaitingQueue } from '../../core/waiting-queue.ts';
+import { findHistory } from '../../sessions/history-store.ts';
+import type { HostedAgent } from '../../apps/hosted-agent.ts';
+import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
+import { invoke } from '../invoke.ts';
+import { newToolServices } from '../tool-services.ts';
+import { CLOSE, type LiveSocket, STOPPING } from './live-socket.ts';
+
+/** Maximum of contents that wait for the turn before them. */
+const MAX_CONTENTS = 8;
+
+/** What a client wants of a live session with sound. */
+export interface CallOptions extends Pick<LiveRequest, 'modality' | 'proactiveAudio' | 'affectiveDialog'> {
+  key: SessionKey;
+  /** True: the sound of both sides is saved as artifacts. */
+  savesAudio: boolean;
+}
+
+/**
+ * A live session whose model has a live API. Sound goes to the model as it comes and holds nothing; what the model says
+ * up to the end of its turn is one invocation, with the session's lease and all limits, and so other requests have
+ * their turn between two answers.
+ */
+export class LiveCall {
+  readonly #context: InvocationContext;
+  readonly #live: LiveSocket;
+  readonly #key: SessionKey;
+  readonly #prepared: PreparedAgent;
+  readonly #connection: LiveConnection;
+  readonly #audio: LiveAudio | undefined;
+  readonly #contents = new WaitingQueue<Content>();
+  readonly #left: AbortSignal;
+  #isAnswering = false;
+  #hasEnded = false;
+  #invocationId: string;
+  /** What the user spoke since the last turn. */
+  #heard = '';
+
+  private constructor(
+    context: InvocationContext,
+    live: LiveSocket,
+    left: AbortSignal,
+    options: CallOptions & { prepared: PreparedAgent; connection: LiveConnection },
+  ) {
+    this.#context = context;
+    this.#live = live;
+    this.#left = left;
+    this.#key = options.key;
+    this.#prepared = options.prepared;
+    this.#connection = options.connection;
+    this.#audio = options.savesAudio ? new LiveAudio() : undefined;
+    this.#invocationId = newInvocationId(context);
+    live.isBusy = () => this.#isAnswering;
+    void this.#answerAll();
+  }
+
+  /**
+   * Connects to the model's live API, which gets what was said before.
+   * @throws {AgentError} when it cannot be reached, or the agent cannot be made ready. @throws {NotFoundError}
+   */
+  static async open(
+    context: InvocationContext,
+    live: LiveSocket,
+    agent: HostedAgent,
+    options: CallOptions,
+    left: AbortSignal,
+  ): Promise<LiveCall> {
+    const { key, modality, proactiveAudio, affectiveDialog } = options;
+    const history = await findHistory(context.database.db, key);
+    if (!history) throw new NotFoundError(sessionNotFound(key.sessionId));
+    const signal = AbortSignal.any([left, context.stopping]);
+    const prepared = await agent.prepare({}, signal, key.userId);
+    try {
+      // Nothing is written with these services, so they need no lease.
+      const services = newToolServices(context, { key, token: '' });
+      const request = await toLiveRequest(prepared, history.events, history.state, services);
+      const flags = { modality, proactiveAudio, affectiveDialog, signal };
+      const connection = await prepared.model.live?.connect({ ...request, ...flags });
+      if (!connection) throw new TypeError('the model has no live API');
+      return new LiveCall(context, live, left, { ...options, prepared, connection });
+    } catch (error) {
+      await prepared.close();
+      throw error;
+    }
+  }
+
+  /** Hands media on at once. @throws {AgentError} where the provider does not take it */
+  send(input: LiveInput): void {
+    if (input.kind === 'blob') this.#audio?.addInput(input.blob);
+    this.#connection.send(input);
+  }
+
+  /** Puts what the user typed behind the turn that runs. */
+  say(content: Content): void {
+    if (this.#contents.size < MAX_CONTENTS) this.#contents.push(content);
+    else this.#live.send({ error: `${MAX_CONTENTS} contents wait for their turn already; this one is left out.` });
+  }
+
+  /** Ends the connection; a turn that runs ends first, unless nobody waits for it any more. */
+  end(): void {
+    this.#hasEnded = true;
+    if (!this.#isAnswering) void this.#close();
+  }
+
+  async #answerAll(): Promise<void> {
+    try {
+      while (!this.#hasEnded) {
+        await Promise.race([this.#contents.ready(), this.#connection.ready()]);
+        if (this.#hasEnded) return;
+        const content = this.#contents.shift();
+        if (content || isAnswer(this.#connection.peek())) await this.#answer(content);
+        else this.#listen(this.#connection.shift());
+      }
+    } catch (error) {
+      if (!(error instanceof AppError)) this.#context.log.error({ err: error }, 'a live session failed');
+      this.#live.fail(CLOSE.failed, error instanceof AppError ? error.message : 'The runtime failed.');
+    } finally {
+      await this.#close();
+    }
+  }
+
+  /** What comes between turns: what the user speaks, as it is understood. */
+  #listen(message: LiveMessage | undefined): void {
+    if (message?.closed) throw message.closed;
+    const { text, finished } = message?.inputTranscription ?? {};
+    if (!text) return;
+    this.#heard += text;
+    this.#live.send({
+      id: this.#context.newId(),
+      invocationId: this.#invocationId,
+      author: 'user',
+      nodeInfo: { path: '' },
+      inputTranscription: { text, finished },
+      partial: true,
+      timestamp: this.#context.now(),
+    });
+  }
+
+  /** One turn as an invocation. After a failure the model would go on with what nobody stores: the session ends. */
+  async #answer(content: Content | undefined): Promise<void> {
+    this.#isAnswering = true;
+    const turn = { connection: this.#connection, content, heard: this.#heard, audio: this.#audio };
+    const request = {
+      key: this.#key,
+      invocationId: this.#invocationId,
+      content,
+      overrides: {},
+      createSession: false,
+      streaming: true,
+      signal: this.#left,
+      prepared: this.#prepared,
+      steps: (input: Parameters<typeof runLiveTurn>[0]) => runLiveTurn(input, turn),
+    };
+    this.#heard = '';
+    try {
+      const { error } = await invoke(this.#context, request, (frame) => this.#live.sendText(toText(frame)));
+      if (error) this.#fail(error.message);
+    } finally {
+      this.#isAnswering = false;
+    }
+    this.#invocationId = newInvocationId(this.#context);
+    if (this.#context.draining.aborted) {
+      this.#hasEnded = true;
+      this.#live.close(CLOSE.goingAway, STOPPING);
+    }
+  }
+
+  #fail(reason: string): void {
+    this.#hasEnded = true;
+    this.#live.fail(CLOSE.failed, reason);
+  }
+
+  async #close(): Promise<void> {
+    this.#hasEnded = true;
+    this.#connection.close();
+    await this.#prepared.close();
+  }
+}
+
+/** True for what begins a turn: what the user speaks does not, the model may leave it unanswered. */
+const isAnswer = (message: LiveMessage | undefined) =>
+  Boolean(message?.parts?.length || message?.calls || message?.outputTranscription?.text);
+
+/** Sound is partial for the store only: on the wire ADK's events with sound do not say so. */
+function toText({ text, event }: EventFrame): string {
+  if (event.partial !== true || !event.content?.parts?.some(({ inlineData }) => inlineData)) return text;
+  const { partial: _partial, ...whole } = JSON.parse(text) as EventFrame['event'];
+  return JSON.stringify(whole);
+}

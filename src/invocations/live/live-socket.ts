@@ -1,0 +1,145 @@
+import type { RawData, WebSocket } from 'ws';
+
+/** Codes of a close (RFC 6455 §7.4.1, and as ADK uses them). */
+export const CLOSE = { normal: 1000, goingAway: 1001, sessionNotFound: 1002, policy: 1008, failed: 1011 } as const;
+/** Why a live session ends when the process stops. */
+export const STOPPING = 'The service is stopping.';
+/** A reason has at most 123 bytes of UTF-8; a character that is cut becomes one of three bytes. */
+const MAX_REASON = 120;
+/** Frames that wait for the turn before them; then the socket is not read any further. */
+const MAX_WAITING = 8;
+/** Bytes that a client leaves unread until it is cut off. */
+const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
+/** Time between two pings, which find a client that is gone without a word. */
+const PING_MS = 30_000;
+/** Time that a client has to answer a close. */
+const CLOSE_MS = 2_000;
+
+/** What one live session may take; of what a client sends, frames are counted and their bytes. */
+export interface LiveLimits {
+  /** Maximum time in which nothing is sent in either direction. */
+  idleMs: number;
+  totalMs: number;
+  bytes: number;
+  frames: number;
+}
+
+/** The socket of a live session: its frames are taken one after another, within its limits. */
+export class LiveSocket {
+  onFrame: (text: string) => Promise<void> = () => Promise.resolve();
+  /** True while a turn runs that `onFrame` does not wait for. */
+  isBusy = () => false;
+  readonly #socket: WebSocket;
+  readonly #limits: LiveLimits;
+  readonly #waiting: string[] = [];
+  #isTaking = true;
+  #lastUse = performance.now();
+  #frames = 0;
+  #bytes = 0;
+
+  constructor(socket: WebSocket, limits: LiveLimits) {
+    this.#socket = socket;
+    this.#limits = limits;
+  }
+
+  /** Reads the socket from now on; frames wait until `start`. Settles when it is closed. */
+  hold(draining: AbortSignal): Promise<void> {
+    const socket = this.#socket;
+    const { idleMs, totalMs } = this.#limits;
+    let answered = true;
+    socket.on('message', (data, isBinary) => this.#receive(data, isBinary));
+    socket.on('pong', () => (answered = true));
+    socket.on('error', () => socket.terminate());
+    const watch = setInterval(
+      () => {
+        // What is not read for a while has its pong behind it.
+        if (!answered && !socket.isPaused) return socket.terminate();
+        if (!this.#isAnswering() && performance.now() - this.#lastUse > idleMs)
+          this.close(CLOSE.normal, 'Nothing was said.');
+        answered = false;
+        socket.ping();
+      },
+      Math.min(PING_MS, idleMs),
+    );
+    const end = setTimeout(() => this.#exceed(`${totalMs / 1000} s`), totalMs);
+    const stop = () => {
+      if (!this.#isAnswering()) this.close(CLOSE.goingAway, STOPPING);
+    };
+    draining.addEventListener('abort', stop);
+    return new Promise((resolve) => {
+      socket.once('close', () => {
+        clearInterval(watch);
+        clearTimeout(end);
+        draining.removeEventListener('abort', stop);
+        resolve();
+      });
+    });
+  }
+
+  /** Takes the frames that came, and those to come; a stop that began before ends a session that says nothing. */
+  start(draining: AbortSignal): void {
+    this.#isTaking = false;
+    void this.#takeAll();
+    if (draining.aborted && !this.#isAnswering()) this.close(CLOSE.goingAway, STOPPING);
+  }
+
+  send(value: object): void {
+    this.sendText(JSON.stringify(value));
+  }
+
+  /** Sends a frame; a client that does not read is cut off before its frames fill the memory. */
+  sendText(text: string): void {
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
+    this.#lastUse = performance.now();
+    this.#socket.send(text);
+    if (this.#socket.bufferedAmount > MAX_UNREAD_BYTES) this.#socket.terminate();
+  }
+
+  /** Ends the session; frames that wait are dropped. */
+  close(code: number, reason: string): void {
+    this.#waiting.length = 0;
+    this.#socket.resume();
+    this.#socket.close(code, Buffer.from(reason).subarray(0, MAX_REASON).toString());
+    setTimeout(() => this.#socket.terminate(), CLOSE_MS).unref();
+  }
+
+  /** Ends the session with a whole sentence in a frame: what a close can hold of it is short. */
+  fail(code: number, reason: string): void {
+    this.send({ error: reason });
+    this.close(code, reason);
+  }
+
+  #isAnswering(): boolean {
+    return this.#isTaking || this.isBusy();
+  }
+
+  #exceed(limit: string): void {
+    this.fail(CLOSE.policy, `A live session may have ${limit}. Open another one: it goes on where this one ends.`);
+  }
+
+  #receive(data: RawData, isBinary: boolean): void {
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
+    this.#lastUse = performance.now();
+    // ws hands on one Buffer unless told otherwise, and has checked that text is UTF-8.
+    const bytes = data as Buffer;
+    this.#frames += 1;
+    this.#bytes += bytes.byteLength;
+    if (this.#frames > this.#limits.frames) return this.#exceed(`${this.#limits.frames} frames`);
+    if (this.#bytes > this.#limits.bytes) return this.#exceed(`${this.#limits.bytes} bytes of frames`);
+    if (isBinary) return this.send({ error: 'Frames are JSON text.' });
+    this.#waiting.push(bytes.toString());
+    if (this.#waiting.length >= MAX_WAITING) this.#socket.pause();
+    void this.#takeAll();
+  }
+
+  async #takeAll(): Promise<void> {
+    if (this.#isTaking) return;
+    this.#isTaking = true;
+    for (let text = this.#waiting.shift(); text !== undefined; text = this.#waiting.shift()) {
+      if (this.#waiting.length < MAX_WAITING) this.#socket.resume();
+      await this.onFrame(text);
+      this.#lastUse = performance.now();
+    }
+    this.#isTaking = false;
+  }
+}
