@@ -1,15 +1,27 @@
-# The service without a build step: Node strips the types. The database is another container or a managed PostgreSQL, so the
+# What runs is JavaScript and production packages only. The database is another container or a managed PostgreSQL, so the
 # optional packages (embedded PostgreSQL, Node itself) stay out.
-FROM node:24-slim
+FROM node:24-slim AS build
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+RUN npm ci --ignore-scripts
+COPY .ci ./.ci
+COPY src ./src
+COPY tsconfig.json ./
+RUN npm run build && npm prune --omit=dev --omit=optional --ignore-scripts
 
+FROM node:24-slim
+LABEL org.opencontainers.image.title="agent-runtime" \
+  org.opencontainers.image.description="A self-hosted agent runtime on PostgreSQL" \
+  org.opencontainers.image.licenses="Apache-2.0"
+# Nothing is installed in a container that runs.
+RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /usr/local/bin/corepack /opt/yarn* \
+  /usr/local/bin/yarn /usr/local/bin/yarnpkg
 ENV NODE_ENV=production
 WORKDIR /app
-
-COPY package.json package-lock.json .npmrc ./
-RUN npm ci --omit=dev --omit=optional && npm cache clean --force
-
+COPY --from=build /app/package.json ./
+COPY --from=build /app/node_modules ./node_modules
+COPY --from=build /app/dist ./dist
 COPY migrations ./migrations
-COPY src ./src
 
 # In a container the service is reached from outside, so it asks for a key: set RUNTIME_API_KEYS (or JWT_ISSUER).
 ENV HOST=0.0.0.0 PORT=8000
@@ -20,4 +32,4 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/health`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
 
 # node is process 1 and handles SIGTERM itself: it drains, then exits with 0.
-CMD ["node", "src/main.ts"]
+CMD ["node", "dist/main.js"]

@@ -8,7 +8,7 @@ process.env['NODE_COMPILE_CACHE'] ??= join(tmpdir(), `agent-runtime-compiled-${p
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
-    exclude: ['test/e2e/**', 'test/fault/**', 'test/fuzz/**', 'test/security/**'],
+    exclude: ['test/e2e/**', 'test/fault/**', 'test/fuzz/**', 'test/package/**', 'test/security/**'],
     globalSetup: ['test/support/global-setup.ts'],
     pool: 'forks',
     maxWorkers: 2,

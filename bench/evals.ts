@@ -22,7 +22,7 @@ const config = readConfig({
   LOG_LEVEL: 'silent',
   EVALS_PARALLELISM: '16',
 });
-const runtime = await startRuntime({ config, log: createLog('silent'), version: 'bench' });
+const runtime = await startRuntime({ config, log: createLog('silent') });
 const D = `${runtime.url}/dev/apps/harness_agent`;
 
 async function send(method: string, path: string, body?: unknown): Promise<{ text: string; ms: number }> {

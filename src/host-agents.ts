@@ -1,8 +1,9 @@
 import type { HostedAgent } from './apps/hosted-agent.ts';
 import { existsSync, readFileSync } from 'node:fs';
-import type { AgentDefinition, HarnessFile } from './agent/definition/agent.ts';
+import type { AgentDefinition, AgentSource, HarnessFile } from './agent/definition/agent.ts';
+import type { Model } from './agent/definition/model.ts';
 import { toDefinitionText } from './agent/definition/definition-text.ts';
-import { loadAgentModules } from './agent/definition/agent-module.ts';
+import { loadAgentModules, toAgentModules } from './agent/definition/agent-module.ts';
 import { parseHarnessFile, parseMcpServers, toAgentDefinition } from './agent/definition/harness-file.ts';
 import { McpConnections } from './agent/mcp/mcp-connections.ts';
 import { createModel } from './agent/models/create-model.ts';
@@ -38,24 +39,37 @@ export function readHarnessAgent(
   return { definition, model };
 }
 
+/** Applications in code, for those who embed the runtime. */
+export interface HostedSources {
+  /** By name, beside those of `AGENTS_DIR`; one of the same name takes the place of that. */
+  agents?: Record<string, AgentSource>;
+  /** Answers instead of the provider of the settings, in tests for instance. */
+  model?: Model;
+}
+
 /**
  * The applications that this process serves, by name: `harness_agent`, and those of `AGENTS_DIR`.
  * `warn` receives what is worth a look.
  * @throws {ConfigError} for what cannot work: a wrong file, a tool or skill that does not exist, a model without a
  * name.
  */
-export async function hostAgents(config: Config, warn?: (text: string) => void): Promise<Map<string, HostedAgent>> {
+export async function hostAgents(
+  config: Config,
+  warn?: (text: string) => void,
+  sources: HostedSources = {},
+): Promise<Map<string, HostedAgent>> {
   const { definition, model } = readHarnessAgent(config, warn);
-  const environment = toEnvironment(config, model);
+  const environment = { ...toEnvironment(config, model), ...(sources.model ? { model: sources.model } : {}) };
   const hosted = new Map([[definition.name, await host(definition, environment)]]);
-  for (const [name, module] of await loadAgentModules(config.AGENTS_DIR)) {
+  const modules = [...(await loadAgentModules(config.AGENTS_DIR)), ...toAgentModules(sources.agents ?? {})];
+  for (const [name, module] of modules) {
     hosted.set(name, await host(module.definition, withTools(environment, module.tools)));
   }
   return hosted;
 }
 
 /**
- * What `--check` prints: the applications, the model, and `harness_agent` as YAML, without secrets. Throws what
+ * What `check` prints: the applications, the model, and `harness_agent` as YAML, without secrets. Throws what
  * {@link hostAgents} throws, so it says whether all can be served too.
  */
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {

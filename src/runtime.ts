@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { createServer } from 'node:http';
+import { createServer, type Server } from 'node:http';
+import type { Express } from 'express';
 import { type Context, createApp } from './app.ts';
-import { hostAgents } from './host-agents.ts';
+import { type HostedSources, hostAgents } from './host-agents.ts';
+import { VERSION } from './version.ts';
 import { openContentStore } from './artifacts/open-content-store.ts';
 import type { Config } from './core/config.ts';
 import { listServers, shownAddress } from './db/connection.ts';
@@ -13,7 +15,7 @@ import { AgentError, ConfigError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
 import { createSockets } from './http/operation/sockets.ts';
 import { takeUpQueued } from './invocations/background.ts';
-import { listen } from './server.ts';
+import { type CloseOptions, endWithin, listen } from './server.ts';
 import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts';
 import { type EvalWorkerSettings, startEvalWorker } from './evals/run-worker.ts';
 import { sweepRegularly } from './sweeper.ts';
@@ -29,11 +31,19 @@ export interface Runtime {
   close(): Promise<void>;
 }
 
+/** A runtime that somebody else's server hands its requests to. */
+export interface OpenRuntime extends Omit<Runtime, 'url'> {
+  app: Express;
+  /** Lets the WebSockets of a server in. */
+  attach(server: Server): void;
+  /** Stops as `close` does, and with it what listens. */
+  closeWith(end: (options: CloseOptions) => Promise<void>): Promise<void>;
+}
+
 /** What a runtime is made with beside its settings; tests give their own parts of the context. */
-export interface RuntimeOptions {
+export interface RuntimeOptions extends HostedSources {
   config: Config;
   log: Log;
-  version: string;
   overrides?: Partial<Context>;
 }
 
@@ -48,44 +58,64 @@ const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
  * @throws {ConfigError} when a part cannot start, with what to do about it.
  */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
+  const runtime = await openRuntime(options);
+  const server = createServer({ connectionsCheckingInterval: REQUEST_CHECK_MS }, runtime.app);
+  runtime.attach(server);
+  try {
+    const listener = await listen(server, options.config);
+    let closed: Promise<void> | undefined;
+    const close = () => (closed ??= runtime.closeWith((end) => listener.close(end)));
+    return { url: listener.url, database: runtime.database, close };
+  } catch (error) {
+    await runtime.close();
+    throw error;
+  }
+}
+
+/** Starts everything but a server of its own. @throws {ConfigError} as {@link startRuntime} does. */
+export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime> {
   const { config } = options;
   const resources = await openResources(options);
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
     const context = await toContext(options, resources, stops);
     const app = createApp(context);
-    const server = createServer({ connectionsCheckingInterval: REQUEST_CHECK_MS }, app);
-    context.sockets.attach(server, app);
-    const listener = await listen(server, config);
-    const sweeping = sweepRegularly(
-      {
-        ...context,
-        databaseUrl: resources.source.url,
-        connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
-        traceHours: config.TRACE_RETENTION_HOURS,
-      },
-      config.SWEEP_INTERVAL_MS,
-      stops.draining.signal,
-    );
-    const takingUp = takeUpQueued(context, stops.draining.signal);
-    const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;
-    const evals = config.DEV_UI ? startEvalWorker(context, toEvalSettings(config)) : undefined;
-    const close = async () => {
+    const background = startBackground(context, resources.source.url, stops.draining.signal);
+    const closeWith: OpenRuntime['closeWith'] = async (end) => {
       stops.draining.abort();
       const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
       const { DRAIN_DELAY_MS: drainMs, SHUTDOWN_GRACE_MS: graceMs } = config;
-      const workers = [scheduler?.stopped, evals?.stopped];
-      const ended = async () => void (await Promise.all([resources.admission.whenIdle(), ...workers]));
-      await listener.close({ drainMs, graceMs, whenEnded: ended, interrupt });
-      await Promise.all([sweeping, takingUp]);
+      const whenEnded = async () => void (await Promise.all([resources.admission.whenIdle(), background.worked]));
+      await end({ drainMs, graceMs, whenEnded, interrupt });
+      await background.looked;
       await resources.close();
     };
     let closed: Promise<void> | undefined;
-    return { url: listener.url, database: resources.source.shown, close: () => (closed ??= close()) };
+    const close = () =>
+      (closed ??= closeWith(({ graceMs, whenEnded, interrupt }) =>
+        endWithin({ graceMs, ended: whenEnded(), interrupt }),
+      ));
+    const attach = (server: Server) => context.sockets.attach(server, app);
+    return { app, attach, database: resources.source.shown, close, closeWith };
   } catch (error) {
     await resources.close();
     throw error;
   }
+}
+
+/** What happens without a request, until `signal`: `worked` settles when no work runs, `looked` when nobody looks. */
+function startBackground(context: Context, databaseUrl: string, signal: AbortSignal) {
+  const { config } = context;
+  const connection = { databaseUrl, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
+  const sweep = { ...context, ...connection, traceHours: config.TRACE_RETENTION_HOURS };
+  const sweeping = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
+  const takingUp = takeUpQueued(context, signal);
+  const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;
+  const evals = config.DEV_UI ? startEvalWorker(context, toEvalSettings(config)) : undefined;
+  return {
+    worked: Promise.all([scheduler?.stopped, evals?.stopped]),
+    looked: Promise.all([sweeping, takingUp]),
+  };
 }
 
 /** What is open as long as the runtime runs. */
@@ -117,20 +147,20 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
 
 /** What the operations get: resources, agents and settings in their own words. */
 async function toContext(
-  { config, log, version, overrides }: RuntimeOptions,
+  { config, log, overrides, ...sources }: RuntimeOptions,
   { database, notifications, admission, tracing }: Resources,
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
   return {
     config,
     log,
-    version,
+    version: VERSION,
     database,
     notifications,
     admission,
     tracing,
     contentStore: await openContentStore(config),
-    agents: await hostAgents(config, (text) => log.warn(text)),
+    agents: await hostAgents(config, (text) => log.warn(text), sources),
     newId: randomUUID,
     now: () => Date.now() / 1000,
     leaseTimes: {

@@ -29,7 +29,7 @@ export interface Listener {
 }
 
 /** How a server ends. */
-interface CloseOptions {
+export interface CloseOptions {
   /** How long it goes on letting clients in, so that those who look at its readiness can turn elsewhere. */
   drainMs: number;
   graceMs: number;
@@ -68,13 +68,7 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
       // Not the method of an HTTP server: that one ends every idle connection at once.
       const closed = new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()));
       const idle = setInterval(() => connections.endIdle(drainMs), IDLE_LOOK_MS);
-      const ended = Promise.all([closed, whenEnded()]);
-      const over = new AbortController();
-      const wait = (ms: number) => sleep(ms, undefined, { signal: over.signal }).catch(() => undefined);
-      await Promise.race([ended, wait(graceMs * GRACE_SHARE)]);
-      interrupt();
-      await Promise.race([ended, wait(graceMs * (1 - GRACE_SHARE))]);
-      over.abort();
+      await endWithin({ graceMs, ended: Promise.all([closed, whenEnded()]), interrupt });
       server.closeAllConnections();
       await closed;
       clearInterval(idle);
@@ -108,6 +102,21 @@ function limitConnections(server: Server, max: number, proxies: string[]): void 
 }
 
 const bitsOf = (address: string) => (ipaddr.parse(address).kind() === 'ipv6' ? 128 : 32);
+
+/** Waits for the end of what runs; most of the time is over when it is interrupted, and at the end nobody waits. */
+export async function endWithin(options: {
+  graceMs: number;
+  ended: Promise<unknown>;
+  interrupt: () => void;
+}): Promise<void> {
+  const { graceMs, ended, interrupt } = options;
+  const over = new AbortController();
+  const wait = (ms: number) => sleep(ms, undefined, { signal: over.signal }).catch(() => undefined);
+  await Promise.race([ended, wait(graceMs * GRACE_SHARE)]);
+  interrupt();
+  await Promise.race([ended, wait(graceMs * (1 - GRACE_SHARE))]);
+  over.abort();
+}
 
 function whyNotListening({ code, message }: NodeJS.ErrnoException, host: string, port: number): string {
   if (code === 'EADDRINUSE') return `PORT: ${port} is taken on ${host}; choose another, for example PORT=${port + 1}.`;

@@ -52,6 +52,6 @@ const config = readConfig({
 await startRuntime({
   config,
   log: createLog(config.LOG_LEVEL),
-  version: 'bench',
+
   overrides: { agents: new Map([[agent.name, agent]]) },
 });

@@ -1,7 +1,8 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import express, { type RequestHandler, Router } from 'express';
 import { RequestRefusedError } from '../http/operation/request-errors.ts';
 import { CODE_THEMES } from './code-theme.ts';
@@ -53,13 +54,13 @@ export function devUiPages(): RequestHandler[] {
 }
 
 /**
- * The package exports its server only (its package.json is not among the exports); the browser's files lie beside it,
- * and no package has them alone. The 18 packages that its server needs (a second express and zod, five database
- * drivers, esbuild) are therefore replaced by an empty one in package.json `overrides`, one by one because npm
- * matches those by name only; to copy the files at install time would need an install script, which `npm ci` may be
- * forbidden to run.
+ * The files of the UI: beside this file in the package and the container, where `npm run build` has put them; in a
+ * clone those of the development dependency, which exports its server only and needs 18 packages for that. Each of
+ * them is replaced by an empty one in package.json `overrides`, which only a clone heeds.
  */
 function findBrowserFolder(): string {
+  const built = fileURLToPath(new URL('browser', import.meta.url));
+  if (existsSync(built)) return built;
   const server = createRequire(import.meta.url).resolve('@google/adk-devtools');
   return join(dirname(server), '..', 'browser');
 }

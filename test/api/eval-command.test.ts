@@ -9,14 +9,14 @@ import { startProcess } from '../support/service-process.ts';
 /** `npm run eval` as CI runs it, beside a service on the same database. */
 
 const app = testApp({ TOOLS: 'calculator' });
-const COMMAND = fileURLToPath(new URL('../../src/eval.ts', import.meta.url));
+const COMMAND = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-eval-'));
 const D = '/dev/apps/harness_agent';
 const text = (said: string, role = 'user') => ({ role, parts: [{ text: said }] });
 
 const evaluate = async (...args: string[]) => {
   const environment = { DATABASE_URL: app.databaseUrl, TOOLS: 'calculator', LOG_LEVEL: 'silent' };
-  const { code, out, error } = await startProcess(process.execPath, [COMMAND, ...args], environment).end;
+  const { code, out, error } = await startProcess(process.execPath, [COMMAND, 'eval', 'run', ...args], environment).end;
   return { code, out, error };
 };
 

@@ -162,7 +162,7 @@ describe('the start refuses a file', () => {
 
 test('npm run keys:create prints a key once and the line that makes it valid', async () => {
   const options = ['--scopes', 'read,invoke', '--users', 'bob', '--expires', '2999-01-01T00:00:00Z', '--id', 'printed'];
-  const { code, out } = await startService({}, '--create-key', ...options).end;
+  const { code, out } = await startService({}, 'keys', 'create', ...options).end;
   const [, key = '', , line = ''] = out.split('\n');
   expect([code, JSON.parse(line)]).toEqual([
     0,
@@ -179,6 +179,6 @@ test('npm run keys:create prints a key once and the line that makes it valid', a
   const ring = join(dir, 'printed');
   writeFileSync(ring, line);
   expect(await createKeyRing({ keys: [], file: ring })(key)).toMatchObject({ kind: 'key', id: 'printed' });
-  const wrong = await startService({}, '--create-key', '--scopes', 'root').end;
+  const wrong = await startService({}, 'keys', 'create', '--scopes', 'root').end;
   expect([wrong.code, wrong.error]).toEqual([1, expect.stringContaining('scopes.0: Invalid option')]);
 });

@@ -74,7 +74,7 @@ export function startOn(
     LOG_LEVEL: 'silent',
   };
   const config = readConfig({ ...settings, ...environment });
-  return startRuntime({ config, log: createLog(config.LOG_LEVEL), version: 'test', overrides });
+  return startRuntime({ config, log: createLog(config.LOG_LEVEL), overrides });
 }
 
 /** Speaks HTTP to a runtime. A string body goes out as it is, anything else as JSON. */

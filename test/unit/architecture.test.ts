@@ -14,8 +14,9 @@ const importsOf = (file: string): string[] =>
     normalize(join(dirname(file), path)),
   );
 
-/** The folder of a file as this list names it; the files beside `main.ts` are the process. */
-const folderOf = (file: string) => dirname(file).replace(/^src\/?/, '') || 'process';
+/** The folder of a file as this list names it: the files beside `main.ts` are the process, and that is the last. */
+const folderOf = (file: string) =>
+  file === 'src/main.ts' ? 'main' : dirname(file).replace(/^src\/?/, '') || 'process';
 
 /**
  * The folders in their order, each with those that its files import: all of them stand above it in this list. A new
@@ -88,10 +89,24 @@ const LINE: [folder: string, imports: string[]][] = [
       'db',
       'db/embedded',
     ].concat(
-      ['devui', 'evals', 'http', 'http/access', 'http/openapi', 'http/operation', 'http/validation', 'idempotency'],
+      ['devui', 'evals', 'http', 'http/operation', 'idempotency'],
       ['invocations', 'invocations/live', 'invocations/routes', 'limits', 'memory', 'service', 'sessions', 'traces'],
     ),
   ],
+  [
+    'cli',
+    [
+      'agent/loop',
+      'core',
+      'db/embedded',
+      'evals',
+      'http/access',
+      'http/openapi',
+      'http/operation',
+      'http/validation',
+    ].concat(['process']),
+  ],
+  ['main', ['cli']],
 ];
 
 describe('the folders form a line', () => {

@@ -11,7 +11,7 @@ import { readConfig } from '../../src/core/config.ts';
 import { ConfigError } from '../../src/core/errors.ts';
 import { describeHarness } from '../../src/host-agents.ts';
 
-/** What `node src/main.ts --check` says of the examples, and of what people write wrong. */
+/** What `node src/main.ts check` says of the examples, and of what people write wrong. */
 
 const pathOf = (path: string) => fileURLToPath(new URL(`../../${path}`, import.meta.url));
 const example = pathOf('examples/harness.yaml');

@@ -1,3 +1,4 @@
+import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { orAborted } from '../../core/abort.ts';
 import type { JsonObject } from '../../core/content.ts';
@@ -7,6 +8,9 @@ const CHECK_MS = 1_000;
 /** What a schema may cost the thread; beyond it the thread ends, and not the process. */
 const RESOURCES = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 32, stackSizeMb: 4 };
 const TOO_COSTLY = 'The schema of this tool takes too long to check, so it cannot be called.';
+
+/** Beside this file, TypeScript here and JavaScript in the package. */
+const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.url);
 
 /** One check on its way. */
 interface Check {
@@ -81,7 +85,7 @@ class CheckThread {
   }
 
   #start(): void {
-    const worker = new Worker(new URL('./schema-worker.ts', import.meta.url), { resourceLimits: RESOURCES });
+    const worker = new Worker(WORKER, { resourceLimits: RESOURCES });
     this.#worker = worker;
     // The thread alone does not keep the process.
     worker.unref();

@@ -1,9 +1,10 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import type { AgentDefinition, AgentSource } from './agent.ts';
-import type { Tool } from './tool.ts';
+import type { Tool, ToolContext } from './tool.ts';
 
 /** An agent application that was loaded: its definition, and its own tools by name. */
 interface AgentModule {
@@ -17,11 +18,36 @@ const RESERVED = new Set(['harness_agent', 'user']);
 /** Says what an `agents/<name>/agent.ts` exports as `agent`; returns it as it is. */
 export const defineAgent = (source: AgentSource): AgentSource => source;
 
-/** A tool of your own; by default it needs no confirmation. */
-export const defineTool = (tool: Omit<Tool, 'needsConfirmation'> & Partial<Tool>): Tool => ({
-  needsConfirmation: false,
-  ...tool,
-});
+/** A tool of your own whose arguments are described by a zod object: `run` gets them parsed, with their types. */
+export interface TypedTool<Parameters extends z.ZodObject> extends ToolOptions {
+  parameters: Parameters;
+  run(args: z.output<Parameters>, context: ToolContext): Promise<unknown>;
+}
+
+/** A tool of your own whose arguments are described by JSON Schema. */
+interface PlainTool extends ToolOptions, Pick<Tool, 'parameters' | 'run'> {}
+
+/** What every tool has; by default it needs no confirmation. */
+type ToolOptions = Omit<Tool, 'needsConfirmation' | 'parameters' | 'run'> & Partial<Pick<Tool, 'needsConfirmation'>>;
+
+/**
+ * A tool of your own. The model sees `parameters`, and arguments that do not fit them never reach `run`.
+ * @throws Error for a zod object that JSON Schema cannot say, one with a transformed key for instance.
+ */
+export function defineTool<Parameters extends z.ZodObject>(tool: TypedTool<Parameters>): Tool;
+export function defineTool(tool: PlainTool): Tool;
+export function defineTool(tool: TypedTool<z.ZodObject> | PlainTool): Tool {
+  if (!isTyped(tool)) return { needsConfirmation: false, ...tool };
+  const { parameters } = tool;
+  return {
+    needsConfirmation: false,
+    ...tool,
+    parameters: z.toJSONSchema(parameters, { io: 'input', target: 'draft-7' }),
+    run: async (args, context) => tool.run(await parameters.parseAsync(args), context),
+  };
+}
+
+const isTyped = (tool: TypedTool<z.ZodObject> | PlainTool): tool is TypedTool<z.ZodObject> => '_zod' in tool.parameters;
 
 /**
  * Loads the agent applications below a directory that the operator names, in the order of their names; none where it
@@ -38,13 +64,29 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
 
 async function loadAgentModule(directory: string, name: string): Promise<AgentModule> {
   const path = join(directory, name, 'agent.ts');
-  if (!APP_NAME.test(name) || RESERVED.has(name))
-    throw new ConfigError(`${path}: \`${name}\` cannot be the name of an application.`);
+  checkName(name, path);
   const loaded = await importAgent(path);
   if (typeof loaded !== 'object' || loaded === null) {
     throw new ConfigError(`${path}: it exports no \`agent\`. Write \`export const agent = defineAgent({…})\`.`);
   }
   return toModule(name, loaded, path);
+}
+
+/**
+ * Agent applications that are there as values, by name.
+ * @throws {ConfigError} for a name that no application can have, and for agents or tools of one name.
+ */
+export const toAgentModules = (sources: Record<string, AgentSource>): Map<string, AgentModule> =>
+  new Map(
+    Object.entries(sources).map(([name, source]) => {
+      checkName(name, 'agents');
+      return [name, toModule(name, source, 'agents')];
+    }),
+  );
+
+function checkName(name: string, place: string): void {
+  if (!APP_NAME.test(name) || RESERVED.has(name))
+    throw new ConfigError(`${place}: \`${name}\` cannot be the name of an application.`);
 }
 
 async function importAgent(path: string): Promise<AgentSource | undefined> {

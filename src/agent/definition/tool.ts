@@ -17,7 +17,7 @@ export interface ToolServices {
 }
 
 /** What one tool call sees and may change. */
-interface ToolContext {
+export interface ToolContext {
   session: SessionKey;
   invocationId: string;
   functionCallId: string;

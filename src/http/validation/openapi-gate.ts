@@ -51,7 +51,7 @@ export function openApiGate(document: object): OpenApiGate {
 }
 
 /**
- * Compiles every schema of a document, as only tests and `--print-openapi` do.
+ * Compiles every schema of a document, as only tests and `openapi` do.
  * @throws Error when the document is not valid OpenAPI or one of its schemas does not compile
  */
 export async function compileDocument(document: object): Promise<void> {

@@ -1,0 +1,19 @@
+import { execFileSync } from 'node:child_process';
+import { chmodSync, copyFileSync, cpSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+// `npm run build`: dist/ is what the package and the container run. JavaScript with declarations, the OpenAPI document,
+// and the files of the development UI, so that its package with all that its server needs stays out.
+const root = fileURLToPath(new URL('..', import.meta.url));
+const require = createRequire(import.meta.url);
+const dist = join(root, 'dist');
+
+rmSync(dist, { recursive: true, force: true });
+execFileSync(join(root, 'node_modules/.bin/tsc'), ['-p', join(root, 'src/tsconfig.build.json')], { stdio: 'inherit' });
+chmodSync(join(dist, 'main.js'), 0o755);
+copyFileSync(join(root, 'src/http/openapi/openapi.json'), join(dist, 'http/openapi/openapi.json'));
+const ui = join(dirname(require.resolve('@google/adk-devtools')), '..');
+cpSync(join(ui, 'browser'), join(dist, 'devui/browser'), { recursive: true });
+copyFileSync(join(ui, '..', 'LICENSE'), join(dist, 'devui/browser/LICENSE'));

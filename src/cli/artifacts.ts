@@ -1,0 +1,40 @@
+import { readFile } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { type GlobalOptions, sessionsPath, withApi } from './api.ts';
+
+const artifactsPath = (options: GlobalOptions, session: string) =>
+  `${sessionsPath(options)}/${encodeURIComponent(session)}/artifacts`;
+
+/** Prints the names of a session's artifacts. */
+export const listArtifacts = (session: string, options: GlobalOptions): Promise<void> =>
+  withApi(options, async (api) => {
+    const names = await api.send<string[]>('GET', artifactsPath(options, session));
+    console.log(options.json ? JSON.stringify(names) : names.join('\n'));
+  });
+
+/** Writes the bytes of a version to the output. */
+export const getArtifact = (
+  session: string,
+  name: string,
+  options: GlobalOptions & { version?: string },
+): Promise<void> =>
+  withApi(options, async (api) => {
+    const query = new URLSearchParams({ alt: 'media', ...(options.version ? { version: options.version } : {}) });
+    const path = `${artifactsPath(options, session)}/${encodeURIComponent(name)}?${query.toString()}`;
+    const response = await api.open('GET', path);
+    for await (const chunk of response.body ?? []) process.stdout.write(chunk);
+  });
+
+/** Saves a file as the next version of an artifact and says which one it is. */
+export const putArtifact = (
+  session: string,
+  file: string,
+  options: GlobalOptions & { name?: string; type: string },
+): Promise<void> =>
+  withApi(options, async (api) => {
+    const data = (await readFile(file)).toString('base64');
+    const filename = options.name ?? basename(file);
+    const artifact = { inlineData: { mimeType: options.type, data } };
+    const saved = await api.send<{ version: number }>('POST', artifactsPath(options, session), { filename, artifact });
+    console.log(options.json ? JSON.stringify(saved) : `${filename}, version ${saved.version}`);
+  });

@@ -1,0 +1,144 @@
+import type { Content, Part } from '../core/content.ts';
+import type { Event } from '../core/event.ts';
+import { CONFIRMATION_CALL } from '../agent/loop/confirmation.ts';
+import { type Api, type GlobalOptions, sessionsPath } from './api.ts';
+import { readFrames } from './frames.ts';
+import { style, toLine } from './output.ts';
+
+/** Maximum length of the arguments or the answer of a tool in a line, characters. */
+const TOOL_TEXT = 200;
+
+/** A frame of a run: an event, or what it ended with. */
+type Frame = Event | { error: string };
+
+const isError = (frame: Frame): frame is { error: string } => 'error' in frame && typeof frame.error === 'string';
+
+/** A call that waits for a person. */
+export interface Confirmation {
+  id: string;
+  hint: string;
+  call: { name: string; args: unknown };
+}
+
+/** How a run ended. */
+export interface RunEnd {
+  /** The text of the last answer. */
+  output: string;
+  /** The sentence of a failure. */
+  error?: string;
+  confirmations: Confirmation[];
+}
+
+/** One message to the agent. */
+export interface Message {
+  sessionId: string;
+  parts: Part[];
+}
+
+/**
+ * Sends a message and shows what comes as it comes: `onText` gets pieces of the answer, `onLine` what tools do.
+ * @throws {CommandError} when the service refuses it
+ */
+export async function runMessage(
+  api: Api,
+  options: GlobalOptions,
+  message: Message,
+  show: { onFrame?: (frame: Frame) => void; onText: (text: string) => void; onLine: (line: string) => void },
+  signal?: AbortSignal,
+): Promise<RunEnd> {
+  const { sessionId, parts } = message;
+  const body = {
+    appName: options.app,
+    userId: options.user,
+    sessionId,
+    newMessage: { role: 'user', parts },
+    streaming: true,
+  };
+  const end: RunEnd = { output: '', confirmations: [] };
+  let invocationId: string | undefined;
+  const cancel = () => void cancelRun(api, options, sessionId, invocationId);
+  signal?.addEventListener('abort', cancel, { once: true });
+  let hasPieces = false;
+  try {
+    for await (const frame of readFrames<Frame>(await api.open('POST', '/run_sse', body))) {
+      show.onFrame?.(frame);
+      if (isError(frame)) end.error = frame.error;
+      else {
+        invocationId ??= frame.invocationId ?? undefined;
+        hasPieces = showEvent(frame, hasPieces, end, show);
+      }
+    }
+  } finally {
+    signal?.removeEventListener('abort', cancel);
+  }
+  return end;
+}
+
+const cancelRun = (api: Api, options: GlobalOptions, sessionId: string, invocationId: string | undefined) =>
+  invocationId === undefined
+    ? undefined
+    : api
+        .send('POST', `${sessionsPath(options)}/${encodeURIComponent(sessionId)}/invocations/${invocationId}/cancel`)
+        .catch(() => undefined);
+
+/** Shows one event. @returns whether pieces of an answer have come whose whole is still to come */
+function showEvent(
+  event: Event,
+  hasPieces: boolean,
+  end: RunEnd,
+  show: { onText: (text: string) => void; onLine: (line: string) => void },
+): boolean {
+  const text = textOf(event.content);
+  if (event.partial === true) {
+    show.onText(text);
+    return hasPieces || text !== '';
+  }
+  if (text !== '') {
+    if (!hasPieces) show.onText(text);
+    end.output = text;
+  }
+  for (const { functionCall, functionResponse } of event.content?.parts ?? []) {
+    if (functionCall?.name === CONFIRMATION_CALL) end.confirmations.push(toConfirmation(functionCall));
+    else if (functionCall)
+      show.onLine(`→ ${functionCall.name} ${toLine(JSON.stringify(functionCall.args ?? {}), TOOL_TEXT)}`);
+    if (functionResponse && functionResponse.name !== CONFIRMATION_CALL)
+      show.onLine(`← ${functionResponse.name} ${toLine(JSON.stringify(functionResponse.response ?? {}), TOOL_TEXT)}`);
+  }
+  return false;
+}
+
+/** The text of a content, without the model's thoughts. */
+const textOf = (content: Content | null | undefined): string =>
+  (content?.parts ?? []).flatMap(({ text, thought }) => (text && thought !== true ? [text] : [])).join('');
+
+function toConfirmation({ id, args }: NonNullable<Part['functionCall']>): Confirmation {
+  const { originalFunctionCall, toolConfirmation } = (args ?? {}) as {
+    originalFunctionCall?: { name?: string; args?: unknown };
+    toolConfirmation?: { hint?: string };
+  };
+  const call = { name: originalFunctionCall?.name ?? '', args: originalFunctionCall?.args ?? {} };
+  return { id: id ?? '', hint: toolConfirmation?.hint ?? '', call };
+}
+
+/** The message that answers a confirmation. */
+export const toAnswer = ({ id }: Confirmation, confirmed: boolean): Part => ({
+  functionResponse: { id, name: CONFIRMATION_CALL, response: { confirmed } },
+});
+
+/** An event as lines for people: who, what was said, what tools did. */
+export function toLines(event: Event): string[] {
+  const who = style('bold', event.author ?? 'user');
+  const lines: string[] = [];
+  const text = textOf(event.content);
+  if (text !== '') lines.push(`${who}: ${text}`);
+  for (const { functionCall, functionResponse } of event.content?.parts ?? []) {
+    if (functionCall)
+      lines.push(`${who} → ${functionCall.name} ${toLine(JSON.stringify(functionCall.args ?? {}), TOOL_TEXT)}`);
+    if (functionResponse)
+      lines.push(
+        `${who} ← ${functionResponse.name} ${toLine(JSON.stringify(functionResponse.response ?? {}), TOOL_TEXT)}`,
+      );
+  }
+  if (event.errorCode) lines.push(`${who}: ${style('red', `${event.errorCode}: ${event.errorMessage ?? ''}`)}`);
+  return lines;
+}

@@ -1,0 +1,50 @@
+import { type GlobalOptions, withApi } from './api.ts';
+import { printList } from './output.ts';
+
+/** What is shown of a cronjob. */
+interface CronjobBody {
+  jobId: string;
+  name: string;
+  enabled: boolean;
+  nextRunAt: string | null;
+  latestRun: { status: string } | null;
+}
+
+/** Only a service that stays fires what is due. */
+const RUNNING = { running: true };
+
+/** Prints the cronjobs that the caller may see. */
+export const listCronjobs = (options: GlobalOptions): Promise<void> =>
+  withApi(
+    options,
+    async (api) => {
+      const { items } = await api.send<{ items: CronjobBody[] }>('GET', '/harness/cronjobs?limit=100');
+      printList(items, {
+        ...options,
+        head: ['cronjob', 'enabled', 'next', 'latest', 'name'],
+        toRow: ({ jobId, enabled, nextRunAt, latestRun, name }) => [
+          jobId,
+          enabled ? 'yes' : 'no',
+          nextRunAt ?? '–',
+          latestRun?.status ?? '–',
+          name,
+        ],
+        empty: 'There are no cronjobs.',
+      });
+    },
+    RUNNING,
+  );
+
+/** Fires a cronjob now and says which run that is. */
+export const runCronjob = (id: string, options: GlobalOptions): Promise<void> =>
+  withApi(
+    options,
+    async (api) => {
+      const run = await api.send<{ runId: string; status: string }>(
+        'POST',
+        `/harness/cronjobs/${encodeURIComponent(id)}/run`,
+      );
+      console.log(options.json ? JSON.stringify(run) : `run ${run.runId}: ${run.status}`);
+    },
+    RUNNING,
+  );

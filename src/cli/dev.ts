@@ -1,0 +1,91 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, watch } from 'node:fs';
+import { processEnvironment, readConfig } from '../core/config.ts';
+import { startEmbedded } from '../db/embedded/embedded.ts';
+
+/** Editors write a file in several steps: one restart for all that happens within this time. */
+const SETTLE_MS = 200;
+/** What a changed agent is restarted with: nobody waits for what ran before. */
+const IMPATIENT = { DRAIN_DELAY_MS: '0', SHUTDOWN_GRACE_MS: '1000' };
+
+/**
+ * Runs the service with the development UI in a process of its own and replaces that process when a file changes that
+ * the agent is made of. The embedded database stays.
+ * @throws {ConfigError} when the settings are wrong
+ */
+export async function dev(opensBrowser: boolean): Promise<void> {
+  const environment = processEnvironment();
+  const config = readConfig({ ...environment, DEV_UI: 'true' });
+  const embedded = config.DATABASE_URL === undefined ? await startEmbedded({ dir: config.DATA_DIR }) : undefined;
+  const databaseUrl = config.DATABASE_URL ?? embedded?.url ?? '';
+  const env = { ...environment, ...IMPATIENT, DEV_UI: 'true', DATABASE_URL: databaseUrl };
+  const service = createService(env, opensBrowser);
+  const files = [config.AGENTS_DIR, config.SKILLS_DIR, config.HARNESS_FILE ?? 'harness.yaml', '.env'];
+  const watchers = files.flatMap((path) =>
+    path !== undefined && existsSync(path) ? [watch(path, { recursive: true }, service.restartSoon)] : [],
+  );
+  console.log(`Watching ${files.filter((path) => path !== undefined && existsSync(path)).join(', ') || 'no files'}.`);
+  await new Promise((resolve) => process.once('SIGINT', resolve).once('SIGTERM', resolve));
+  for (const watcher of watchers) watcher.close();
+  await service.stop();
+  await embedded?.stop();
+}
+
+/** A child process with the service, and its replacement. */
+function createService(env: Record<string, string | undefined>, opensBrowser: boolean) {
+  let isOpened = !opensBrowser;
+  let timer: NodeJS.Timeout | undefined;
+  let turn = Promise.resolve();
+  const start = () => {
+    const child = spawn(process.execPath, [...process.execArgv, process.argv[1] ?? '', 'start'], {
+      env,
+      stdio: ['ignore', 'pipe', 'inherit'],
+      // Ctrl-C is for this process, which ends the other one in its order.
+      detached: true,
+    });
+    child.stdout.on('data', (chunk: Buffer) => {
+      process.stdout.write(chunk);
+      const [, url] = /listens on (\S+)/.exec(chunk.toString()) ?? [];
+      if (url !== undefined && !isOpened) openBrowser(url);
+      isOpened ||= url !== undefined;
+    });
+    return child;
+  };
+  let child: ChildProcess = start();
+  const stop = async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGTERM');
+    await ended;
+  };
+  const restart = async () => {
+    await stop();
+    console.log('Changed: started again.');
+    child = start();
+  };
+  return {
+    restartSoon: () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => void (turn = turn.then(restart)), SETTLE_MS);
+    },
+    stop: async () => {
+      clearTimeout(timer);
+      await turn;
+      await stop();
+    },
+  };
+}
+
+/** Shows a page where there is something to show it with; nobody misses it elsewhere. */
+function openBrowser(url: string): void {
+  const [program, args] =
+    process.platform === 'darwin'
+      ? ['open', [url]]
+      : process.platform === 'win32'
+        ? ['cmd', ['/c', 'start', '', url]]
+        : ['xdg-open', [url]];
+  spawn(program, args, { stdio: 'ignore', detached: true })
+    .on('error', () => undefined)
+    .unref();
+}

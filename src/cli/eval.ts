@@ -1,0 +1,131 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { type Gate, toExitCode, toJunit, toTable } from '../evals/report.ts';
+import { parseSelectors } from '../evals/selectors.ts';
+import type { CaseSummary, RunComparison } from '../evals/summary.ts';
+import { DEFAULT_TEST_CONFIG, readTestConfig } from '../evals/test-config.ts';
+import { type Api, type GlobalOptions, withApi } from './api.ts';
+import { CommandError } from './command-error.ts';
+import { readFrames } from './frames.ts';
+import { printList } from './output.ts';
+
+/** Width of the progress bar, characters. */
+const BAR = 30;
+
+/** The options of a run as they were written. */
+export interface EvalOptions extends GlobalOptions {
+  config?: string;
+  trials: string;
+  threshold: string;
+  parallelism?: string;
+  baseline?: string;
+  junit?: string;
+  allowNotEvaluated?: boolean;
+}
+
+interface Summary {
+  cases: CaseSummary[];
+  comparison?: RunComparison;
+}
+
+const runsPath = ({ app }: GlobalOptions) => `/dev/apps/${encodeURIComponent(app)}/eval-runs`;
+
+/** Could not run is another exit code than a failure, whatever kept it from running. */
+const orCannotRun = (error: unknown): never => {
+  throw new CommandError(error instanceof Error ? error.message : String(error), 2);
+};
+
+/**
+ * Runs sets and prints a table of each, or a line of JSON.
+ * @returns 0 when all cases passed, else 1
+ * @throws {CommandError} with exit code 2 for what cannot be run
+ */
+export async function runSets(sets: string[], options: EvalOptions): Promise<number> {
+  const gate: Gate = { threshold: Number(options.threshold), allowNotEvaluated: options.allowNotEvaluated ?? false };
+  if (!(gate.threshold >= 0 && gate.threshold <= 1)) throw new CommandError('--threshold is a number from 0 to 1.', 2);
+  const work = async () => {
+    const file: unknown = options.config ? JSON.parse(readFileSync(options.config, 'utf8')) : DEFAULT_TEST_CONFIG;
+    const { metrics, userSimulator } = readTestConfig(file);
+    const wanted = {
+      evalMetrics: metrics,
+      ...(userSimulator ? { userSimulatorConfig: userSimulator } : {}),
+      trials: Number(options.trials),
+      ...(options.parallelism ? { parallelism: Number(options.parallelism) } : {}),
+    };
+    const selected = [...parseSelectors(sets)];
+    if (options.junit && selected.length > 1) throw new CommandError('--junit takes one set.', 2);
+    return withApi(options, async (api) => {
+      let exitCode = 0;
+      for (const [evalSetId, evalCaseIds] of selected)
+        exitCode = Math.max(exitCode, await runSet(api, options, gate, { evalSetId, evalCaseIds, ...wanted }));
+      return exitCode;
+    });
+  };
+  return work().catch(orCannotRun);
+}
+
+async function runSet(
+  api: Api,
+  options: EvalOptions,
+  gate: Gate,
+  wanted: { evalSetId: string; [member: string]: unknown },
+): Promise<number> {
+  const runs = runsPath(options);
+  const { runId } = await api.send<{ runId: string }>('POST', runs, wanted);
+  await follow(api, `${runs}/${runId}`);
+  const { cases, comparison } = await getSummary(api, options, runId, options.baseline);
+  if (options.json) console.log(JSON.stringify({ evalSetId: wanted.evalSetId, runId, cases, comparison }));
+  else console.log(`${wanted.evalSetId}, run ${runId}\n\n${toTable(cases, gate, comparison)}\n`);
+  if (options.junit) writeFileSync(options.junit, toJunit(wanted.evalSetId, cases, gate));
+  return toExitCode(cases, gate, comparison);
+}
+
+const getSummary = (api: Api, options: GlobalOptions, runId: string, baseline?: string): Promise<Summary> => {
+  const query = baseline ? `?baseline=${encodeURIComponent(baseline)}` : '';
+  return api.send<Summary>('GET', `${runsPath(options)}/${encodeURIComponent(runId)}/summary${query}`);
+};
+
+/** What is shown of a run. */
+interface RunBody {
+  runId: string;
+  evalSetId: string;
+  status: string;
+  counts: Counts;
+}
+
+/** Prints the latest runs, of one set or of all. */
+export const listRuns = (set: string | undefined, options: GlobalOptions): Promise<void> =>
+  withApi(options, async (api) => {
+    const query = set === undefined ? '' : `&evalSetId=${encodeURIComponent(set)}`;
+    const { items } = await api.send<{ items: RunBody[] }>('GET', `${runsPath(options)}?limit=50${query}`);
+    printList(items, {
+      ...options,
+      head: ['run', 'set', 'status', 'passed'],
+      toRow: ({ runId, evalSetId, status, counts }) => [runId, evalSetId, status, `${counts.passed}/${counts.total}`],
+      empty: 'There are no runs.',
+    });
+  });
+
+/** Prints how a run differs from an earlier one. @returns 1 for a regression */
+export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
+  withApi(options, async (api) => {
+    const { cases, comparison } = await getSummary(api, options, run, baseline);
+    if (options.json) console.log(JSON.stringify(comparison));
+    else console.log(toTable(cases, { threshold: 1, allowNotEvaluated: true }, comparison));
+    return comparison?.regression === true ? 1 : 0;
+  }).catch(orCannotRun);
+
+type Counts = Record<'total' | 'waiting' | 'running' | 'passed' | 'failed' | 'errors', number>;
+
+/** Waits for the end of a run and shows how far it is, where somebody looks. */
+async function follow(api: Api, path: string): Promise<void> {
+  for await (const { counts } of readFrames<{ counts: Counts }>(await api.open('GET', `${path}/stream`)))
+    if (process.stderr.isTTY) showProgress(counts);
+  if (process.stderr.isTTY) process.stderr.write('\n');
+}
+
+function showProgress({ total, waiting, running, passed, failed, errors }: Counts): void {
+  const ended = total - waiting - running;
+  const bar = '█'.repeat(Math.floor((ended / total) * BAR)).padEnd(BAR, '░');
+  const figures = `${ended}/${total}  ${passed} passed, ${failed} failed, ${errors} broke off`;
+  process.stderr.write(`\r${bar} ${figures}`);
+}

@@ -1,0 +1,18 @@
+import { createKey } from '../http/access/key-ring.ts';
+import { type Scope, USER_SCOPES } from '../http/operation/principal.ts';
+
+/** What the options say, each a list with commas. */
+type KeyOptions = Partial<Record<'scopes' | 'users' | 'apps' | 'expires' | 'id', string>> & { json?: boolean };
+
+/** Prints a new key, which nobody keeps, and the line that lets it in. @throws {ConfigError} for a wrong option. */
+export function createKeys({ scopes, users, apps, expires, id, json }: KeyOptions): void {
+  const { key, entry } = createKey({
+    id,
+    scopes: (scopes?.split(',') ?? [...USER_SCOPES]) as Scope[],
+    users: users?.split(','),
+    apps: apps?.split(','),
+    expires,
+  });
+  if (json) return console.log(JSON.stringify({ key, entry: JSON.parse(entry) as unknown }));
+  console.log(`The key, shown once, for its holder:\n${key}\nIts line for RUNTIME_API_KEYS_FILE:\n${entry}`);
+}

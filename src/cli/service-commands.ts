@@ -1,0 +1,42 @@
+import type { Command } from 'commander';
+
+/** The commands that run, prepare and describe the service. */
+export function addServiceCommands(program: Command): void {
+  program
+    .command('start', { isDefault: true })
+    .description('start the service')
+    .action(async () => (await import('./start.ts')).start());
+  program
+    .command('dev')
+    .description('start the service with the development UI; restart it when an agent or a setting changes')
+    .option('--no-open', 'do not open the browser')
+    .action(async ({ open }: { open: boolean }) => (await import('./dev.ts')).dev(open));
+  program
+    .command('migrate')
+    .description('apply the migrations to DATABASE_URL and end')
+    .action(async () => (await import('./start.ts')).migrateOnly());
+  program
+    .command('check')
+    .description('print the effective configuration of the agent and end')
+    .action(async () => (await import('./start.ts')).check());
+  program
+    .command('openapi')
+    .description('print the OpenAPI document with every operation and end')
+    .action(async () => (await import('./openapi.ts')).printOpenApi());
+  program
+    .command('init')
+    .description('make a new project: an agent with a tool, a test, a compose file')
+    .argument('[directory]', 'where', '.')
+    .action(async (directory: string) => (await import('./init.ts')).init(directory));
+  program
+    .command('keys')
+    .description('runtime keys')
+    .command('create')
+    .description('print a new runtime key and its line for RUNTIME_API_KEYS_FILE')
+    .option('--scopes <list>', 'with commas [all that users have]')
+    .option('--users <list>', 'users that the key acts for [all]')
+    .option('--apps <list>', 'applications [all]')
+    .option('--expires <time>', 'e.g. 2030-01-01T00:00:00Z [never]')
+    .option('--id <name>', 'name of the key in logs')
+    .action(async (_options, command: Command) => (await import('./keys.ts')).createKeys(command.optsWithGlobals()));
+}

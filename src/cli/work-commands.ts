@@ -1,0 +1,49 @@
+import type { Command } from 'commander';
+import type { GlobalOptions } from './api.ts';
+import type { EvalOptions } from './eval.ts';
+
+/** The commands that run evaluations and schedules. @param end receives the exit code of a gate */
+export function addWorkCommands(program: Command, end: (code: number) => void): void {
+  const optionsOf = (command: Command) => command.optsWithGlobals<GlobalOptions>();
+  const evaluation = program.command('eval').description('evaluation sets');
+  evaluation
+    .command('run')
+    .description('run sets against the agent as it is deployed: exit code 0 all passed, 1 not all, 2 could not run')
+    .argument('<set...>', 'a set, or set:case,case')
+    .option('--config <file>', 'a test_config.json with the metrics')
+    .option('--trials <n>', 'how often each case is run', '1')
+    .option('--threshold <share>', 'share of its trials that must pass for a case to pass', '1')
+    .option('--parallelism <n>', 'cases at once')
+    .option('--baseline <run>', 'an earlier run to compare with; a regression fails')
+    .option('--junit <file>', 'write a report for CI')
+    .option('--allow-not-evaluated', 'cases of which no metric says anything do not fail')
+    .action(async (sets: string[], _options, command: Command) =>
+      end(await (await import('./eval.ts')).runSets(sets, command.optsWithGlobals<EvalOptions>())),
+    );
+  evaluation
+    .command('list')
+    .description('the latest runs')
+    .argument('[set]')
+    .action(async (set: string | undefined, _options, command: Command) =>
+      (await import('./eval.ts')).listRuns(set, optionsOf(command)),
+    );
+  evaluation
+    .command('compare')
+    .description('what changed from one run to another; exit code 1 for a regression')
+    .argument('<run>')
+    .argument('<baseline>')
+    .action(async (run: string, baseline: string, _options, command: Command) =>
+      end(await (await import('./eval.ts')).compareRuns(run, baseline, optionsOf(command))),
+    );
+  const cron = program.command('cron').description('cronjobs, of a service that runs');
+  cron
+    .command('list')
+    .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(optionsOf(command)));
+  cron
+    .command('run')
+    .description('fire one now')
+    .argument('<id>')
+    .action(async (id: string, _options, command: Command) =>
+      (await import('./cron.ts')).runCronjob(id, optionsOf(command)),
+    );
+}

@@ -1,0 +1,119 @@
+import { execFile, spawn } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
+import { publint } from 'publint';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+
+/** The package as somebody installs it who has never seen this repository. */
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const run = promisify(execFile);
+const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-package-'));
+const project = join(folder, 'my-agent');
+// Nothing of this process: its variables and its node_modules belong to the clone.
+const PATH = (process.env['PATH'] ?? '').split(':').filter((entry) => !entry.includes('node_modules'));
+const environment = {
+  HOME: process.env['HOME'] ?? folder,
+  npm_config_update_notifier: 'false',
+  PATH: [join(project, 'node_modules/.bin'), ...PATH].join(':'),
+};
+const transcript: string[] = [];
+let tarball = '';
+
+/** Runs a command in the new project and keeps what it printed for the transcript. */
+async function shell(command: string, options: { cwd?: string; input?: string } = {}): Promise<string> {
+  const running = run('/bin/sh', ['-c', command], { cwd: options.cwd ?? project, env: environment });
+  running.child.stdin?.end(options.input ?? '');
+  const { stdout } = await running;
+  transcript.push(`$ ${command}`, stdout.trimEnd());
+  return stdout;
+}
+
+beforeAll(async () => {
+  const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder], { cwd: root });
+  const [packed] = JSON.parse(stdout.slice(stdout.indexOf('['))) as { filename: string }[];
+  tarball = join(folder, packed?.filename ?? '');
+  await shell(`mkdir my-agent && cd my-agent && npm install --prefer-offline --silent ${tarball}`, { cwd: folder });
+});
+afterAll(() => {
+  console.log(transcript.join('\n').replaceAll(folder, '/tmp'));
+  rmSync(folder, { recursive: true, force: true });
+});
+
+test('its manifest and its types are right under every way of resolving', async () => {
+  const { messages } = await publint({ pkgDir: join(project, 'node_modules/agent-runtime'), strict: true });
+  expect(messages).toEqual([]);
+  const result = await checkPackage(createPackageFromTarballData(readFileSync(tarball)));
+  const problems = result.types === false ? ['no types'] : result.problems;
+  // A package of modules cannot be required as CommonJS, nor be found by the resolution of Node 10; both are ended.
+  const kinds = problems.map((each) => (typeof each === 'string' ? each : each.kind));
+  expect(kinds.filter((kind) => kind !== 'CJSResolvesToESM' && kind !== 'NoResolution')).toEqual([]);
+});
+
+test('install, init, start, the printed curl, chat, test', async () => {
+  await shell('npx agent-runtime init');
+  const port = await freePort();
+  const service = spawn('npm', ['start'], {
+    cwd: project,
+    env: { ...environment, PORT: String(port) },
+    detached: true,
+  });
+  let printed = '';
+  const started = new Promise<void>((resolve, reject) => {
+    service.stdout.on(
+      'data',
+      (chunk: Buffer) => ((printed += chunk.toString()), printed.includes('curl') && resolve()),
+    );
+    service.once('exit', () => reject(new Error(`it ended: ${printed}`)));
+  });
+  try {
+    await started;
+    const [, curl = ''] = /(curl -s .*)/.exec(printed) ?? [];
+    expect(JSON.parse(await shell(curl))).toEqual({
+      harness_name: 'demo',
+      overwrite: false,
+      output: 'The tool `calculator` answered: 391',
+      error: null,
+    });
+    const chat = await shell(`PORT=${port} npx agent-runtime --app weather chat --session s1`, {
+      input: 'forecast {"city":"Lima"}\nHello.\n',
+    });
+    expect(chat).toContain('→ forecast {"city":"Lima"}\n← forecast {');
+    expect(chat).toContain('The tool `forecast` answered: ');
+    const resumed = await shell(`PORT=${port} npx agent-runtime --app weather sessions show s1`);
+    expect(resumed).toContain('user: forecast {"city":"Lima"}\n');
+    expect(resumed).toContain('user: Hello.\n');
+  } finally {
+    process.kill(-(service.pid ?? 0), 'SIGINT');
+    await new Promise((resolve) => service.once('close', resolve));
+  }
+  await shell('npm test');
+});
+
+test.each(['node16', 'bundler'])('the project type-checks under moduleResolution %s', async (resolution) => {
+  // What an editor shows where a tool is written wrong.
+  cpSync(join(root, 'test/package/wrong-tools.ts'), join(project, 'agents/weather/wrong-tools.ts'));
+  const config = join(project, `tsconfig.${resolution}.json`);
+  const kind = resolution === 'bundler' ? 'esnext' : 'node16';
+  const compilerOptions = { module: kind, moduleResolution: resolution, skipLibCheck: false, types: ['node'] };
+  writeFileSync(config, JSON.stringify({ extends: './tsconfig.json', compilerOptions, include: ['agents', 'test'] }));
+  cpSync(join(root, 'node_modules/@types/node'), join(project, 'node_modules/@types/node'), { recursive: true });
+  cpSync(join(root, 'node_modules/undici-types'), join(project, 'node_modules/undici-types'), { recursive: true });
+  const { stdout } = await run(join(root, 'node_modules/.bin/tsc'), ['-p', config], { cwd: project }).catch(
+    (error: { stdout: string }) => error,
+  );
+  expect(stdout).toBe('');
+});
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
