@@ -1,4 +1,5 @@
 import { mkdtemp } from 'node:fs/promises';
+import { get } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
@@ -51,24 +52,60 @@ const evalMetrics = [
   { metricName: 'response_match_score', threshold: 0.7 },
 ];
 const run = () => send('POST', '/eval-sets/bench/run', { evalMetrics });
-await run();
-const { ms, text } = await run();
-
 const database = new Client({ connectionString: postgres.url });
 await database.connect();
-const { rows } = await database.query<{ bytes: number }>(
-  `select (sum(pg_column_size(c.*)) / count(*))::int as bytes from eval_run_cases c`,
-);
-await database.end();
-const ids = JSON.parse((await send('GET', '/eval_results')).text) as string[];
-const reads: number[] = [];
-for (let n = 0; n < READS; n += 1) reads.push((await send('GET', `/eval_results/${ids.at(-1)}`)).ms);
-const sorted = reads.toSorted((a, b) => a - b);
+const figure = async (query: string) => Number((await database.query<{ n: number }>(query)).rows[0]?.n);
+const transactions = () => figure('select xact_commit as n from pg_stat_database where datname = current_database()');
+
+/** The CPU time of this process that `work` takes, milliseconds; the load of the machine does not change it much. */
+async function cpuMs<Result>(work: () => Promise<Result>): Promise<[Result, number]> {
+  const before = process.cpuUsage();
+  const result = await work();
+  const { user, system } = process.cpuUsage(before);
+  return [result, (user + system) / 1_000];
+}
+
+const read = async (path: string) => {
+  const times: number[] = [];
+  const [, cpu] = await cpuMs(async () => {
+    for (let n = 0; n < READS; n += 1) times.push((await send('GET', path)).ms);
+  });
+  const sorted = times.toSorted((a, b) => a - b);
+  const at = (place: number) => sorted[place]?.toFixed(1);
+  return `p50 ${at(READS / 2)} ms, p99 ${at(READS - 1)} ms, CPU ${(cpu / READS).toFixed(1)} ms`;
+};
+
+await run();
+const before = await transactions();
+const [{ ms, text }, cpu] = await cpuMs(run);
+const statements = (await transactions()) - before;
 console.log(`${CASES} cases of one turn with one tool: ${(CASES / (ms / 1000)).toFixed(1)} cases a second`);
-console.log(`${rows[0]?.bytes} bytes a case beyond its session`);
-console.log(
-  `one result of ${CASES} cases: ${(Buffer.byteLength(text) / 1024).toFixed(0)} KiB, ` +
-    `p50 ${sorted[READS / 2]?.toFixed(1)} ms, p99 ${sorted.at(-1)?.toFixed(1)} ms`,
-);
+console.log(`a case: CPU ${(cpu / CASES).toFixed(1)} ms, ${(statements / CASES).toFixed(1)} transactions`);
+const size = 'select sum(pg_column_size(c.*)) / count(*) as n from eval_run_cases c';
+console.log(`${(await figure(size)).toFixed(0)} bytes a case beyond its session`);
+
+const ids = JSON.parse((await send('GET', '/eval_results')).text) as string[];
+const sent = await rawBytes(`/eval_results/${ids.at(-1)}`);
+const kib = (bytes: number) => `${(bytes / 1024).toFixed(0)} KiB`;
+console.log(`one result of ${CASES} cases: ${kib(sent)} sent, ${kib(Buffer.byteLength(text))} as JSON`);
+console.log(`  ${await read(`/eval_results/${ids.at(-1)}`)}`);
+
+await database.query(`insert into eval_runs (app_name, id, eval_set_id, status, metrics, trials, parallelism,
+    agent_hash, model_name, result_time, end_time)
+  select 'harness_agent', gen_random_uuid(), 'bench', 'done', '[]', 1, 1, '', '', now() - n * interval '1 second', now()
+  from generate_series(1, 1000) n`);
+console.log(`the list of 1,000 results: ${await read('/eval_results')}`);
+await database.end();
 await runtime.close();
 await postgres.stop();
+
+/** Bytes of the body as a client gets it that takes gzip. */
+function rawBytes(path: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const headers = { 'accept-encoding': 'gzip' };
+    get(`${D}${path}`, { headers }, (response) => {
+      let bytes = 0;
+      response.on('data', (chunk: Buffer) => (bytes += chunk.length)).on('end', () => resolve(bytes));
+    }).on('error', reject);
+  });
+}

@@ -37,11 +37,24 @@ interface EvalCaseResultDocument {
   evalMetricResultPerInvocation: object[];
   sessionId: string;
   userId: string;
-  efficiency?: Efficiency;
+  efficiency?: ShownEfficiency;
   notEvaluated?: string[];
   error?: string;
   failedTurn?: number;
 }
+
+/** The means over the turns, each kind once; what a turn took stands in the turn. */
+type ShownEfficiency = Record<'toolCallCount' | 'inferenceCallCount', number | null> & {
+  tokenUsage: Efficiency['tokenUsage']['overallDetails'];
+  invocationDuration: Efficiency['invocationDuration']['overallDetails'];
+};
+
+const toShownEfficiency = (of: Efficiency): ShownEfficiency => ({
+  toolCallCount: of.toolCallCount.overall,
+  inferenceCallCount: of.inferenceCallCount.overall,
+  tokenUsage: of.tokenUsage.overallDetails,
+  invocationDuration: of.invocationDuration.overallDetails,
+});
 
 const MICROSECONDS = 1_000_000;
 
@@ -93,7 +106,7 @@ function toEvalCaseResult(evalSetId: string, finished: FinishedCase): EvalCaseRe
     })),
     sessionId,
     userId,
-    ...(scored ? { efficiency: scored.efficiency } : {}),
+    ...(scored ? { efficiency: toShownEfficiency(scored.efficiency) } : {}),
     ...(scored && scored.notEvaluated.length > 0 ? { notEvaluated: scored.notEvaluated } : {}),
     ...(error ? { error: error.message, failedTurn: error.failedTurn } : {}),
   };
@@ -127,6 +140,16 @@ function toShownTurn({ appDetails: _declarations, ...turn }: Turn) {
   return {
     ...turn,
     finalResponse: parts.length > 0 ? turn.finalResponse : { role: 'model', parts: [{ text: '' }] },
-    intermediateData: toToolUses(turn.intermediateData),
+    intermediateData: toShownData(turn),
+  };
+}
+
+/** The calls always; responses and texts where there are some. */
+function toShownData({ intermediateData }: Turn) {
+  const { toolUses, toolResponses, intermediateResponses } = toToolUses(intermediateData);
+  return {
+    toolUses,
+    ...(toolResponses.length > 0 ? { toolResponses } : {}),
+    ...(intermediateResponses.length > 0 ? { intermediateResponses } : {}),
   };
 }

@@ -4,6 +4,7 @@ import type { Database } from '../db/database.ts';
 import { operation } from '../http/operation/operation.ts';
 import type { Principal } from '../http/operation/principal.ts';
 import { appPath, evalResultPath } from '../http/operation/parameters.ts';
+import { compressedAnswer } from './compressed-answer.ts';
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
 import { toResultId } from './result-document.ts';
 import { readResult } from './results.ts';
@@ -106,7 +107,7 @@ const getEvalResult = operation({
   },
   errors: { 404: 'No such result.' },
   absent: ({ evalResultId }) => `Eval set result \`${evalResultId}\` not found.`,
-  handler: async ({ database }: EvalContext, { path, principal, notFound }) => {
+  handler: async ({ database }: EvalContext, { path, principal, request, response, notFound }) => {
     const { appName, evalResultId } = path;
     const resultMicroseconds = microsecondsOf(evalResultId);
     if (resultMicroseconds === undefined) throw notFound();
@@ -114,7 +115,7 @@ const getEvalResult = operation({
     const [run] = await listEvalRuns(database.reads, filter);
     const named = run && toResultId(appName, run.evalSetId, resultMicroseconds);
     if (!run || ![named?.evalSetResultId, named?.evalSetResultName].includes(evalResultId)) throw notFound();
-    return { kind: 'value', value: await readResult(database.reads, appName, run) };
+    return compressedAnswer(request, response, await readResult(database.reads, appName, run));
   },
 });
 

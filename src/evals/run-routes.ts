@@ -2,11 +2,11 @@ import type { Response } from 'express';
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
-import { type Call, operation } from '../http/operation/operation.ts';
+import { operation } from '../http/operation/operation.ts';
+import type { Principal } from '../http/operation/principal.ts';
 import { appPath, evalRunPath, evalSetPath, pageSize } from '../http/operation/parameters.ts';
 import { openEventStream } from '../http/operation/server-sent-events.ts';
-import { idempotencyHeaders } from '../idempotency/key.ts';
-import { once } from '../idempotency/operations.ts';
+import { compressedAnswer } from './compressed-answer.ts';
 import { evalSetNotFound } from './eval-store.ts';
 import { exampleCaseResult, exampleCaseSummary, exampleRun } from './examples.ts';
 import { toResultId } from './result-document.ts';
@@ -20,7 +20,7 @@ import {
   runSummarySchema,
   startRunSchema,
 } from './run-schemas.ts';
-import { cancelEvalRun, type EvalRun, listEvalRuns } from './run-store.ts';
+import { cancelEvalRun, type EvalRun, type EvalRunKey, listEvalRuns } from './run-store.ts';
 import {
   type EvalRunContext,
   findRun,
@@ -35,8 +35,10 @@ import { CANCEL_TOPIC, runTopic } from './topics.ts';
 
 const RUNS_PATH = `${DEV_APP_PATH}/eval-runs`;
 const RUN_PATH = `${RUNS_PATH}/{run_id}`;
-const exampleMetrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];
-const errors = {
+/** Metrics as the published examples name them. */
+export const exampleMetrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];
+/** Why a set cannot be run. */
+export const runErrors = {
   400: 'A case is of another application, or the run is too large.',
   404: 'No such set, or it has no such case.',
   409: 'Too many runs have not ended, or the run was cancelled.',
@@ -44,50 +46,6 @@ const errors = {
 };
 const oneRun = { schema: evalRunSchema, description: 'The run.', example: exampleRun };
 const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
-
-const runEvalSet = operation({
-  method: 'post',
-  path: `${SET_PATH}/run`,
-  operationId: 'runEvalSet',
-  scope: 'develop',
-  area,
-  summary: 'Run an evaluation set',
-  description: 'Answers when all cases have ended. The run goes on where the client goes away.',
-  owner: 'caller',
-  parameters: { path: evalSetPath, headers: idempotencyHeaders },
-  body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
-  success: {
-    schema: runResultsSchema,
-    description: 'The results, in an object.',
-    example: { runEvalResults: [exampleCaseResult] },
-  },
-  errors,
-  absent: evalSetNotFound,
-  handler: async (context: EvalRunContext, call) => ({
-    kind: 'value',
-    value: { runEvalResults: await runAndRead(context, 'runEvalSet', call) },
-  }),
-});
-
-const runEvalSetAsList = operation({
-  method: 'post',
-  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/run_eval`,
-  aliases: OLD_SET_PATHS.slice(1).map((path) => `${path}/run_eval`),
-  operationId: 'runEvalSetAsList',
-  scope: 'develop',
-  area,
-  summary: 'Run an evaluation set, the answer a bare array',
-  owner: 'caller',
-  parameters: { path: evalSetPath, headers: idempotencyHeaders },
-  body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
-  success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
-  errors,
-  absent: evalSetNotFound,
-  handler: async (context: EvalRunContext, call) => ({
-    kind: 'value',
-    value: await runAndRead(context, 'runEvalSetAsList', call),
-  }),
-});
 
 const startEvalRun = operation({
   method: 'post',
@@ -101,12 +59,11 @@ const startEvalRun = operation({
   parameters: { path: appPath },
   body: { schema: startRunSchema, required: true, example: { evalSetId: 'arithmetic', evalMetrics: exampleMetrics } },
   success: { ...oneRun, status: 202 },
-  errors: { 400: 'There is nothing to run, or too much.', 404: errors[404], 409: errors[409] },
-  handler: async (context: EvalRunContext, { path: { appName }, body, principal, notFound }) => {
+  errors: { 400: 'There is nothing to run, or too much.', 404: runErrors[404], 409: runErrors[409] },
+  handler: async (context: EvalRunContext, { path: { appName }, body, principal }) => {
     const runId = await startRun(context, { appName, evalSetId: body.evalSetId }, toRunRequest(body), principal);
     if (runId === undefined) throw new InvalidError(`Eval set \`${body.evalSetId}\` has no cases.`);
-    const run = await findRun(context, { appName, runId }, principal);
-    if (!run) throw notFound();
+    const run = await existing(context, { appName, runId }, principal);
     return { kind: 'value', status: 202, value: toWire(appName, run) };
   },
 });
@@ -146,11 +103,10 @@ const getOne = operation({
   success: oneRun,
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, principal, notFound }) => {
-    const run = await findRun(context, path, principal);
-    if (!run) throw notFound();
-    return { kind: 'value', value: toWire(path.appName, run) };
-  },
+  handler: async (context: EvalRunContext, { path, principal }) => ({
+    kind: 'value',
+    value: toWire(path.appName, await existing(context, path, principal)),
+  }),
 });
 
 const followOne = operation({
@@ -172,8 +128,8 @@ const followOne = operation({
   },
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, principal, response, notFound }) => {
-    if (!(await findRun(context, path, principal))) throw notFound();
+  handler: async (context: EvalRunContext, { path, principal, response }) => {
+    await existing(context, path, principal);
     const stream = openEventStream(response, { comments: true });
     const signal = AbortSignal.any([stream.signal, context.draining]);
     for await (const run of followRun(context, path, principal, signal)) {
@@ -198,14 +154,12 @@ const cancelOne = operation({
   success: oneRun,
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, principal, notFound }) => {
-    if (!(await findRun(context, path, principal))) throw notFound();
+  handler: async (context: EvalRunContext, { path, principal }) => {
+    await existing(context, path, principal);
     await cancelEvalRun(context.database.db, path);
     context.notifications.publish(CANCEL_TOPIC);
     context.notifications.publish(runTopic(path.runId));
-    const run = await findRun(context, path, principal);
-    if (!run) throw notFound();
-    return { kind: 'value', value: toWire(path.appName, run) };
+    return { kind: 'value', value: toWire(path.appName, await existing(context, path, principal)) };
   },
 });
 
@@ -226,30 +180,22 @@ const summarizeOne = operation({
   success: { schema: runSummarySchema, description: 'The summary.', example: { cases: [exampleCaseSummary] } },
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, query, principal, notFound }) => {
+  handler: async (context: EvalRunContext, { path, query, principal }) => {
     const { reads } = context.database;
-    if (!(await findRun(context, path, principal))) throw notFound();
+    await existing(context, path, principal);
     const cases = await summarizeRun(reads, path);
     if (query.baseline === undefined) return { kind: 'value', value: { cases } };
     const baseline = { appName: path.appName, runId: query.baseline };
-    if (!(await findRun(context, baseline, principal))) throw new NotFoundError(runNotFound(baseline));
+    await existing(context, baseline, principal);
     return { kind: 'value', value: { cases, comparison: await compareWith(reads, path, baseline) } };
   },
 });
 
-/** Evaluation runs: run and wait, start, list, get, follow, cancel. */
-export const evalRunOperations = [
-  runEvalSet,
-  runEvalSetAsList,
-  startEvalRun,
-  listAll,
-  getOne,
-  followOne,
-  cancelOne,
-  summarizeOne,
-];
+/** Evaluation runs: start, list, get, follow, cancel, summarize. */
+export const evalRunOperations = [startEvalRun, listAll, getOne, followOne, cancelOne, summarizeOne];
 
-function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
+/** What a body asks for, from either list of ids. */
+export function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
   const named = [body.evalCaseIds, body.evalIds].find((ids) => ids != null && ids.length > 0);
   return {
     evalIds: named ?? [],
@@ -260,23 +206,11 @@ function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
   };
 }
 
-/** What running a set needs of a request. */
-type RunCall = Pick<
-  Call<{ appName: string; evalSetId: string }, unknown, unknown, z.input<typeof runEvalSchema>>,
-  'path' | 'query' | 'headers' | 'body' | 'principal' | 'response'
->;
-
-/**
- * Starts a run, waits for its end and reads its results; none for a set without cases. Started once per
- * `Idempotency-Key`, in a transaction of its own: the workers see the run only when that has ended.
- */
-async function runAndRead(context: EvalRunContext, operationId: string, call: RunCall): Promise<object[]> {
-  const { path, body, principal, response } = call;
-  const start = async (inside: EvalRunContext) => (await startRun(inside, path, toRunRequest(body), principal)) ?? '';
-  const runId = await once(context, { operationId }, call, start);
-  if (runId === '') return [];
-  const run = await waitForRun(context, { appName: path.appName, runId }, principal, goneSignal(response));
-  return run ? (await readResult(context.database.reads, path.appName, run)).evalCaseResults : [];
+/** A run as a caller may see it. @throws {NotFoundError} where there is none. */
+async function existing(context: EvalRunContext, key: EvalRunKey, principal: Principal): Promise<EvalRun> {
+  const run = await findRun(context, key, principal);
+  if (!run) throw new NotFoundError(runNotFound(key));
+  return run;
 }
 
 function toWire(appName: string, { metrics, resultMicroseconds, userSimulator, endTime, ...run }: EvalRun) {
@@ -287,11 +221,4 @@ function toWire(appName: string, { metrics, resultMicroseconds, userSimulator, e
     ...(userSimulator == null ? {} : { userSimulatorConfig: userSimulator }),
     ...(endTime === null ? {} : { endTime }),
   };
-}
-
-/** Aborted when the client has gone. */
-function goneSignal(response: Response): AbortSignal {
-  const gone = new AbortController();
-  response.on('close', () => gone.abort());
-  return gone.signal;
 }

@@ -278,14 +278,13 @@ export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<bool
   return rows.length > 0;
 }
 
-/** Ends the runs whose cases have all ended, or one of them. @returns those that it ended. */
-export async function endFinishedRuns(db: Database, key?: EvalRunKey): Promise<EvalRunKey[]> {
+/** Ends the runs whose cases have all ended. @returns those that it ended. */
+export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
   const hasOpenCase = sql`exists (select from ${evalRunCases}
     where ${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id} and ${isOpenCase})`;
-  const one = key ? sql`${evalRuns.appName} = ${key.appName} and ${evalRuns.id} = ${key.runId}::uuid` : undefined;
   return db
     .update(evalRuns)
     .set({ status: 'done', endTime: sql`clock_timestamp()` })
-    .where(and(isOpen, one, sql`not ${hasOpenCase}`))
+    .where(and(isOpen, sql`not ${hasOpenCase}`))
     .returning({ appName: evalRuns.appName, runId: evalRuns.id });
 }

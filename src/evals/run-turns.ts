@@ -55,7 +55,9 @@ export async function runTurns(
   signal: AbortSignal,
 ): Promise<TurnsEnd> {
   const key = sessionOf(claimed);
-  await beginSession(context, key, evalCase.state);
+  // The first turn makes a session without a state, in the statement that begins it.
+  const isMadeByTurn = Object.keys(evalCase.state).length === 0 && (evalCase.conversation ?? []).length > 0;
+  if (!isMadeByTurn) await beginSession(context, key, evalCase.state);
   for (let turn = 0; ; turn += 1) {
     signal.throwIfAborted();
     if (context.draining.aborted) return { kind: 'stopped' };
@@ -67,7 +69,8 @@ export async function runTurns(
       return { kind: 'ended', error: { message: error.message, failedTurn: turn } };
     }
     if (!content) return { kind: 'ended' };
-    const error = await runTurn(context, claimed, content, turn, signal);
+    const createSession = isMadeByTurn && turn === 0;
+    const error = await runTurn(context, claimed, { content, turn, createSession }, signal);
     if (!error) continue;
     if (!isStopped(error.code)) return { kind: 'ended', error: { message: error.message, failedTurn: turn } };
     signal.throwIfAborted();
@@ -115,8 +118,7 @@ const toDialogue = (events: Event[]): Exchange[] =>
 async function runTurn(
   context: InvocationContext,
   claimed: ClaimedCase,
-  content: Content,
-  turn: number,
+  { content, turn, createSession }: { content: Content; turn: number; createSession: boolean },
   signal: AbortSignal,
 ): Promise<InvocationError | undefined> {
   const idempotency = keyOf(claimed, turn);
@@ -124,7 +126,7 @@ async function runTurn(
   for (;;) {
     try {
       const invocationId = newInvocationId(context);
-      const request = { key, invocationId, content, overrides: {}, createSession: false, streaming: false };
+      const request = { key, invocationId, content, overrides: {}, createSession, streaming: false };
       return (await invoke(context, { ...request, busyPolicy: 'enqueue', idempotency, signal })).error;
     } catch (error) {
       signal.throwIfAborted();

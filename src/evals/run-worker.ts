@@ -19,6 +19,8 @@ import { CANCEL_TOPIC, EVALS_TOPIC, runTopic } from './topics.ts';
 const LONGEST_SLEEP_MS = 30_000;
 /** Pause after a failure of the database. */
 const FAILURE_PAUSE_MS = 1_000;
+/** Those who follow a run are notified of its cases together: a notification is a statement, and they all look then. */
+const PROGRESS_MS = 200;
 
 /** What operators say about evaluation runs. */
 export interface EvalWorkerSettings {
@@ -54,10 +56,12 @@ export function startEvalWorker(context: InvocationContext, settings: EvalWorker
       if (!isPassingFailure(error)) log.error({ err: error }, 'the leases of evaluation cases were not renewed');
     });
   };
+  const announce = announcing(notifications);
   const start = (claimed: ClaimedCase) => {
     const ending = new AbortController();
     const ended = endCase(context, claimed, settings.judgeModel, ending.signal).finally(() => {
       active.delete(claimed.leaseToken);
+      announce(claimed.runId);
       wake();
     });
     active.set(claimed.leaseToken, { ending, ended });
@@ -68,7 +72,7 @@ export function startEvalWorker(context: InvocationContext, settings: EvalWorker
     const claimed = slots > 0 ? await claimEvalCases(database, limits) : [];
     for (const each of claimed) start(each);
     if (claimed.length > 0) return 0;
-    // A process that died after the last case of a run has not ended the run.
+    // Not with each case: two that end at once would each see the other open.
     for (const { runId } of await endFinishedRuns(database.db)) notifications.publish(runTopic(runId));
     const leaseEndMs = await findNextLeaseEnd(database.db);
     const wait = leaseEndMs === undefined ? LONGEST_SLEEP_MS : Math.max(leaseEndMs, leaseTimes.renewalMs);
@@ -96,6 +100,19 @@ export function startEvalWorker(context: InvocationContext, settings: EvalWorker
   return { stopped: loop() };
 }
 
+/** Publishes that cases of a run ended, once for all that end within a moment. */
+function announcing(notifications: Pick<InvocationContext['notifications'], 'publish'>): (runId: string) => void {
+  const changed = new Set<string>();
+  return (runId) => {
+    if (changed.has(runId)) return;
+    changed.add(runId);
+    setTimeout(() => {
+      changed.delete(runId);
+      notifications.publish(runTopic(runId));
+    }, PROGRESS_MS).unref();
+  };
+}
+
 /** Renews the leases of all active cases in one statement, and ends the work on those that are ours no more. */
 async function renewActive(
   { database, leaseTimes }: InvocationContext,
@@ -116,20 +133,17 @@ async function endCase(
   judgeModel: string | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const { database, notifications, leaseTimes, log } = context;
-  const { appName, runId } = claimed;
+  const { database, leaseTimes, log } = context;
   try {
     const outcome = await runCase(context, claimed, judgeModel, signal).catch((error: unknown) =>
       toOutcome(context, error, signal),
     );
     if (!outcome) return await releaseEvalCase(database.db, claimed);
-    const isEnded = await persist(() => finishEvalCase(database.db, claimed, outcome), leaseTimes.durationMs);
-    if (isEnded) await endFinishedRuns(database.db, { appName, runId });
-    notifications.publish(runTopic(runId));
+    await persist(() => finishEvalCase(database.db, claimed, outcome), leaseTimes.durationMs);
   } catch (error) {
     // Its lease runs out, and whoever claims it then goes on with it.
     if (!signal.aborted && !isPassingFailure(error) && !(error instanceof LeaseLostError)) {
-      log.error({ err: error, runId }, 'an evaluation case failed');
+      log.error({ err: error, runId: claimed.runId }, 'an evaluation case failed');
     }
   }
 }

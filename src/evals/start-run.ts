@@ -29,6 +29,8 @@ export interface RunRequest {
 
 /** Time between two looks at a run: notifications only save time, they may be lost. */
 const LOOK_MS = 1_000;
+/** Least time between two looks: a look counts all cases of the run. */
+const PAUSE_MS = 50;
 /** The user of the session of a case that names none, as in ADK. */
 const TEST_USER = 'test_user_id';
 
@@ -145,6 +147,7 @@ export async function* followRun(
       if (now !== before) yield run;
       before = now;
       if (run.endTime !== null) return;
+      await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined);
       await Promise.race([woken.promise, sleep(LOOK_MS, undefined, { signal }).catch(() => undefined)]);
     }
   } finally {

@@ -4,6 +4,7 @@ import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { unescapeJson, unescapeText } from '../db/json-escape.ts';
+import { sessions } from '../db/schema.ts';
 import { limitedSize, storedBytes } from './append-events.ts';
 import { eventPage, findEventPage, type Moment, runtimeEventIds } from './event-store.ts';
 import { isSession } from './session-key.ts';
@@ -47,9 +48,14 @@ export async function findHistory(db: Database, key: SessionKey): Promise<Sessio
 
 const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];
 
+/** Sessions of at most so many bytes are read together, and at most so many of them in one statement (12.5 MiB). */
+const SMALL_BYTES = 65_536;
+const MAX_TOGETHER = 200;
+
 /**
  * The events of several sessions of an application, in order, for each session in the order given; none of a session
- * that there is not. Each as {@link findHistory} reads it: a statement for all would make one string of each session.
+ * that there is not. Small sessions together: 200 statements for 200 of them took a third of a second. The others each
+ * as {@link findHistory} reads it, so that no statement makes one string of all.
  */
 export async function listHistories(
   db: Database,
@@ -57,6 +63,28 @@ export async function listHistories(
   keys: { userId: string; sessionId: string }[],
 ): Promise<Event[][]> {
   const histories: Event[][] = [];
-  for (const key of keys) histories.push((await findHistory(db, { appName, ...key }))?.events ?? []);
+  for (let from = 0; from < keys.length; from += MAX_TOGETHER) {
+    const some = keys.slice(from, from + MAX_TOGETHER);
+    const small = await listSmallHistories(db, appName, some);
+    for (const [place, key] of some.entries()) {
+      histories.push(small.get(place) ?? (await findHistory(db, { appName, ...key }))?.events ?? []);
+    }
+  }
   return histories;
+}
+
+/** The events of those of the sessions that are small, by their place in the list. One statement. */
+async function listSmallHistories(
+  db: Database,
+  appName: string,
+  keys: { userId: string; sessionId: string }[],
+): Promise<Map<number, Event[]>> {
+  const column = (name: 'userId' | 'sessionId') => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
+  const { rows } = await db.execute<{ place: number; text: string | null }>(sql`
+    select wanted.place::int as place, page.text
+    from unnest(${column('userId')}, ${column('sessionId')}) with ordinality as wanted(user_id, id, place)
+    join ${sessions} ${s} on ${s.appName} = ${appName} and ${s.userId} = wanted.user_id and ${s.id} = wanted.id
+    cross join ${eventPage(0, sql`${s.lastSequence}`)}
+    where ${s.eventBytes} <= ${SMALL_BYTES} and coalesce(page.last, 0) = ${s.lastSequence}`);
+  return new Map(rows.map(({ place, text }) => [place - 1, toEvents(text ?? '')]));
 }

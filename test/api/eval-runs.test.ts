@@ -101,24 +101,29 @@ describe('a run', () => {
             intermediateData: {
               toolUses: [{ ...id, id: expect.any(String) }],
               toolResponses: [{ id: expect.any(String), name: 'calculator', response: { result: 2 } }],
-              intermediateResponses: [],
             },
             creationTimestamp: expect.any(Number),
             duration: expect.any(Number),
             modelDuration: expect.any(Number),
             toolDuration: expect.any(Number),
           },
-          expectedInvocation: turn('calculate', [call]),
+          expectedInvocation: { ...turn('calculate', [call]), intermediateData: { toolUses: [call] } },
           evalMetricResults: scores,
         },
       ],
       sessionId: expect.stringMatching(`^adk-eval-session-${uuid}$`),
       userId: 'eve',
-      efficiency: expect.objectContaining({
-        toolCallCount: { overall: 1, perInvocation: [1] },
-        inferenceCallCount: { overall: 2, perInvocation: [2] },
-        tokenUsage: expect.objectContaining({ overall: 30 }),
-      }),
+      efficiency: {
+        toolCallCount: 1,
+        inferenceCallCount: 2,
+        tokenUsage: { totalTokens: 30, inputTokens: 20, promptTokens: 20, outputTokens: 10, candidatesTokens: 10 },
+        invocationDuration: {
+          totalSeconds: expect.any(Number),
+          modelSeconds: expect.any(Number),
+          toolSeconds: expect.any(Number),
+          frameworkSeconds: expect.any(Number),
+        },
+      },
     };
     expect([status, body]).toEqual([200, { runEvalResults: [shown] }]);
 
