@@ -1,35 +1,16 @@
-import type { Response } from 'express';
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
 import { operation } from '../http/operation/operation.ts';
 import type { Principal } from '../http/operation/principal.ts';
-import { appPath, evalRunPath, evalSetPath, pageSize } from '../http/operation/parameters.ts';
+import { appPath, evalRunPath, pageSize } from '../http/operation/parameters.ts';
 import { openEventStream } from '../http/operation/server-sent-events.ts';
-import { compressedAnswer } from './compressed-answer.ts';
-import { evalSetNotFound } from './eval-store.ts';
-import { exampleCaseResult, exampleCaseSummary, exampleRun } from './examples.ts';
+import { exampleCaseSummary, exampleRun } from './examples.ts';
 import { toResultId } from './result-document.ts';
-import { readResult } from './results.ts';
-import { area, DEV_APP_PATH, OLD_SET_PATHS, SET_PATH } from './routes-context.ts';
-import {
-  caseResultsSchema,
-  evalRunSchema,
-  runEvalSchema,
-  runResultsSchema,
-  runSummarySchema,
-  startRunSchema,
-} from './run-schemas.ts';
+import { area, DEV_APP_PATH } from './routes-context.ts';
+import { evalRunSchema, runEvalSchema, runSummarySchema, startRunSchema } from './run-schemas.ts';
 import { cancelEvalRun, type EvalRun, type EvalRunKey, listEvalRuns } from './run-store.ts';
-import {
-  type EvalRunContext,
-  findRun,
-  followRun,
-  requesterOf,
-  type RunRequest,
-  startRun,
-  waitForRun,
-} from './start-run.ts';
+import { type EvalRunContext, findRun, followRun, requesterOf, type RunRequest, startRun } from './start-run.ts';
 import { compareWith, summarizeRun } from './summary.ts';
 import { CANCEL_TOPIC, runTopic } from './topics.ts';
 

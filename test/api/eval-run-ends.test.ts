@@ -148,12 +148,15 @@ describe('users of tokens', () => {
       { evalId: 'hers', conversation: [], sessionInput },
     ];
     await set(app, 's', cases, alice);
-    const run = async (evalIds: string[], who: Record<string, string>) =>
-      app.post(`${D}/eval_sets/s/run_eval`, { evalIds, evalMetrics: [] }, who);
-    const asBob = await run(['hers'], bob);
-    expect([asBob.status, asBob.body]).toEqual([404, { detail: 'Eval case `hers` not found in eval set `s`.' }]);
-    expect((await run(['anybody'], bob)).body).toMatchObject([{ evalId: 'anybody', userId: 'bob' }]);
-    const asAlice = (await run([], alice)).body;
+    await set(app, 'his', cases, bob);
+    const run = async (evalSetId: string, evalIds: string[], who: Record<string, string>) =>
+      app.post(`${D}/eval_sets/${evalSetId}/run_eval`, { evalIds, evalMetrics: [] }, who);
+    const absent = await run('s', [], bob);
+    expect([absent.status, absent.body]).toEqual([404, { detail: 'Eval set `s` not found.' }]);
+    const asBob = await run('his', ['hers'], bob);
+    expect([asBob.status, asBob.body]).toEqual([404, { detail: 'Eval case `hers` not found in eval set `his`.' }]);
+    expect((await run('his', ['anybody'], bob)).body).toMatchObject([{ evalId: 'anybody', userId: 'bob' }]);
+    const asAlice = (await run('s', [], alice)).body;
     expect(asAlice).toMatchObject([
       { evalId: 'anybody', userId: 'alice' },
       { evalId: 'hers', userId: 'alice' },

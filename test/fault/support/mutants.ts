@@ -218,7 +218,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'shares idempotency keys between operations',
-    changes: change('idempotent', '`${plain.operationId} ${toScope(principal)}`', 'toScope(principal)'),
+    changes: change('once', '`${operationId} ${toScope(principal)}`', 'toScope(principal)'),
     tests: OWNERS,
   },
   {
