@@ -30,6 +30,81 @@ begin
   return state;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, new.webhook_url,
+    case new.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.id,
+      'status', new.status, 'errorCode', new.error_code, 'output', left(new.response_body, 4096),
+      'outputTruncated', case when length(new.response_body) > 4096 then true end));
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.insert_delivery_of_run()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  address text := (select webhook_url from cronjobs
+                   where app_name = new.app_name and user_id = new.user_id and id = new.cronjob_id);
+begin
+  if address is null then return null; end if;
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, address, 'cronjob_run.ended',
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.id,
+      'scheduledAt', webhook_time(new.due_time), 'status', new.status, 'sessionId', new.session_id,
+      'invocationId', new.invocation_id, 'errorCode', new.error_code, 'output', left(new.output, 4096),
+      'outputTruncated', case when length(new.output) > 4096 then true end));
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.insert_webhook_delivery(app text, owner text, address text, type text, data jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  max_pending integer := coalesce(nullif(current_setting('agent_runtime.max_pending_deliveries', true), ''), '1000');
+  hook record;
+  is_full boolean;
+  payload text;
+  now_time timestamptz := date_trunc('milliseconds', clock_timestamp()); -- the places of pages
+begin
+  -- Locked, so that one that is being deleted does not keep the invocation from ending.
+  select * into hook from webhooks
+  where app_name = app and user_id = owner and url = address for key share;
+  if not found then return; end if;
+  is_full := (select count(*) >= max_pending from (
+    select from webhook_deliveries
+    where app_name = app and user_id = owner and status = 'pending' limit max_pending) pending);
+  data := jsonb_strip_nulls(data);
+  if not hook.includes_output then data := data - 'output' - 'outputTruncated'; end if;
+  payload := json_build_object('type', type, 'timestamp', webhook_time(now_time), 'data', data);
+  insert into webhook_deliveries
+    (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time, retry_end_time, answers, create_time,
+     end_time)
+  values
+    (app, owner, 'msg_' || gen_random_uuid(), hook.id, hook.host, payload,
+     case when is_full then 'failed' else 'pending' end, case when not is_full then now_time end,
+     now_time + interval '24 hours',
+     case when is_full then jsonb_build_array(jsonb_build_object(
+       'at', webhook_time(now_time), 'error', 'Not sent: ' || max_pending || ' deliveries of the user wait already.'))
+     else '[]' end,
+     now_time, case when is_full then now_time end);
+  perform pg_notify('agent_runtime', '["webhooks"]');
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.webhook_time(moment timestamp with time zone)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+RETURN to_char((moment AT TIME ZONE 'utc'::text), 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'::text);
+
 create table agent_runtime_migrations (
   name text collate "C" not null,
   hash text not null,
@@ -116,7 +191,8 @@ create table cronjobs (
   failure_count integer default 0 not null,
   revision integer default 1 not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
+  update_time timestamp(6) with time zone default clock_timestamp() not null,
+  webhook_url text
 );
 
 create table eval_case_versions (
@@ -232,7 +308,8 @@ create table invocations (
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   start_time timestamp(6) with time zone,
   end_time timestamp(6) with time zone,
-  request jsonb
+  request jsonb,
+  webhook_url text
 );
 
 create table memories (
@@ -286,6 +363,36 @@ create table user_states (
   user_id text collate "C" not null,
   state jsonb not null,
   update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table webhook_deliveries (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id text collate "C" not null,
+  webhook_id text collate "C" not null,
+  host text not null,
+  payload text not null,
+  status text not null,
+  attempt integer default 0 not null,
+  next_attempt_time timestamp(6) with time zone,
+  lease_token uuid,
+  retry_end_time timestamp(6) with time zone not null,
+  answers jsonb default '[]'::jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  end_time timestamp(6) with time zone
+);
+
+create table webhooks (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  id text collate "C" not null,
+  url text not null,
+  host text not null,
+  includes_output boolean not null,
+  secret text not null,
+  old_secret text,
+  old_secret_expire_time timestamp(6) with time zone,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 alter table agent_runtime_migrations add constraint agent_runtime_migrations_pkey PRIMARY KEY (name);
@@ -378,6 +485,22 @@ alter table spans add constraint spans_pkey PRIMARY KEY (app_name, user_id, sess
 
 alter table user_states add constraint user_states_pkey PRIMARY KEY (app_name, user_id);
 
+alter table webhook_deliveries add constraint webhook_deliveries_end_check CHECK (((status = 'pending'::text) = (end_time IS NULL)));
+
+alter table webhook_deliveries add constraint webhook_deliveries_lease_check CHECK (((lease_token IS NULL) OR (status = 'pending'::text)));
+
+alter table webhook_deliveries add constraint webhook_deliveries_pkey PRIMARY KEY (app_name, user_id, id);
+
+alter table webhook_deliveries add constraint webhook_deliveries_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])));
+
+alter table webhook_deliveries add constraint webhook_deliveries_wait_check CHECK (((status = 'pending'::text) = (next_attempt_time IS NOT NULL)));
+
+alter table webhooks add constraint webhooks_old_secret_check CHECK (((old_secret IS NULL) = (old_secret_expire_time IS NULL)));
+
+alter table webhooks add constraint webhooks_pkey PRIMARY KEY (app_name, user_id, id);
+
+alter table webhooks add constraint webhooks_url_key UNIQUE (app_name, user_id, url);
+
 alter table artifact_versions add constraint artifact_versions_artifact_fkey FOREIGN KEY (app_name, user_id, session_id, artifact_name) REFERENCES artifacts(app_name, user_id, session_id, name) ON DELETE CASCADE;
 
 alter table cronjob_runs add constraint cronjob_runs_cronjob_fkey FOREIGN KEY (app_name, user_id, cronjob_id) REFERENCES cronjobs(app_name, user_id, id) ON DELETE CASCADE;
@@ -393,6 +516,8 @@ alter table eval_run_cases add constraint eval_run_cases_version_fkey FOREIGN KE
 alter table events add constraint events_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+alter table webhook_deliveries add constraint webhook_deliveries_webhook_fkey FOREIGN KEY (app_name, user_id, webhook_id) REFERENCES webhooks(app_name, user_id, id) ON DELETE CASCADE;
 
 CREATE INDEX cronjob_runs_running_idx ON public.cronjob_runs USING btree (lease_expire_time) WHERE (status = 'running'::text);
 
@@ -429,6 +554,22 @@ CREATE INDEX spans_age_idx ON public.spans USING btree (create_time);
 CREATE INDEX spans_event_idx ON public.spans USING btree (app_name, event_id);
 
 CREATE INDEX spans_session_idx ON public.spans USING btree (app_name, session_id, start_ns);
+
+CREATE INDEX webhook_deliveries_due_idx ON public.webhook_deliveries USING btree (next_attempt_time) WHERE (status = 'pending'::text);
+
+CREATE INDEX webhook_deliveries_list_idx ON public.webhook_deliveries USING btree (app_name, user_id, webhook_id, create_time DESC, id DESC);
+
+CREATE INDEX webhook_deliveries_pending_idx ON public.webhook_deliveries USING btree (app_name, user_id) WHERE (status = 'pending'::text);
+
+CREATE INDEX webhooks_id_idx ON public.webhooks USING btree (id);
+
+CREATE INDEX webhooks_list_idx ON public.webhooks USING btree (user_id, create_time);
+
+CREATE TRIGGER cronjob_runs_webhook_insert AFTER INSERT ON public.cronjob_runs FOR EACH ROW WHEN ((new.end_time IS NOT NULL)) EXECUTE FUNCTION insert_delivery_of_run();
+
+CREATE TRIGGER cronjob_runs_webhook_update AFTER UPDATE OF end_time ON public.cronjob_runs FOR EACH ROW WHEN (((old.end_time IS NULL) AND (new.end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
+
+CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
 
 create view inspect.artifacts as
  SELECT a.app_name,
@@ -574,6 +715,25 @@ create view inspect.usage as
    FROM invocations
   GROUP BY app_name, user_id, ((create_time AT TIME ZONE 'utc'::text)::date);
 
+create view inspect.webhook_deliveries as
+ SELECT d.app_name,
+    d.user_id,
+    w.id AS webhook_id,
+    w.url,
+    d.id AS delivery_id,
+    d.payload::json ->> 'type'::text AS type,
+    (d.payload::json -> 'data'::text) ->> 'status'::text AS ended_as,
+    d.status,
+    d.attempt,
+    d.next_attempt_time,
+    (d.answers -> '-1'::integer) ->> 'status'::text AS last_status,
+    (d.answers -> '-1'::integer) ->> 'error'::text AS last_error,
+    d.create_time,
+    d.end_time,
+    d.end_time - d.create_time AS duration
+   FROM webhook_deliveries d
+     JOIN webhooks w ON w.app_name = d.app_name AND w.user_id = d.user_id AND w.id = d.webhook_id;
+
 comment on column agent_runtime_migrations.apply_time is 'When it was applied, or taken over from an older journal.';
 comment on column agent_runtime_migrations.hash is 'SHA-256 of the file.';
 comment on column agent_runtime_migrations.name is 'Name of the file in migrations/, without its ending.';
@@ -645,6 +805,7 @@ comment on column cronjobs.timeout_seconds is 'Longest time of a run; null witho
 comment on column cronjobs.until is 'It fires before this time only; null without an end.';
 comment on column cronjobs.update_time is 'When it was changed last.';
 comment on column cronjobs.user_id is 'Owner.';
+comment on column cronjobs.webhook_url is 'Address of the webhook that is sent how its runs end; null without one.';
 comment on column eval_case_versions.app_name is 'Application.';
 comment on column eval_case_versions.create_time is 'When it was written.';
 comment on column eval_case_versions.eval_id is 'Case.';
@@ -812,6 +973,21 @@ comment on column inspect.usage.output_tokens is 'Answer and thought tokens of a
 comment on column inspect.usage.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect.usage.tool_calls is 'Tool calls made.';
 comment on column inspect.usage.user_id is 'User.';
+comment on column inspect.webhook_deliveries.app_name is 'Application.';
+comment on column inspect.webhook_deliveries.attempt is 'How often it was sent.';
+comment on column inspect.webhook_deliveries.create_time is 'When that happened which it tells.';
+comment on column inspect.webhook_deliveries.delivery_id is 'Delivery, the header webhook-id.';
+comment on column inspect.webhook_deliveries.duration is 'Time until then.';
+comment on column inspect.webhook_deliveries.end_time is 'When it was delivered or given up.';
+comment on column inspect.webhook_deliveries.ended_as is 'Status of the invocation or run.';
+comment on column inspect.webhook_deliveries.last_error is 'Why there was no answer.';
+comment on column inspect.webhook_deliveries.last_status is 'Status that the receiver answered last.';
+comment on column inspect.webhook_deliveries.next_attempt_time is 'When it is sent next.';
+comment on column inspect.webhook_deliveries.status is 'pending, delivered or failed.';
+comment on column inspect.webhook_deliveries.type is 'What happened.';
+comment on column inspect.webhook_deliveries.url is 'Address.';
+comment on column inspect.webhook_deliveries.user_id is 'Owner.';
+comment on column inspect.webhook_deliveries.webhook_id is 'Webhook.';
 comment on column invocations.app_name is 'Application of the session.';
 comment on column invocations.create_time is 'When it was asked for; queued ones take their turn in this order.';
 comment on column invocations.end_time is 'When it ended.';
@@ -833,6 +1009,7 @@ comment on column invocations.status is 'queued, running, paused (waits for a pe
 comment on column invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
 comment on column invocations.tool_calls is 'Tool calls made.';
 comment on column invocations.user_id is 'Owner of the session.';
+comment on column invocations.webhook_url is 'Address of the webhook that is sent how it ends; null without one.';
 comment on column memories.app_name is 'Application.';
 comment on column memories.author is 'Who said it.';
 comment on column memories.content is 'The content of the event.';
@@ -871,8 +1048,36 @@ comment on column user_states.app_name is 'Application.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
 comment on column user_states.user_id is 'User.';
+comment on column webhook_deliveries.answers is 'Answers to the attempts, the newest last: time, status, beginning of the body, or error.';
+comment on column webhook_deliveries.app_name is 'Application.';
+comment on column webhook_deliveries.attempt is 'How often it was sent.';
+comment on column webhook_deliveries.create_time is 'When that happened which it tells.';
+comment on column webhook_deliveries.end_time is 'When it was delivered or given up.';
+comment on column webhook_deliveries.host is 'Host and port of the webhook, for the limit of each host.';
+comment on column webhook_deliveries.id is 'Delivery identifier, the header webhook-id of every attempt.';
+comment on column webhook_deliveries.lease_token is 'Token of the process that sends it; null while none does.';
+comment on column webhook_deliveries.next_attempt_time is 'When it is sent next; while it is sent, when its process is taken for dead. Null where it has ended.';
+comment on column webhook_deliveries.payload is 'JSON text that is sent and signed.';
+comment on column webhook_deliveries.retry_end_time is 'After this time it is not tried again.';
+comment on column webhook_deliveries.status is 'pending, delivered or failed.';
+comment on column webhook_deliveries.user_id is 'Owner.';
+comment on column webhook_deliveries.webhook_id is 'Webhook that it goes to.';
+comment on column webhooks.app_name is 'Application.';
+comment on column webhooks.create_time is 'When it was registered.';
+comment on column webhooks.host is 'Host and port of the address.';
+comment on column webhooks.id is 'Webhook identifier.';
+comment on column webhooks.includes_output is 'Deliveries carry the beginning of the answer.';
+comment on column webhooks.old_secret is 'The secret before, which signs too until old_secret_expire_time; null where there is none.';
+comment on column webhooks.old_secret_expire_time is 'Until when the old secret signs.';
+comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. Not answered again, not in any view.';
+comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
+comment on column webhooks.user_id is 'Owner.';
 comment on function assert_session_size(bigint) is 'The size, or an error when it is larger than the setting agent_runtime.max_session_bytes of the connection.';
 comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection.';
+comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
+comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
+comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
+comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
 comment on table agent_runtime_migrations is 'The migrations that this schema has; the service compares them at its start.';
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
@@ -893,6 +1098,8 @@ comment on table rate_limits is 'What callers did in the running minute, by clas
 comment on table sessions is 'One conversation of one user with one application.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
+comment on table webhook_deliveries is 'What is sent to webhooks and how that went: the outbox. Triggers insert a row in the statement that ends an invocation or a run.';
+comment on table webhooks is 'Addresses that users have registered for deliveries.';
 comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
 comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
 comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';
@@ -901,3 +1108,4 @@ comment on view inspect.invocations is 'What runs, what waits, what failed and w
 comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
 comment on view inspect.sessions is 'Sessions with the number of their events and the invocation that runs now.';
 comment on view inspect.usage is 'Invocations, calls and tokens of each user by day; those of deleted sessions are left out.';
+comment on view inspect.webhook_deliveries is 'What was sent to webhooks, what waits, and what the receivers answered last.';

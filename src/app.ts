@@ -29,6 +29,7 @@ import { memoryOperations } from './memory/routes.ts';
 import { serviceOperations } from './service/routes.ts';
 import { sessionOperations } from './sessions/routes.ts';
 import { traceOperations } from './traces/routes.ts';
+import { webhookOperations } from './webhooks/routes.ts';
 
 /** All that the application needs; tests give their own. */
 export interface Context extends InvocationContext {
@@ -51,18 +52,20 @@ interface OperationContext extends Context {
 /**
  * The route table: every operation that exists in a mode.
  * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
- * deployment; `hasCronjobs`: with the cronjobs
+ * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks
  */
 export function listOperations(mode: {
   isDevelopment: boolean;
   isShared: boolean;
   hasCronjobs: boolean;
+  hasWebhooks: boolean;
 }): Operation<OperationContext>[] {
   const changeable: Operation<OperationContext>[] = [
     ...sessionOperations,
     ...artifactOperations,
     ...memoryOperations,
     ...(mode.hasCronjobs ? cronjobOperations : []),
+    ...(mode.hasWebhooks ? webhookOperations : []),
   ];
   const development: Operation<OperationContext>[] = [
     ...evalOperations.map(idempotent),
@@ -86,9 +89,14 @@ export function listOperations(mode: {
 /** The HTTP application. @throws Error when the operations contradict each other or make no document. */
 export function createApp(context: Context): Express {
   const { config, log } = context;
-  const { auth, CRONJOBS, DEV_UI, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
+  const { auth, CRONJOBS, DEV_UI, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
   const aliases = toAliases(config.APP_ALIASES, context.agents);
-  const operations = listOperations({ isDevelopment: DEV_UI, isShared: auth.mode === 'jwt', hasCronjobs: CRONJOBS });
+  const operations = listOperations({
+    isDevelopment: DEV_UI,
+    isShared: auth.mode === 'jwt',
+    hasCronjobs: CRONJOBS,
+    hasWebhooks: WEBHOOKS,
+  });
   const bound = (some: Operation<OperationContext>[]) =>
     bind(
       { ...context, deleteMemories, liveLimits: toLiveLimits(config) },

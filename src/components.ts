@@ -9,6 +9,7 @@ import { evalCaseResultSchema, evalMetricSchema, evalRunSchema } from './evals/r
 import { invocationSchema } from './invocations/invocation.ts';
 import { contentSchema, partSchema } from './core/content.ts';
 import { eventActionsSchema, eventSchema } from './core/event.ts';
+import { deliverySchema, webhookSchema } from './webhooks/webhook.ts';
 import { usageMetadataSchema } from './core/model-metadata.ts';
 import { groundingMetadataSchema } from './core/grounding.ts';
 import { createSessionSchema, sessionSchema, updateSessionSchema } from './core/session.ts';
@@ -37,6 +38,8 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   Cronjob: cronjobSchema,
   CronjobRun: cronjobRunSchema,
   CronjobSchedule: scheduleSchema,
+  Webhook: webhookSchema,
+  WebhookDelivery: deliverySchema,
   StructureNode: structureNodeSchema,
   CreateSessionRequest: createSessionSchema,
   UpdateSessionRequest: updateSessionSchema,

@@ -20,6 +20,8 @@ import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts'
 import { type EvalWorkerSettings, startEvalWorker } from './evals/run-worker.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from './core/log.ts';
+import { toEgressPolicy } from './webhooks/address.ts';
+import { type SenderSettings, startSender } from './webhooks/sender.ts';
 
 /** A runtime that listens. */
 export interface Runtime {
@@ -111,9 +113,10 @@ function startBackground(context: Context, databaseUrl: string, signal: AbortSig
   const sweeping = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
   const takingUp = takeUpQueued(context, signal);
   const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;
+  const sender = config.WEBHOOKS ? startSender(context, toSenderSettings(config)) : undefined;
   const evals = config.DEV_UI ? startEvalWorker(context, toEvalSettings(config)) : undefined;
   return {
-    worked: Promise.all([scheduler?.stopped, evals?.stopped]),
+    worked: Promise.all([scheduler?.stopped, sender?.stopped, evals?.stopped]),
     looked: Promise.all([sweeping, takingUp]),
   };
 }
@@ -191,6 +194,16 @@ const toSchedulerSettings = (config: Config): SchedulerSettings => ({
   retentionCount: config.CRONJOBS_RUN_RETENTION_COUNT,
 });
 
+const toSenderSettings = (config: Config): SenderSettings => ({
+  policy: toEgressPolicy(config),
+  maxSending: config.WEBHOOKS_MAX_SENDING,
+  perHost: config.WEBHOOKS_MAX_SENDING_PER_HOST,
+  perUser: config.WEBHOOKS_MAX_SENDING_PER_USER,
+  timeoutMs: config.WEBHOOKS_TIMEOUT_MS,
+  retentionDays: config.WEBHOOKS_RETENTION_DAYS,
+  retentionCount: config.WEBHOOKS_RETENTION_COUNT,
+});
+
 const toEvalSettings = (config: Config): EvalWorkerSettings => ({
   maxCases: config.EVALS_MAX_RUNNING_CASES,
   judgeModel: config.EVALS_JUDGE_MODEL,
@@ -221,6 +234,7 @@ const openPool = (config: Config, url: string, log: Log): DatabasePool =>
     lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
     maxStateBytes: config.MAX_STATE_BYTES,
     maxSessionBytes: config.MAX_SESSION_BYTES,
+    maxPendingDeliveries: config.WEBHOOKS_MAX_PENDING_PER_USER,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });

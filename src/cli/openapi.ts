@@ -8,10 +8,13 @@ import { compileDocument } from '../http/validation/openapi-gate.ts';
  * document.
  */
 export async function printOpenApi(): Promise<void> {
-  const document = openApiDocument(listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true }), {
-    authMode: 'local',
-    components: COMPONENTS,
-  });
+  const document = openApiDocument(
+    listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true }),
+    {
+      authMode: 'local',
+      components: COMPONENTS,
+    },
+  );
   await compileDocument(document);
   process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
 }

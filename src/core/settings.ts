@@ -18,6 +18,7 @@ import {
 import { ACCESS } from './settings-of-access.ts';
 import { FAIRNESS } from './settings-of-fairness.ts';
 import { LIVE } from './settings-of-live.ts';
+import { WEBHOOKS } from './settings-of-webhooks.ts';
 
 const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
@@ -267,6 +268,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Invocations and limits', INVOCATIONS],
   ['Live sessions', LIVE],
   ['Cronjobs', CRONJOBS],
+  ['Webhooks', WEBHOOKS],
   ['Evaluation', EVALUATION],
   ['Artifacts', ARTIFACTS],
   ['Operation', OPERATION],
@@ -283,6 +285,7 @@ export const environmentSchema = z.object({
   ...INVOCATIONS,
   ...LIVE,
   ...CRONJOBS,
+  ...WEBHOOKS,
   ...EVALUATION,
   ...ARTIFACTS,
   ...OPERATION,

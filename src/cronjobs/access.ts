@@ -2,8 +2,8 @@ import type { HostedAgent } from '../apps/hosted-agent.ts';
 import type { Config } from '../core/config.ts';
 import { NotFoundError } from '../core/errors.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
+import { visibleTo } from '../http/operation/own-user.ts';
 import type { Principal } from '../http/operation/principal.ts';
-import { ValidationFailedError } from '../http/operation/request-errors.ts';
 import { type CronjobRow, type CronjobWithRun, findCronjob, lockCronjob } from './cronjob-store.ts';
 
 /** What the operations on cronjobs need. */
@@ -11,22 +11,7 @@ export interface CronjobContext {
   database: DatabasePool;
   agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;
-  config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
-}
-
-/** The user whose cronjobs a caller sees; `undefined` for one who may act for everybody. */
-const visibleTo = (principal: Principal) => (principal.kind === 'user' ? principal.userId : undefined);
-
-/**
- * The user that a request is about: the one who is logged in, or the one that it names.
- * @throws {ValidationFailedError} where it must name one and does not. @throws {NotFoundError} for somebody else.
- */
-export function ownerOf(principal: Principal, named: string | undefined, place: 'body' | 'query'): string {
-  const own = visibleTo(principal);
-  if (own !== undefined && named !== undefined && named !== own) throw new NotFoundError(`User not found: ${named}`);
-  const userId = own ?? named;
-  if (userId !== undefined) return userId;
-  throw new ValidationFailedError([{ type: 'missing', loc: [place, 'ownerId'], msg: 'Field required', input: null }]);
+  config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS' | 'WEBHOOKS'>;
 }
 
 /** The 404 of a cronjob; a foreign one gets the same bytes. */

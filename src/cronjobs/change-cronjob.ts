@@ -81,6 +81,7 @@ export function toNewCronjob(
     until,
     maxRuns: body.maxRuns ?? null,
     maxFailures: body.maxFailures ?? 10,
+    webhookUrl: body.webhookUrl ?? null,
     nextRunTime: enabled ? (nextTimes(schedule, now, 1)[0] ?? null) : null,
     createTime: now,
     updateTime: now,
@@ -116,6 +117,7 @@ export async function changeCronjob(
     timeoutSeconds: body.timeoutSeconds,
     maxRuns: body.maxRuns,
     maxFailures: body.maxFailures,
+    webhookUrl: body.webhookUrl,
     ...(await newTimes(tx, cronjob, body, limits)),
     revision: cronjob.revision + 1,
   };

@@ -3,6 +3,7 @@ import type { Database } from '../db/database.ts';
 import { cronjobRuns, cronjobs } from '../db/schema.ts';
 import { notifyOnCommit } from '../db/notifications.ts';
 import { ConflictError } from '../core/errors.ts';
+import type { ListPlace } from '../http/operation/cursor.ts';
 import { CRONJOBS_TOPIC } from './topics.ts';
 
 /** A cronjob as its row has it. Texts and JSON are escaped for PostgreSQL. */
@@ -87,12 +88,6 @@ export async function lockCronjob(
 ): Promise<CronjobRow | undefined> {
   const [found] = await tx.select().from(cronjobs).where(isVisible(id, userId)).limit(1).for('update');
   return found;
-}
-
-/** A place in a list: after what was created then, and has this id. */
-export interface ListPlace {
-  time: Date;
-  id: string;
 }
 
 /** The cronjobs of a user over all applications, newest first, then by id; at most `limit`, after a place. */

@@ -65,6 +65,7 @@ export function toCronjobWire({ cronjob, latestRun }: CronjobWithRun): z.infer<t
     until: iso(cronjob.until),
     maxRuns: cronjob.maxRuns ?? undefined,
     maxFailures: cronjob.maxFailures,
+    webhookUrl: cronjob.webhookUrl ?? undefined,
     nextRunAt: iso(cronjob.nextRunTime),
     runCount: cronjob.runCount,
     failureCount: cronjob.failureCount,

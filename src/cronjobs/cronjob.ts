@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { harnessOverridesSchema } from '../agent/definition/overrides.ts';
 import { identifierSchema } from '../core/session.ts';
+import { webhookUrlSchema } from '../webhooks/webhook.ts';
 import { dateTimeSchema, scheduleSchema } from './schedule.ts';
 
 const MAX_NAME_LENGTH = 256;
@@ -43,6 +44,7 @@ const settings = {
   timeoutSeconds: seconds(1).nullable().describe('Longest time of a run; INVOCATION_TIMEOUT_MS holds anyway.'),
   until: dateTimeSchema.nullable().describe('It fires before this time only.'),
   maxRuns: z.int().min(1).max(MAX_COUNT).nullable().describe('It is disabled after so many scheduled runs.'),
+  webhookUrl: webhookUrlSchema.nullable().describe('Address of a registered webhook, which is sent how each run ends.'),
   maxFailures: z.int().min(0).max(1000).describe('It is disabled after so many failed runs in a row [10]; 0: never.'),
 };
 

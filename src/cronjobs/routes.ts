@@ -2,11 +2,13 @@ import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
+import { toCursor, toPlace } from '../http/operation/cursor.ts';
 import { overrideDemands } from '../http/operation/demands.ts';
 import { operation } from '../http/operation/operation.ts';
 import type { Principal } from '../http/operation/principal.ts';
 import { cronjobPath, pageSize } from '../http/operation/parameters.ts';
-import { type CronjobContext, getCronjob, getLockedCronjob, ownerOf } from './access.ts';
+import { ownerOf } from '../http/operation/own-user.ts';
+import { type CronjobContext, getCronjob, getLockedCronjob } from './access.ts';
 import {
   changeCronjob,
   checkSchedule,
@@ -26,9 +28,9 @@ import {
 import { type CronjobRow, deleteCronjob, findTime, insertCronjob, listCronjobs } from './cronjob-store.ts';
 import { toCronjobWire } from './cronjob-view.ts';
 import { CRONJOB_EXAMPLE } from './examples.ts';
-import { toCursor, toPlace } from './page.ts';
 import { cronjobRunOperations } from './run-routes.ts';
 import { anchored, nextTimes } from './schedule.ts';
+import { requireWebhook } from '../webhooks/address.ts';
 
 const LIST_PATH = '/harness/cronjobs';
 const ONE_PATH = `${LIST_PATH}/{job_id}`;
@@ -40,6 +42,17 @@ const PREVIEWED_TIMES = 10;
 const oneCronjob = { schema: cronjobSchema, description: 'The cronjob.', example: CRONJOB_EXAMPLE };
 const absent = { 404: 'No such cronjob.' };
 const limitsOf = ({ config }: CronjobContext) => ({ minIntervalSeconds: config.CRONJOBS_MIN_INTERVAL_SECONDS });
+
+/** The body with the address of its webhook as that is registered. @throws {ValidationFailedError} where it is not. */
+async function withWebhook<Body extends { webhookUrl?: string | null | undefined }>(
+  tx: Database,
+  { config }: CronjobContext,
+  user: { appName: string; userId: string },
+  body: Body,
+): Promise<Body> {
+  const webhookUrl = await requireWebhook(tx, config, user, body.webhookUrl);
+  return webhookUrl === undefined ? body : { ...body, webhookUrl };
+}
 
 const createCronjob = operation({
   method: 'post',
@@ -69,7 +82,8 @@ const createCronjob = operation({
     if (!context.agents.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
     const cronjob = await context.database.transaction(async (tx) => {
       const made = { id: context.newId(), userId, now: await findTime(tx) };
-      return insertCronjob(tx, toNewCronjob(body, made, limitsOf(context)), context.config.CRONJOBS_MAX_PER_USER);
+      const given = await withWebhook(tx, context, { appName, userId }, body);
+      return insertCronjob(tx, toNewCronjob(given, made, limitsOf(context)), context.config.CRONJOBS_MAX_PER_USER);
     });
     return { kind: 'value', value: toCronjobWire({ cronjob, latestRun: null }) };
   },
@@ -147,7 +161,9 @@ const updateOne = operation({
   success: oneCronjob,
   errors: { ...absent, 409: 'It has another revision by now.' },
   handler: (context: CronjobContext, { path, body, principal }) =>
-    change(context, principal, path.jobId, (tx, cronjob) => changeCronjob(tx, cronjob, body, limitsOf(context))),
+    change(context, principal, path.jobId, async (tx, cronjob) => {
+      await changeCronjob(tx, cronjob, await withWebhook(tx, context, cronjob, body), limitsOf(context));
+    }),
 });
 
 const deleteOne = operation({

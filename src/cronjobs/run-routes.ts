@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
+import { toCursor, toPlace } from '../http/operation/cursor.ts';
 import { operation } from '../http/operation/operation.ts';
 import { cronjobPath, cronjobRunPath, pageSize } from '../http/operation/parameters.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob } from './access.ts';
@@ -7,7 +8,6 @@ import { cronjobRunPageSchema, cronjobRunSchema } from './cronjob.ts';
 import { findTime } from './cronjob-store.ts';
 import { toRunWire } from './cronjob-view.ts';
 import { RUN_EXAMPLE } from './examples.ts';
-import { toCursor, toPlace } from './page.ts';
 import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from './run-store.ts';
 
 const CRONJOB_PATH = '/harness/cronjobs/{job_id}';

@@ -37,6 +37,7 @@ export const cronjobs = pgTable(
     until: time('until'),
     maxRuns: integer('max_runs'),
     maxFailures: integer('max_failures').notNull(),
+    webhookUrl: text('webhook_url'),
     nextRunTime: time('next_run_time'),
     runCount: integer('run_count').notNull().default(0),
     failureCount: integer('failure_count').notNull().default(0),

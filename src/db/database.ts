@@ -43,6 +43,8 @@ export interface PoolOptions {
   maxStateBytes: number;
   /** Maximum size of the events of a session, bytes of their JSON: the SQL function `assert_session_size` holds it. */
   maxSessionBytes: number;
+  /** Maximum of deliveries of a user that wait: the SQL function `insert_webhook_delivery` holds it. */
+  maxPendingDeliveries: number;
   /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
   /** An idle connection broke; the pool has dropped it and goes on. */
@@ -69,6 +71,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   const settings = {
     'agent_runtime.max_state_bytes': String(options.maxStateBytes),
     'agent_runtime.max_session_bytes': String(options.maxSessionBytes),
+    'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
     // The database of another operator may have any of these; what we read and lock is not to depend on them.
     default_transaction_isolation: 'read committed',
     DateStyle: 'ISO',

@@ -16,14 +16,15 @@ import {
 import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time } from './columns.ts';
 
 /**
- * All tables, those of the cronjobs and of evaluation from files of their own. Every table of user data begins its keys
- * with (app_name, user_id): erasure of a user, row-level security and a distribution column need that, and none can be
- * added cheaply later. What a table and a column mean is said in SQL comments, where an operator looks;
- * `migrations/schema.sql` shows them all.
+ * All tables, those of the cronjobs, of evaluation and of the webhooks from files of their own. Every table of user
+ * data begins its keys with (app_name, user_id): erasure of a user, row-level security and a distribution column need
+ * that, and none can be added cheaply later. What a table and a column mean is said in SQL comments, where an operator
+ * looks; `migrations/schema.sql` shows them all.
  */
 export { cronjobRuns, cronjobs } from './cronjob-schema.ts';
 export { rateLimits } from './limit-schema.ts';
 export { evalCases, evalCaseVersions, evalRunCases, evalRuns, evalSets } from './eval-schema.ts';
+export { webhookDeliveries, webhooks } from './webhook-schema.ts';
 
 /** Conversations; `lease_token` says who may write into one. */
 export const sessions = pgTable(
@@ -106,6 +107,7 @@ export const invocations = pgTable(
     idempotencyKey: identifier('idempotency_key'),
     requestHash: text('request_hash'),
     request: jsonb('request'),
+    webhookUrl: text('webhook_url'),
     responseBody: text('response_body'),
     errorCode: text('error_code'),
     errorMessage: text('error_message'),

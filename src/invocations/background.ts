@@ -1,12 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { z } from 'zod';
 import { AppError } from '../core/errors.ts';
+import type { SessionKey } from '../core/session.ts';
 import { freeTopic, QUEUE_TOPIC } from '../core/topics.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toClaim } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
 import { claimEvents } from './question.ts';
 import { findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
-import { startInvocationSchema, toRequest } from './request.ts';
+import { inBackground, startInvocationSchema, toRequest } from './request.ts';
 import { acquireSession, claimTurn } from './session-lock.ts';
 
 /** Maximum time between two looks at the queues: notifications only save time, they may be lost. */
@@ -92,11 +94,15 @@ function watchSessions(
   return added.length > 0;
 }
 
+/** The address of a webhook was looked up at the start and stands in the row; here it says to keep the answer. */
+const toQueuedRequest = (key: SessionKey, invocationId: string, body: z.infer<typeof startInvocationSchema>) =>
+  inBackground(toRequest(key, invocationId, body), body.webhookUrl ?? undefined);
+
 /** Runs an invocation that waits, unless another process is faster. */
 async function runQueued(context: InvocationContext, { key, invocationId, body }: QueueHead): Promise<void> {
   const lease = newLease(context, { key, invocationId });
   const parsed = startInvocationSchema.safeParse(body);
-  const request = parsed.success ? toRequest(key, invocationId, parsed.data) : undefined;
+  const request = parsed.success ? toQueuedRequest(key, invocationId, parsed.data) : undefined;
   await context.admission.admit(key.userId, async () => {
     const events = request ? claimEvents(request, context.newId) : [];
     if (!(await persist(() => claimTurn(context, lease, events), CLAIM_PATIENCE_MS))) return;

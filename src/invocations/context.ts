@@ -75,6 +75,8 @@ export interface InvocationRequest {
   busyPolicy?: BusyPolicy | undefined;
   /** The `Idempotency-Key` of the request and the hash of its content. */
   idempotency?: IdempotentRequest | undefined;
+  /** Address of the webhook that is sent how it ends: one that its user has registered. */
+  webhookUrl?: string | undefined;
   /** The answer to keep with the invocation, made from its end; without it a retry's answer is made from its events. */
   toAnswer?: (end: InvocationEnd) => string;
   /** Aborted when nobody wants the invocation any more. */

@@ -95,7 +95,7 @@ export async function findByIdempotencyKey(
   return {
     ...found,
     key: { appName, userId, sessionId },
-    answer: found.answer ?? undefined,
+    answer: found.answer === null ? undefined : unescapeText(found.answer),
     error: errorCode === null ? undefined : { code: toErrorCode(errorCode), message: unescapeText(errorMessage ?? '') },
   };
 }

@@ -66,11 +66,20 @@ export function findAgent({ agents }: Pick<InvocationContext, 'agents'>, { key }
   return agent;
 }
 
+type LeasedMembers = 'key' | 'invocationId' | 'idempotency' | 'webhookUrl';
+
 /** A lease with a fresh token, which nobody has granted yet. */
 export const newLease = (
   { newId, leaseTimes }: Pick<InvocationContext, 'newId' | 'leaseTimes'>,
-  { key, invocationId, idempotency }: Pick<InvocationRequest, 'key' | 'invocationId' | 'idempotency'>,
-): Lease => ({ key, invocationId, token: newId(), durationMs: leaseTimes.durationMs, request: idempotency });
+  { key, invocationId, idempotency, webhookUrl }: Pick<InvocationRequest, LeasedMembers>,
+): Lease => ({
+  key,
+  invocationId,
+  token: newId(),
+  durationMs: leaseTimes.durationMs,
+  request: idempotency,
+  webhookUrl,
+});
 
 /** The claim of a request: the user's event is stored with it, unless it is not certain yet that it will be asked. */
 export const toClaim = (

@@ -29,6 +29,8 @@ export interface Lease {
   durationMs: number;
   /** The `Idempotency-Key` of the request and the hash of what was requested. */
   request?: IdempotentRequest | undefined;
+  /** Address of the webhook that is sent how it ends: a trigger sees to that, whoever ends it. */
+  webhookUrl?: string | undefined;
 }
 
 const expiry = (durationMs: number) => sql`clock_timestamp() + ${durationMs} * interval '1 millisecond'`;
@@ -48,7 +50,7 @@ const isRepeated = ({ key, request }: Lease) =>
         and ${invocations.status} <> 'queued')`
     : sql`false`;
 
-const toRow = ({ key, invocationId, token, durationMs, request }: Lease) => ({
+const toRow = ({ key, invocationId, token, durationMs, request, webhookUrl }: Lease) => ({
   appName: key.appName,
   userId: key.userId,
   sessionId: key.sessionId,
@@ -57,6 +59,7 @@ const toRow = ({ key, invocationId, token, durationMs, request }: Lease) => ({
   leaseExpireTime: expiry(durationMs),
   idempotencyKey: request?.idempotencyKey ?? null,
   requestHash: request?.hash ?? null,
+  webhookUrl: webhookUrl ?? null,
 });
 
 const KEY = names(invocations.appName, invocations.userId, invocations.sessionId, invocations.id);
@@ -70,6 +73,7 @@ const begin = (lease: Lease) => sql`
     leaseExpireTime: excluded(invocations.leaseExpireTime),
     idempotencyKey: sql`coalesce(${excluded(invocations.idempotencyKey)}, ${invocations.idempotencyKey})`,
     requestHash: sql`coalesce(${excluded(invocations.requestHash)}, ${invocations.requestHash})`,
+    webhookUrl: sql`coalesce(${excluded(invocations.webhookUrl)}, ${invocations.webhookUrl})`,
     startTime: sql`coalesce(${invocations.startTime}, ${excluded(invocations.startTime)})`,
     endTime: null,
     responseBody: null,
@@ -232,7 +236,8 @@ const ending = ({ status, error, answer, revokesToken, ...used }: InvocationOutc
     status,
     leaseToken: revokesToken === true ? sql`gen_random_uuid()` : invocations.leaseToken,
     endTime: sql`clock_timestamp()`,
-    responseBody: answer ?? null,
+    // The answer of a model is any text: PostgreSQL refuses U+0000 in one.
+    responseBody: answer === undefined ? null : escapeText(answer),
     errorCode: error?.code ?? null,
     errorMessage: error ? escapeText(error.message) : null,
     llmCalls: sql`${invocations.llmCalls} + ${used.llmCalls ?? 0}`,

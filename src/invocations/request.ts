@@ -8,6 +8,7 @@ import type { DatabasePool } from '../db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../http/operation/demands.ts';
 import { type InvocationRequest, newInvocationId } from './context.ts';
 import { findInvocationText } from './invocation-store.ts';
+import { webhookUrlSchema } from '../webhooks/webhook.ts';
 
 const prompt = {
   newMessage: contentSchema.nullish().describe('What the user says; may be absent only when an invocation goes on.'),
@@ -22,7 +23,14 @@ const prompt = {
 };
 
 /** Body of a start in the background; the path names the session. */
-export const startInvocationSchema = z.looseObject(prompt).describe('One prompt of a session.');
+export const startInvocationSchema = z
+  .looseObject({
+    ...prompt,
+    webhookUrl: webhookUrlSchema
+      .nullish()
+      .describe('Address of a registered webhook, which is sent how the invocation ends or that it paused.'),
+  })
+  .describe('One prompt of a session.');
 
 /** Body of `/run` and `/run_sse`. */
 export const runRequestSchema = z
@@ -106,6 +114,10 @@ export async function toInvocation(
   const request = toRequest(key, invocationId ?? newInvocationId({ newId }), body);
   return { ...request, resumes: invocationId != null, ...headers };
 }
+
+/** An invocation in the background: with a webhook, whose delivery may carry the answer, its row keeps that. */
+export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest =>
+  webhookUrl === undefined ? request : { ...request, webhookUrl, toAnswer: ({ output }) => output };
 
 /** The invocation that a body requests, in an existing session. */
 export const toRequest = (

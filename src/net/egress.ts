@@ -100,6 +100,20 @@ function capped(response: Response): Response {
   return new Response(response.body.pipeThrough(counter), { status, statusText, headers });
 }
 
+/**
+ * Why an address may not be called, as far as that can be seen without resolving its name: a sentence; `undefined`
+ * where it may, unless its name leads elsewhere.
+ */
+export function whyDenied(url: URL, policy: EgressPolicy): string | undefined {
+  try {
+    checkUrl(url, policy);
+    return undefined;
+  } catch (error) {
+    if (error instanceof AgentError) return error.message;
+    throw error;
+  }
+}
+
 /** Judges what an `http:` or `https:` address says without resolving it. @throws {AgentError} `egress_denied` */
 export function checkUrl(url: URL, policy: EgressPolicy): void {
   if (url.username !== '' || url.password !== '')

@@ -61,7 +61,10 @@ const CALLERS: Caller[] = [
 ];
 
 const operationsOf = (mode: Mode): AnyOperation[] =>
-  [...listOperations({ isDevelopment: true, isShared: mode === 'jwt', hasCronjobs: true }), runLive] as AnyOperation[];
+  [
+    ...listOperations({ isDevelopment: true, isShared: mode === 'jwt', hasCronjobs: true, hasWebhooks: true }),
+    runLive,
+  ] as AnyOperation[];
 const all = operationsOf('key');
 const idsOf = (mode: Mode) => new Set(operationsOf(mode).map(({ operationId }) => operationId));
 const exists = { key: idsOf('key'), jwt: idsOf('jwt') };
@@ -146,8 +149,9 @@ beforeAll(async () => {
       .join('\n'),
   );
   tokens = await startTokenIssuer();
-  app = await startApp({ ...UNLIMITED, RUNTIME_API_KEYS_FILE: join(dir, 'keys'), CRONJOBS: 'true' });
-  shared = await startOn(app.databaseUrl, { ...UNLIMITED, ...tokens.environment, CRONJOBS: 'true' });
+  const areas = { CRONJOBS: 'true', WEBHOOKS: 'true' };
+  app = await startApp({ ...UNLIMITED, ...areas, RUNTIME_API_KEYS_FILE: join(dir, 'keys') });
+  shared = await startOn(app.databaseUrl, { ...UNLIMITED, ...areas, ...tokens.environment });
   await nameCallers();
   names = await makeOneOfEach(client(shared.url), 'alice', await tokens.headersOf('alice', { scopes: ALL.join(' ') }));
   snapshots = await openSnapshots(app.databaseUrl);

@@ -35,6 +35,7 @@ export const openPool = (url: string, size = 10): DatabasePool =>
     connectTimeoutMs: 120_000,
     maxStateBytes: 1_048_576,
     maxSessionBytes: 33_554_432,
+    maxPendingDeliveries: 1_000,
     onIdleError: () => undefined,
   });
 

@@ -44,6 +44,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['artifacts', ['core', 'db', 'http/operation', 'sessions']],
   ['memory', ['core', 'db', 'http/operation', 'sessions']],
   ['idempotency', ['core', 'db', 'http/operation']],
+  ['webhooks', ['core', 'db', 'http/operation', 'net']],
   ['apps', ['agent/definition', 'core', 'http/operation']],
   ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'http/operation', 'sessions']],
   [
@@ -53,11 +54,12 @@ const LINE: [folder: string, imports: string[]][] = [
       'memory',
       'sessions',
       'traces',
+      'webhooks',
     ]),
   ],
   [
     'invocations/routes',
-    ['agent', 'agent/definition', 'core', 'http/operation', 'idempotency', 'invocations', 'sessions'],
+    ['agent', 'agent/definition', 'core', 'http/operation', 'idempotency', 'invocations', 'sessions', 'webhooks'],
   ],
   ['invocations/live', ['agent/definition', 'agent/loop', 'apps', 'core', 'http/operation', 'invocations', 'sessions']],
   ['evals/metrics', ['core', 'http/validation']],
@@ -71,7 +73,7 @@ const LINE: [folder: string, imports: string[]][] = [
       'sessions',
     ]),
   ],
-  ['cronjobs', ['agent/definition', 'apps', 'core', 'db', 'http/operation', 'idempotency', 'invocations']],
+  ['cronjobs', ['agent/definition', 'apps', 'core', 'db', 'http/operation', 'idempotency', 'invocations', 'webhooks']],
   ['service', ['core', 'db', 'http/operation']],
   ['devui', ['http/operation']],
   [
@@ -90,7 +92,16 @@ const LINE: [folder: string, imports: string[]][] = [
       'db/embedded',
     ].concat(
       ['devui', 'evals', 'http', 'http/operation', 'idempotency'],
-      ['invocations', 'invocations/live', 'invocations/routes', 'limits', 'memory', 'service', 'sessions', 'traces'],
+      [
+        'invocations',
+        'invocations/live',
+        'invocations/routes',
+        'limits',
+        'memory',
+        'service',
+        'sessions',
+        'traces',
+      ].concat('webhooks'),
     ),
   ],
   [

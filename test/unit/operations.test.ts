@@ -7,7 +7,7 @@ import { listOperations } from '../../src/app.ts';
 import { SCOPES } from '../../src/http/operation/principal.ts';
 import { pathParameters, routesOf } from '../../src/http/operation/paths.ts';
 
-const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true });
+const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
 
 describe('every operation has an owner and a scope', () => {
   test.each(operations.map((operation) => [operation.operationId, operation] as const))('%s', (_id, operation) => {

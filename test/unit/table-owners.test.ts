@@ -29,6 +29,8 @@ const OWNERS: Record<string, string> = {
   cronjobs: 'cronjobs',
   cronjobRuns: 'cronjobs',
   rateLimits: 'limits',
+  webhooks: 'webhooks',
+  webhookDeliveries: 'webhooks',
 };
 
 const tables = Object.entries(schema).flatMap(([name, table]) => (is(table, PgTable) ? [{ name, table }] : []));

@@ -64,6 +64,10 @@ export const evalRunPath = appPath.extend({ runId: identifier('Identifier of the
 export const cronjobPath = z.object({ jobId: identifier('Cronjob identifier.') });
 /** A run of a cronjob. */
 export const cronjobRunPath = cronjobPath.extend({ runId: identifier('Run identifier.') });
+/** A webhook, whose owner the path does not name. */
+export const webhookPath = z.object({ webhookId: identifier('Webhook identifier.') });
+/** A delivery to a webhook. */
+export const deliveryPath = webhookPath.extend({ deliveryId: identifier('Delivery identifier.') });
 /** Of the operations that look through all applications. */
 export const bareSessionPath = sessionPath.pick({ sessionId: true });
 export const bareEventPath = eventPath.pick({ eventId: true });

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { Config } from '../../core/config.ts';
 import { RepeatedInvocationError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { freeTopic, sessionTopic, stopTopic } from '../../core/topics.ts';
@@ -9,9 +10,10 @@ import type { InvocationContext, InvocationRequest } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
 import { findInvocationText, listInvocationsText, requestStop } from '../invocation-store.ts';
 import { startInBackground } from '../background.ts';
-import { invocationNotFound, promptDemands, startInvocationSchema, toInvocation } from '../request.ts';
+import { inBackground, invocationNotFound, promptDemands, startInvocationSchema, toInvocation } from '../request.ts';
 import { BUSY_ERRORS, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
 import { findRepeated, abandonedError } from '../retry.ts';
+import { requireWebhook } from '../../webhooks/address.ts';
 
 const INVOCATIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations';
 const INVOCATION_PATH = `${INVOCATIONS_PATH}/{invocation_id}`;
@@ -35,6 +37,11 @@ const exampleInvocation = {
   outputTokens: 27,
 } satisfies z.input<typeof invocationSchema>;
 
+/** What a start in the background needs beside what invocations do. */
+interface BackgroundContext extends InvocationContext {
+  config: Pick<Config, 'WEBHOOKS'>;
+}
+
 const startInvocation = operation({
   method: 'post',
   path: INVOCATIONS_PATH,
@@ -52,9 +59,10 @@ const startInvocation = operation({
   success: { schema: invocationSchema, description: 'The invocation.', example: exampleInvocation },
   errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
   absent: absentSession,
-  handler: async (context: InvocationContext, { path: key, body, headers }) => {
+  handler: async (context: BackgroundContext, { path: key, body, headers }) => {
+    const webhookUrl = await requireWebhook(context.database.reads, context.config, key, body.webhookUrl);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
-    return { kind: 'json', text: await startOnce(context, run, body) };
+    return { kind: 'json', text: await startOnce(context, inBackground(run, webhookUrl), body) };
   },
 });
 

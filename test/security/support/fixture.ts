@@ -14,6 +14,8 @@ export const ABSENT: Omit<Names, 'userId'> = {
   invocationId: 'no-invocation',
   jobId: 'no-job',
   cronjobRunId: 'no-cronjob-run',
+  webhookId: 'no-webhook',
+  deliveryId: 'no-delivery',
   evalRunId: 'no-eval-run',
   evalSetId: 'no_set',
   evalId: 'no-case',
@@ -21,7 +23,7 @@ export const ABSENT: Omit<Names, 'userId'> = {
 };
 
 /** The members of answers that the fixture reads. */
-type Made = { id: string; invocationId: string }[] & { jobId: string; runId: string };
+type Made = { id: string; invocationId: string }[] & { jobId: string; runId: string; webhookId: string };
 
 /** Makes one thing of every kind for a user, through the service. @returns their names */
 export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, headers: Record<string, string>) {
@@ -48,6 +50,7 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
   const schedule = { type: 'daily', time: '08:00', timezone: 'UTC' };
   const job = await ask('POST', '/harness/cronjobs', { ownerId: userId, name: 'Sums', prompt: 'Hello', schedule });
   const run = await ask('POST', `/harness/cronjobs/${job.jobId}/run`, {});
+  const webhook = await ask('POST', '/harness/webhooks', { ownerId: userId, url: 'https://example.com/own' });
   await ask('POST', `/dev/apps/${APP}/eval_sets/${evalSetId}`);
   const evalId = `case-of-${userId}`;
   await ask('POST', `${set}/add-session`, { evalId, ...ids });
@@ -66,6 +69,9 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
     invocationId: events.at(-1)?.invocationId ?? '',
     jobId: job.jobId,
     cronjobRunId: run.runId,
+    webhookId: webhook.webhookId,
+    // Nothing is sent here: what one may do with a delivery is decided by its webhook.
+    deliveryId: ABSENT.deliveryId,
     evalRunId: evalRun.runId,
     evalSetId,
     evalId,

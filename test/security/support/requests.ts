@@ -13,6 +13,8 @@ export interface Names {
   jobId: string;
   /** Of a cronjob's run, or of an evaluation run: by the operation. */
   cronjobRunId: string;
+  webhookId: string;
+  deliveryId: string;
   evalRunId: string;
   evalSetId: string;
   evalId: string;
@@ -66,6 +68,7 @@ const FREE_IN_PATH: Record<string, keyof Names> = {
 const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   searchMemory: () => ({ query: 'Hello' }),
   listCronjobs: ({ userId }) => ({ ownerId: userId }),
+  listWebhooks: ({ userId }) => ({ ownerId: userId }),
   runLive: ({ appName, userId, sessionId }) => ({ app_name: appName, user_id: userId, session_id: sessionId }),
 };
 

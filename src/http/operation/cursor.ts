@@ -1,5 +1,10 @@
-import { ValidationFailedError, valueError } from '../http/operation/request-errors.ts';
-import type { ListPlace } from './cronjob-store.ts';
+import { ValidationFailedError, valueError } from './request-errors.ts';
+
+/** A place in a list: after what was created then, and has this id. */
+export interface ListPlace {
+  time: Date;
+  id: string;
+}
 
 /** A place as clients carry it from one page to the next; what is in it is not theirs to know. */
 export const toCursor = ({ time, id }: ListPlace): string =>

@@ -1,0 +1,84 @@
+import { sql } from 'drizzle-orm';
+import {
+  boolean,
+  check,
+  foreignKey,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  text,
+  unique,
+  uuid,
+} from 'drizzle-orm/pg-core';
+import { identifier, ofUser, time } from './columns.ts';
+
+const createTime = () => time('create_time').notNull().default(sql`clock_timestamp()`);
+
+/** Addresses that users have registered, with the secrets that sign what is sent there. */
+export const webhooks = pgTable(
+  'webhooks',
+  {
+    ...ofUser(),
+    id: identifier('id').notNull(),
+    url: text('url').notNull(),
+    host: text('host').notNull(),
+    includesOutput: boolean('includes_output').notNull(),
+    secret: text('secret').notNull(),
+    oldSecret: text('old_secret'),
+    oldSecretExpireTime: time('old_secret_expire_time'),
+    createTime: createTime(),
+  },
+  (t) => [
+    primaryKey({ name: 'webhooks_pkey', columns: [t.appName, t.userId, t.id] }),
+    unique('webhooks_url_key').on(t.appName, t.userId, t.url),
+    check('webhooks_old_secret_check', sql`(old_secret is null) = (old_secret_expire_time is null)`),
+    index('webhooks_id_idx').on(t.id),
+    index('webhooks_list_idx').on(t.userId, t.createTime),
+  ],
+);
+
+/**
+ * What is to be sent to webhooks, and how that went. Triggers insert the rows, in the statement that ends an
+ * invocation or a run, whichever it is (migrations).
+ */
+export const webhookDeliveries = pgTable(
+  'webhook_deliveries',
+  {
+    ...ofUser(),
+    id: identifier('id').notNull(),
+    webhookId: identifier('webhook_id').notNull(),
+    host: text('host').notNull(),
+    payload: text('payload').notNull(),
+    status: text('status', { enum: ['pending', 'delivered', 'failed'] }).notNull(),
+    attempt: integer('attempt').notNull().default(0),
+    nextAttemptTime: time('next_attempt_time'),
+    leaseToken: uuid('lease_token'),
+    retryEndTime: time('retry_end_time').notNull(),
+    answers: jsonb('answers').notNull().default(sql`'[]'::jsonb`),
+    createTime: createTime(),
+    endTime: time('end_time'),
+  },
+  (t) => [
+    primaryKey({ name: 'webhook_deliveries_pkey', columns: [t.appName, t.userId, t.id] }),
+    check('webhook_deliveries_status_check', sql`status in ('pending', 'delivered', 'failed')`),
+    check('webhook_deliveries_wait_check', sql`(status = 'pending') = (next_attempt_time is not null)`),
+    check('webhook_deliveries_lease_check', sql`lease_token is null or status = 'pending'`),
+    check('webhook_deliveries_end_check', sql`(status = 'pending') = (end_time is null)`),
+    index('webhook_deliveries_due_idx').on(t.nextAttemptTime).where(sql`status = 'pending'`),
+    index('webhook_deliveries_pending_idx').on(t.appName, t.userId).where(sql`status = 'pending'`),
+    index('webhook_deliveries_list_idx').on(
+      t.appName,
+      t.userId,
+      t.webhookId,
+      t.createTime.desc().nullsFirst(),
+      t.id.desc().nullsFirst(),
+    ),
+    foreignKey({
+      name: 'webhook_deliveries_webhook_fkey',
+      columns: [t.appName, t.userId, t.webhookId],
+      foreignColumns: [webhooks.appName, webhooks.userId, webhooks.id],
+    }).onDelete('cascade'),
+  ],
+);

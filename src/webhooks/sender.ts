@@ -1,0 +1,154 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isPassingFailure } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { DatabasePool } from '../db/database.ts';
+import type { Notifications } from '../db/notifications.ts';
+import { createEgress, type Egress, type EgressPolicy } from '../net/egress.ts';
+import { retryPauseMs, withAnswer } from './delivery.ts';
+import {
+  type ClaimedDelivery,
+  claimDeliveries,
+  deleteOldDeliveries,
+  endDelivery,
+  findNextDueMs,
+  postponeDelivery,
+} from './delivery-store.ts';
+import { sendOnce } from './send.ts';
+import { WEBHOOKS_TOPIC } from './topics.ts';
+
+/** Longest sleep: what notifications did not bring (a pooler that does not pass LISTEN) is found then. */
+const LONGEST_SLEEP_MS = 60_000;
+/** Pause while what is due waits for a place at its host or its user, which another process may make. */
+const BLOCKED_PAUSE_MS = 1_000;
+/** Pause after a failure of the database. */
+const FAILURE_PAUSE_MS = 1_000;
+/** What the database may take at both ends of an attempt before it is taken for dead. */
+const LEASE_SLACK_MS = 10_000;
+const CLEANING_INTERVAL_MS = 3_600_000;
+const CLEANING_BATCH = 10_000;
+/** A receiver that says so wants no further attempt (Standard Webhooks). */
+const GONE = 410;
+
+/** What operators say about all webhooks together. */
+export interface SenderSettings {
+  policy: EgressPolicy;
+  /** Deliveries of this process at once. */
+  maxSending: number;
+  /** To one host, and of one user, at once, over all processes. */
+  perHost: number;
+  perUser: number;
+  /** Of one attempt. */
+  timeoutMs: number;
+  /** How long ended deliveries are kept, and how many of each webhook. */
+  retentionDays: number;
+  retentionCount: number;
+}
+
+/** What sending needs of the process. */
+export interface SenderContext {
+  database: DatabasePool;
+  notifications: Notifications;
+  log: Log;
+  /** Aborted when the process begins to stop: nothing new is sent. */
+  draining: AbortSignal;
+  /** Aborted when it has to end: what is being sent is left to others. */
+  stopping: AbortSignal;
+}
+
+/** The part of a process that sends deliveries. */
+export interface Sender {
+  /** Settles when it has stopped: it sends nothing new once the process drains, and its attempts have ended. */
+  stopped: Promise<void>;
+}
+
+/**
+ * Starts a sender. It sleeps until the next delivery is due, by the clock of the database, and is woken by the outbox;
+ * every replica has one, and which of them makes an attempt is decided by the row of the delivery.
+ */
+export function startSender(context: SenderContext, settings: SenderSettings): Sender {
+  const { notifications, draining, log } = context;
+  const egress = createEgress(settings.policy);
+  const active = new Set<Promise<void>>();
+  let woken = Promise.withResolvers<void>();
+  const wake = () => woken.resolve();
+  const loop = async (): Promise<void> => {
+    draining.addEventListener('abort', wake, { once: true });
+    const unsubscribe = notifications.subscribe(WEBHOOKS_TOPIC, wake);
+    const work = createWork(context, settings, egress, active, wake);
+    while (!draining.aborted) {
+      woken = Promise.withResolvers<void>();
+      const pauseMs = await work().catch((error: unknown) => {
+        if (!isPassingFailure(error)) log.error({ err: error }, 'the sender of webhooks failed');
+        return FAILURE_PAUSE_MS;
+      });
+      const over = new AbortController();
+      const pause = sleep(pauseMs, undefined, { signal: over.signal }).catch(() => undefined);
+      if (pauseMs > 0) await Promise.race([woken.promise, pause]);
+      over.abort();
+    }
+    unsubscribe();
+    await Promise.all(active);
+    await egress.close();
+  };
+  return { stopped: loop() };
+}
+
+/** One look at what is due, and the beginning of it; says how many milliseconds the next look may wait. */
+function createWork(
+  context: SenderContext,
+  settings: SenderSettings,
+  egress: Egress,
+  active: Set<Promise<void>>,
+  wake: () => void,
+): () => Promise<number> {
+  const { database } = context;
+  const { perHost, perUser, timeoutMs } = settings;
+  // The replicas of a deployment start together, and need not clean together.
+  let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
+  return async () => {
+    const dueMs = await findNextDueMs(database.db);
+    const slots = settings.maxSending - active.size;
+    if (dueMs !== undefined && dueMs <= 0 && slots > 0) {
+      const limits = { slots, perHost, perUser, leaseMs: timeoutMs + LEASE_SLACK_MS };
+      const claimed = await database.transaction((tx) => claimDeliveries(tx, limits));
+      for (const each of claimed) {
+        const sending = deliver(context, egress, each, timeoutMs).finally(() => {
+          active.delete(sending);
+          wake();
+        });
+        active.add(sending);
+      }
+      if (claimed.length > 0) return 0;
+    }
+    if (performance.now() >= cleanAt) {
+      cleanAt = performance.now() + CLEANING_INTERVAL_MS;
+      await deleteOldDeliveries(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH);
+    }
+    // Without a place only an attempt that ends makes one, and wakes.
+    if (dueMs === undefined || slots <= 0) return LONGEST_SLEEP_MS;
+    return dueMs > 0 ? Math.min(dueMs, LONGEST_SLEEP_MS) : BLOCKED_PAUSE_MS;
+  };
+}
+
+/** Makes one attempt and stores what came of it. Never throws: a lease that runs out leaves it to others. */
+async function deliver(
+  { database, stopping, log }: SenderContext,
+  egress: Egress,
+  claimed: ClaimedDelivery,
+  timeoutMs: number,
+): Promise<void> {
+  const { delivery } = claimed;
+  try {
+    const answer = await sendOnce(egress, claimed, timeoutMs, stopping);
+    const answers = withAnswer(delivery, answer);
+    const { status = 0 } = answer;
+    if (status >= 200 && status < 300) await endDelivery(database.db, delivery, 'delivered', answers);
+    else if (status === GONE) await endDelivery(database.db, delivery, 'failed', answers);
+    else {
+      const pauseMs = stopping.aborted ? 0 : retryPauseMs(delivery.attempt);
+      await postponeDelivery(database.db, delivery, pauseMs, answers);
+    }
+  } catch (error) {
+    if (!isPassingFailure(error)) log.error({ err: error, deliveryId: delivery.id }, 'a delivery failed');
+  }
+}
