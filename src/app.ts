@@ -77,6 +77,7 @@ export function listOperations(mode: {
     ...appOperations,
     ...changeable.map(idempotent),
     ...runOperations,
+    runLive,
     invokeLegacy,
     ...invocationOperations,
     ...sessionEventOperations,
@@ -104,7 +105,6 @@ export function createApp(context: Context): Express {
     );
   return createHttpApp({
     operations: bound(operations),
-    unpublished: bound([runLive]),
     appNameOf: (name) => (aliases.has(name) ? HARNESS_APP : name),
     components: COMPONENTS,
     auth,

@@ -104,6 +104,7 @@ const REFUSAL_STATUS: Record<RefusalReason, number> = {
   unknown_path: 404,
   method_not_allowed: 405,
   unsupported_media_type: 415,
+  upgrade_required: 426,
 };
 
 const unexpected = (): Failure => ({ status: 500, detail: 'Internal Server Error', isUnexpected: true });

@@ -19,8 +19,6 @@ import { createValidation } from './validation/validate.ts';
 /** What the HTTP application is made of. */
 export interface HttpAppOptions {
   operations: Operation<unknown>[];
-  /** Operations that the document leaves out: OpenAPI has no words for WebSockets. */
-  unpublished?: Operation<unknown>[];
   /** The application that a name of a request or of a credential means [itself]. */
   appNameOf?: (name: string) => string;
   /** The named schemas of the document. */
@@ -63,7 +61,7 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.use(normalizePath(routesOf(operations).map(({ path }) => path)));
   app.use(docsPage(document));
   app.use(
-    operationRouter([...operations, ...(options.unpublished ?? [])], {
+    operationRouter(operations, {
       authenticate: authentication(options.auth, appNameOf, options.logins),
       appNameOf,
       readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: maxBodyValues }),

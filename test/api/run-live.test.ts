@@ -112,6 +112,36 @@ describe('a live session in text', () => {
     expect(await live.closed).toEqual([1011, reason]);
   });
 
+  test('modalities may be repeated, and each counts', async () => {
+    await app.post(sessions, { sessionId: 'two-modalities' });
+    const address = `${app.url.replace('http', 'ws')}/run_live?user_id=u&session_id=two-modalities`;
+    const repeated = `${address}&modalities=AUDIO&modalities=TEXT`;
+    const socket = new WebSocket(repeated);
+    const [code] = await new Promise<[number]>((resolve) => socket.once('close', (...args) => resolve([args[0]])));
+    expect(code).toBe(1011);
+    const wrong = await app.get('/run_live?user_id=u&session_id=s&modalities=TEXT&modalities=SMELL&save_live_blob=2');
+    expect([wrong.status, wrong.body]).toEqual([
+      422,
+      {
+        detail: [
+          {
+            type: 'enum',
+            loc: ['query', 'modalities', 1],
+            msg: "Input should be 'TEXT', 'AUDIO' or 'VIDEO'",
+            input: 'SMELL',
+            ctx: { expected: "'TEXT', 'AUDIO' or 'VIDEO'" },
+          },
+          {
+            type: 'bool_parsing',
+            loc: ['query', 'save_live_blob'],
+            msg: 'Input should be a valid boolean, unable to interpret input',
+            input: '2',
+          },
+        ],
+      },
+    ]);
+  });
+
   test('without modalities text is answered, and audio refused when it comes, as the Web UI sends it', async () => {
     await app.post(sessions, { sessionId: 'call' });
     const live = await openLive(app, { app_name: 'harness', user_id: 'u', session_id: 'call' });
@@ -129,10 +159,11 @@ describe('a live session in text', () => {
     },
   );
 
-  test('without an upgrade it is 400', async () => {
-    const { status, body } = await app.get('/run_live?user_id=u&session_id=s');
+  test('without an upgrade it is 426, which names the protocol', async () => {
+    const { status, body, headers } = await app.get('/run_live?user_id=u&session_id=s');
+    expect(headers.get('upgrade')).toBe('websocket');
     expect([status, body]).toEqual([
-      400,
+      426,
       { detail: 'This address speaks WebSocket: the request must ask for an upgrade.' },
     ]);
   });

@@ -81,7 +81,7 @@ export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
 interface Success<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   description: string;
-  status?: 201 | 202;
+  status?: 101 | 201 | 202;
   /** A body as it is answered; published. */
   example: NoInfer<z.input<Schema>>;
   mediaType?: string;

@@ -1,7 +1,10 @@
 import { type IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { type WebSocket, WebSocketServer } from 'ws';
-import { InvalidError, UnavailableError } from '../../core/errors.ts';
+import { UnavailableError } from '../../core/errors.ts';
+import { RequestRefusedError } from './request-errors.ts';
+
+const NO_UPGRADE = 'This address speaks WebSocket: the request must ask for an upgrade.';
 
 /** The WebSockets of a server. */
 export interface Sockets {
@@ -12,7 +15,7 @@ export interface Sockets {
   attach(server: Server, app: RequestListener): void;
   /**
    * Accepts the upgrade of a request that the application has let through.
-   * @throws {InvalidError} for a request that is none. @throws {UnavailableError} when there are too many sockets.
+   * @throws {RequestRefusedError} for a request that is none. @throws {UnavailableError} when there are too many.
    */
   accept(request: IncomingMessage, response: ServerResponse): Promise<WebSocket>;
 }
@@ -41,7 +44,7 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
     async accept(request, response) {
       const upgrade = upgrades.get(request);
       if (!upgrade || request.headers.upgrade?.toLowerCase() !== 'websocket')
-        throw new InvalidError('This address speaks WebSocket: the request must ask for an upgrade.');
+        throw new RequestRefusedError('upgrade_required', NO_UPGRADE, { upgrade: 'websocket', connection: 'upgrade' });
       if (webSockets.clients.size >= limits.sockets)
         throw new UnavailableError(`The service has ${limits.sockets} live sessions already. Try again later.`);
       response.detachSocket(request.socket);

@@ -16,8 +16,11 @@ interface Parameters {
   details: ValidationDetail[];
 }
 
-/** Reads declared parameters; `textOf` gives what was sent under a name of the schema. Undeclared ones are left out. */
-export type ReadParameters = (textOf: (name: string) => string | undefined) => Parameters;
+/**
+ * Reads declared parameters; `textsOf` gives what was sent under a name of the schema, in order. Of one that is no
+ * array the last counts, as in FastAPI. Undeclared ones are left out.
+ */
+export type ReadParameters = (textsOf: (name: string) => string[]) => Parameters;
 
 /**
  * Prepares the reading of one place of an operation's requests.
@@ -31,26 +34,34 @@ export function parameterReader(
   const parameters = Object.entries(declared?.shape ?? {}).map(([name, schema]) => ({
     name,
     schema,
-    type: scalarTypeOf(schema),
+    element: definitionOf(unwrapped(schema)).element,
     loc: [place, wireName(name)],
   }));
-  return (textOf) => {
+  return (textsOf) => {
     const values: Record<string, unknown> = {};
     const details: ValidationDetail[] = [];
-    for (const { name, schema, type, loc } of parameters) {
-      const text = textOf(name);
-      const parsed = text === undefined ? { value: undefined } : parseScalar(type, text);
-      if ('refused' in parsed) {
-        const { type: rule, msg, ctx } = parsed.refused;
-        details.push({ type: rule, loc, msg, input: text, ...(ctx ? { ctx } : {}) });
-        continue;
-      }
-      const read = readWith(schema, loc, { text, value: parsed.value });
-      details.push(...read.details);
-      if (read.value !== undefined) values[name] = read.value;
+    for (const { name, schema, element, loc } of parameters) {
+      const texts = textsOf(name);
+      const reads = element
+        ? texts.map((text, index) => read(element, [...loc, index], text))
+        : [read(schema, loc, texts.at(-1))];
+      details.push(...reads.flatMap((each) => each.details));
+      const value = element && texts.length > 0 ? reads.map((each) => each.value) : reads[0]?.value;
+      if (value !== undefined) values[name] = value;
     }
     return { values, details };
   };
+}
+
+function read(
+  schema: z.core.$ZodType,
+  loc: (string | number)[],
+  text: string | undefined,
+): ReturnType<typeof readWith> {
+  const parsed = text === undefined ? { value: undefined } : parseScalar(scalarTypeOf(schema), text);
+  if (!('refused' in parsed)) return readWith(schema, loc, { text, value: parsed.value });
+  const { type, msg, ctx } = parsed.refused;
+  return { value: undefined, details: [{ type, loc, msg, input: text, ...(ctx ? { ctx } : {}) }] };
 }
 
 function scalarTypeOf(schema: z.core.$ZodType): ScalarType {

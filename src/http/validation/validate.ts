@@ -36,9 +36,9 @@ export function createValidation(document: object): (operation: Operation) => Va
     const readHeaders = parameterReader('header', inHeaders, (name) => name);
     const checkBody = body && bodyChecker(body, (value) => gate({ method, path: template }, value));
     return async (request) => {
-      const fromPath = readPath((name) => String(request.params[snakeCase(name)]));
-      const fromQuery = readQuery((name) => lastOf(request.query[name]));
-      const fromHeaders = readHeaders((name) => request.get(name));
+      const fromPath = readPath((name) => [String(request.params[snakeCase(name)])]);
+      const fromQuery = readQuery((name) => textsOf(request.query[name]));
+      const fromHeaders = readHeaders((name) => textsOf(request.get(name)));
       const checked = await checkBody?.(request.body);
       const parts = [fromPath, fromQuery, fromHeaders, checked];
       const details = parts.flatMap((part) => part?.details ?? []);
@@ -49,8 +49,5 @@ export function createValidation(document: object): (operation: Operation) => Va
   };
 }
 
-/** Of a parameter that is repeated, the last one counts, as in FastAPI. */
-function lastOf(sent: unknown): string | undefined {
-  const last: unknown = Array.isArray(sent) ? sent.at(-1) : sent;
-  return typeof last === 'string' ? last : undefined;
-}
+/** What was sent of a parameter; a query such as `a[b]=1` names no text. */
+const textsOf = (sent: unknown): string[] => [sent].flat().filter((text) => typeof text === 'string');

@@ -84,7 +84,7 @@ function detailOf(issue: Issue, path: Path, aliases: KeyAliases, sent: unknown):
  */
 export function readWith(
   schema: z.core.$ZodType,
-  loc: string[],
+  loc: (string | number)[],
   { text, value }: { text: string | undefined; value: unknown },
 ): { value: unknown; details: ValidationDetail[] } {
   const result = safeParse(schema, value, { error: nameOfRefusingType });

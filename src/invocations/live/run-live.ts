@@ -1,7 +1,9 @@
 import { z } from 'zod';
 import { chosenIdentifierSchema, HARNESS_APP, identifierSchema, sessionNotFound } from '../../core/session.ts';
+import { eventSchema } from '../../core/event.ts';
 import type { Sockets } from '../../http/operation/sockets.ts';
 import { operation } from '../../http/operation/operation.ts';
+import { exampleAnswer } from '../../sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { converse } from './converse.ts';
 import type { LiveLimits } from './live-socket.ts';
@@ -13,12 +15,33 @@ interface LiveContext extends InvocationContext {
 }
 
 const flag = (meaning: string) => z.boolean().optional().describe(`${meaning} Of no effect without a live API.`);
+const DESCRIPTION = `A WebSocket: the request asks for an upgrade. The client sends JSON objects as text frames, of
+which the first member of this list counts, and unknown ones are ignored:
+
+- \`{"close": true}\` ends the session;
+- \`{"activity_start": {}}\`, \`{"activity_end": {}}\`: the user begins or ends to speak;
+- \`{"blob": {"mime_type": "audio/pcm", "data": "<base64>"}}\`: sound, or a picture;
+- \`{"content": {"role": "user", "parts": [{"text": "…"}]}}\`: a turn in text.
+
+The service sends an \`Event\` in each text frame: partial ones as they come, whole ones as they are stored, and at
+the end of a turn one with \`turnComplete\`; or \`{"error": "…"}\`, for instance for a frame that is no JSON, after
+which the session goes on. Each turn is an invocation.
+
+It closes with 1000 (ended, or nothing was said for \`LIVE_IDLE_MS\`), 1001 (the service stops), 1002 (there is no
+such session), 1008 (no such application, a limit of live sessions, a credential that has expired), 1009 (a frame is
+too large) or 1011 (the model failed, or has no live API). The reason is a sentence where there is something to say.`;
+
+/** What the service sends in one text frame. */
+const liveFrameSchema = z
+  .union([
+    eventSchema,
+    z.looseObject({ error: z.string().describe('Why a frame was not taken, or the session ends.') }),
+  ])
+  .describe('An event of the session, or an error.');
+
 const NO_EFFECT = 'Taken for its clients, of no effect:';
 
-/**
- * `GET /run_live`: a live session over a WebSocket. OpenAPI has no words for what is said on one, so the document
- * leaves it out.
- */
+/** `GET /run_live`: a live session over a WebSocket. OpenAPI has no words for its frames but a description. */
 export const runLive = operation({
   method: 'get',
   path: '/run_live',
@@ -26,6 +49,7 @@ export const runLive = operation({
   scope: 'invoke',
   area: 'Agent execution',
   summary: 'Hold a live session',
+  description: DESCRIPTION,
   isStream: true,
   owner: {
     user: ({ query }) => query.user_id,
@@ -37,7 +61,10 @@ export const runLive = operation({
       app_name: chosenIdentifierSchema.default(HARNESS_APP),
       user_id: identifierSchema,
       session_id: identifierSchema,
-      modalities: z.enum(['TEXT', 'AUDIO', 'VIDEO']).optional(),
+      modalities: z
+        .array(z.enum(['TEXT', 'AUDIO', 'VIDEO']))
+        .optional()
+        .describe('What the client wants, repeated for several. `TEXT` alone needs no live API of the model.'),
       proactive_audio: flag('The model may leave unanswered what is not meant for it.'),
       enable_affective_dialog: flag('The model answers in the tone of what it hears.'),
       save_live_blob: flag('The sound of both sides is saved, each turn as artifacts of the session.'),
@@ -45,16 +72,24 @@ export const runLive = operation({
       explicit_vad_signal: flag(`${NO_EFFECT} no voice activity is reported.`),
     }),
   },
+  success: {
+    status: 101,
+    schema: liveFrameSchema,
+    description: 'The connection is a WebSocket from now on. Each of its text frames is one of these.',
+    example: exampleAnswer,
+  },
+  errors: {
+    426: 'The request asks for no upgrade to `websocket`.',
+    503: 'There are as many live sessions as there may be.',
+  },
   handler: async (context: LiveContext, { query, principal, request, response }) => {
     const key = { appName: query.app_name || HARNESS_APP, userId: query.user_id, sessionId: query.session_id };
     const socket = await context.sockets.accept(request, response);
-    const sent = request.query['modalities'];
-    const modalities = query.modalities === undefined ? undefined : [sent].flat().map(String);
     // Not awaited: the request is answered, what is said on the socket is its own affair.
     const { expiresAt } = principal;
     void converse(context, socket, {
       key,
-      modalities,
+      modalities: query.modalities,
       limits: context.liveLimits,
       expiresAt,
       proactiveAudio: query.proactive_audio === true,

@@ -14,7 +14,14 @@ const root = fileURLToPath(new URL('../../../../', import.meta.url));
 const document = JSON.parse(await readFile(path, 'utf8')) as Document;
 
 interface Document {
-  paths: Record<string, Record<string, { parameters?: Parameter[]; requestBody?: { content: object } }>>;
+  paths: Record<string, Record<string, Documented>>;
+}
+
+interface Documented {
+  description?: string;
+  parameters?: Parameter[];
+  requestBody?: { content: object };
+  responses?: object;
 }
 
 interface Parameter {
@@ -117,6 +124,28 @@ describe('what clients have to know is declared', () => {
 
   test('the words that a memory is searched for are required', () => {
     expect(find('/apps/{app_name}/users/{user_id}/memory', 'get', 'query')?.required).toBe(true);
+  });
+
+  test('/run_live: modalities may be repeated, the answer is an upgrade, and without one 426', () => {
+    const { parameters: declared, responses, description } = document.paths['/run_live']?.['get'] ?? {};
+    expect(declared?.map(({ name, required }) => [name, required])).toEqual([
+      ['app_name', false],
+      ['user_id', true],
+      ['session_id', true],
+      ['modalities', false],
+      ['proactive_audio', false],
+      ['enable_affective_dialog', false],
+      ['save_live_blob', false],
+      ['enable_session_resumption', false],
+      ['explicit_vad_signal', false],
+    ]);
+    expect(find('/run_live', 'get', 'modalities')?.schema).toEqual({
+      type: 'array',
+      items: { type: 'string', enum: ['TEXT', 'AUDIO', 'VIDEO'] },
+    });
+    expect(Object.keys(responses ?? {})).toEqual(['101', '401', '403', '422', '426', '429', '503', 'default']);
+    for (const word of ['activity_start', 'blob', 'content', 'turnComplete', '1011'])
+      expect(description).toContain(word);
   });
 
   test('the header of the telemetry choice, the ids of evaluation sets, the bodies of /invoke', () => {
