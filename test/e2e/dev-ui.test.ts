@@ -259,5 +259,12 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
     await socket.waitForEvent('close');
     await page.getByText('audio and video cannot be used').first().waitFor();
     expect(await look('call')).toEqual([]);
+    // The UI sends sound only: what is typed goes over `/run_sse`, as without a call.
+    await say('Hello in the call');
+    await page.getByText('You wrote: "Hello in the call"').waitFor();
+    expect(await page.locator('mat-progress-bar, mat-spinner, mat-progress-spinner').count()).toBe(0);
+    expect(await look('call-in-text')).toEqual([]);
+    await page.locator('.audio-rec-btn').first().click();
+    expect(await look('call-ended')).toEqual([]);
   });
 });

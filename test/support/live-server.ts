@@ -31,18 +31,23 @@ export interface LiveServer {
 
 /**
  * A server on loopback that speaks Google's live API: JSON in binary messages. It answers a set-up with
- * `setupComplete`; what follows says the script.
+ * `setupComplete`; what follows says the script. Requests of the other API are answered with `typedAnswer`.
  */
 export async function startLiveServer(
-  script: (message: LiveClientMessage, side: LiveSide, connection: number) => void,
+  script: (message: LiveClientMessage, side: LiveSide) => void,
+  typedAnswer = 'Typed.',
 ): Promise<LiveServer> {
   const messages: LiveClientMessage[] = [];
   const handshakes: LiveServer['handshakes'] = [];
   let changed = Promise.withResolvers<void>();
-  const server = createServer();
+  const server = createServer((_request, response) => {
+    const content = { role: 'model', parts: [{ text: typedAnswer }] };
+    const answer = { candidates: [{ index: 0, content, finishReason: 'STOP' }], modelVersion: 'typed' };
+    response.writeHead(200, { 'content-type': 'text/event-stream' }).end(`data: ${JSON.stringify(answer)}\n\n`);
+  });
   const sockets = new WebSocketServer({ server });
   sockets.on('connection', (socket: WebSocket, { url = '', headers }) => {
-    const connection = handshakes.push({ path: url, headers });
+    handshakes.push({ path: url, headers });
     const side: LiveSide = {
       send: (message) => socket.send(Buffer.from(JSON.stringify(message))),
       close: (code, reason) => socket.close(code, reason),
@@ -52,7 +57,7 @@ export async function startLiveServer(
       messages.push(message);
       changed.resolve();
       changed = Promise.withResolvers();
-      script(message, side, connection);
+      script(message, side);
       if (message.setup && socket.readyState === socket.OPEN) side.send({ setupComplete: {} });
     });
   });
