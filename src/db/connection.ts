@@ -9,6 +9,12 @@ export interface ServerAddress {
   isAnyPrimary: boolean;
 }
 
+/**
+ * For connections that wait: a database that ends idle ones would end them under the request that takes one up, which
+ * then is a 503. The pool gives its own back after ten seconds.
+ */
+export const STAY_OPEN = { idle_session_timeout: '0' };
+
 /** Scheme and credentials, the servers with commas between them, and the rest of a `DATABASE_URL`. */
 const URL_PARTS = /^(\w+:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
 /** Values of libpq's `target_session_attrs` that a service can have that writes. */

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { DatabaseError, Pool, type PoolClient, type PoolConfig } from 'pg';
 import { isPassingFailure } from '../core/errors.ts';
-import { listServers } from './connection.ts';
+import { listServers, STAY_OPEN } from './connection.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 
 /**
@@ -76,6 +76,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
     default_transaction_isolation: 'read committed',
     DateStyle: 'ISO',
     TimeZone: 'UTC',
+    ...STAY_OPEN,
   };
   const servers = new ServerChoice(listServers(options.url, settings));
   const main = openPool(options, servers, Math.max(1, options.size - forReads), false);

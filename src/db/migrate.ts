@@ -1,7 +1,10 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { getTableName, is } from 'drizzle-orm';
+import { PgTable } from 'drizzle-orm/pg-core';
 import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../core/errors.ts';
+import * as tables from './schema.ts';
 import { connect } from './server-client.ts';
 
 /** One key for this service; any number does, as long as every version uses the same. */
@@ -34,8 +37,8 @@ export async function migrateDatabase(url: string): Promise<void> {
     const schema = await checkDatabase(client);
     const migrations = listMigrations();
     const applied = await listApplied(client, schema);
-    if (applied && findPending(migrations, applied).length === 0) return;
-    await applyMissing(client, schema, migrations);
+    if (!applied || findPending(migrations, applied).length > 0) await applyMissing(client, schema, migrations);
+    await checkTables(client, schema);
   } finally {
     await client.end().catch(() => undefined);
   }
@@ -47,7 +50,8 @@ async function checkDatabase(client: Client): Promise<string> {
     `select current_schema() as schema, current_setting('server_encoding') as encoding`,
   );
   const { schema, encoding } = rows[0] ?? { schema: null, encoding: '' };
-  if (!['UTF8', 'SQL_ASCII'].includes(encoding)) {
+  // SQL_ASCII as well: it keeps bytes, but counts and compares no characters, and has none for the escapes of JSON.
+  if (encoding !== 'UTF8') {
     throw new ConfigError(`its encoding is ${encoding}; make one with the encoding UTF8`);
   }
   if (schema === null) throw new ConfigError('its search_path names no schema that exists');
@@ -130,6 +134,20 @@ async function listAdopted(client: Client, schema: string, migrations: Migration
   if (found.rowCount === 0) return [];
   const { rows } = await client.query<{ hash: string }>('select hash from drizzle.__drizzle_migrations');
   return migrations.filter(({ hash }) => rows.some((row) => row.hash === hash));
+}
+
+/** @throws {ConfigError} where a table is not there although the journal has its migration: its use would fail. */
+async function checkTables(client: Client, schema: string): Promise<void> {
+  const names = Object.values(tables).flatMap((each) => (is(each, PgTable) ? [getTableName(each)] : []));
+  const { rows } = await client.query<{ name: string }>(
+    `select name from unnest($2::text[]) name where not exists (
+       select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = name)
+     order by name collate "C"`,
+    [schema, names],
+  );
+  if (rows.length === 0) return;
+  const lacking = rows.map(({ name }) => name).join(', ');
+  throw new ConfigError(`it lacks ${lacking}, although all migrations were applied to it`);
 }
 
 /** Makes the journal, with the migrations that are not pending. */

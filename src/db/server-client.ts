@@ -1,5 +1,5 @@
 import { Client, type ClientConfig } from 'pg';
-import { listServers, type ServerAddress } from './connection.ts';
+import { listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 
 /** What a server reports about itself, unrequested: at the start of a connection and at each change. */
 interface ParameterStatus {
@@ -66,7 +66,7 @@ export async function connect(
   config: ClientConfig,
   { acceptsReadOnly = false } = {},
 ): Promise<ServerClient> {
-  const servers = listServers(url);
+  const servers = listServers(url, STAY_OPEN);
   let failure: unknown;
   for (const [position, server] of [...servers, ...(acceptsReadOnly ? servers : [])].entries()) {
     const client = new ServerClient({ ...config, ...server });
