@@ -2,20 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { type PostgresCluster, type PostgresStandby, startCluster } from './support/cluster.ts';
-import {
-  eventually,
-  invokeBody,
-  listPath,
-  modelSettings,
-  openSql,
-  report,
-  sessionPath,
-  whenAtRest,
-} from './support/faults.ts';
-import { type History, newHistory, operate, type Target } from './support/history.ts';
+import { eventually, listPath, modelSettings, openSql, report, sessionPath, whenAtRest } from './support/faults.ts';
+import { type History, newHistory, operate, type Target, useEach } from './support/history.ts';
 import { finalOrder, historyViolations, nameOf } from './support/history-checks.ts';
 import { findViolations } from './support/invariants.ts';
-import { answerFor, type ModelServer, startModelServer } from './support/model-server.ts';
+import { type ModelServer, startModelServer } from './support/model-server.ts';
 import { SHORT_LEASE_MS } from './support/pace.ts';
 import { either, random } from './support/seed.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';
@@ -133,17 +124,6 @@ async function failOver(history: History): Promise<{ firstMs: number; ackedBefor
   return { firstMs: Math.round(performance.now() - promotedAt), ackedBefore };
 }
 
-/** Every session can be used on every replica; a lease of the old primary has to end first. */
-async function useEach(): Promise<void> {
-  for (const server of servers) {
-    for (const { userId, sessionId } of targets) {
-      const id = crypto.randomUUID();
-      const { body } = await server.post('/harness/invoke', invokeBody(userId, sessionId, { id }));
-      expect(body).toMatchObject({ output: answerFor(id), error: null });
-    }
-  }
-}
-
 describe('a primary that dies under load, and its standby that is promoted', () => {
   test('synchronous: nothing acknowledged is lost, nothing is doubled, and streams miss nothing', async () => {
     await startPair(true);
@@ -155,7 +135,7 @@ describe('a primary that dies under load, and its standby that is promoted', () 
     await clients.end();
     const [, database] = sql as [Pool, Pool];
     await whenAtRest(database, PATIENCE_MS);
-    await useEach();
+    await useEach(servers, targets, PATIENCE_MS);
     await endStreams();
     const followed = new Map([...streams].map(([target, stream]) => [target, stream.followed]));
     const violations = await historyViolations(database, history, followed, { api: servers[0] as ServerProcess });
@@ -189,7 +169,7 @@ describe('a primary that dies under load, and its standby that is promoted', () 
     await moreAnswers(history);
     await clients.end();
     await whenAtRest(database, PATIENCE_MS);
-    await useEach();
+    await useEach(servers, targets, PATIENCE_MS);
     await endStreams();
     const api = servers[0] as ServerProcess;
     const kept = [...received, ...history.acked.slice(ackedBefore)];

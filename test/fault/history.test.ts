@@ -1,13 +1,12 @@
-import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';
-import { eventually, invokeBody, listPath, modelSettings, openSql, report, sessionPath } from './support/faults.ts';
+import { eventually, listPath, modelSettings, openSql, report, sessionPath } from './support/faults.ts';
 import { whenAtRest } from './support/faults.ts';
-import { newHistory, operate, type Target } from './support/history.ts';
+import { newHistory, operate, type Target, useEach } from './support/history.ts';
 import { historyViolations } from './support/history-checks.ts';
-import { answerFor, type ModelServer, startModelServer } from './support/model-server.ts';
+import { type ModelServer, startModelServer } from './support/model-server.ts';
 import { SHORT_LEASE_MS } from './support/pace.ts';
 import { type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
 import { either, type Random, random } from './support/seed.ts';
@@ -120,17 +119,6 @@ async function work(draw: Random, targets: Target[], isOver: () => boolean): Pro
   }
 }
 
-/** Every session can be used, on every replica. */
-async function useEach(targets: Target[]): Promise<void> {
-  for (const { server } of replicas) {
-    for (const { userId, sessionId } of targets) {
-      const id = randomUUID();
-      const { body } = await server.post('/harness/invoke', invokeBody(userId, sessionId, { id }));
-      expect(body).toMatchObject({ output: answerFor(id), error: null });
-    }
-  }
-}
-
 const count = async (table: 'events' | 'invocations'): Promise<number> =>
   (await sql.query<{ n: number }>(`select count(*)::int as n from ${table}`)).rows[0]?.n ?? 0;
 
@@ -153,14 +141,15 @@ test('a history of two replicas under faults has one order per session, and hold
   isFaultless = true;
   await Promise.all(clients);
   await whenAtRest(sql, REST_WITHIN_MS);
-  await useEach(targets);
+  const servers = replicas.map(({ server }) => server);
+  await useEach(servers, targets, REST_WITHIN_MS);
   const events = await count('events');
   const sent = () => [...streams.values()].reduce((sum, { followed }) => sum + followed.ids.length, 0);
   await eventually('the streams have sent all', REST_WITHIN_MS, async () => sent() >= events).catch(() => undefined);
   isAtRest = true;
   await Promise.all([...streams.values()].map(({ ended }) => ended));
   const followed = new Map([...streams].map(([target, stream]) => [target, stream.followed]));
-  const api = replicas[0]?.server as ServerProcess;
+  const api = servers[0] as ServerProcess;
   const violations = await historyViolations(sql, history, followed, { api });
   const counts = Map.groupBy(suffered, (name) => name);
   report(

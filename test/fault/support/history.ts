@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Event } from '../../../src/core/event.ts';
 import type { Answer } from '../../support/app.ts';
-import { eventBody, invokeBody, sessionPath } from './faults.ts';
+import { eventBody, eventually, invokeBody, sessionPath } from './faults.ts';
 import type { Acked } from './invariants.ts';
 import { answerFor, promptFor } from './model-server.ts';
 import type { Random } from './seed.ts';
@@ -165,4 +165,18 @@ async function read(history: History, at: ServerProcess, { userId, sessionId }: 
   const reads = history.reads.get(name) ?? [];
   history.reads.set(name, reads);
   reads.push({ sentAt, answeredAt: performance.now(), ids, lastUpdateTime });
+}
+
+/** Every session can be used, on every replica: again where a lease ends that an earlier fault has left. */
+export async function useEach(servers: ServerProcess[], targets: Target[], withinMs: number): Promise<void> {
+  for (const server of servers) {
+    for (const { userId, sessionId } of targets) {
+      await eventually(`session ${sessionId} can be used at ${server.url}`, withinMs, async () => {
+        const id = randomUUID();
+        const { body } = await server.post('/harness/invoke', invokeBody(userId, sessionId, { id }));
+        const { output, error } = body as { output?: string; error?: string | null };
+        return output === answerFor(id) && error === null;
+      });
+    }
+  }
 }
