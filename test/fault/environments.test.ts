@@ -48,30 +48,18 @@ describe.each(versions.map((version) => ({ version, name: version ?? 'as shipped
       await installed?.remove();
     });
 
-    /** Makes the environment. @returns the URL for the service. */
-    async function make(environment: Environment, place: Place): Promise<string> {
-      const clause = environment.create ?? '';
-      const locale = /locale/.test(clause) ? '' : `locale 'C'`;
-      await admin.query(`create database ${place.database} template template0 ${clause} ${locale}`);
-      await admin.query(`create role ${place.role} login`);
-      const url = new URL(cluster.url);
-      url.pathname = `/${place.database}`;
-      if (environment.isMigrated) await migrateDatabase(url.href);
-      const inside = await connect(url.href);
-      await inside.query(environment.sql?.(place) ?? '');
-      await inside.end();
-      if (environment.asRole) url.username = place.role;
-      if (environment.options !== undefined) url.searchParams.set('options', environment.options);
-      return url.href;
-    }
-
     test.each(chosen.map((environment, n) => ({ ...environment, n })))('$name', async (environment) => {
       const { name, since = 14, settings = {}, n } = environment;
-      const note = (outcome: string) => ((outcomes[name] ??= {})[major] = outcome);
-      if (major < since) return void note(`from ${since}`);
+      const note = (outcome: string) => {
+        (outcomes[name] ??= {})[major] = outcome;
+      };
+      if (major < since) {
+        note(`from ${since}`);
+        return;
+      }
       const place = { database: `environment_${n}`, role: `role_${n}` };
       note('fails');
-      const url = await make(environment, place);
+      const url = await make(cluster.url, admin, environment, place);
       const refused = environment.refused?.(place);
       if (refused === undefined) await smoke(url, settings);
       else {
@@ -87,6 +75,23 @@ describe.each(versions.map((version) => ({ version, name: version ?? 'as shipped
     });
   },
 );
+
+/** Makes the environment. @returns the URL for the service. */
+async function make(clusterUrl: string, admin: Client, environment: Environment, place: Place): Promise<string> {
+  const clause = environment.create ?? '';
+  const locale = clause.includes('locale') ? '' : `locale 'C'`;
+  await admin.query(`create database ${place.database} template template0 ${clause} ${locale}`);
+  await admin.query(`create role ${place.role} login`);
+  const url = new URL(clusterUrl);
+  url.pathname = `/${place.database}`;
+  if (environment.isMigrated) await migrateDatabase(url.href);
+  const inside = await connect(url.href);
+  await inside.query(environment.sql?.(place) ?? '');
+  await inside.end();
+  if (environment.asRole) url.username = place.role;
+  if (environment.options !== undefined) url.searchParams.set('options', environment.options);
+  return url.href;
+}
 
 async function connect(url: string): Promise<Client> {
   const connected = new Client({ connectionString: url });

@@ -46,7 +46,17 @@ let sql: Pool;
 const replicas: Replica[] = [];
 const history = newHistory();
 
-const start = (proxy: PostgresProxy) => startServer(proxy.url, { ...modelSettings(model.baseUrl), ...settings });
+/** Those that were ended on purpose; any other end is a violation. */
+const stopped = new Set<ServerProcess>();
+
+async function start(proxy: PostgresProxy): Promise<ServerProcess> {
+  const server = await startServer(proxy.url, { ...modelSettings(model.baseUrl), ...settings });
+  const noteEnd = (code: number | null) => {
+    if (!stopped.has(server)) history.wrong.push(`a process ended by itself with ${code}: ${server.log()}`);
+  };
+  void server.exited.then(noteEnd);
+  return server;
+}
 
 beforeAll(async () => {
   model = await startModelServer();
@@ -59,6 +69,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   for (const { proxy, server } of replicas) {
+    stopped.add(server);
     await server.kill();
     await proxy.close();
   }
@@ -70,6 +81,7 @@ afterAll(async () => {
 /** What may happen to one replica, or to the database of both. */
 const nemeses: Record<string, (replica: Replica) => Promise<unknown>> = {
   async kill(replica) {
+    stopped.add(replica.server);
     await replica.server.kill();
     replica.server = await start(replica.proxy);
   },
@@ -79,6 +91,7 @@ const nemeses: Record<string, (replica: Replica) => Promise<unknown>> = {
     server.signal('SIGCONT');
   },
   async term(replica) {
+    stopped.add(replica.server);
     replica.server.signal('SIGTERM');
     const code = await replica.server.exited;
     if (code !== 0) history.wrong.push(`SIGTERM: exit code ${code}, ${replica.server.log()}`);
@@ -142,6 +155,7 @@ test('a history of two replicas under faults has one order per session, and hold
   await Promise.all(clients);
   await whenAtRest(sql, REST_WITHIN_MS);
   const servers = replicas.map(({ server }) => server);
+  expect(history.wrong).toEqual([]);
   await useEach(servers, targets, REST_WITHIN_MS);
   const events = await count('events');
   const sent = () => [...streams.values()].reduce((sum, { followed }) => sum + followed.ids.length, 0);
