@@ -93,7 +93,7 @@ export const eventSchema = z
     content: contentSchema.nullish().describe('What was said; absent on events that only change something.'),
     groundingMetadata: groundingMetadataSchema.nullish().describe('Sources of the answer; from Google models only.'),
     partial: flag('True for a partial event of a stream: a fragment of text that a whole event repeats. Never stored.'),
-    turnComplete: flag("True at the end of a model's turn in a live session; kept as sent, this runtime writes none."),
+    turnComplete: flag("True at the end of a model's turn in a live session."),
     turnCompleteReason: openEnum('TURN_COMPLETE_REASON_UNSPECIFIED', 'Why a turn of a live session ended.'),
     finishReason: openEnum(
       'FINISH_REASON_UNSPECIFIED',
@@ -104,7 +104,9 @@ export const eventSchema = z
         '`Invocation` explains; events from elsewhere may carry others.',
     ),
     errorMessage: text('The sentence for people that goes with `errorCode`.'),
-    interrupted: flag('True where the invocation was interrupted or cancelled.'),
+    interrupted: flag(
+      'True where the invocation was interrupted or cancelled, or the user spoke into an answer of a live session.',
+    ),
     customMetadata: freeForm('Free-form notes of the client; those of a run request stand on all events of the agent.'),
     usageMetadata: usageMetadataSchema.nullish().describe('Tokens of the model call that made this event.'),
     liveSessionResumptionUpdate: liveSessionResumptionUpdate
@@ -115,12 +117,8 @@ export const eventSchema = z
       .looseObject({ timeLeft: text('Time until the connection ends, seconds with an `s`, for example `10s`.') })
       .nullish()
       .describe('Says that a live connection ends soon; kept as sent, this runtime writes none.'),
-    inputTranscription: transcription
-      .nullish()
-      .describe('Text of what the user spoke; live sessions only, kept as sent.'),
-    outputTranscription: transcription
-      .nullish()
-      .describe('Text of what the model spoke; live sessions only, kept as sent.'),
+    inputTranscription: transcription.nullish().describe('Text of what the user spoke; live sessions only.'),
+    outputTranscription: transcription.nullish().describe('Text of what the model spoke; live sessions only.'),
     avgLogprobs: number('Mean log probability of the tokens of the answer; kept as sent, this runtime writes none.'),
     logprobsResult: logprobsResult
       .nullish()

@@ -40,11 +40,11 @@ const JUDGED_METRICS = [
 /** The user that an agent is made ready for where nothing is said. */
 const NOBODY = '';
 
-/** The metrics that can run here: those that a model judges only where there is one; the offline model cannot. */
+/** The metrics that can run here: those that a model judges only where one answers; the offline model cannot judge. */
 export async function listMetrics(agents: ReadonlyMap<string, HostedAgent>): Promise<typeof PLAIN_METRICS> {
   // Which provider there is says any application: it is that of the process.
   const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NOBODY);
   await prepared?.close();
-  const canJudge = prepared !== undefined && prepared.model.provider !== 'offline';
+  const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;
   return canJudge ? [...PLAIN_METRICS, ...JUDGED_METRICS] : PLAIN_METRICS;
 }

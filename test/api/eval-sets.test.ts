@@ -243,6 +243,17 @@ describe('results and metrics', () => {
   });
 });
 
+test('a judge is listed where its provider has the key that it asks for', async () => {
+  const metricsWith = async (environment: Record<string, string>) => {
+    const started = await startApp({ MODEL_PROVIDER: 'openai', MODEL_NAME: 'm', ...environment });
+    const { body } = await started.get('/dev/apps/harness_agent/metrics-info');
+    await started.close();
+    return (body as { metricsInfo: { metricName: string }[] }).metricsInfo.map(({ metricName }) => metricName);
+  };
+  expect(await metricsWith({})).not.toContain('safety_v1');
+  expect(await metricsWith({ MODEL_API_KEY: 'key-of-the-provider' })).toContain('safety_v1');
+});
+
 describe('older paths', () => {
   const old = '/apps/harness_agent';
 

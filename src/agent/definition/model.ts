@@ -50,6 +50,8 @@ export type ModelDelta = { content: Content; modelVersion: string };
 export interface Model {
   /** Name of the provider, as `MODEL_PROVIDER` spells it. */
   provider: string;
+  /** True where the provider asks for a key and none is set: every call fails. */
+  lacksKey?: boolean;
   /** Its live API, where it has one and the operator has named a model for it. */
   live?: LiveModel;
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;

@@ -56,7 +56,7 @@ export function providerModel(settings: ProviderSettings): Model {
       });
     }
   }
-  return { provider, generate };
+  return { provider, generate, lacksKey: needsKey(settings) };
 }
 
 /** Only the public addresses are sure to ask for a key. */

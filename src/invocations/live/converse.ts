@@ -2,7 +2,7 @@ import type { WebSocket } from 'ws';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { RunEnd, RunInput } from '../../agent/loop/run.ts';
 import { atTime } from '../../core/abort.ts';
-import { AgentError, AppError, NotFoundError } from '../../core/errors.ts';
+import { AgentError, AppError, isSessionTooLarge, NotFoundError, SESSION_TOO_LARGE } from '../../core/errors.ts';
 import type { Content } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
@@ -59,6 +59,7 @@ export async function converse(
     if (context.draining.aborted && !live.isBusy()) live.close(CLOSE.goingAway, STOPPING);
   };
   const failWith = (error: unknown) => {
+    if (isSessionTooLarge(error)) return live.fail(CLOSE.failed, SESSION_TOO_LARGE);
     const isKnown = error instanceof AppError;
     if (!isKnown) context.log.error({ err: error }, 'a live session failed');
     live.fail(CLOSE.failed, isKnown ? error.message : 'The runtime failed.');
