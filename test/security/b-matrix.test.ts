@@ -61,10 +61,12 @@ const CALLERS: Caller[] = [
 ];
 
 const operationsOf = (mode: Mode): AnyOperation[] =>
-  [
-    ...listOperations({ isDevelopment: true, isShared: mode === 'jwt', hasCronjobs: true, hasWebhooks: true }),
-    runLive,
-  ] as AnyOperation[];
+  listOperations({
+    isDevelopment: true,
+    isShared: mode === 'jwt',
+    hasCronjobs: true,
+    hasWebhooks: true,
+  }) as AnyOperation[];
 const all = operationsOf('key');
 const idsOf = (mode: Mode) => new Set(operationsOf(mode).map(({ operationId }) => operationId));
 const exists = { key: idsOf('key'), jwt: idsOf('jwt') };
@@ -282,7 +284,7 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
 
 function servedStatuses({ operation, target }: Cell): number[] {
   const success = operation.success?.status ?? 200;
-  if (operation === (runLive as AnyOperation)) return [400]; // no upgrade was requested: judged, and let through
+  if (operation === (runLive as AnyOperation)) return [426]; // no upgrade was requested: judged, and let through
   if (target !== 'absent') return [success];
   return operation.errors?.[404] ? [404, success] : [success];
 }
