@@ -142,6 +142,28 @@ create table artifacts (
   next_version integer not null
 );
 
+create table budget_uses (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  day date not null,
+  shard smallint not null,
+  invocations bigint not null,
+  prompt_tokens bigint not null,
+  output_tokens bigint not null,
+  cost numeric not null
+);
+
+create table budgets (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  applies_to text not null,
+  period text not null,
+  max_invocations bigint,
+  max_tokens bigint,
+  max_cost numeric,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table cronjob_runs (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -323,6 +345,13 @@ create table memories (
   search_vector tsvector not null
 );
 
+create table model_prices (
+  model text collate "C" not null,
+  prompt_price numeric not null,
+  output_price numeric not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table rate_limits (
   key character varying(255) not null,
   points integer default 0 not null,
@@ -405,6 +434,16 @@ alter table artifact_versions add constraint artifact_versions_pkey PRIMARY KEY 
 
 alter table artifacts add constraint artifacts_pkey PRIMARY KEY (app_name, user_id, session_id, name);
 
+alter table budget_uses add constraint budget_uses_pkey PRIMARY KEY (app_name, user_id, day, shard);
+
+alter table budgets add constraint budgets_applies_to_check CHECK ((applies_to = ANY (ARRAY['app'::text, 'users'::text, 'user'::text])));
+
+alter table budgets add constraint budgets_period_check CHECK ((period = ANY (ARRAY['day'::text, 'month'::text])));
+
+alter table budgets add constraint budgets_pkey PRIMARY KEY (app_name, user_id, applies_to, period);
+
+alter table budgets add constraint budgets_user_id_check CHECK (((applies_to = 'user'::text) = (user_id <> ''::text)));
+
 alter table cronjob_runs add constraint cronjob_runs_due_key UNIQUE (app_name, user_id, cronjob_id, due_time);
 
 alter table cronjob_runs add constraint cronjob_runs_end_check CHECK (((status = ANY (ARRAY['queued'::text, 'retrying'::text, 'running'::text])) = (end_time IS NULL)));
@@ -475,6 +514,8 @@ alter table invocations add constraint invocations_stop_requested_as_check CHECK
 
 alter table memories add constraint memories_pkey PRIMARY KEY (app_name, user_id, session_id, event_id);
 
+alter table model_prices add constraint model_prices_pkey PRIMARY KEY (model);
+
 alter table rate_limits add constraint rate_limits_pkey PRIMARY KEY (key);
 
 alter table sessions add constraint sessions_last_sequence_check CHECK ((last_sequence >= 0));
@@ -518,6 +559,8 @@ alter table events add constraint events_session_fkey FOREIGN KEY (app_name, use
 alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 alter table webhook_deliveries add constraint webhook_deliveries_webhook_fkey FOREIGN KEY (app_name, user_id, webhook_id) REFERENCES webhooks(app_name, user_id, id) ON DELETE CASCADE;
+
+CREATE INDEX budget_uses_day_idx ON public.budget_uses USING btree (app_name, day);
 
 CREATE INDEX cronjob_runs_running_idx ON public.cronjob_runs USING btree (lease_expire_time) WHERE (status = 'running'::text);
 
@@ -585,6 +628,17 @@ create view inspect.artifacts as
    FROM artifacts a
      JOIN artifact_versions v ON v.app_name = a.app_name AND v.user_id = a.user_id AND v.session_id = a.session_id AND v.artifact_name = a.name
   GROUP BY a.app_name, a.user_id, a.session_id, a.name;
+
+create view inspect.budget_uses as
+ SELECT app_name,
+    user_id,
+    day,
+    sum(invocations)::bigint AS invocations,
+    sum(prompt_tokens)::bigint AS prompt_tokens,
+    sum(output_tokens)::bigint AS output_tokens,
+    sum(cost) AS cost
+   FROM budget_uses
+  GROUP BY app_name, user_id, day;
 
 create view inspect.conversation as
  SELECT app_name,
@@ -759,6 +813,22 @@ comment on column artifacts.name is 'Artifact name as it was sent.';
 comment on column artifacts.next_version is 'Number of the next version; only rises, also after a delete.';
 comment on column artifacts.session_id is 'Session, or empty for an artifact of the user (name begins with user:).';
 comment on column artifacts.user_id is 'Owner.';
+comment on column budget_uses.app_name is 'Application.';
+comment on column budget_uses.cost is 'Their cost by the prices of then.';
+comment on column budget_uses.day is 'Day in UTC.';
+comment on column budget_uses.invocations is 'Invocations that began.';
+comment on column budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column budget_uses.shard is 'One of several rows of a day, so that invocations of one user do not wait for each other.';
+comment on column budget_uses.user_id is 'User.';
+comment on column budgets.app_name is 'Application.';
+comment on column budgets.applies_to is 'app: all users together; users: each user without a budget of their own for the period; user: the one in user_id.';
+comment on column budgets.max_cost is 'Maximum cost by model_prices; null: no limit.';
+comment on column budgets.max_invocations is 'Maximum number of invocations; null: no limit.';
+comment on column budgets.max_tokens is 'Maximum number of prompt, answer and thought tokens; null: no limit.';
+comment on column budgets.period is 'day or month.';
+comment on column budgets.update_time is 'Last change.';
+comment on column budgets.user_id is 'User, where it applies to one; empty otherwise.';
 comment on column cronjob_runs.app_name is 'Application.';
 comment on column cronjob_runs.attempt is 'How often it was begun.';
 comment on column cronjob_runs.cancel_request_time is 'When somebody requested its end.';
@@ -887,6 +957,13 @@ comment on column inspect.artifacts.total_bytes is 'Bytes of all versions.';
 comment on column inspect.artifacts.update_time is 'When the latest version was saved.';
 comment on column inspect.artifacts.user_id is 'Owner.';
 comment on column inspect.artifacts.version_count is 'Number of its versions.';
+comment on column inspect.budget_uses.app_name is 'Application.';
+comment on column inspect.budget_uses.cost is 'Their cost by model_prices of then.';
+comment on column inspect.budget_uses.day is 'Day in UTC.';
+comment on column inspect.budget_uses.invocations is 'Invocations that began.';
+comment on column inspect.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect.budget_uses.user_id is 'User.';
 comment on column inspect.conversation.app_name is 'Application.';
 comment on column inspect.conversation.author is 'user, or the name of an agent.';
 comment on column inspect.conversation.error is 'What went wrong.';
@@ -1018,6 +1095,10 @@ comment on column memories.event_time is 'When it was said.';
 comment on column memories.search_vector is 'Its words for full-text search, configuration simple.';
 comment on column memories.session_id is 'Session that it was said in; the session may be deleted since.';
 comment on column memories.user_id is 'User.';
+comment on column model_prices.model is 'Model as the agent calls it; * for all that have no row.';
+comment on column model_prices.output_price is 'Price of a million answer and thought tokens.';
+comment on column model_prices.prompt_price is 'Price of a million prompt tokens.';
+comment on column model_prices.update_time is 'Last change.';
 comment on column rate_limits.expire is 'End of the window, Unix time in milliseconds.';
 comment on column rate_limits.key is 'Class, and the digest of the caller: nobody is named.';
 comment on column rate_limits.points is 'How much has been taken in the window.';
@@ -1083,6 +1164,8 @@ comment on table agent_runtime_migrations is 'The migrations that this schema ha
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
+comment on table budget_uses is 'What was used, counted by the statements that begin invocations and store what models answered.';
+comment on table budgets is 'What users of an application may use in a day or a month of UTC. Read with each claim, so a change holds at once.';
 comment on table cronjob_runs is 'The runs of the cronjobs. A due time has one row, which is the claim to fire it.';
 comment on table cronjobs is 'Prompts that run on a schedule.';
 comment on table eval_case_versions is 'What evaluation cases said and say; a run is about one version of each, whatever becomes of the case.';
@@ -1094,6 +1177,7 @@ comment on table events is 'The conversation. Ordered by sequence and never by t
 comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';
 comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
 comment on table memories is 'What was said in sessions that were added to the memory of a user; searched by words.';
+comment on table model_prices is 'What models cost, in a currency of the operator.';
 comment on table rate_limits is 'What callers did in the running minute, by classes of operations, and wrong credentials. May be emptied at any time.';
 comment on table sessions is 'One conversation of one user with one application.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
@@ -1101,6 +1185,7 @@ comment on table user_states is 'State keys with the prefix user:, shared by all
 comment on table webhook_deliveries is 'What is sent to webhooks and how that went: the outbox. Triggers insert a row in the statement that ends an invocation or a run.';
 comment on table webhooks is 'Addresses that users have registered for deliveries.';
 comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
+comment on view inspect.budget_uses is 'What each user used by day, those of deleted sessions and of failed invocations included.';
 comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
 comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';
 comment on view inspect.cronjobs is 'Cronjobs with their next and last times, success rate and lateness, over the runs that are kept.';

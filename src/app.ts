@@ -3,6 +3,7 @@ import { graphOperations } from './apps/graph-routes.ts';
 import { toAliases, withAliases } from './apps/aliases.ts';
 import { appOperations } from './apps/routes.ts';
 import { artifactOperations } from './artifacts/routes.ts';
+import { budgetOperations } from './budgets/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from './core/config.ts';
 import { HARNESS_APP } from './core/session.ts';
@@ -75,6 +76,7 @@ export function listOperations(mode: {
   return [
     ...serviceOperations,
     ...appOperations,
+    ...budgetOperations,
     ...changeable.map(idempotent),
     ...runOperations,
     runLive,

@@ -4,6 +4,7 @@ import { spanSchema } from './traces/span.ts';
 import { artifactVersionSchema, saveArtifactSchema } from './artifacts/artifact-version.ts';
 import { cronjobRunSchema, cronjobSchema } from './cronjobs/cronjob.ts';
 import { scheduleSchema } from './cronjobs/schedule.ts';
+import { budgetSchema, modelPriceSchema } from './budgets/budget.ts';
 import { evalCaseSchema, evalSetSchema } from './evals/eval-set.ts';
 import { evalCaseResultSchema, evalMetricSchema, evalRunSchema } from './evals/run-schemas.ts';
 import { invocationSchema } from './invocations/invocation.ts';
@@ -33,7 +34,9 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   EvalMetric: evalMetricSchema,
   EvalRun: evalRunSchema,
   EvalSet: evalSetSchema,
+  Budget: budgetSchema,
   Invocation: invocationSchema,
+  ModelPrice: modelPriceSchema,
   Span: spanSchema,
   Cronjob: cronjobSchema,
   CronjobRun: cronjobRunSchema,

@@ -9,6 +9,8 @@ export const ERROR_CODES = {
   time_limit: 'The invocation took longer than INVOCATION_TIMEOUT_MS.',
   llm_calls_limit: 'The invocation needed more model calls than it may make.',
   tool_calls_limit: 'The invocation needed more tool calls than MAX_TOOL_CALLS.',
+  budget_exceeded:
+    'A budget of the user or the application has nothing left; the message says which, and when it opens.',
   event_too_large: 'The agent made an event of more than MAX_EVENT_BYTES.',
   session_too_large: 'The events of the session would be more than MAX_SESSION_BYTES.',
   state_too_large: 'The agent wrote a state of more than MAX_STATE_BYTES.',

@@ -22,6 +22,7 @@ import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time }
  * looks; `migrations/schema.sql` shows them all.
  */
 export { cronjobRuns, cronjobs } from './cronjob-schema.ts';
+export { budgets, budgetUses, modelPrices } from './budget-schema.ts';
 export { rateLimits } from './limit-schema.ts';
 export { evalCases, evalCaseVersions, evalRunCases, evalRuns, evalSets } from './eval-schema.ts';
 export { webhookDeliveries, webhooks } from './webhook-schema.ts';

@@ -13,6 +13,7 @@ import {
   STATE_TOO_LARGE,
 } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
+import { budgetText } from '../budgets/budget.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
 import { listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
@@ -22,6 +23,7 @@ import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest
 import { fenceIn } from './fence.ts';
 import { endingEvents, isStopped } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
+import { newUsage, type Usage } from './usage.ts';
 import { appendOnce, finishOnce, persist } from './persist.ts';
 import { claimEvents, lateEvents } from './question.ts';
 import { acquireSession, type ClaimRequest } from './session-lock.ts';
@@ -116,6 +118,10 @@ interface RunningInvocation extends ClaimedInvocation {
   question: NewEvent[];
   /** So far. */
   toolCalls: number;
+  /** What its model calls used. */
+  usage: Usage;
+  /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
+  tooMuch: AbortController;
   trace: InvocationTrace | undefined;
 }
 
@@ -129,7 +135,8 @@ export async function runClaimed(claimed: ClaimedInvocation, outside: AbortSigna
   try {
     const trace = context.tracing?.startInvocation(lease);
     const question = lateEvents(claimed.request, context.newId);
-    const running: RunningInvocation = { ...claimed, signal: fence.signal, question, toolCalls: 0, trace };
+    const limits = { toolCalls: 0, usage: newUsage(), tooMuch: new AbortController() };
+    const running: RunningInvocation = { ...claimed, signal: fence.signal, question, ...limits, trace };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     trace?.end(ending.error);
     return await finish(running, ending);
@@ -153,7 +160,6 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   try {
     const history = await persist(() => findHistory(context.database.db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
-    const tooManyCalls = new AbortController();
     const steps = answer({
       agent: prepared,
       session: key,
@@ -161,11 +167,12 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       history: [...history.events, ...running.question],
       runtimeEventIds: history.runtimeEventIds,
       state: withDelta(history.state, request.stateDelta, running.question.length > 0),
-      signal: AbortSignal.any([signal, tooManyCalls.signal]),
+      signal: AbortSignal.any([signal, running.tooMuch.signal]),
       streaming: request.streaming,
       services: newToolServices(context, lease),
       newId: context.newId,
       observer: running.trace,
+      onUse: (use) => running.usage.add(use),
     });
     try {
       for (;;) {
@@ -173,7 +180,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
         if (step.done) return toEnding(step.value, limits.eventBytes);
         await storeEvent(running, withNotes(request, step.value));
         // The loop answers the calls that are open and ends.
-        if (running.toolCalls > limits.toolCalls) tooManyCalls.abort(toolCallsLimitError(limits.toolCalls));
+        if (running.toolCalls > limits.toolCalls) running.tooMuch.abort(toolCallsLimitError(limits.toolCalls));
       }
     } finally {
       await steps.return(undefined as never);
@@ -200,7 +207,10 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   running.toolCalls += functionCallsOf(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const asked of running.question.splice(0)) await appendOnce(context.database.db, lease, asked);
-  notifyListener(listener, await appendOnce(context.database.db, lease, event), [event]);
+  const stored = await appendOnce(context.database.db, lease, event, running.usage.take());
+  const over = stored[0]?.over;
+  if (over) running.tooMuch.abort(new AgentError('budget_exceeded', budgetText(over)));
+  notifyListener(listener, stored, [event]);
   context.notifications.publish(sessionTopic(lease.key));
 }
 
@@ -279,6 +289,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     toolCalls,
     promptTokens,
     outputTokens,
+    uses: running.usage.take(),
   });
   notifyListener(listener, stored.slice(question.length), events);
   return end;

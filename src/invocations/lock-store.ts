@@ -1,4 +1,7 @@
 import type { IdempotentRequest } from '../idempotency/key.ts';
+import { countUse } from '../budgets/budget-store.ts';
+import type { ModelUse } from '../budgets/budget.ts';
+import { CLAIMED, type ClaimedRow, countClaim, overCte, toClaimed, WITHIN_BUDGET } from './claim-budget.ts';
 import { type SQL, and, eq, not, sql } from 'drizzle-orm';
 import { appendEventCtes, givenEvents, newAppend } from '../sessions/append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
@@ -31,6 +34,8 @@ export interface Lease {
   request?: IdempotentRequest | undefined;
   /** Address of the webhook that is sent how it ends: a trigger sees to that, whoever ends it. */
   webhookUrl?: string | undefined;
+  /** True for what calls no model: no budget counts or refuses it. */
+  isFree?: true;
 }
 
 const expiry = (durationMs: number) => sql`clock_timestamp() + ${durationMs} * interval '1 millisecond'`;
@@ -91,6 +96,7 @@ const repeated = () => new RepeatedInvocationError('A request with this Idempote
  * statement.
  * @returns false when the session is busy, or absent and `createSession` is false; nothing was written then.
  * @throws {RepeatedInvocationError} when the idempotency key is another invocation's.
+ * @throws {LimitError} when a budget has nothing left
  */
 export async function claimSession(
   db: Database,
@@ -99,16 +105,18 @@ export async function claimSession(
   createSession: boolean,
 ): Promise<boolean> {
   const append = newAppend(lease.key, events);
-  const isNext = sql`not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)}`;
-  const claimed = createSession ? claimedOrNewSession : claimedSession;
-  const statement = db.execute(sql`
-    with ${givenEvents(append)},
-    advanced as (${claimed(db, append, lease.token, isNext)}),
+  const isNext = sql`not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)} and ${WITHIN_BUDGET}`;
+  const claimed = createSession
+    ? claimedOrNewSession(append, lease.token, isNext, WITHIN_BUDGET)
+    : claimedSession(db, append, lease.token, isNext);
+  const statement = db.execute<ClaimedRow>(sql`
+    with ${givenEvents(append)}, ${overCte(lease, isRepeated(lease))},
+    advanced as (${claimed}),
     begun as (${begin(lease)})
-    ${appendEventCtes(append)}
-    select from advanced`);
+    ${appendEventCtes(append)} ${countClaim(lease)}
+    ${CLAIMED}`);
   const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
-  return rows.length === 1;
+  return toClaimed(rows[0]);
 }
 
 /**
@@ -157,11 +165,11 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
 export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> {
   const append = newAppend(lease.key, events);
   const place = sql`(${invocations.createTime}, ${invocations.id})`;
-  const isNext = sql`exists (select from mine)
+  const isNext = sql`exists (select from mine) and ${WITHIN_BUDGET}
     and not ${hasEarlierWaiter(lease, sql`and ${place} < (select mine.create_time, mine.id from mine)`)}`;
-  const { rows } = await db.execute(sql`
+  const { rows } = await db.execute<ClaimedRow>(sql`
     -- Locked, so that a cancellation is either before the claim or after it.
-    with ${givenEvents(append)},
+    with ${givenEvents(append)}, ${overCte(lease, isRepeated(lease))},
     mine as materialized (
       select ${invocations.createTime} as create_time, ${invocations.id} as id from ${invocations}
       where ${isInvocation(lease)} and ${invocations.status} = 'queued'
@@ -169,9 +177,9 @@ export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]
       for update),
     advanced as (${claimedSession(db, append, lease.token, isNext)}),
     begun as (${begin(lease)})
-    ${appendEventCtes(append)}
-    select from advanced`);
-  return rows.length === 1;
+    ${appendEventCtes(append)} ${countClaim(lease)}
+    ${CLAIMED}`);
+  return toClaimed(rows[0]);
 }
 
 /**
@@ -200,6 +208,8 @@ export interface InvocationOutcome {
   toolCalls?: number;
   promptTokens?: number;
   outputTokens?: number;
+  /** What model calls used that no statement has counted in the budgets yet. */
+  uses?: readonly ModelUse[];
   /** True: whoever ran it is taken for dead, and must not take this end for its own should it wake up. */
   revokesToken?: boolean;
 }
@@ -223,7 +233,7 @@ export async function finishInvocation(
     ended as (
       update ${invocations} set ${ending(outcome)} from advanced
       where ${isInvocation(lease)} and ${invocations.leaseToken} = ${lease.token})
-    ${appendEventCtes(append)}
+    ${appendEventCtes(append)} ${countUse(lease.key, { invocations: 0, models: outcome.uses ?? [] })}
     select last_sequence as last, array(select payload::text from appended order by sequence) as texts from advanced`);
   const row = rows[0];
   if (!row) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
@@ -231,7 +241,7 @@ export async function finishInvocation(
   return row.texts.map((text, position) => ({ sequence: first + position, text: unescapeJson(text) }));
 }
 
-const ending = ({ status, error, answer, revokesToken, ...used }: InvocationOutcome) =>
+const ending = ({ status, error, answer, revokesToken, uses: _counted, ...used }: InvocationOutcome) =>
   assignments(invocations, {
     status,
     leaseToken: revokesToken === true ? sql`gen_random_uuid()` : invocations.leaseToken,

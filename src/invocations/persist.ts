@@ -1,4 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { countUse, overBudget } from '../budgets/budget-store.ts';
+import type { ModelUse, OverBudget } from '../budgets/budget.ts';
 import type { Database } from '../db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
@@ -25,12 +27,26 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
   }
 }
 
-/** Appends an invocation's event once, also when the answer to an append is lost: it is then looked up by its id. */
-export function appendOnce(db: Database, lease: Lease, event: NewEvent): Promise<StoredEvent[]> {
+/** An event of an invocation as it was stored, and the budget that has nothing left after it. */
+type AppendedEvent = StoredEvent & { over?: OverBudget | undefined };
+
+/**
+ * Appends an invocation's event once, also when the answer to an append is lost: it is then looked up by its id. What
+ * models used for it is counted with it.
+ */
+export function appendOnce(
+  db: Database,
+  lease: Lease,
+  event: NewEvent,
+  models: readonly ModelUse[] = [],
+): Promise<AppendedEvent[]> {
   let repeated = false;
+  const use = { invocations: 0, models };
+  const extra = models.length > 0 ? { ctes: countUse(lease.key, use), note: overBudget(lease.key, use) } : undefined;
   return persist(async () => {
     try {
-      return await appendEvents(db, lease.key, [event], lease.token);
+      const stored = await appendEvents(db, lease.key, [event], lease.token, extra);
+      return stored.map(({ note, ...each }) => ({ ...each, over: (note ?? undefined) as OverBudget | undefined }));
     } catch (error) {
       if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);
       repeated = true;

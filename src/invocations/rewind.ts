@@ -39,6 +39,7 @@ export async function rewind(
     token: newId(),
     durationMs: leaseTimes.durationMs,
     request,
+    isFree: true,
   };
   const claim = { lease, events: [], createSession: false, busyPolicy: context.busyPolicy, resumes: false };
   await acquireSession(context, { ...claim, times: leaseTimes, queueDepth: limits.queueDepth, signal: stopping });

@@ -64,9 +64,9 @@ export const newSession = ({ key, events, delta }: EventAppend) => ({
   id: key.sessionId,
   state: limited(sql`${escapeJson(delta.session)}::jsonb`),
   initialState: emptyObject,
-  lastSequence: events.length,
+  lastSequence: sql`${events.length}::int`,
   eventBytes: limitedSize(GIVEN_BYTES),
-  isEval: EVAL_SESSION_ID_PREFIXES.some((prefix) => key.sessionId.startsWith(prefix)),
+  isEval: sql`${EVAL_SESSION_ID_PREFIXES.some((prefix) => key.sessionId.startsWith(prefix))}::boolean`,
 });
 
 /**

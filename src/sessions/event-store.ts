@@ -15,6 +15,12 @@ export interface StoredEvent {
   text: string;
 }
 
+/** What another feature adds to a statement that appends: CTEs that go on from `advanced`, and a value of its own. */
+export interface AppendExtra {
+  ctes: SQL;
+  note: SQL;
+}
+
 const payloadText = sql<string>`${events.payload}::text`;
 const toEvent = (text: string) => JSON.parse(unescapeJson(text)) as Event;
 
@@ -34,7 +40,8 @@ export async function appendEvents(
   key: SessionKey,
   newEvents: NewEvent[],
   leaseToken?: string,
-): Promise<StoredEvent[]> {
+  extra?: AppendExtra,
+): Promise<(StoredEvent & { note?: unknown })[]> {
   const append = newAppend(key, newEvents, leaseToken !== undefined);
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
   const advanced = db
@@ -42,9 +49,10 @@ export async function appendEvents(
     .set(advanceSession(append))
     .where(and(isSession(key, sessions), fence))
     .returning(ADVANCED);
-  const appended = db.execute<{ sequence: number; text: string }>(sql`
-    with ${givenEvents(append)}, advanced as ${advanced} ${appendEventCtes(append)}
-    select sequence, payload::text as text from appended order by sequence`);
+  const note = extra ? sql`, (${extra.note}) as note` : sql``;
+  const appended = db.execute<{ sequence: number; text: string; note?: unknown }>(sql`
+    with ${givenEvents(append)}, advanced as ${advanced} ${appendEventCtes(append)} ${extra?.ctes}
+    select sequence, payload::text as text ${note} from appended order by sequence`);
   const { rows } = await onConflict(appended, 'events_id_key', () => eventExists(key));
   if (rows.length === newEvents.length) return rows.map(unescaped);
   if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);

@@ -3,6 +3,7 @@ import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { ADVANCED, advanceSession, type EventAppend, newSession } from './append-events.ts';
 import type { Database } from '../db/database.ts';
 import { sessions } from '../db/schema.ts';
+import { assignments, insertSelect, names } from '../db/sql.ts';
 import { isSession } from './session-key.ts';
 import type { SessionKey } from '../core/session.ts';
 
@@ -23,18 +24,17 @@ export const claimedSession = (db: Database, append: EventAppend, leaseToken: st
     .returning(ADVANCED)
     .getSQL();
 
-/** As {@link claimedSession}, and creates the session where it is absent. */
-export const claimedOrNewSession = (db: Database, append: EventAppend, leaseToken: string, condition: SQL): SQL =>
-  db
-    .insert(sessions)
-    .values({ ...newSession(append), leaseToken })
-    .onConflictDoUpdate({
-      target: [sessions.appName, sessions.userId, sessions.id],
-      set: { ...advanceSession(append), leaseToken },
-      setWhere: sql`${sessions.leaseToken} is null and ${condition}`,
-    })
-    .returning(ADVANCED)
-    .getSQL();
+/** As {@link claimedSession}, and creates the session where it is absent and `mayBegin` is true. */
+export const claimedOrNewSession = (append: EventAppend, leaseToken: string, condition: SQL, mayBegin: SQL): SQL => {
+  const token = sql`${leaseToken}::uuid`;
+  const isNext = sql`${sessions.leaseToken} is null and ${condition}`;
+  return sql`
+    ${insertSelect(sessions, { ...newSession(append), leaseToken: token })} where ${mayBegin}
+    on conflict (${names(sessions.appName, sessions.userId, sessions.id)})
+    do update set ${assignments(sessions, { ...advanceSession(append), leaseToken: token })}
+    where ${isNext}
+    returning ${names(ADVANCED.lastSequence, ADVANCED.updateTime)}`;
+};
 
 /**
  * The CTE `advanced` that releases a session and makes room for the last events; empty where the token is not the

@@ -36,6 +36,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['agent', ['agent/definition', 'agent/loop', 'agent/mcp', 'agent/tools', 'core']],
   ['http/operation', ['core']],
   ['limits', ['core', 'db', 'http/operation']],
+  ['budgets', ['core', 'db', 'http/operation']],
   ['http/access', ['core', 'http/operation']],
   ['http/validation', ['core', 'http/operation']],
   ['http/openapi', ['http/operation']],
@@ -49,7 +50,8 @@ const LINE: [folder: string, imports: string[]][] = [
   ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'http/operation', 'sessions']],
   [
     'invocations',
-    ['agent/definition', 'agent/loop', 'apps', 'artifacts', 'core', 'db', 'http/operation', 'idempotency'].concat([
+    ['agent/definition', 'agent/loop', 'apps', 'artifacts', 'budgets', 'core', 'db', 'http/operation'].concat([
+      'idempotency',
       'limits',
       'memory',
       'sessions',
@@ -86,6 +88,7 @@ const LINE: [folder: string, imports: string[]][] = [
       'agent/tools',
       'apps',
       'artifacts',
+      'budgets',
       'core',
       'cronjobs',
       'db',

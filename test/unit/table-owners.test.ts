@@ -33,6 +33,9 @@ const OWNERS: Record<string, string> = {
   rateLimits: 'limits',
   webhooks: 'webhooks',
   webhookDeliveries: 'webhooks',
+  budgets: 'budgets',
+  budgetUses: 'budgets',
+  modelPrices: 'budgets',
 };
 
 const tables = Object.entries(schema).flatMap(([name, table]) => (is(table, PgTable) ? [{ name, table }] : []));

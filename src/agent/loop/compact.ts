@@ -96,7 +96,7 @@ async function summarise(
     for (;;) {
       const next = await orAborted(stream.next(), signal);
       if (!next.done) continue;
-      countTokens(invocation, next.value.usageMetadata);
+      countTokens(invocation, agent.modelName, next.value.usageMetadata);
       return partsOf(next.value.content).length > 0 ? answerTextOf(next.value.content).trim() : '';
     }
   } catch {

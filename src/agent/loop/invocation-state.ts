@@ -98,10 +98,17 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
   return event;
 }
 
-/** Adds what a model call used. */
-export function countTokens({ used }: InvocationState, usage: ModelAnswer['usageMetadata']): void {
-  used.promptTokens += usage?.promptTokenCount ?? 0;
-  used.outputTokens += (usage?.candidatesTokenCount ?? 0) + (usage?.thoughtsTokenCount ?? 0);
+/** Adds what a call of a model used. */
+export function countTokens(
+  { used, input }: InvocationState,
+  model: string,
+  usage: ModelAnswer['usageMetadata'],
+): void {
+  const promptTokens = usage?.promptTokenCount ?? 0;
+  const outputTokens = (usage?.candidatesTokenCount ?? 0) + (usage?.thoughtsTokenCount ?? 0);
+  used.promptTokens += promptTokens;
+  used.outputTokens += outputTokens;
+  input.onUse?.({ model, promptTokens, outputTokens });
 }
 
 /** The call's id where it is new, else a fresh one. */

@@ -25,6 +25,8 @@ export interface RunInput {
   /** A fresh event or call id. */
   newId(): string;
   observer?: RunObserver | undefined;
+  /** Called with what each model call used, before its event is yielded. */
+  onUse?: ((use: { model: string; promptTokens: number; outputTokens: number }) => void) | undefined;
 }
 
 /** Is notified of the steps of an invocation as they happen, for its trace. Returns at once and never throws. */

@@ -1,0 +1,131 @@
+import { type SQL, and, asc, eq, sql } from 'drizzle-orm';
+import type { SessionKey } from '../core/session.ts';
+import type { Database } from '../db/database.ts';
+import { budgets, budgetUses, modelPrices } from '../db/schema.ts';
+import { insertSelect, names } from '../db/sql.ts';
+import type { Budget, ModelPrice, ModelUse } from './budget.ts';
+
+/** Rows of one user and day: that many invocations of a user can be counted at once. */
+const SHARDS = 8;
+const TODAY = sql`(clock_timestamp() at time zone 'utc')::date`;
+
+/** What is being used. */
+export interface Use {
+  invocations: number;
+  models: readonly ModelUse[];
+}
+
+const sumOf = (models: readonly ModelUse[], member: 'promptTokens' | 'outputTokens') =>
+  models.reduce((sum, use) => sum + use[member], 0);
+
+/** What models cost; a model without a price is free. */
+const costOf = (models: readonly ModelUse[]): SQL => {
+  const { model, promptPrice, outputPrice } = modelPrices;
+  return sql`(select coalesce(sum(
+      (used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
+    from jsonb_to_recordset(${JSON.stringify(models)}::jsonb)
+      as used(model text, "promptTokens" bigint, "outputTokens" bigint)
+    left join lateral (
+      select ${promptPrice} as prompt, ${outputPrice} as output from ${modelPrices}
+      where ${model} = used.model or ${model} = '*' order by ${model} = '*' limit 1) price on true)`;
+};
+
+/** The CTE `counted` that adds what is used where the CTE `advanced` has a row. */
+export function countUse({ appName, userId }: SessionKey, { invocations, models }: Use): SQL {
+  if (invocations === 0 && models.length === 0) return sql``;
+  const insert = insertSelect(budgetUses, {
+    appName,
+    userId,
+    day: TODAY,
+    shard: sql`${Math.floor(Math.random() * SHARDS)}::smallint`,
+    invocations: sql`${invocations}::bigint`,
+    promptTokens: sql`${sumOf(models, 'promptTokens')}::bigint`,
+    outputTokens: sql`${sumOf(models, 'outputTokens')}::bigint`,
+    cost: costOf(models),
+  });
+  const added = [budgetUses.invocations, budgetUses.promptTokens, budgetUses.outputTokens, budgetUses.cost].map(
+    (column) => sql`${names(column)} = ${column} + excluded.${names(column)}`,
+  );
+  return sql`, counted as (
+    ${insert} from advanced
+    on conflict (${names(budgetUses.appName, budgetUses.userId, budgetUses.day, budgetUses.shard)})
+    do update set ${sql.join(added, sql`, `)})`;
+}
+
+/**
+ * A query for the budget that has nothing left once this is used, as JSON of `OverBudget`; of several the one that
+ * opens last. It reads what was counted before the statement that it is part of.
+ */
+export function overBudget({ appName, userId }: SessionKey, { models }: Use): SQL {
+  const b = budgets;
+  const u = budgetUses;
+  const own = sql`${b.appliesTo} = 'user' and ${b.userId} = ${userId}`;
+  const hasOwn = sql`exists (select from ${budgets} mine where mine.app_name = ${appName}
+    and mine.applies_to = 'user' and mine.user_id = ${userId} and mine.period = ${b.period})`;
+  const tokens = sumOf(models, 'promptTokens') + sumOf(models, 'outputTokens');
+  return sql`select json_build_object('appliesTo', applies_to, 'period', period, 'what', what,
+      'seconds', ceil(extract(epoch from opens - clock_timestamp())),
+      'opens', to_char(opens at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
+    from (
+      select ${b.appliesTo} as applies_to, ${b.period} as period,
+        case when used.invocations >= ${b.maxInvocations} then 'invocations'
+             when used.tokens + ${tokens}::bigint >= ${b.maxTokens} then 'tokens'
+             when used.cost + ${costOf(models)} >= ${b.maxCost} then 'cost' end as what,
+        case ${b.period} when 'day' then ${TODAY} + interval '1 day'
+             else date_trunc('month', ${TODAY}::timestamp) + interval '1 month' end at time zone 'utc' as opens
+      from ${budgets} cross join lateral (
+        select coalesce(sum(${u.invocations}), 0) as invocations,
+               coalesce(sum(${u.promptTokens} + ${u.outputTokens}), 0) as tokens, coalesce(sum(${u.cost}), 0) as cost
+        from ${budgetUses} where ${u.appName} = ${appName} and (${b.appliesTo} = 'app' or ${u.userId} = ${userId})
+          and ${u.day} >= case ${b.period} when 'day' then ${TODAY}
+                          else date_trunc('month', ${TODAY}::timestamp)::date end) used
+      where ${b.appName} = ${appName}
+        and (${b.appliesTo} = 'app' or ${own} or (${b.appliesTo} = 'users' and not ${hasOwn}))) looked
+    where what is not null order by opens desc limit 1`;
+}
+
+/** The budgets of an application: its own, that of each user, then those of users by name. */
+export async function listBudgets(db: Database, appName: string): Promise<Budget[]> {
+  const { appliesTo, userId, period, maxInvocations, maxTokens, maxCost } = budgets;
+  const rows = await db
+    .select({ appliesTo, userId, period, maxInvocations, maxTokens, maxCost })
+    .from(budgets)
+    .where(eq(budgets.appName, appName))
+    .orderBy(asc(appliesTo), asc(userId), asc(period));
+  return rows.map(({ userId: forUser, ...row }) => ({ ...row, forUser: forUser === '' ? null : forUser }));
+}
+
+/** Saves a budget in the place of the one for the same; one without a maximum is deleted. */
+export async function saveBudget(db: Database, appName: string, budget: Budget): Promise<void> {
+  const { appliesTo, period, maxInvocations = null, maxTokens = null, maxCost = null } = budget;
+  const key = { appName, userId: appliesTo === 'user' ? (budget.forUser ?? '') : '', appliesTo, period };
+  const maxima = { maxInvocations, maxTokens, maxCost, updateTime: sql`clock_timestamp()` };
+  if (maxInvocations === null && maxTokens === null && maxCost === null) {
+    const { appName: app, userId, appliesTo: applies, period: each } = budgets;
+    const isThis = and(eq(app, appName), eq(userId, key.userId), eq(applies, appliesTo), eq(each, period));
+    await db.delete(budgets).where(isThis);
+    return;
+  }
+  await db
+    .insert(budgets)
+    .values({ ...key, ...maxima })
+    .onConflictDoUpdate({
+      target: [budgets.appName, budgets.userId, budgets.appliesTo, budgets.period],
+      set: maxima,
+    });
+}
+
+/** What models cost, by name. */
+export async function listModelPrices(db: Database): Promise<ModelPrice[]> {
+  const { model, promptPrice, outputPrice } = modelPrices;
+  return await db.select({ model, promptPrice, outputPrice }).from(modelPrices).orderBy(asc(model));
+}
+
+/** Saves the price of a model; what was counted before keeps its cost. */
+export async function saveModelPrice(db: Database, { model, promptPrice, outputPrice }: ModelPrice): Promise<void> {
+  const prices = { promptPrice, outputPrice, updateTime: sql`clock_timestamp()` };
+  await db
+    .insert(modelPrices)
+    .values({ model, ...prices })
+    .onConflictDoUpdate({ target: modelPrices.model, set: prices });
+}

@@ -1,0 +1,154 @@
+import { Client } from 'pg';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
+import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
+
+/** Users who spend what the operator pays for. */
+
+const DAY_SECONDS = 86_400;
+let app: TestApp;
+let other: Awaited<ReturnType<typeof startOn>>;
+let provider: AnsweringProvider;
+let answer: Parameters<typeof startAnsweringProvider>[0] = () => 'done';
+
+beforeAll(async () => {
+  provider = await startAnsweringProvider((asked) => answer(asked));
+  const model = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'small', MODEL_BASE_URL: provider.baseUrl };
+  app = await startApp({ ...model, DEV_UI: 'false' });
+  other = await startOn(app.databaseUrl, { ...model, DEV_UI: 'false' });
+});
+afterAll(async () => {
+  await other.close();
+  await app.close();
+  await provider.close();
+});
+
+const invoke = (userId: string, sessionId: string = crypto.randomUUID(), on: Pick<TestApp, 'post'> = app) =>
+  on.post('/harness/invoke', {
+    prompt: 'What is the time?',
+    harness_name: 'harness_agent',
+    run_agent_request: { user_id: userId, session_id: sessionId },
+  });
+const setBudget = async (budget: object) =>
+  expect((await app.send('PUT', '/apps/harness_agent/budgets', budget)).text).toBe('null');
+
+async function rows<Row extends object>(text: string): Promise<Row[]> {
+  const database = new Client({ connectionString: app.databaseUrl });
+  await database.connect();
+  const found = await database.query<Row>(text);
+  await database.end();
+  return found.rows;
+}
+const usedBy = async (user: string) =>
+  (
+    await rows<{ invocations: string; tokens: string; cost: string }>(
+      `select invocations, prompt_tokens + output_tokens as tokens, cost from inspect.budget_uses
+       where user_id = '${user}'`,
+    )
+  )[0];
+
+function expectRefusal({ status, body, headers }: Answer, limit: string): void {
+  const { detail, limit: named } = body as { detail: string; limit: string };
+  expect([status, named, headers.get('x-limit')]).toEqual([429, limit, limit]);
+  expect(detail).toMatch(new RegExp(`used up: ${limit}\\. It opens again at \\d{4}-\\d\\d-\\d\\dT00:00:00Z\\.$`));
+  const wait = Number(headers.get('retry-after'));
+  expect(wait).toBeGreaterThan(0);
+  expect(wait).toBeLessThanOrEqual(limit.includes('.day.') ? DAY_SECONDS : 31 * DAY_SECONDS);
+}
+
+describe('C: budgets of users and applications, over all replicas', () => {
+  test('tokens of one user: what is over is refused before the model is called, and nothing is stored', async () => {
+    await setBudget({ appliesTo: 'user', forUser: 'mallory', period: 'day', maxTokens: 1 });
+    expect((await invoke('mallory')).body).toMatchObject({ error: null });
+    const calls = provider.asked.length;
+    const sessionId = crypto.randomUUID();
+    for (const replica of [app, client(other.url)])
+      expectRefusal(await invoke('mallory', sessionId, replica), 'budget.user.day.tokens');
+    expect(provider.asked.length).toBe(calls);
+    expect((await app.get(`/apps/harness_agent/users/mallory/sessions/${sessionId}`)).status).toBe(404);
+    expect((await invoke('alice')).status).toBe(200);
+    await setBudget({ appliesTo: 'user', forUser: 'mallory', period: 'day', maxTokens: 1_000_000 });
+    expect((await invoke('mallory')).status).toBe(200);
+  });
+
+  test('invocations of each user in a month; a user with a budget of their own has that', async () => {
+    await setBudget({ appliesTo: 'users', period: 'month', maxInvocations: 2 });
+    await setBudget({ appliesTo: 'user', forUser: 'carol', period: 'month', maxInvocations: 3 });
+    for (const replica of [app, client(other.url)])
+      expect((await invoke('bob', 'one', replica)).body).toMatchObject({ error: null });
+    expectRefusal(await invoke('bob', 'one'), 'budget.users.month.invocations');
+    for (let count = 0; count < 3; count += 1) expect((await invoke('carol')).status).toBe(200);
+    expectRefusal(await invoke('carol'), 'budget.user.month.invocations');
+    await setBudget({ appliesTo: 'users', period: 'month' });
+    expect((await invoke('bob', 'one')).status).toBe(200);
+    const list = await app.get('/apps/harness_agent/budgets');
+    expect(list.body).toContainEqual({
+      appliesTo: 'user',
+      forUser: 'carol',
+      period: 'month',
+      maxInvocations: 3,
+      maxTokens: null,
+      maxCost: null,
+    });
+  });
+
+  test('cost of all users, by the price of the model', async () => {
+    const price = { model: 'small', promptPrice: 1_000_000, outputPrice: 2_000_000 };
+    expect((await app.send('PUT', '/model-prices', price)).status).toBe(200);
+    expect((await app.get('/model-prices')).body).toEqual([price]);
+    const before = Number((await rows<{ cost: string }>('select sum(cost) as cost from budget_uses'))[0]?.cost);
+    await setBudget({ appliesTo: 'app', period: 'day', maxCost: before + 1 });
+    expect((await invoke('dave')).status).toBe(200);
+    expect(Number((await usedBy('dave'))?.cost)).toBeGreaterThan(1);
+    expectRefusal(await invoke('erin'), 'budget.app.day.cost');
+    await setBudget({ appliesTo: 'app', period: 'day' });
+  });
+
+  test('a running invocation ends after the model call that used the rest', async () => {
+    answer = ({ results }) => ({ calls: [['calculator', { expression: `${results.length} + 1` }]] });
+    await setBudget({ appliesTo: 'user', forUser: 'loop', period: 'day', maxTokens: 1 });
+    const calls = provider.asked.length;
+    const { status, body } = await invoke('loop', 'looping');
+    expect(status).toBe(200);
+    expect((body as { error: string }).error).toMatch(
+      /^The tokens of this user for this day are used up: budget\.user/,
+    );
+    expect(provider.asked.length).toBe(calls + 1);
+    const { body: events } = await app.get('/apps/harness_agent/users/loop/sessions/looping/events');
+    expect((events as { errorCode?: string }[]).at(-1)?.errorCode).toBe('budget_exceeded');
+    answer = () => 'done';
+  });
+
+  test('what a failed invocation used is counted, and a refused or repeated one counts nothing', async () => {
+    answer = ({ results }) => (results.length > 2 ? '' : { calls: [['calculator', { expression: '1 + 1' }]] });
+    const { body } = await invoke('fay', 'failing');
+    expect((body as { error: string }).error).toContain('empty answer');
+    answer = () => 'done';
+    const used = await usedBy('fay');
+    expect(Number(used?.invocations)).toBe(1);
+    expect(Number(used?.tokens)).toBeGreaterThan(0);
+    await setBudget({ appliesTo: 'user', forUser: 'fay', period: 'day', maxInvocations: 1 });
+    expect((await invoke('fay', 'failing')).status).toBe(429);
+    expect(await usedBy('fay')).toEqual(used);
+  });
+
+  test('an answer that is stored is given again, whatever is left', async () => {
+    const body = {
+      prompt: 'Hello',
+      harness_name: 'harness_agent',
+      run_agent_request: { user_id: 'gus', session_id: 's' },
+    };
+    const first = await app.post('/harness/invoke', body, { 'idempotency-key': 'k' });
+    await setBudget({ appliesTo: 'user', forUser: 'gus', period: 'day', maxInvocations: 1 });
+    const again = await app.post('/harness/invoke', body, { 'idempotency-key': 'k' });
+    expect([again.status, again.text]).toEqual([200, first.text]);
+    expect((await invoke('gus', 's')).status).toBe(429);
+  });
+
+  test('one that names no user, or one too many, is refused', async () => {
+    const wrong = { appliesTo: 'user', period: 'day', maxTokens: 1 };
+    expect((await app.send('PUT', '/apps/harness_agent/budgets', wrong)).status).toBe(400);
+    const both = { appliesTo: 'app', forUser: 'u', period: 'day', maxTokens: 1 };
+    expect((await app.send('PUT', '/apps/harness_agent/budgets', both)).status).toBe(400);
+  });
+});
