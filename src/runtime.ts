@@ -236,6 +236,7 @@ const openPool = (config: Config, url: string, log: Log): DatabasePool =>
     maxSessionBytes: config.MAX_SESSION_BYTES,
     maxPendingDeliveries: config.WEBHOOKS_MAX_PENDING_PER_USER,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
+    preparesStatements: config.DATABASE_PREPARED_STATEMENTS,
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });
 

@@ -75,6 +75,11 @@ const DATABASE = {
   DATABASE_STATEMENT_TIMEOUT_MS: whole(10_000, [100, 600_000], 'Maximum time of one SQL statement.'),
   DATABASE_LOCK_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a row lock.'),
   DATABASE_CONNECT_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a connection.'),
+  DATABASE_PREPARED_STATEMENTS: flag(
+    true,
+    'Whether connections keep the plans of their statements. `false` for a pooler in transaction mode that does not ' +
+      'know prepared statements (PgBouncer before 1.21, or with `max_prepared_statements = 0`).',
+  ),
 };
 
 const MODEL = {

@@ -45,6 +45,8 @@ export interface PoolOptions {
   maxSessionBytes: number;
   /** Maximum of deliveries of a user that wait: the SQL function `insert_webhook_delivery` holds it. */
   maxPendingDeliveries: number;
+  /** True: connections keep the plans of their statements; a pooler between has to know prepared statements. */
+  preparesStatements: boolean;
   /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
   /** An idle connection broke; the pool has dropped it and goes on. */
@@ -103,7 +105,7 @@ function openPool(options: PoolOptions, servers: ServerChoice, max: number, isFo
     keepAlive: true,
     application_name: 'agent-runtime',
   } satisfies PoolConfig;
-  const pool = new ServerPool(config, servers, isForReads);
+  const pool = new ServerPool(config, servers, isForReads, options.preparesStatements);
   // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
   pool.on('error', (error: Error) => {
     // While it ends, its connections may outlive it by a moment: an embedded server that stops then breaks them.
@@ -120,13 +122,13 @@ class ServerPool extends Pool {
   readonly #servers: ServerChoice;
   readonly #isForReads: boolean;
 
-  constructor(config: PoolConfig, servers: ServerChoice, isForReads: boolean) {
+  constructor(config: PoolConfig, servers: ServerChoice, isForReads: boolean, namesStatements: boolean) {
     super({
       ...config,
       // The pool makes its connections with this; each is to the server that is the choice by then.
       Client: class extends ServerClient {
         constructor(given: PoolConfig = {}) {
-          super({ ...given, ...servers.current });
+          super({ ...given, ...servers.current, namesStatements });
         }
       },
     });

@@ -1,5 +1,6 @@
 import { Client, type ClientConfig } from 'pg';
 import { listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
+import { withName } from './statement-names.ts';
 
 /** What a server reports about itself, unrequested: at the start of a connection and at each change. */
 interface ParameterStatus {
@@ -14,14 +15,27 @@ interface ParameterStatus {
 export class ServerClient extends Client {
   readonly #reported = new Map<string, string>();
   readonly #isAnyPrimary: boolean;
+  readonly #namesStatements: boolean;
 
-  constructor({ isAnyPrimary, ...config }: ClientConfig & Pick<ServerAddress, 'isAnyPrimary'>) {
+  constructor({
+    isAnyPrimary,
+    namesStatements = false,
+    ...config
+  }: ClientConfig & Pick<ServerAddress, 'isAnyPrimary'> & { namesStatements?: boolean }) {
     super(config);
     this.#isAnyPrimary = isAnyPrimary;
+    this.#namesStatements = namesStatements;
     this.connection.on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
       this.#reported.set(parameterName, parameterValue);
     });
   }
+
+  // drizzle calls `query(config, values)`; other calls pass as they are.
+  override query = ((...[statement, ...others]: unknown[]) => {
+    const sent = this.#namesStatements ? withName(statement, others[0]) : statement;
+    // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
+    return Reflect.apply(Client.prototype.query, this, [sent, ...others]) as unknown;
+  }) as Client['query'];
 
   /** True while the server is in recovery, or refuses writes by default: it is not, or no longer, the primary. */
   get isReadOnly(): boolean {

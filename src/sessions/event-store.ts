@@ -1,4 +1,4 @@
-import { type SQL, and, eq, inArray, min, ne, sql } from 'drizzle-orm';
+import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
 import { ADVANCED, advanceSession, appendEventCtes, givenEvents, newAppend } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { unescapeJson } from '../db/json-escape.ts';
@@ -154,7 +154,7 @@ export async function findEventsById(db: Database, key: SessionKey, ids: string[
   const rows = await db
     .select({ sequence: events.sequence, text: payloadText })
     .from(events)
-    .where(and(isSession(key, events), inArray(events.id, ids)))
+    .where(and(isSession(key, events), sql`${events.id} = any(${sql.param(ids)}::text[])`))
     .orderBy(events.sequence);
   return rows.map(unescaped);
 }

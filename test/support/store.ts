@@ -36,6 +36,7 @@ export const openPool = (url: string, size = 10): DatabasePool =>
     maxStateBytes: 1_048_576,
     maxSessionBytes: 33_554_432,
     maxPendingDeliveries: 1_000,
+    preparesStatements: true,
     onIdleError: () => undefined,
   });
 
