@@ -109,11 +109,18 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits 
     const valid = await validate(request);
     const principal = principalOf(response);
     authorize(principal, operation, resourceOf(operation, valid, request, appNameOf));
-    const call = { ...valid, principal, request, response, notFound: () => notFound(operation, request) };
     if (typeof operation.owner === 'object') {
       response.locals.caller = callerId(principal, networkOf(request.ip), operation.owner.user(valid));
     }
     const caller = response.locals.caller as string;
+    const call = {
+      ...valid,
+      principal,
+      request,
+      response,
+      notFound: () => notFound(operation, request),
+      countAgain: async () => limits?.count(caller, operation),
+    };
     const answer = await refusedSlowly(async () => {
       if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
       return asCaller(caller, () => operation.handler(undefined, call));

@@ -24,6 +24,7 @@ export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limit
       const answer = request.headers.upgrade === undefined ? response : request.socket;
       answer.once('close', release);
     },
+    count: (caller, operation) => rates[loadOf(operation)].use(caller),
   };
 }
 

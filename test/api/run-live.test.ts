@@ -255,6 +255,20 @@ describe('bounds', () => {
     await app.close();
   });
 
+  test('of runs in a minute: each turn is one, as the request is that opened the session', async () => {
+    const app = await startApp({ MAX_INVOCATIONS_PER_MINUTE: '3' });
+    await app.post(sessions, { sessionId: 's' });
+    const live = await openLive(app, query('s'));
+    for (const text of ['one', 'two', 'three']) live.send(say(text));
+    await live.until(isError);
+    expect(live.frames.filter(isEnd)).toHaveLength(2);
+    expect(live.frames.at(-1)).toEqual({
+      error: expect.stringMatching(/^You have used all 3 of this minute: MAX_INVOCATIONS_PER_MINUTE\. Try again in /),
+    });
+    expect((await app.get(`${sessions}/s/invocations`)).body).toHaveLength(2);
+    await app.close();
+  });
+
   test('a stop ends a silent session at once, and one that is answering after its turn', async () => {
     const gate = gatedAgents();
     const app = await startApp({ SHUTDOWN_GRACE_MS: '60000' }, { agents: gate.agents });

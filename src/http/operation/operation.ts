@@ -29,6 +29,11 @@ export interface Call<Path, Query, Headers, Body> {
   principal: Principal;
   /** The 404 of what the path names: the bytes that a caller gets for what belongs to another user. */
   notFound: () => NotFoundError;
+  /**
+   * Counts what an open stream does once more, for instance a turn of a live session.
+   * @throws {LimitError} where the caller has done so often enough in this minute
+   */
+  countAgain: () => Promise<void>;
   request: Request;
   response: Response;
 }

@@ -8,6 +8,11 @@ export interface RequestLimits {
    * @throws {LimitError} where the caller has all that one may have
    */
   admit(caller: string, operation: Operation<unknown>, request: Request, response: Response): Promise<void>;
+  /**
+   * Counts what an open stream does once more as if it were another request.
+   * @throws {LimitError} where the caller has done so often enough in this minute
+   */
+  count(caller: string, operation: Operation<unknown>): Promise<void>;
 }
 
 /** A credential on its way in. */

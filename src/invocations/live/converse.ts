@@ -5,7 +5,7 @@ import { atTime } from '../../core/abort.ts';
 import { AgentError, AppError, isSessionTooLarge, NotFoundError, SESSION_TOO_LARGE } from '../../core/errors.ts';
 import type { Content } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
-import { type SessionKey, sessionNotFound } from '../../core/session.ts';
+import { sessionNotFound } from '../../core/session.ts';
 import { EXPIRED } from '../../http/operation/principal.ts';
 import { findSession } from '../../sessions/session-store.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
@@ -50,7 +50,7 @@ export async function converse(
     if (frame.kind === 'invalid') live.send({ error: frame.error });
     else if (frame.kind === 'close') live.close(CLOSE.normal, '');
     else if (frame.kind === 'content' && call) call.say(frame.content);
-    else if (frame.kind === 'content') await takeTurn(context, live, request.key, frame.content, left.signal);
+    else if (frame.kind === 'content') await takeTurn(context, live, request, frame.content, left.signal);
     else if (frame.kind === 'media') {
       if (!call) await openCall().catch(failWith);
       if (call) call.send(frame.input);
@@ -98,7 +98,7 @@ async function refusalOf(
 async function takeTurn(
   context: InvocationContext,
   live: LiveSocket,
-  key: SessionKey,
+  { key, countTurn }: LiveSessionRequest,
   content: Content,
   left: AbortSignal,
 ): Promise<void> {
@@ -110,6 +110,7 @@ async function takeTurn(
   };
   const request = { key, invocationId, content, overrides: {}, createSession: false, streaming: true, signal: left };
   try {
+    await countTurn();
     await invoke(context, { ...request, steps: runTextTurn }, send);
     // Of an invocation that failed or waits for a person the last event says so, and no other may stand behind it.
     const end = { id: context.newId(), invocationId, author: key.appName, nodeInfo: { path: '' }, turnComplete: true };

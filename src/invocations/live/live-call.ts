@@ -22,6 +22,8 @@ export interface CallOptions extends Pick<LiveRequest, 'modality' | 'proactiveAu
   key: SessionKey;
   /** True: the sound of both sides is saved as artifacts. */
   savesAudio: boolean;
+  /** Called before each turn. @throws {LimitError} where the caller has had enough of them in this minute */
+  countTurn: () => Promise<void>;
 }
 
 /**
@@ -36,6 +38,7 @@ export class LiveCall {
   readonly #prepared: PreparedAgent;
   readonly #connection: LiveConnection;
   readonly #audio: LiveAudio | undefined;
+  readonly #countTurn: () => Promise<void>;
   readonly #contents = new WaitingQueue<Content>();
   readonly #left: AbortSignal;
   #isAnswering = false;
@@ -54,6 +57,7 @@ export class LiveCall {
     this.#live = live;
     this.#left = left;
     this.#key = options.key;
+    this.#countTurn = options.countTurn;
     this.#prepared = options.prepared;
     this.#connection = options.connection;
     this.#audio = options.savesAudio ? new LiveAudio() : undefined;
@@ -161,6 +165,7 @@ export class LiveCall {
     };
     this.#heard = '';
     try {
+      await this.#countTurn();
       const { error } = await invoke(this.#context, request, (frame) => this.#live.sendText(toText(frame)));
       if (error) this.#fail(error.message);
     } finally {

@@ -82,7 +82,7 @@ export const runLive = operation({
     426: 'The request asks for no upgrade to `websocket`.',
     503: 'There are as many live sessions as there may be.',
   },
-  handler: async (context: LiveContext, { query, principal, request, response }) => {
+  handler: async (context: LiveContext, { query, principal, request, response, countAgain }) => {
     const key = { appName: query.app_name || HARNESS_APP, userId: query.user_id, sessionId: query.session_id };
     const socket = await context.sockets.accept(request, response);
     // Not awaited: the request is answered, what is said on the socket is its own affair.
@@ -92,6 +92,7 @@ export const runLive = operation({
       modalities: query.modalities,
       limits: context.liveLimits,
       expiresAt,
+      countTurn: countAgain,
       proactiveAudio: query.proactive_audio === true,
       affectiveDialog: query.enable_affective_dialog === true,
       savesAudio: query.save_live_blob === true,

@@ -1,3 +1,4 @@
+import { CLIENT_MUTANTS } from './client-mutants.ts';
 import { EVALUATION_MUTANTS } from './evaluation-mutants.ts';
 import { change, type Mutant } from './mutant.ts';
 
@@ -255,5 +256,6 @@ export const MUTANTS: Mutant[] = [
     changes: change('REPEATABLE', "new Set(['40001', '40P01', '55P03'])", 'new Set<string>()'),
     tests: ['test/fault/sqlstates.test.ts'],
   },
+  ...CLIENT_MUTANTS,
   ...EVALUATION_MUTANTS,
 ];

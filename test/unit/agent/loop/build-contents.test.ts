@@ -210,3 +210,19 @@ test('a history of 9,000 events with calls is arranged', () => {
   ]).flat();
   expect(contentsOf([user('go'), ...steps], me)).toHaveLength(1 + 3 * 3_000 + 1);
 });
+
+test('what was spoken in a live session is shown as typed; its saved sound is left out', () => {
+  const fileUri = 'artifact://app/u/s/_adk_live/adk_live_audio_storage_input_audio_1.pcm#0';
+  const history: Event[] = [
+    { author: 'user', inputTranscription: { text: 'good morning', finished: true } },
+    event('user', [{ fileData: { fileUri, mimeType: 'audio/pcm' } }]),
+    { author: 'me', outputTranscription: { text: 'hello', finished: true } },
+    { author: 'me', turnComplete: true },
+    event('user', [{ fileData: { fileUri: 'artifact://app/u/s/picture.png#0' } }, { text: 'and this?' }]),
+  ];
+  expect(contentsOf(history, me)).toEqual([
+    asUser('good morning'),
+    asModel('hello'),
+    asUser({ fileData: { fileUri: 'artifact://app/u/s/picture.png#0' } }, 'and this?'),
+  ]);
+});

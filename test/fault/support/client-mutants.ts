@@ -1,0 +1,37 @@
+import { type Mutant, change } from './mutant.ts';
+
+const SOUND = ['test/api/run-live-sound.test.ts'];
+
+/** Breaks what clients see of live sessions and of wrong requests. */
+export const CLIENT_MUTANTS: Mutant[] = [
+  {
+    name: 'stores the question of a request that names a tool that does not exist',
+    changes: change('isUncertain', 'tools !== undefined || skills !== undefined || modelName !== undefined', 'false'),
+    tests: ['test/api/clients.test.ts'],
+    only: 'do not exist',
+  },
+  {
+    name: 'knows an alias of the application in the path only',
+    changes: change('withAliases', 'body && namesApps(body)', 'false'),
+    tests: ['test/api/clients.test.ts'],
+    only: 'the alias of harness_agent',
+  },
+  {
+    name: 'stores the sound of a live session in its events',
+    changes: change('pieceOf', 'partial: true', 'partial: part.text !== undefined'),
+    tests: SOUND,
+    only: 'sound goes out',
+  },
+  {
+    name: 'connects to a live API that the policy of egress refuses',
+    changes: change('openWebSocket', 'checkUrl(new URL', 'void (new URL'),
+    tests: SOUND,
+    only: 'of addresses',
+  },
+  {
+    name: 'lets a live session run as often as it wants',
+    changes: change('takeTurn', 'await countTurn();', ''),
+    tests: ['test/api/run-live.test.ts'],
+    only: 'of runs in a minute',
+  },
+];
