@@ -11,7 +11,7 @@ const MAX_ANSWERS = 20;
 
 /**
  * Pause after an attempt (from 1): twice as long each time, up to four hours; between a half and the whole of it at
- * random, so that many do not come at once. Over 24 hours these are about 17 attempts.
+ * random, so that many do not come at once. Over 24 hours these are 17 to 23 attempts.
  */
 export function retryPauseMs(attempt: number, random: () => number = Math.random): number {
   const longest = Math.min(FIRST_PAUSE_MS * 2 ** (attempt - 1), MAX_PAUSE_MS);

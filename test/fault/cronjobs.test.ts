@@ -1,17 +1,26 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { APP, eventually, modelSettings, openSql, report, stage } from './support/faults.ts';
+import { startReceiver } from '../support/webhook-receiver.ts';
+import {
+  allEnded,
+  allSent,
+  insertDue,
+  insertHook,
+  statusesOf,
+  violationsOf,
+  wrongDeliveries,
+} from './support/cronjobs.ts';
+import { modelSettings, openSql, report, stage } from './support/faults.ts';
 import { startCluster } from './support/cluster.ts';
 import { startProxy } from './support/postgres-proxy.ts';
 import { either, random } from './support/seed.ts';
 import { spareServers, startServer } from './support/server-process.ts';
-import type { Pool } from 'pg';
 
 /** Of the processes that are killed: so long their runs wait. */
 const LEASE_MS = 1_000;
 const KILLS = either(8, 50);
 const JOBS_PER_KILL = 24;
-const ENDED_WITHIN_MS = 30_000;
+const IDLE_SECONDS = 30;
 
 const here = stage();
 const settings = {
@@ -20,66 +29,10 @@ const settings = {
   SWEEP_INTERVAL_MS: '100',
 };
 
-/**
- * Cronjobs that are due once, in so many milliseconds; the model takes its time, so that a kill finds runs in the
- * middle.
- */
-async function insertDue(sql: Pool, round: string, count: number, inMs: number): Promise<void> {
-  await sql.query(
-    `insert into cronjobs (app_name, user_id, id, name, prompt, schedule, enabled, session_policy, missed_runs, overlap,
-                           max_attempts, retry_pause_seconds, max_retry_pause_seconds, max_failures, next_run_time)
-     select $1, $2, $2 || '-' || n, 'n', '#id=' || $2 || '-' || n || ' #calls=1 #delay=' || 60 * (n % 5),
-            jsonb_build_object('type', 'once',
-                               'onceAt', to_char(due at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')),
-            true, 'new', 'once', 'skip', 1, 1, 1, 0, due
-     from generate_series(1, $3::int) n,
-          (select date_trunc('milliseconds', clock_timestamp() + $4 * interval '1 millisecond') as due) d`,
-    [APP, round, count, inMs],
-  );
-  await sql.query(`select pg_notify('agent_runtime', '["cronjobs"]')`);
-}
-
-const allEnded = (sql: Pool, round: string, count: number) =>
-  eventually('every run has ended', ENDED_WITHIN_MS, async () => {
-    const { rows } = await sql.query<{ n: number }>(
-      'select count(*)::int as n from cronjob_runs where user_id = $1 and end_time is not null',
-      [round],
-    );
-    return (rows[0]?.n ?? 0) >= count;
-  });
-
-/**
- * What is wrong with the runs of a round: due times without a run, with two, prompts that were given twice, wrong
- * ends.
- */
-async function violationsOf(sql: Pool, round: string): Promise<unknown[]> {
-  const { rows } = await sql.query(
-    `select j.id, r.runs, r.statuses, i.prompts
-     from cronjobs j
-     cross join lateral (select count(*)::int as runs, array_agg(status) as statuses, min(session_id) as session_id,
-                                bool_and(start_time is null or start_time >= due_time) as is_in_time
-                         from cronjob_runs where user_id = j.user_id and cronjob_id = j.id) r
-     cross join lateral (select count(*)::int as prompts from events e
-                         where e.user_id = j.user_id and e.session_id = r.session_id and e.author = 'user'
-                           and e.payload -> 'content' -> 'parts' -> 0 ? 'text') i
-     where j.user_id = $1
-       and (r.runs <> 1 or i.prompts <> 1 or not r.is_in_time or j.enabled
-            or not (r.statuses <@ array['success', 'failed']))`,
-    [round],
-  );
-  return rows;
-}
-
-const statusesOf = async (sql: Pool, round: string) => {
-  const { rows } = await sql.query<{ status: string; n: number }>(
-    'select status, count(*)::int as n from cronjob_runs where user_id = $1 group by status order by status',
-    [round],
-  );
-  return Object.fromEntries(rows.map(({ status, n }) => [status, n])) as Record<string, number>;
-};
-
-test('a replica that is killed among its firings: no due time lost, none doubled, every run ends', async () => {
-  const short = { ...settings, SESSION_LEASE_MS: String(LEASE_MS) };
+test('a replica that is killed among its firings: no due time lost, none doubled, every run ends and is sent', async () => {
+  const receiver = await startReceiver();
+  const webhooks = { WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin, WEBHOOKS_MAX_SENDING_PER_USER: '20' };
+  const short = { ...settings, ...webhooks, SESSION_LEASE_MS: String(LEASE_MS), WEBHOOKS_TIMEOUT_MS: '1000' };
   const survivor = await startServer(here.databaseUrl, here.environment({ ...short, CRONJOBS_MAX_RUNS: '2' }));
   const draw = random('cronjob kills');
   const victims = spareServers(() => startServer(here.databaseUrl, here.environment(short)));
@@ -87,18 +40,25 @@ test('a replica that is killed among its firings: no due time lost, none doubled
   for (let kill = 0; kill < KILLS; kill++) {
     const victim = await victims.take();
     const round = `kill-${kill}`;
-    await insertDue(here.sql, round, JOBS_PER_KILL, 100);
+    const hook = await insertHook(here.sql, round, receiver);
+    await insertDue(here.sql, round, JOBS_PER_KILL, 100, hook.url);
     await sleep(100 + draw.whole(0, 600));
     await victim.kill();
     await allEnded(here.sql, round, JOBS_PER_KILL);
     expect(await violationsOf(here.sql, round)).toEqual([]);
+    await allSent(here.sql, round);
+    expect(await wrongDeliveries(here.sql, round, hook, receiver)).toEqual([]);
     for (const [status, n] of Object.entries(await statusesOf(here.sql, round))) {
       total[status] = (total[status] ?? 0) + n;
     }
   }
   await victims.close();
   await survivor.kill();
-  report('cronjobs', `${KILLS} kills, ${KILLS * JOBS_PER_KILL} due times: ${JSON.stringify(total)}; 0 lost, 0 doubled`);
+  await receiver.close();
+  const due = KILLS * JOBS_PER_KILL;
+  const requests = receiver.received.length;
+  report('cronjobs', `${KILLS} kills, ${due} due times: ${JSON.stringify(total)}; 0 lost, 0 doubled`);
+  report('webhooks', `${due} ends, ${requests} requests: each sent, each with one id`);
 });
 
 /** Puts the clock of a process wrong: what it does by its own clock is done at the wrong time. */
@@ -155,16 +115,17 @@ test('two replicas and 500 cronjobs due at one second: 500 runs, each once', asy
   await Promise.all(replicas.map((replica) => replica.kill()));
 });
 
-test('10,000 enabled cronjobs of which none is due: a replica sends a statement in 10 s at most for them', async () => {
+test('10,000 enabled cronjobs, none due, and nothing to send: at most a statement in 10 s of a replica', async () => {
   const proxy = await startProxy(here.databaseUrl);
   await insertDue(here.sql, 'idle', 10_000, 86_400_000);
-  const replica = await startServer(proxy.url, here.environment({ ...settings }));
+  const replica = await startServer(proxy.url, here.environment({ ...settings, WEBHOOKS: 'true' }));
   await sleep(2_000);
   let statements = 0;
-  proxy.rules = { before: ({ sql }) => void (statements += /cronjob/.test(sql) ? 1 : 0) };
-  await sleep(10_000);
-  expect(statements).toBeLessThanOrEqual(1);
-  report('cronjobs', `10,000 that are not due: ${statements} statements in 10 s`);
+  proxy.rules = { before: ({ sql }) => void (statements += /cronjob|webhook/.test(sql) ? 1 : 0) };
+  // The scheduler looks every 30 s, the sender of webhooks every 60 s: ten seconds can hold a look of each.
+  await sleep(IDLE_SECONDS * 1000);
+  expect(statements).toBeLessThanOrEqual(IDLE_SECONDS / 10);
+  report('cronjobs', `10,000 that are not due: ${statements} statements in ${IDLE_SECONDS} s`);
   await replica.kill();
   await proxy.close();
 });

@@ -1,0 +1,102 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
+import { allEnded, allSent, insertDue, insertHook, violationsOf, wrongDeliveries } from './support/cronjobs.ts';
+import { eventually, report, stage } from './support/faults.ts';
+import { type Message, type PostgresProxy, startProxy } from './support/postgres-proxy.ts';
+import { either } from './support/seed.ts';
+import { type ServerProcess, startServer } from './support/server-process.ts';
+
+/**
+ * A process is killed before, and after, one named message to PostgreSQL on the way from a due time to the delivery of
+ * how its run ended; another one goes on from there.
+ */
+
+/** The messages in the order of that way. */
+const POINTS: [name: string, statement: RegExp][] = [
+  ['fire: its runs', /^insert into "cronjob_runs"/],
+  ['fire: its next time', /^\s*update "cronjobs" set\s+next_run_time = moved/],
+  ['claim of the run', /update "cronjob_runs" set\s+status = 'running'/],
+  ['start of the invocation', /insert into "invocations"/],
+  ['end of the invocation', /ended as \(\s*update "invocations"/],
+  ['end of the run', /ended as .*update "cronjob_runs"/s],
+  ['claim of the delivery', /update "webhook_deliveries" set\s+attempt/],
+  ['answer to the delivery', /^update "webhook_deliveries" set "status" = /],
+];
+const PLACES = (['before', 'after'] as const).flatMap((when) => POINTS.map(([name, sql]) => ({ when, name, sql })));
+const KILLS = either(PLACES.length, 50);
+const JOBS_PER_KILL = 3;
+const REACHED_WITHIN_MS = 20_000;
+
+const here = stage();
+let proxy: PostgresProxy;
+let receiver: Receiver;
+let survivor: ServerProcess;
+let settings: Record<string, string>;
+beforeAll(async () => {
+  receiver = await startReceiver();
+  proxy = await startProxy(here.databaseUrl);
+  settings = here.environment({
+    CRONJOBS: 'true',
+    WEBHOOKS: 'true',
+    WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
+    WEBHOOKS_TIMEOUT_MS: '1000',
+    SESSION_LEASE_MS: '1000',
+    SWEEP_INTERVAL_MS: '500',
+  });
+  survivor = await startServer(here.databaseUrl, settings);
+});
+afterAll(async () => {
+  await survivor.kill();
+  await proxy.close();
+  await receiver.close();
+});
+
+/** Kills a process at a place of a round that it alone works on. */
+async function killAt(victim: ServerProcess, { when, sql }: (typeof PLACES)[number], begin: () => Promise<void>) {
+  let held: Message | undefined;
+  const hold = (message: Message) => {
+    if (held ? held !== message : !sql.test(message.sql)) return undefined;
+    held = message;
+    return new Promise<void>(() => undefined);
+  };
+  let first: Message | undefined;
+  proxy.rules =
+    when === 'before'
+      ? { before: hold }
+      : {
+          before: (message) => {
+            if (!first && sql.test(message.sql)) first = message;
+          },
+          after: (message) => (message === first ? hold(message) : undefined),
+        };
+  survivor.signal('SIGSTOP');
+  await begin();
+  await eventually('the process comes to the place', REACHED_WITHIN_MS, () => Promise.resolve(held !== undefined));
+  await victim.kill();
+  proxy.rules = {};
+  proxy.cutAll();
+  survivor.signal('SIGCONT');
+}
+
+test('a process killed between a due time and the delivery of its end: nothing lost, doubled, untold or invented', async () => {
+  const wrong: unknown[] = [];
+  for (let kill = 0; kill < KILLS; kill++) {
+    const place = PLACES[kill % PLACES.length];
+    if (!place) throw new RangeError('there is no such place');
+    const round = `point-${kill}`;
+    const hook = await insertHook(here.sql, round, receiver);
+    // Not started ahead of need: a spare process would help, and come to the place in its stead.
+    const victim = await startServer(proxy.url, settings);
+    await killAt(victim, place, () => insertDue(here.sql, round, JOBS_PER_KILL, 200, hook.url));
+    await allEnded(here.sql, round, JOBS_PER_KILL);
+    await allSent(here.sql, round);
+    const violations = await violationsOf(here.sql, round);
+    const deliveries = await wrongDeliveries(here.sql, round, hook, receiver);
+    if (violations.length + deliveries.length > 0) wrong.push({ place, violations, deliveries });
+  }
+  const ends = KILLS * JOBS_PER_KILL;
+  const requests = receiver.received.length;
+  report('cronjob points', `${KILLS} kills at ${PLACES.length} places, ${ends} due times: ${wrong.length} violations`);
+  report('cronjob points', `${ends} ends sent with ${requests} requests, each end with one id`);
+  expect(wrong).toEqual([]);
+});
