@@ -78,7 +78,7 @@ async function killAt(victim: ServerProcess, { when, sql }: (typeof PLACES)[numb
   survivor.signal('SIGCONT');
 }
 
-test('a process killed between a due time and the delivery of its end: nothing lost, doubled, untold or invented', async () => {
+test('a process killed between a due time and the delivery of its end: nothing lost, doubled or invented', async () => {
   const wrong: unknown[] = [];
   for (let kill = 0; kill < KILLS; kill++) {
     const place = PLACES[kill % PLACES.length];

@@ -29,7 +29,7 @@ const settings = {
   SWEEP_INTERVAL_MS: '100',
 };
 
-test('a replica that is killed among its firings: no due time lost, none doubled, every run ends and is sent', async () => {
+test('a replica that is killed among its firings: no due time lost or doubled, every run ends and is sent', async () => {
   const receiver = await startReceiver();
   const webhooks = { WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin, WEBHOOKS_MAX_SENDING_PER_USER: '20' };
   const short = { ...settings, ...webhooks, SESSION_LEASE_MS: String(LEASE_MS), WEBHOOKS_TIMEOUT_MS: '1000' };
@@ -115,7 +115,7 @@ test('two replicas and 500 cronjobs due at one second: 500 runs, each once', asy
   await Promise.all(replicas.map((replica) => replica.kill()));
 });
 
-test('10,000 enabled cronjobs, none due, and nothing to send: at most a statement in 10 s of a replica', async () => {
+test('10,000 enabled cronjobs, none due, nothing to send: at most a statement in 10 s of a replica', async () => {
   const proxy = await startProxy(here.databaseUrl);
   await insertDue(here.sql, 'idle', 10_000, 86_400_000);
   const replica = await startServer(proxy.url, here.environment({ ...settings, WEBHOOKS: 'true' }));
