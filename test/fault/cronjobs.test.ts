@@ -29,7 +29,7 @@ const settings = {
   SWEEP_INTERVAL_MS: '100',
 };
 
-test('a replica that is killed among its firings: no due time lost or doubled, every run ends and is sent', async () => {
+test('a replica that is killed among its firings: nothing lost or doubled, every end is sent', async () => {
   const receiver = await startReceiver();
   const webhooks = { WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin, WEBHOOKS_MAX_SENDING_PER_USER: '20' };
   const short = { ...settings, ...webhooks, SESSION_LEASE_MS: String(LEASE_MS), WEBHOOKS_TIMEOUT_MS: '1000' };
