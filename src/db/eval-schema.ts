@@ -77,6 +77,7 @@ export const evalRuns = pgTable(
     id: uuid('id').notNull(),
     evalSetId: identifier('eval_set_id').notNull(),
     requestedBy: identifier('requested_by'),
+    judgedRunId: uuid('judged_run_id'),
     status: text('status', { enum: ['queued', 'running', 'done', 'cancelled'] })
       .notNull()
       .default('queued'),

@@ -24,6 +24,7 @@ import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time }
 export { cronjobRuns, cronjobs } from './cronjob-schema.ts';
 export { budgets, budgetUses, modelPrices } from './budget-schema.ts';
 export { rateLimits } from './limit-schema.ts';
+export { evalSessionScores, evalVerdicts } from './eval-live-schema.ts';
 export { evalCases, evalCaseVersions, evalRunCases, evalRuns, evalSets } from './eval-schema.ts';
 export { webhookDeliveries, webhooks } from './webhook-schema.ts';
 

@@ -33,6 +33,10 @@ export interface ClaimedCase {
   caseText: string;
   metrics: EvalMetric[];
   userSimulator: unknown;
+  /** True where the stored turns of another run are judged: the agent is not called. */
+  isJudging: boolean;
+  /** Last event of its session that belongs to it; null until its turns have ended. */
+  lastSequence: number | null;
 }
 
 /** How much may be claimed. */
@@ -100,7 +104,7 @@ async function claimCasesOf(tx: Database, run: RunRow, slots: number, leaseMs: n
     where ${isOfRun} and ${c.place} = chosen.place and ${c.trial} = chosen.trial and ${isItsVersion}
     returning ${c.place} as place, ${c.trial} as trial, ${c.evalId} as "evalId", ${c.sessionUserId} as "userId",
               ${c.sessionId} as "sessionId", ${c.sessionCount} as "sessionCount", chosen.is_resumed as "isResumed",
-              ${c.leaseToken} as "leaseToken", ${evalCaseVersions.payload}::text as "caseText"`);
+              ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence", ${evalCaseVersions.payload}::text as "caseText"`);
   if (rows.length > 0 && run.status === 'queued') {
     await tx
       .update(evalRuns)
@@ -113,13 +117,14 @@ async function claimCasesOf(tx: Database, run: RunRow, slots: number, leaseMs: n
     evalSetId: run.evalSetId,
     metrics: unescaped(run.metrics) as EvalMetric[],
     userSimulator: unescaped(run.userSimulator),
+    isJudging: run.judgedRunId !== null,
   };
   return rows.map((row) => ({ ...row, ...ofRun, caseText: unescapeJson(row.caseText) }));
 }
 
 type Claimed =
   | ('place' | 'trial' | 'evalId' | 'userId' | 'sessionId' | 'sessionCount' | 'isResumed')
-  | ('leaseToken' | 'caseText');
+  | ('leaseToken' | 'caseText' | 'lastSequence');
 
 const unescaped = (value: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(value)));
 

@@ -1,5 +1,6 @@
 import { evalCaseOperations } from './case-routes.ts';
 import { evalResultOperations } from './result-routes.ts';
+import { judgingOperations } from './judging-routes.ts';
 import { evalRunOperations } from './run-routes.ts';
 import { evalSetOperations } from './set-routes.ts';
 import { waitingRunOperations } from './waiting-run-routes.ts';
@@ -10,5 +11,6 @@ export const evalOperations = [
   ...evalCaseOperations,
   ...waitingRunOperations,
   ...evalRunOperations,
+  ...judgingOperations,
   ...evalResultOperations,
 ];

@@ -13,6 +13,7 @@ import { runTurns, sessionOf, type Speaker, type TurnsEnd } from './run-turns.ts
 import { pairTurns, scoreCase, type ScoringContext } from './score-case.ts';
 import { readSimulatedUser } from './simulated-user.ts';
 
+const GONE = 'The session of the case was deleted: there are no turns to judge.';
 const INTERRUPTED_TWICE = 'The turn was interrupted, and so was another try in a new session.';
 
 /**
@@ -32,14 +33,18 @@ export async function runCase(
   // Without MCP servers: only its model is used here, for what is said in the user's place and for judging.
   const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
   const scoring = toScoring(prepared, judgeModel, evalCase, signal);
-  const turns = await runInSession(context, claimed, evalCase, toSpeaker(claimed, scoring), signal);
+  const turns = claimed.isJudging
+    ? { end: { kind: 'ended' as const }, claimed }
+    : await runInSession(context, claimed, evalCase, toSpeaker(claimed, scoring), signal);
   if (!turns) return undefined;
   const { end, ...ran } = turns;
   const key = sessionOf(ran.claimed);
   const history = await persist(() => findHistory(context.database.db, key), context.leaseTimes.durationMs);
-  const events = history?.events ?? [];
+  // Somebody may have gone on with a session that a run left.
+  const events = (history?.events ?? []).slice(0, claimed.lastSequence ?? undefined);
   const outcome = { lastSequence: events.length };
-  if (end.error) return { ...outcome, error: end.error };
+  if ('error' in end && end.error) return { ...outcome, error: end.error };
+  if (claimed.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
   return { ...outcome, ...(await judge(toActualTurns(events, agent.describe()), evalCase, claimed, scoring)) };
 }
 
@@ -80,10 +85,11 @@ async function runInSession(
   }
 }
 
-function toScoring(
+/** What metrics need of an application that was made ready. */
+export function toScoring(
   { model, modelName }: PreparedAgent,
   judgeModel: string | undefined,
-  { scenario }: StoredCase,
+  { scenario }: Pick<StoredCase, 'scenario'>,
   signal: AbortSignal,
 ): ScoringContext {
   return {

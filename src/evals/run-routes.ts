@@ -15,7 +15,8 @@ import { compareWith, summarizeRun } from './summary.ts';
 import { CANCEL_TOPIC, runTopic } from './topics.ts';
 
 const RUNS_PATH = `${DEV_APP_PATH}/eval-runs`;
-const RUN_PATH = `${RUNS_PATH}/{run_id}`;
+/** Where one run is. */
+export const RUN_PATH = `${RUNS_PATH}/{run_id}`;
 /** Metrics as the published examples name them. */
 export const exampleMetrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];
 /** Why a set cannot be run. */
@@ -26,7 +27,8 @@ export const runErrors = {
   503: 'This process stops; the run goes on in another one.',
 };
 const oneRun = { schema: evalRunSchema, description: 'The run.', example: exampleRun };
-const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
+/** The text of the 404 of a run. */
+export const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
 
 const startEvalRun = operation({
   method: 'post',
@@ -188,18 +190,21 @@ export function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
 }
 
 /** A run as a caller may see it. @throws {NotFoundError} where there is none. */
-async function existing(context: EvalRunContext, key: EvalRunKey, principal: Principal): Promise<EvalRun> {
+export async function existing(context: EvalRunContext, key: EvalRunKey, principal: Principal): Promise<EvalRun> {
   const run = await findRun(context, key, principal);
   if (!run) throw new NotFoundError(runNotFound(key));
   return run;
 }
 
-function toWire(appName: string, { metrics, resultMicroseconds, userSimulator, endTime, ...run }: EvalRun) {
+/** A run as it goes over the wire. */
+export function toWire(appName: string, evalRun: EvalRun) {
+  const { metrics, resultMicroseconds, userSimulator, endTime, judgedRunId, ...run } = evalRun;
   return {
     ...run,
     evalMetrics: metrics,
     evalSetResultId: toResultId(appName, run.evalSetId, resultMicroseconds).evalSetResultId,
     ...(userSimulator == null ? {} : { userSimulatorConfig: userSimulator }),
     ...(endTime === null ? {} : { endTime }),
+    ...(judgedRunId === null ? {} : { judgedRunId }),
   };
 }

@@ -41,6 +41,7 @@ export const evalRunSchema = z
     parallelism: z.int().describe('Maximum number of its cases at once.'),
     agentHash: z.string().describe('Hash of the agent that was deployed when the run was requested.'),
     modelName: z.string().describe('Model of that agent.'),
+    judgedRunId: z.string().optional().describe('The run whose stored turns it judges; absent for a run of its own.'),
     createTime: z.number().describe('When it was requested, Unix seconds.'),
     endTime: z.number().optional().describe('When it ended, Unix seconds; absent until then.'),
     counts: z

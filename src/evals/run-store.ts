@@ -51,7 +51,16 @@ export interface NewEvalRun {
 }
 
 /** How often a moment is taken anew where another run of the application has it. */
-const MAX_TRIES = 10;
+export const MAX_TRIES = 10;
+
+/** The error where an application has as many open runs as are allowed. */
+export const tooManyOpen = (appName: string, maxOpen: number) =>
+  new ConflictError(`${maxOpen} evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`);
+/** The error where each of {@link MAX_TRIES} moments was another run's. */
+export const sameMoment = () => new ConflictError('Other evaluation runs began in the same moment. Try again.');
+/** What names a result. Never a whole second: Python prints `.0` after it, JavaScript does not (result-document.ts). */
+export const resultTimeOf = (now: SQL): SQL => sql`${now} + case when date_trunc('second', ${now}) = ${now}
+                                      then interval '1 microsecond' else interval '0' end`;
 
 /**
  * Inserts a run with its cases, waiting.
@@ -61,11 +70,9 @@ export async function insertEvalRun(db: Database, run: NewEvalRun, maxOpen: numb
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
     const { rows } = await db.execute<{ open: number; created: number }>(insertion(run, maxOpen));
     if (rows[0]?.created === 1) return;
-    if ((rows[0]?.open ?? 0) >= maxOpen) {
-      throw new ConflictError(`${maxOpen} evaluation runs of ${run.appName} have not ended yet. Wait, or cancel one.`);
-    }
+    if ((rows[0]?.open ?? 0) >= maxOpen) throw tooManyOpen(run.appName, maxOpen);
   }
-  throw new ConflictError('Other evaluation runs began in the same moment. Try again.');
+  throw sameMoment();
 }
 
 function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, maxOpen: number): SQL {
@@ -80,9 +87,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     parallelism: sql`${run.parallelism}::int`,
     agentHash: run.agentHash,
     modelName: run.modelName,
-    // Never a whole second: Python prints `.0` after it and JavaScript does not (see result-document.ts).
-    resultTime: sql`moment.now + case when date_trunc('second', moment.now) = moment.now
-                                      then interval '1 microsecond' else interval '0' end`,
+    resultTime: resultTimeOf(sql`moment.now`),
   });
   const insertCases = insertSelect(evalRunCases, {
     appName,
@@ -137,6 +142,8 @@ export interface EvalRun {
   parallelism: number;
   agentHash: string;
   modelName: string;
+  /** The run whose stored turns this one judges again; null for a run of its own. */
+  judgedRunId: string | null;
   /** Microseconds since 1970: what names its result. */
   resultMicroseconds: number;
   /** Unix seconds. */
@@ -179,7 +186,8 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
     select ${evalRuns.id} as "runId", ${evalRuns.evalSetId} as "evalSetId", ${evalRuns.status} as status,
            ${evalRuns.metrics}::text as metrics, ${evalRuns.userSimulator}::text as "userSimulator",
            ${evalRuns.trials} as trials, ${evalRuns.parallelism} as parallelism, ${evalRuns.agentHash} as "agentHash",
-           ${evalRuns.modelName} as "modelName", ${microseconds}::float8 as "resultMicroseconds",
+           ${evalRuns.modelName} as "modelName", ${evalRuns.judgedRunId} as "judgedRunId",
+           ${microseconds}::float8 as "resultMicroseconds",
            extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
            extract(epoch from ${evalRuns.endTime})::float8 as "endTime", counted.counts
     from ${evalRuns} cross join lateral (

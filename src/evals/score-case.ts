@@ -1,6 +1,8 @@
+import { createHash } from 'node:crypto';
 import { finalResponseMatch } from './judges/final-response-match.ts';
 import { hallucinations } from './judges/hallucinations.ts';
 import type { Judge } from './judges/judge.ts';
+import { wordsOf } from './judges/material.ts';
 import {
   FINAL_RESPONSE_QUALITY,
   rubricsOfDialogue,
@@ -48,6 +50,14 @@ export interface MetricResult {
   /** Why it could not be evaluated. */
   explanation?: string | undefined;
   rubricScores?: RubricScore[] | undefined;
+  /** Who judged, where a model did. */
+  judge?: JudgedBy | undefined;
+}
+
+/** A judge: the model, and a version that changes with the words of its prompts. */
+interface JudgedBy {
+  model: string;
+  promptVersion: string;
 }
 
 /** A case with its verdict; results in the order of the metrics. */
@@ -171,13 +181,22 @@ export async function scoreCase(
 async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: ScoringContext) {
   const { metricName } = sent;
   const named = { metricName, ...(sent.criterion == null ? {} : { criterion: sent.criterion }) };
+  const { watched, judgedBy } = watchJudge(context);
   try {
-    const [threshold, { score, turns, rubricScores }] = await evaluatorOf(metricName)(pairs, sent, context);
+    const [threshold, { score, turns, rubricScores }] = await evaluatorOf(metricName)(pairs, sent, watched);
     const explanation = turns.find((turn) => turn.score === null)?.explanation;
     const status = toStatus(score, threshold);
     const known = status === 'NOT_EVALUATED' && explanation !== undefined ? { explanation } : {};
     return {
-      result: { ...named, threshold, score, status, ...known, ...(rubricScores ? { rubricScores } : {}) },
+      result: {
+        ...named,
+        threshold,
+        score,
+        status,
+        ...known,
+        ...(rubricScores ? { rubricScores } : {}),
+        ...judgedBy(),
+      },
       turns: turns.map((turn) => ({ ...named, threshold, status: toStatus(turn.score, threshold), ...turn })),
     };
   } catch (error) {
@@ -186,6 +205,26 @@ async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: Scoring
     const result: MetricResult = { ...nothing, explanation: error.message };
     return { result, turns: pairs.map(() => result) };
   }
+}
+
+/** A context that notes which model judges with which prompts. */
+function watchJudge(context: ScoringContext) {
+  const words = new Set<string>();
+  let model = '';
+  const judgeOf: JudgeOf = (options) => {
+    model = options.judgeModel;
+    const judge = context.judgeOf(options);
+    return (prompt) => {
+      words.add(wordsOf(prompt));
+      return judge(prompt);
+    };
+  };
+  const judgedBy = (): { judge?: JudgedBy } => {
+    if (words.size === 0) return {};
+    const hash = createHash('sha256').update([...words].toSorted().join('\n'));
+    return { judge: { model, promptVersion: hash.digest('hex').slice(0, 12) } };
+  };
+  return { watched: { ...context, judgeOf }, judgedBy };
 }
 
 function evaluatorOf(metricName: string): Evaluate {
