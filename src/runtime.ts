@@ -109,7 +109,8 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
 function startBackground(context: Context, databaseUrl: string, signal: AbortSignal) {
   const { config } = context;
   const connection = { databaseUrl, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
-  const sweep = { ...context, ...connection, traceHours: config.TRACE_RETENTION_HOURS };
+  const evalRuns = { days: config.EVALS_RUN_RETENTION_DAYS, count: config.EVALS_RUN_RETENTION_COUNT };
+  const sweep = { ...context, ...connection, traceHours: config.TRACE_RETENTION_HOURS, evalRuns };
   const sweeping = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
   const takingUp = takeUpQueued(context, signal);
   const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;

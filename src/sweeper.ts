@@ -4,6 +4,8 @@ import type { Log } from './core/log.ts';
 import { ifAlone } from './db/advisory-lock.ts';
 import type { DatabasePool } from './db/database.ts';
 import type { Notifications } from './db/notifications.ts';
+import { forgetOldRuns } from './evals/forget-runs.ts';
+import type { RunRetention } from './evals/trend-store.ts';
 import { deleteOldKeys } from './idempotency/key-store.ts';
 import { endDeadInvocations } from './invocations/end-dead-invocations.ts';
 import { forgetInvocationKeys } from './invocations/invocation-store.ts';
@@ -21,6 +23,8 @@ export interface SweepContext {
   newId: () => string;
   /** How long traces are kept; also where none are made any more. */
   traceHours: number;
+  /** Which evaluation runs are kept. */
+  evalRuns: RunRetention;
 }
 
 /** Any number does, as long as every version uses the same. */
@@ -36,6 +40,7 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
     ['ending the invocations of dead processes', () => endDeadInvocations(context)],
     ['deleting old idempotency keys', () => deleteOldKeys(db, IDEMPOTENCY_HOURS)],
     ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
+    ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
     ['deleting old traces', () => deleteOldSpans(db, context.traceHours)],
   ];
 };

@@ -208,6 +208,8 @@ const EVALUATION = {
   EVALS_MAX_OPEN_RUNS: whole(100, [1, 10_000], 'Maximum number of runs of an application that have not ended.'),
   EVALS_PARALLELISM: whole(4, [1, 1_000], 'Maximum number of cases of one run at once, in all processes.'),
   EVALS_MAX_RUNNING_CASES: whole(16, [1, 1_000], 'Maximum number of cases in this process at once; others wait.'),
+  EVALS_RUN_RETENTION_DAYS: whole(90, [1, 3_650], 'How many days evaluation runs are kept, with their sessions.'),
+  EVALS_RUN_RETENTION_COUNT: whole(1_000, [1, 1_000_000], 'How many ended runs of each evaluation set are kept.'),
   EVALS_JUDGE_MODEL: text('Model that judges where a metric names none.', 'the model of the evaluated application'),
 };
 

@@ -104,7 +104,8 @@ async function claimCasesOf(tx: Database, run: RunRow, slots: number, leaseMs: n
     where ${isOfRun} and ${c.place} = chosen.place and ${c.trial} = chosen.trial and ${isItsVersion}
     returning ${c.place} as place, ${c.trial} as trial, ${c.evalId} as "evalId", ${c.sessionUserId} as "userId",
               ${c.sessionId} as "sessionId", ${c.sessionCount} as "sessionCount", chosen.is_resumed as "isResumed",
-              ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence", ${evalCaseVersions.payload}::text as "caseText"`);
+              ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence",
+              ${evalCaseVersions.payload}::text as "caseText"`);
   if (rows.length > 0 && run.status === 'queued') {
     await tx
       .update(evalRuns)

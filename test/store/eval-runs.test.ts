@@ -10,7 +10,8 @@ import {
   renewEvalCases,
   restartEvalCase,
 } from '../../src/evals/claim-store.ts';
-import { deleteEvalSet, insertEvalSet, replaceEvalCase } from '../../src/evals/eval-store.ts';
+import { deleteEvalSet, type EvalSetKey, insertEvalSet, replaceEvalCase } from '../../src/evals/eval-store.ts';
+import { forgetOldRuns } from '../../src/evals/forget-runs.ts';
 import {
   cancelEvalRun,
   endFinishedRuns,
@@ -20,6 +21,7 @@ import {
   listRunCases,
   listRunnableCases,
 } from '../../src/evals/run-store.ts';
+import { insertSession } from '../../src/sessions/session-store.ts';
 import { testPool } from '../support/store.ts';
 
 const store = testPool();
@@ -32,10 +34,13 @@ const evalCase = (evalId: string, text = 'hi') => ({
 });
 
 /** An application of its own with a set of these cases and a run of them. */
-async function newRun(ids: string[], more: { trials?: number; parallelism?: number; appName?: string } = {}) {
+async function newRun(
+  ids: string[],
+  more: { trials?: number; parallelism?: number; appName?: string; again?: EvalSetKey } = {},
+) {
   const { trials = 1, parallelism = 100, appName = `app-${randomUUID()}` } = more;
-  const key = { appName, evalSetId: `set_${randomUUID().replaceAll('-', '')}` };
-  await insertEvalSet(store.pool.db, key, { cases: ids.map((id) => evalCase(id)) });
+  const key = more.again ?? { appName, evalSetId: `set_${randomUUID().replaceAll('-', '')}` };
+  if (!more.again) await insertEvalSet(store.pool.db, key, { cases: ids.map((id) => evalCase(id)) });
   const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: one.userId ?? '' }));
   const runId = randomUUID();
   const settings = { requestedBy: undefined, metrics: [], userSimulator: undefined, agentHash: 'h', modelName: 'm' };
@@ -71,6 +76,8 @@ describe('claims', () => {
       metrics: [],
       userSimulator: null,
       caseText: expect.stringContaining('"hi"'),
+      isJudging: false,
+      lastSequence: null,
     });
     expect(places(await claim(appName))).toEqual(['2.2']);
     expect(await runOf({ appName, runId })).toMatchObject({ status: 'running', counts: { total: 4, running: 4 } });
@@ -209,5 +216,37 @@ describe('runs', () => {
     const [first, second, third] = rows.map(({ hash }) => hash);
     expect(first).toMatch(/^[0-9a-f]{64}$/);
     expect([second === first, third === first]).toEqual([true, false]);
+  });
+});
+
+describe('retention', () => {
+  test('runs that are too old, or too many of a set, go with the sessions that no other run needs', async () => {
+    const appName = `app-${randomUUID()}`;
+    const first = await newRun(['a'], { appName });
+    const second = await newRun(['a'], { appName, again: first.key });
+    await newRun(['a'], { appName, again: first.key });
+    const sessions: string[] = [];
+    for (const claimed of await claim(appName)) {
+      sessions.push(claimed.sessionId);
+      await insertSession(store.pool.db, { appName, userId: claimed.userId, sessionId: claimed.sessionId }, {}, []);
+      await finishEvalCase(store.pool.db, claimed, outcome);
+    }
+    await endFinishedRuns(store.pool.db);
+    const left = async () => {
+      const found = await listEvalRuns(store.pool.db, { appName, requestedBy: undefined });
+      const { rows } = await store.pool.db.execute(sql`select id from sessions where app_name = ${appName}`);
+      return [found.length, rows.length];
+    };
+    expect(sessions).toHaveLength(3);
+    await forgetOldRuns(store.pool.db, { days: 1, count: 3 });
+    expect(await left()).toEqual([3, 3]);
+    await forgetOldRuns(store.pool.db, { days: 1, count: 2 });
+    expect(await left()).toEqual([2, 2]);
+    await store.pool.db.execute(
+      sql`update eval_runs set end_time = end_time - interval '2 days' where app_name = ${appName} and id =
+          ${second.runId}`,
+    );
+    await forgetOldRuns(store.pool.db, { days: 1, count: 2 });
+    expect(await left()).toEqual([1, 1]);
   });
 });

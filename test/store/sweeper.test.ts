@@ -38,6 +38,7 @@ const sweepOnce = () =>
     log: pino({ base: null, serializers: { err: toLogFields } }, lines),
     newId: randomUUID,
     traceHours: 72,
+    evalRuns: { days: 90, count: 2 },
   });
 const rows = async (text: string) => (await store.pool.db.execute(sql.raw(text))).rows;
 

@@ -28,6 +28,8 @@ const OWNERS: Record<string, string> = {
   evalCaseVersions: 'evals',
   evalRuns: 'evals',
   evalRunCases: 'evals',
+  evalVerdicts: 'evals',
+  evalSessionScores: 'evals',
   cronjobs: 'cronjobs',
   cronjobRuns: 'cronjobs',
   rateLimits: 'limits',
