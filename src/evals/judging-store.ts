@@ -161,5 +161,5 @@ export async function listJudgeCounts(
     where r.app_name = ${appName} and r.eval_set_id = ${evalSetId} and ${isTheirs} and m ? 'judge'
       and m ->> 'metricName' = v.metric_name and t ->> 'metricName' = v.metric_name
     group by 1, 2, 3 order by 1, 2, 3`);
-  return rows as unknown as JudgeCounts[];
+  return rows;
 }

@@ -48,7 +48,7 @@ export async function listTrend(
             from ${c} cross join lateral jsonb_array_elements(${c.result} -> 'overall') m
             where ${isOfRun} group by 1) means) scored
     order by run.create_time`);
-  return rows as unknown as TrendPoint[];
+  return rows;
 }
 
 /** What is kept of runs that have ended. */
