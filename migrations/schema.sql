@@ -273,7 +273,18 @@ create table eval_runs (
   model_name text not null,
   result_time timestamp(6) with time zone not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
-  end_time timestamp(6) with time zone
+  end_time timestamp(6) with time zone,
+  judged_run_id uuid
+);
+
+create table eval_session_scores (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  last_sequence integer not null,
+  metrics_hash text not null,
+  result jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table eval_sets (
@@ -283,6 +294,18 @@ create table eval_sets (
   description text,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   owner_id text collate "C"
+);
+
+create table eval_verdicts (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  turn integer not null,
+  metric_name text collate "C" not null,
+  author text collate "C" not null,
+  passed boolean not null,
+  comment text,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table events (
@@ -496,7 +519,13 @@ alter table eval_runs add constraint eval_runs_status_check CHECK ((status = ANY
 
 alter table eval_runs add constraint eval_runs_trials_check CHECK (((trials > 0) AND (parallelism > 0)));
 
+alter table eval_session_scores add constraint eval_session_scores_pkey PRIMARY KEY (app_name, user_id, session_id, last_sequence, metrics_hash);
+
 alter table eval_sets add constraint eval_sets_pkey PRIMARY KEY (app_name, id);
+
+alter table eval_verdicts add constraint eval_verdicts_pkey PRIMARY KEY (app_name, user_id, session_id, turn, metric_name, author);
+
+alter table eval_verdicts add constraint eval_verdicts_turn_check CHECK ((turn >= 0));
 
 alter table events add constraint events_id_key UNIQUE (app_name, user_id, session_id, id);
 
@@ -553,6 +582,10 @@ alter table eval_cases add constraint eval_cases_version_fkey FOREIGN KEY (app_n
 alter table eval_run_cases add constraint eval_run_cases_run_fkey FOREIGN KEY (app_name, run_id) REFERENCES eval_runs(app_name, id) ON DELETE CASCADE;
 
 alter table eval_run_cases add constraint eval_run_cases_version_fkey FOREIGN KEY (app_name, eval_set_id, eval_id, case_version) REFERENCES eval_case_versions(app_name, eval_set_id, eval_id, version);
+
+alter table eval_session_scores add constraint eval_session_scores_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+alter table eval_verdicts add constraint eval_verdicts_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 alter table events add constraint events_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
@@ -707,6 +740,82 @@ create view inspect.cronjobs as
             max(cronjob_runs.start_time - cronjob_runs.due_time) FILTER (WHERE cronjob_runs.attempt = 1) AS max_lateness
            FROM cronjob_runs
           WHERE cronjob_runs.app_name = j.app_name AND cronjob_runs.user_id = j.user_id AND cronjob_runs.cronjob_id = j.id) r;
+
+create view inspect.eval_cases as
+ SELECT app_name,
+    run_id,
+    eval_set_id,
+    eval_id,
+    case_version,
+    trial,
+    status,
+    result ->> 'finalStatus'::text AS verdict,
+    session_user_id AS user_id,
+    session_id,
+    error,
+    (((result -> 'efficiency'::text) -> 'tokenUsage'::text) ->> 'overall'::text)::double precision AS tokens_per_turn,
+    end_time - start_time AS duration,
+    end_time
+   FROM eval_run_cases;
+
+create view inspect.eval_judges as
+ SELECT c.app_name,
+    c.eval_set_id,
+    m.value ->> 'metricName'::text AS metric_name,
+    (m.value -> 'judge'::text) ->> 'model'::text AS judge_model,
+    (m.value -> 'judge'::text) ->> 'promptVersion'::text AS prompt_version,
+    count(*) FILTER (WHERE v.passed AND (t.value ->> 'status'::text) = 'PASSED'::text) AS both_pass,
+    count(*) FILTER (WHERE NOT v.passed AND (t.value ->> 'status'::text) = 'PASSED'::text) AS only_judge_passes,
+    count(*) FILTER (WHERE v.passed AND (t.value ->> 'status'::text) = 'FAILED'::text) AS only_person_passes,
+    count(*) FILTER (WHERE NOT v.passed AND (t.value ->> 'status'::text) = 'FAILED'::text) AS both_fail
+   FROM eval_verdicts v
+     JOIN eval_run_cases c ON c.app_name = v.app_name AND c.session_user_id = v.user_id AND c.session_id = v.session_id AND c.status = 'done'::text
+     CROSS JOIN LATERAL jsonb_array_elements(c.result -> 'overall'::text) m(value)
+     CROSS JOIN LATERAL jsonb_array_elements((c.result -> 'turns'::text) -> v.turn) t(value)
+  WHERE (m.value ->> 'metricName'::text) = v.metric_name AND (t.value ->> 'metricName'::text) = v.metric_name AND m.value ? 'judge'::text
+  GROUP BY c.app_name, c.eval_set_id, (m.value ->> 'metricName'::text), ((m.value -> 'judge'::text) ->> 'model'::text), ((m.value -> 'judge'::text) ->> 'promptVersion'::text);
+
+create view inspect.eval_runs as
+ SELECT r.app_name,
+    r.id AS run_id,
+    r.eval_set_id,
+    r.status,
+    r.requested_by,
+    r.judged_run_id,
+    r.model_name,
+    r.agent_hash,
+    c.total,
+    c.passed,
+    c.failed,
+    c.not_evaluated,
+    c.errors,
+    r.create_time,
+    r.end_time,
+    r.end_time - r.create_time AS duration
+   FROM eval_runs r
+     CROSS JOIN LATERAL ( SELECT count(*) AS total,
+            count(*) FILTER (WHERE (eval_run_cases.result ->> 'finalStatus'::text) = 'PASSED'::text) AS passed,
+            count(*) FILTER (WHERE (eval_run_cases.result ->> 'finalStatus'::text) = 'FAILED'::text) AS failed,
+            count(*) FILTER (WHERE (eval_run_cases.result ->> 'finalStatus'::text) = 'NOT_EVALUATED'::text) AS not_evaluated,
+            count(*) FILTER (WHERE eval_run_cases.status = 'error'::text) AS errors
+           FROM eval_run_cases
+          WHERE eval_run_cases.app_name = r.app_name AND eval_run_cases.run_id = r.id) c;
+
+create view inspect.eval_trends as
+ SELECT r.app_name,
+    r.eval_set_id,
+    r.id AS run_id,
+    r.create_time,
+    m.value ->> 'metricName'::text AS metric_name,
+    avg((m.value ->> 'score'::text)::double precision) AS mean_score,
+    count(*) FILTER (WHERE (m.value ->> 'status'::text) = 'PASSED'::text) AS passed,
+    count(*) FILTER (WHERE (m.value ->> 'status'::text) = 'FAILED'::text) AS failed,
+    count(*) FILTER (WHERE (m.value ->> 'status'::text) = 'NOT_EVALUATED'::text) AS not_evaluated
+   FROM eval_runs r
+     JOIN eval_run_cases c ON c.app_name = r.app_name AND c.run_id = r.id
+     CROSS JOIN LATERAL jsonb_array_elements(c.result -> 'overall'::text) m(value)
+  WHERE r.status = 'done'::text
+  GROUP BY r.app_name, r.eval_set_id, r.id, r.create_time, (m.value ->> 'metricName'::text);
 
 create view inspect.invocations as
  SELECT app_name,
@@ -915,6 +1024,7 @@ comment on column eval_runs.create_time is 'When it was requested.';
 comment on column eval_runs.end_time is 'When its last case ended, or when it was cancelled.';
 comment on column eval_runs.eval_set_id is 'Set that is run; it may be gone by now.';
 comment on column eval_runs.id is 'Run.';
+comment on column eval_runs.judged_run_id is 'Run whose stored turns this one judges again, without the agent; null for a run of its own.';
 comment on column eval_runs.metrics is 'What the turns are scored by, as requested.';
 comment on column eval_runs.model_name is 'Model of that agent.';
 comment on column eval_runs.parallelism is 'Maximum number of its cases at once, over all processes.';
@@ -923,12 +1033,28 @@ comment on column eval_runs.result_time is 'Names its result: unique within the 
 comment on column eval_runs.status is 'queued, running, done or cancelled.';
 comment on column eval_runs.trials is 'How often each case is run.';
 comment on column eval_runs.user_simulator is 'How a simulated user speaks, as requested.';
+comment on column eval_session_scores.app_name is 'Application.';
+comment on column eval_session_scores.create_time is 'When it was scored.';
+comment on column eval_session_scores.last_sequence is 'Last event that is part of what was scored.';
+comment on column eval_session_scores.metrics_hash is 'SHA-256 of the metrics as requested, hexadecimal.';
+comment on column eval_session_scores.result is 'Scores of the session and of its turns, with tokens and times.';
+comment on column eval_session_scores.session_id is 'Session.';
+comment on column eval_session_scores.user_id is 'Owner of the session.';
 comment on column eval_sets.app_name is 'Application.';
 comment on column eval_sets.create_time is 'When the set was created.';
 comment on column eval_sets.description is 'Description for people.';
 comment on column eval_sets.id is 'Evaluation set identifier.';
 comment on column eval_sets.name is 'Name for people.';
 comment on column eval_sets.owner_id is 'The user whose token made the set, the only one who sees it with a token; null for one of a key or of a service without a login, which see all.';
+comment on column eval_verdicts.app_name is 'Application.';
+comment on column eval_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
+comment on column eval_verdicts.comment is 'Why, in words.';
+comment on column eval_verdicts.create_time is 'When it was said.';
+comment on column eval_verdicts.metric_name is 'Metric that the verdict stands beside.';
+comment on column eval_verdicts.passed is 'Whether the turn is good.';
+comment on column eval_verdicts.session_id is 'Session of the case.';
+comment on column eval_verdicts.turn is 'Turn of the session, from 0.';
+comment on column eval_verdicts.user_id is 'User of the session.';
 comment on column events.app_name is 'Application of the session.';
 comment on column events.author is 'user, or the name of the agent that spoke.';
 comment on column events.bytes is 'Size of the payload as text, bytes; null in events of earlier versions.';
@@ -1005,6 +1131,54 @@ comment on column inspect.cronjobs.runs is 'Number of its runs that are kept.';
 comment on column inspect.cronjobs.schedule_type is 'Kind of its schedule.';
 comment on column inspect.cronjobs.success_rate is 'Share of successes among those that succeeded or failed.';
 comment on column inspect.cronjobs.user_id is 'Owner.';
+comment on column inspect.eval_cases.app_name is 'Application.';
+comment on column inspect.eval_cases.case_version is 'Version of the case that was run.';
+comment on column inspect.eval_cases.duration is 'How long it took.';
+comment on column inspect.eval_cases.end_time is 'When it ended.';
+comment on column inspect.eval_cases.error is 'Why it could not be brought to an end.';
+comment on column inspect.eval_cases.eval_id is 'Case.';
+comment on column inspect.eval_cases.eval_set_id is 'Set of the case.';
+comment on column inspect.eval_cases.run_id is 'Run.';
+comment on column inspect.eval_cases.session_id is 'Session that it ran in: inspect.conversation shows it.';
+comment on column inspect.eval_cases.status is 'waiting, running, done, error or cancelled.';
+comment on column inspect.eval_cases.tokens_per_turn is 'Tokens of a turn, the mean; null where no model reported some.';
+comment on column inspect.eval_cases.trial is 'Trial, from 1.';
+comment on column inspect.eval_cases.user_id is 'User of its session.';
+comment on column inspect.eval_cases.verdict is 'PASSED, FAILED or NOT_EVALUATED; null unless it is done.';
+comment on column inspect.eval_judges.app_name is 'Application.';
+comment on column inspect.eval_judges.both_fail is 'Turns that neither finds good.';
+comment on column inspect.eval_judges.both_pass is 'Turns that both find good.';
+comment on column inspect.eval_judges.eval_set_id is 'Set.';
+comment on column inspect.eval_judges.judge_model is 'Model that judged.';
+comment on column inspect.eval_judges.metric_name is 'Metric.';
+comment on column inspect.eval_judges.only_judge_passes is 'Turns that only the judge finds good.';
+comment on column inspect.eval_judges.only_person_passes is 'Turns that only a person finds good.';
+comment on column inspect.eval_judges.prompt_version is 'Changes with the words of its prompt.';
+comment on column inspect.eval_runs.agent_hash is 'SHA-256 of the agent: two runs with one hash had the same instructions and tools.';
+comment on column inspect.eval_runs.app_name is 'Application.';
+comment on column inspect.eval_runs.create_time is 'When it was requested.';
+comment on column inspect.eval_runs.duration is 'How long it took.';
+comment on column inspect.eval_runs.end_time is 'When it ended; null until then.';
+comment on column inspect.eval_runs.errors is 'Those that could not be brought to an end.';
+comment on column inspect.eval_runs.eval_set_id is 'Set that was run.';
+comment on column inspect.eval_runs.failed is 'Those that failed by a metric.';
+comment on column inspect.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
+comment on column inspect.eval_runs.model_name is 'Model of the agent.';
+comment on column inspect.eval_runs.not_evaluated is 'Those of which no metric says anything.';
+comment on column inspect.eval_runs.passed is 'Those that passed.';
+comment on column inspect.eval_runs.requested_by is 'User of the token that requested it; null for keys and local callers.';
+comment on column inspect.eval_runs.run_id is 'Run.';
+comment on column inspect.eval_runs.status is 'queued, running, done or cancelled.';
+comment on column inspect.eval_runs.total is 'Number of cases, each trial counted.';
+comment on column inspect.eval_trends.app_name is 'Application.';
+comment on column inspect.eval_trends.create_time is 'When the run was requested.';
+comment on column inspect.eval_trends.eval_set_id is 'Set.';
+comment on column inspect.eval_trends.failed is 'Cases that failed by it.';
+comment on column inspect.eval_trends.mean_score is 'Mean of its scores over the cases; null where none gave one.';
+comment on column inspect.eval_trends.metric_name is 'Metric.';
+comment on column inspect.eval_trends.not_evaluated is 'Cases of which it says nothing.';
+comment on column inspect.eval_trends.passed is 'Cases that passed by it.';
+comment on column inspect.eval_trends.run_id is 'Run.';
 comment on column inspect.invocations.app_name is 'Application.';
 comment on column inspect.invocations.create_time is 'When it was requested.';
 comment on column inspect.invocations.duration is 'From its start to its end, or to now; null while it waits.';
@@ -1172,7 +1346,9 @@ comment on table eval_case_versions is 'What evaluation cases said and say; a ru
 comment on table eval_cases is 'A conversation to evaluate an application with.';
 comment on table eval_run_cases is 'The cases of evaluation runs, each trial by itself; the row is the claim to work on it.';
 comment on table eval_runs is 'Runs of evaluation sets.';
+comment on table eval_session_scores is 'Scores of sessions that no run made, each as the session was at one of its events.';
 comment on table eval_sets is 'Named sets of evaluation cases of an application.';
+comment on table eval_verdicts is 'What people say of turns, beside the judges.';
 comment on table events is 'The conversation. Ordered by sequence and never by time.';
 comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';
 comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
@@ -1189,6 +1365,10 @@ comment on view inspect.budget_uses is 'What each user used by day, those of del
 comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
 comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';
 comment on view inspect.cronjobs is 'Cronjobs with their next and last times, success rate and lateness, over the runs that are kept.';
+comment on view inspect.eval_cases is 'The cases of evaluation runs, each trial by itself; ask for app_name and run_id.';
+comment on view inspect.eval_judges is 'Verdicts of judges beside those of people on the same turns, by judge and version of its prompt.';
+comment on view inspect.eval_runs is 'Evaluation runs with the counts of their cases; order by create_time.';
+comment on view inspect.eval_trends is 'What each run of a set gave in each metric: ask for app_name and eval_set_id, and order by create_time.';
 comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
 comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
 comment on view inspect.sessions is 'Sessions with the number of their events and the invocation that runs now.';
