@@ -363,7 +363,9 @@ describe('bounds', () => {
     const closed = await startApp(environment(shared));
     await closed.post(sessions, { sessionId: 's' }, headers);
     const live = await openLive(closed, query('s'), headers);
-    expect(await live.closed).toEqual([1011, expect.stringMatching(/may be called by https only/)]);
+    live.send(hear('hello'));
+    const outcome = await Promise.race([live.closed, live.until(isEnd)]);
+    expect(outcome).toEqual([1011, expect.stringMatching(/may be called by https only/)]);
     expect(server.handshakes.length).toBe(before);
     await closed.close();
     const opened = await startApp(environment({ ...shared, MODEL_LIVE_ALLOWED_HOSTS: server.baseUrl }));

@@ -260,7 +260,7 @@ describe('bounds', () => {
     await app.post(sessions, { sessionId: 's' });
     const live = await openLive(app, query('s'));
     for (const text of ['one', 'two', 'three']) live.send(say(text));
-    await live.until(isError);
+    await Promise.race([live.until(isError), live.until(isEnd, 3)]);
     expect(live.frames.filter(isEnd)).toHaveLength(2);
     expect(live.frames.at(-1)).toEqual({
       error: expect.stringMatching(/^You have used all 3 of this minute: MAX_INVOCATIONS_PER_MINUTE\. Try again in /),
