@@ -1,8 +1,10 @@
 import type { HostedAgent } from './apps/hosted-agent.ts';
 import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { AgentDefinition, AgentSource, HarnessFile } from './agent/definition/agent.ts';
 import type { Model } from './agent/definition/model.ts';
 import { toDefinitionText } from './agent/definition/definition-text.ts';
+import { loadEvalModule } from './agent/definition/eval-module.ts';
 import { loadAgentModules, toAgentModules } from './agent/definition/agent-module.ts';
 import { parseHarnessFile, parseMcpServers, toAgentDefinition } from './agent/definition/harness-file.ts';
 import { McpConnections } from './agent/mcp/mcp-connections.ts';
@@ -63,7 +65,8 @@ export async function hostAgents(
   const hosted = new Map([[definition.name, await host(definition, environment)]]);
   const modules = [...(await loadAgentModules(config.AGENTS_DIR)), ...toAgentModules(sources.agents ?? {})];
   for (const [name, module] of modules) {
-    hosted.set(name, await host(module.definition, withTools(environment, module.tools)));
+    const evals = await loadEvalModule(join(config.AGENTS_DIR, name));
+    hosted.set(name, { ...(await host(module.definition, withTools(environment, module.tools))), evals });
   }
   return hosted;
 }

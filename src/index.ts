@@ -10,8 +10,10 @@ import { openRuntime } from './runtime.ts';
 /** What `import … from 'agent-runtime'` gives: agents and tools in code, and the service inside of your own. */
 
 export { defineAgent, defineTool } from './agent/definition/agent-module.ts';
+export { defineMask, defineMetric } from './agent/definition/eval-module.ts';
 export { z } from 'zod';
 export type { AgentSource, McpServer } from './agent/definition/agent.ts';
+export type { Mask, MetricTurn, OwnMetric } from './agent/definition/eval-module.ts';
 export type { Model, ModelAnswer, ModelDelta, ModelRequest } from './agent/definition/model.ts';
 export type { Tool, ToolContext, ToolServices } from './agent/definition/tool.ts';
 export type { Content, JsonObject, Part } from './core/content.ts';

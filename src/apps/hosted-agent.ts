@@ -1,4 +1,5 @@
 import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts';
+import type { EvalModule } from '../agent/definition/eval-module.ts';
 import type { AgentDescription } from './agent-description.ts';
 
 /** An application that this process serves. */
@@ -7,6 +8,8 @@ export interface HostedAgent {
   name: string;
   /** True where its model has a live API: then live sessions may have sound and pictures. */
   hasLiveApi: boolean;
+  /** Metrics of its own, and what masks sessions that become eval cases. */
+  evals?: EvalModule;
   /**
    * Makes it ready for one invocation of a user.
    * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.

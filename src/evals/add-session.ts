@@ -3,7 +3,7 @@ import { NotFoundError } from '../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../core/session.ts';
 import { findHistory } from '../sessions/history-store.ts';
 import { findInitialState } from '../sessions/session-store.ts';
-import { toEvalInvocations, toInitialState, withPlaceholders } from './eval-case.ts';
+import { type EvalCase, toEvalInvocations, toInitialState, withPlaceholders } from './eval-case.ts';
 import { type EvalSetKey, insertEvalCase } from './eval-store.ts';
 
 /**
@@ -19,15 +19,19 @@ export async function addSession(
   evalId: string,
   instructions: string[] = [],
 ): Promise<void> {
+  await insertEvalCase(db, set, await toCase(db, key, evalId, instructions), key);
+}
+
+/** A session as a case. @throws {NotFoundError} when there is no such session. */
+export async function toCase(db: Database, key: SessionKey, evalId: string, instructions: string[]): Promise<EvalCase> {
   const history = await findHistory(db, key);
   if (!history) throw new NotFoundError(sessionNotFound(key.sessionId));
   const { appName, userId } = key;
   const initial = await findInitialState(db, key);
   const state = withPlaceholders(initial ?? toInitialState(history.state, history.events), instructions);
-  const evalCase = {
+  return {
     evalId,
     conversation: toEvalInvocations(history.events),
     sessionInput: { appName, userId, state },
   };
-  await insertEvalCase(db, set, evalCase, key);
 }

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
+import { identifierSchema } from '../core/session.ts';
 import { operation } from '../http/operation/operation.ts';
 import type { Principal } from '../http/operation/principal.ts';
 import { evalRunPath, evalSetPath, INT32_MAX, pageSize } from '../http/operation/parameters.ts';
@@ -61,10 +62,10 @@ const judgeRun = operation({
 
 const verdictSchema = z
   .looseObject({
-    evalId: z.string().describe('The case.'),
+    evalId: identifierSchema.describe('The case.'),
     trial: z.int().min(1).max(1_000).default(1).describe('Its trial [1].'),
     turn: z.int().min(0).max(INT32_MAX).describe('The turn, from 0.'),
-    metricName: z.string().min(1).max(200).describe('The metric that the verdict stands beside.'),
+    metricName: identifierSchema.describe('The metric that the verdict stands beside.'),
     passed: z.boolean().describe('Whether the turn is good.'),
     comment: z.string().max(10_000).nullish().describe('Why, in words.'),
   })

@@ -40,11 +40,20 @@ const JUDGED_METRICS = [
 /** The user that an agent is made ready for where nothing is said. */
 const NOBODY = '';
 
-/** The metrics that can run here: those that a model judges only where one answers; the offline model cannot judge. */
-export async function listMetrics(agents: ReadonlyMap<string, HostedAgent>): Promise<typeof PLAIN_METRICS> {
+/**
+ * The metrics that can run here: those that a model judges only where one answers (the offline model cannot judge), and
+ * those of the application's own.
+ */
+export async function listMetrics(
+  agents: ReadonlyMap<string, HostedAgent>,
+  appName: string,
+): Promise<typeof PLAIN_METRICS> {
   // Which provider there is says any application: it is that of the process.
   const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NOBODY);
   await prepared?.close();
   const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;
-  return canJudge ? [...PLAIN_METRICS, ...JUDGED_METRICS] : PLAIN_METRICS;
+  const own = [...(agents.get(appName)?.evals?.metrics ?? [])].map(([name, { description }]) =>
+    info(name, description),
+  );
+  return [...PLAIN_METRICS, ...(canJudge ? JUDGED_METRICS : []), ...own];
 }

@@ -49,7 +49,8 @@ type ShownEfficiency = Record<'toolCallCount' | 'inferenceCallCount', number | n
   invocationDuration: Efficiency['invocationDuration']['overallDetails'];
 };
 
-const toShownEfficiency = (of: Efficiency): ShownEfficiency => ({
+/** The efficiency of a case as answers show it. */
+export const toShownEfficiency = (of: Efficiency): ShownEfficiency => ({
   toolCallCount: of.toolCallCount.overall,
   inferenceCallCount: of.inferenceCallCount.overall,
   tokenUsage: of.tokenUsage.overallDetails,
@@ -119,7 +120,16 @@ const toFailure = (explanation: string) => ({
   details: { explanation },
 });
 
-function toMetricResult({ metricName, threshold, criterion, score, status, explanation, rubricScores }: MetricResult) {
+/** What a metric says, as ADK's clients read it. */
+export function toMetricResult({
+  metricName,
+  threshold,
+  criterion,
+  score,
+  status,
+  explanation,
+  rubricScores,
+}: MetricResult) {
   const details = { ...(rubricScores ? { rubricScores } : {}), ...(explanation === undefined ? {} : { explanation }) };
   return {
     metricName,

@@ -133,7 +133,10 @@ const getMetricsInfo = operation({
     description: 'Each metric with the interval of its values.',
     example: { metricsInfo: PLAIN_METRICS },
   },
-  handler: async ({ agents }: EvalContext) => ({ kind: 'value', value: { metricsInfo: await listMetrics(agents) } }),
+  handler: async ({ agents }: EvalContext, { path }) => ({
+    kind: 'value',
+    value: { metricsInfo: await listMetrics(agents, path.appName) },
+  }),
 });
 
 /** Evaluation results and metrics. */

@@ -1,7 +1,9 @@
 import { evalCaseOperations } from './case-routes.ts';
 import { evalResultOperations } from './result-routes.ts';
+import { evalFileOperations } from './file-routes.ts';
 import { judgingOperations } from './judging-routes.ts';
 import { evalRunOperations } from './run-routes.ts';
+import { evalSessionOperations } from './session-routes.ts';
 import { evalSetOperations } from './set-routes.ts';
 import { waitingRunOperations } from './waiting-run-routes.ts';
 
@@ -12,5 +14,7 @@ export const evalOperations = [
   ...waitingRunOperations,
   ...evalRunOperations,
   ...judgingOperations,
+  ...evalFileOperations,
+  ...evalSessionOperations,
   ...evalResultOperations,
 ];

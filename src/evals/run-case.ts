@@ -32,7 +32,7 @@ export async function runCase(
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
   // Without MCP servers: only its model is used here, for what is said in the user's place and for judging.
   const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
-  const scoring = toScoring(prepared, judgeModel, evalCase, signal);
+  const scoring = { ...toScoring(prepared, judgeModel, evalCase, signal), own: agent.evals?.metrics };
   const turns = claimed.isJudging
     ? { end: { kind: 'ended' as const }, claimed }
     : await runInSession(context, claimed, evalCase, toSpeaker(claimed, scoring), signal);

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import type { EvalModule } from '../agent/definition/eval-module.ts';
 import { finalResponseMatch } from './judges/final-response-match.ts';
 import { hallucinations } from './judges/hallucinations.ts';
 import type { Judge } from './judges/judge.ts';
@@ -15,6 +16,7 @@ import { type Scenario, simulatorQuality } from './judges/simulator-quality.ts';
 import { type Criterion, type CriterionKind, type EvalMetric, readCriterion } from './metrics/criteria.ts';
 import { type Efficiency, EFFICIENCY_METRICS, toEfficiency } from './metrics/efficiency.ts';
 import { MetricError } from './metrics/metric-error.ts';
+import { ownMetric } from './own-metric.ts';
 import { responseMatch } from './metrics/response-match.ts';
 import {
   type EvalStatus,
@@ -37,6 +39,8 @@ export interface ScoringContext {
   judgeOf: JudgeOf;
   /** Of a case with a simulated user. */
   scenario?: Scenario | undefined;
+  /** Metrics of the application's own, by name. */
+  own?: EvalModule['metrics'] | undefined;
 }
 
 /** What one metric says of a case or of one of its turns. */
@@ -183,7 +187,7 @@ async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: Scoring
   const named = { metricName, ...(sent.criterion == null ? {} : { criterion: sent.criterion }) };
   const { watched, judgedBy } = watchJudge(context);
   try {
-    const [threshold, { score, turns, rubricScores }] = await evaluatorOf(metricName)(pairs, sent, watched);
+    const [threshold, { score, turns, rubricScores }] = await evaluatorOf(metricName, context)(pairs, sent, watched);
     const explanation = turns.find((turn) => turn.score === null)?.explanation;
     const status = toStatus(score, threshold);
     const known = status === 'NOT_EVALUATED' && explanation !== undefined ? { explanation } : {};
@@ -227,9 +231,12 @@ function watchJudge(context: ScoringContext) {
   return { watched: { ...context, judgeOf }, judgedBy };
 }
 
-function evaluatorOf(metricName: string): Evaluate {
+function evaluatorOf(metricName: string, { own }: ScoringContext): Evaluate {
   if (EFFICIENCY_METRICS.includes(metricName)) throw new MetricError(`${metricName} informs and takes no threshold.`);
-  const evaluate = METRICS.get(metricName);
-  if (evaluate) return evaluate;
-  throw new MetricError(`There is no metric \`${metricName}\`; there are ${[...METRICS.keys()].join(', ')}.`);
+  const ours = METRICS.get(metricName);
+  if (ours) return ours;
+  const theirs = own?.get(metricName);
+  if (theirs) return metric('plain', (pairs) => ownMetric(metricName, theirs, pairs));
+  const names = [...METRICS.keys(), ...(own?.keys() ?? [])];
+  throw new MetricError(`There is no metric \`${metricName}\`; there are ${names.join(', ')}.`);
 }

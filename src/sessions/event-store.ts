@@ -116,6 +116,14 @@ const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = 
 export const runtimeEventIds = sql`array(
   select ${events.id} from ${events} where ${isOfSession} and ${events.isFromRuntime})`;
 
+/** The condition that an agent called a tool in session `s`. */
+export const callsTool = (name: string): SQL => sql`exists (
+  select from ${events} where ${isOfSession} and jsonb_path_exists(${events.payload},
+    '$.content.parts[*].functionCall.name ? (@ == $tool)', jsonb_build_object('tool', ${name}::text)))`;
+/** The condition that session `s` has an event of an error. */
+export const hasErrorEvent = sql`exists (
+  select from ${events} where ${isOfSession} and ${events.payload} ->> 'errorCode' is not null)`;
+
 /** The moment of a first statement that later ones go on from: the last sequence and the session's own age. */
 export interface Moment extends Record<string, unknown> {
   final: number;

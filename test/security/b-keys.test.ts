@@ -67,6 +67,28 @@ describe('a key of the file', () => {
     expect(bytes(await app.get('/debug/trace/session/s', bearer(keys.ofBob)))).toEqual(BOUND);
   });
 
+  test('that is bound to users runs, judges, copies and scores nothing: that is about what all share', async () => {
+    const D = '/dev/apps/harness_agent';
+    const evalMetrics = [{ metricName: 'safety_v1', threshold: 1 }];
+    const run = '/eval-runs/7d444840-9dc0-41d1-b245-5ffdce74fad2';
+    for (const [method, path, body] of [
+      ['POST', '/eval-sets/s/run', { evalMetrics }],
+      ['POST', '/eval_sets/s/run_eval', { evalMetrics }],
+      ['POST', '/eval-runs', { evalSetId: 's', evalMetrics }],
+      ['GET', '/eval-runs', undefined],
+      ['GET', run, undefined],
+      ['DELETE', run, undefined],
+      ['POST', `${run}/judge`, { evalMetrics }],
+      ['GET', `${run}/verdicts`, undefined],
+      ['POST', '/eval-sets/s/add-sessions', { users: ['bob'] }],
+      ['POST', '/session-scores', { evalMetrics, users: ['bob'] }],
+      ['GET', '/session-scores', undefined],
+    ] as const) {
+      const answer = await app.send(method, `${D}${path}`, body, bearer(keys.ofBob));
+      expect([path, ...bytes(answer)]).toEqual([path, ...BOUND]);
+    }
+  });
+
   test('that is bound to applications names no other', async () => {
     expect(bytes(await app.get(session('bob'), bearer(keys.ofApp)))).toEqual(absent);
     const run_agent_request = { user_id: 'bob', session_id: 's' };

@@ -53,6 +53,9 @@ const NAMED: Record<string, keyof Names> = {
 const BODIES: Record<string, (names: Names) => Json> = {
   createSession: () => ({ sessionId: FREE, state: { topic: 'sums' } }),
   createEvalSet: () => ({ evalSet: { eval_set_id: FREE, eval_cases: [] } }),
+  importEvalSet: () => ({ eval_set_id: FREE, eval_cases: [] }),
+  saveEvalVerdict: ({ evalId }) => ({ evalId, turn: 0, metricName: 'safety_v1', passed: true }),
+  addSessionsToEvalSet: () => ({ hasError: true }),
   addSessionToEvalSet: ({ userId, sessionId }) => ({ evalId: FREE, userId, sessionId }),
   runAgent: ({ appName, userId, sessionId }) => ({ appName, userId, sessionId, newMessage: MESSAGE }),
   updateCronjob: () => ({ name: 'Evening sums' }),

@@ -1,0 +1,32 @@
+import { NotFoundError } from '../core/errors.ts';
+import { type SessionKey, sessionNotFound } from '../core/session.ts';
+import { findHistory } from '../sessions/history-store.ts';
+import { toActualTurns } from './actual-turns.ts';
+import type { EvalMetric } from './metrics/criteria.ts';
+import { toScoring } from './run-case.ts';
+import { pairTurns, scoreCase, type ScoredCase } from './score-case.ts';
+import type { EvalRunContext } from './start-run.ts';
+
+/**
+ * Scores the turns of a stored session up to one of its events, without calling the agent.
+ * @throws {NotFoundError} where the session is gone.
+ */
+export async function scoreSession(
+  { database, agents, config }: EvalRunContext,
+  key: SessionKey,
+  lastSequence: number,
+  metrics: EvalMetric[],
+  signal: AbortSignal,
+): Promise<ScoredCase> {
+  const agent = agents.get(key.appName);
+  const history = await findHistory(database.reads, key);
+  if (!agent || !history) throw new NotFoundError(sessionNotFound(key.sessionId));
+  const prepared = await agent.prepare({ mcpServers: [] }, signal, key.userId);
+  try {
+    const scoring = { ...toScoring(prepared, config.EVALS_JUDGE_MODEL, {}, signal), own: agent.evals?.metrics };
+    const turns = toActualTurns(history.events.slice(0, lastSequence), agent.describe());
+    return await scoreCase(pairTurns(turns, {}), metrics, scoring);
+  } finally {
+    await prepared.close();
+  }
+}
