@@ -86,7 +86,8 @@ async function runInSession(
 }
 
 /** What metrics need of an application that was made ready. */
-function toScoring(
+/** What metrics need of an application that was made ready. */
+export function toScoring(
   { model, modelName }: PreparedAgent,
   judgeModel: string | undefined,
   { scenario }: Pick<StoredCase, 'scenario'>,
