@@ -170,7 +170,6 @@ class ServerPool extends Pool {
 
   async #queryOnce(args: unknown[]): Promise<unknown> {
     const client = await this.lend();
-    client.on('error', ignore);
     let mustEnd = true;
     try {
       // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
@@ -179,7 +178,6 @@ class ServerPool extends Pool {
       mustEnd = client.isReadOnly;
       return result;
     } finally {
-      client.off('error', ignore);
       client.release(mustEnd);
     }
   }
@@ -209,8 +207,6 @@ async function repeated<T>(work: () => Promise<T>): Promise<T> {
  */
 async function transaction<T>(pool: ServerPool, work: (tx: Database) => Promise<T>): Promise<T> {
   const client = await pool.lend();
-  // A connection that breaks while it is out of the pool also emits an error; without a listener that ends the process.
-  client.on('error', ignore);
   let unsure = true;
   try {
     await client.query('begin');
@@ -229,12 +225,9 @@ async function transaction<T>(pool: ServerPool, work: (tx: Database) => Promise<
       throw error;
     }
   } finally {
-    client.off('error', ignore);
     client.release(unsure);
   }
 }
-
-const ignore = () => undefined;
 
 /**
  * SQLSTATE and constraint of a failed statement, wherever drizzle put the driver's error; `undefined` for any other

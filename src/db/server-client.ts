@@ -25,6 +25,9 @@ export class ServerClient extends Client {
     super(config);
     this.#isAnyPrimary = isAnyPrimary;
     this.#namesStatements = namesStatements;
+    // What a connection that breaks interrupts rejects as well, and the pool listens while it is idle. An event without
+    // a listener ends the process: FATAL can come in the very packet that opens a connection, before anybody has it.
+    this.on('error', () => undefined);
     this.connection.on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
       this.#reported.set(parameterName, parameterValue);
     });
@@ -84,8 +87,6 @@ export async function connect(
   let failure: unknown;
   for (const [position, server] of [...servers, ...(acceptsReadOnly ? servers : [])].entries()) {
     const client = new ServerClient({ ...config, ...server });
-    // What a connection that breaks interrupts rejects as well; without a listener the event would end the process.
-    client.on('error', () => undefined);
     try {
       await client.connect();
       if (!client.isReadOnly || position >= servers.length) return client;

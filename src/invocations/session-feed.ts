@@ -9,6 +9,8 @@ import { type EventsAfter, listEventsAfter, listSessionEnds, type SessionEnd } f
 const PAGE = 100;
 /** Time between two looks at all followed sessions: notifications only save time, they may be lost. */
 const LOOK_MS = 1_000;
+/** Time in which a notification comes, unless it is lost. */
+const NOTICE_MS = 100;
 
 /** What following needs of the process. */
 export interface FeedContext {
@@ -109,10 +111,16 @@ class FollowedSession {
     for (const follower of this.followers) follower();
   }
 
-  /** Wakes the followers unless the session ends where it ended when it was read last. */
+  /**
+   * Wakes the followers unless the session ends where it ended when it was read last. A moment later, unless it has
+   * been read by then: a notification under way would make them read twice.
+   */
   compare(end: SessionEnd | undefined): void {
     const seen = this.#seen;
-    if (end?.lastSequence !== seen?.lastSequence || end?.createTime !== seen?.createTime) this.wake();
+    if (end?.lastSequence === seen?.lastSequence && end?.createTime === seen?.createTime) return;
+    setTimeout(() => {
+      if (this.#seen === seen) this.wake();
+    }, NOTICE_MS).unref();
   }
 
   read(after: number): Promise<EventsAfter | undefined> {

@@ -238,9 +238,9 @@ export const MUTANTS: Mutant[] = [
     only: 'compaction',
   },
   {
-    name: 'dies of a connection that breaks in a transaction',
-    changes: change('db/transaction', "client.on('error', ignore);", ''),
-    ...LOST_REPLIES,
+    name: 'dies of a connection that breaks while it is out of the pool',
+    changes: change('ServerClient', "this.on('error', () => undefined);", ''),
+    tests: ['test/store/connection-end.test.ts'],
   },
   {
     name: 'repeats an append blindly',
