@@ -3,6 +3,7 @@ import { and, desc, eq, exists, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson, unescapeText } from '../db/json-escape.ts';
 import { artifacts, artifactVersions } from '../db/schema.ts';
+import { statement, value } from '../db/statement.ts';
 import { assignments, insertSelect, names } from '../db/sql.ts';
 import { heldSession } from '../sessions/session-lease.ts';
 import { LeaseLostError } from '../core/errors.ts';
@@ -99,12 +100,19 @@ export async function findArtifactVersionText(
   version: number,
 ): Promise<string | undefined> {
   if (!isVersion(version)) return undefined;
-  const [row] = await db
-    .select({ text: versionText })
-    .from(artifactVersions)
-    .where(and(isVersionOf(key), eq(artifactVersions.version, version)));
+  const { appName, userId, artifactName } = key;
+  const [row] = await selectVersionText(db, { appName, userId, sessionId: scopeOf(key), artifactName, version });
   return row && unescapeJson(row.text);
 }
+
+const selectVersionText = statement<{ text: string }>(
+  () => sql`
+    select ${versionText} as text from ${artifactVersions}
+    where ${artifactVersions.appName} = ${value('appName')} and ${artifactVersions.userId} = ${value('userId')}
+      and ${artifactVersions.sessionId} = ${value('sessionId')}
+      and ${artifactVersions.artifactName} = ${value('artifactName')}
+      and ${artifactVersions.version} = ${value('version')}`,
+);
 
 /** A version as its row has it: the part without its bytes, and where those are. */
 export interface StoredArtifact extends StoredContent {

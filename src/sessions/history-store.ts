@@ -4,10 +4,11 @@ import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { unescapeJson, unescapeText } from '../db/json-escape.ts';
+import { statement } from '../db/statement.ts';
 import { sessions } from '../db/schema.ts';
 import { limitedSize, storedBytes } from './append-events.ts';
 import { eventPage, findEventPage, type Moment, runtimeEventIds } from './event-store.ts';
-import { isSession } from './session-key.ts';
+import { isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
 
 /** A session as an invocation finds it. */
@@ -24,13 +25,7 @@ interface SessionHistory {
  * would not fit in memory.
  */
 export async function findHistory(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
-  type Row = Moment & { text: string | null; last: number | null; own: string[]; state: string };
-  const { rows } = await db.execute<Row>(sql`
-    select page.text, page.last, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
-           ${runtimeEventIds} as own,
-           ${mergedState}::text as state, ${limitedSize(storedBytes(s))} as size
-    from ${withStates} cross join ${eventPage(0, sql`${s.lastSequence}`)} where ${isSession(key, s)}`);
-  const row = rows[0];
+  const [row] = await selectHistory(db, { ...key });
   if (!row) return undefined;
   const found = toEvents(row.text ?? '');
   for (let after = row.last ?? row.final; after < row.final; ) {
@@ -45,6 +40,16 @@ export async function findHistory(db: Database, key: SessionKey): Promise<Sessio
     state: JSON.parse(unescapeJson(row.state)) as JsonObject,
   };
 }
+
+type HistoryRow = Moment & { text: string | null; last: number | null; own: string[]; state: string };
+
+const selectHistory = statement<HistoryRow>(
+  () => sql`
+    select page.text, page.last, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
+           ${runtimeEventIds} as own,
+           ${mergedState}::text as state, ${limitedSize(storedBytes(s))} as size
+    from ${withStates} cross join ${eventPage(0, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
+);
 
 const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];
 

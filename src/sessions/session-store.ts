@@ -1,10 +1,11 @@
-import { and, eq, not, sql } from 'drizzle-orm';
+import { type Placeholder, type SQL, and, eq, not, sql } from 'drizzle-orm';
 import { appendEventCtes, ADVANCED, type EventAppend, givenEvents, newAppend, newSession } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
+import { statement, value } from '../db/statement.ts';
 import { appStates, sessions, userStates } from '../db/schema.ts';
 import { eventExists, eventPage, findEventPage } from './event-store.ts';
-import { isSession } from './session-key.ts';
+import { isSession, KEY } from './session-key.ts';
 import { estimatedBytes, s, sessionTexts, statesOf, withStates } from './session-text.ts';
 import { ConflictError } from '../core/errors.ts';
 import type { JsonObject } from '../core/content.ts';
@@ -13,6 +14,7 @@ import type { SessionCursor } from './session-cursor.ts';
 import type { JsonStream } from './json-stream.ts';
 import type { SessionKey } from '../core/session.ts';
 import { splitDelta } from '../core/state.ts';
+import { INT32_MAX } from '../http/operation/parameters.ts';
 
 /** What part of a session's events is wanted; by default all. */
 export interface EventRange {
@@ -33,19 +35,24 @@ export async function findSession(
   key: SessionKey,
   { afterSequence = 0, numRecentEvents }: EventRange = {},
 ): Promise<JsonStream | undefined> {
-  const recent = numRecentEvents === undefined ? sql`0` : sql`${s.lastSequence} - ${numRecentEvents}::int`;
-  const [head, tail] = sessionTexts;
-  const { rows } = await db.execute<SessionRow>(sql`
-    select ${head} as head, coalesce(page.text, '') as events, ${tail} as tail, page.last, ${s.lastSequence} as final,
-           extract(epoch from ${s.createTime}) as created
-    from ${withStates} cross join ${eventPage(sql`greatest(${afterSequence}, ${recent})`, sql`${s.lastSequence}`)}
-    where ${isSession(key, s)}`);
-  const row = rows[0];
+  const [row] = await selectSession(db, { ...key, afterSequence, numRecentEvents: numRecentEvents ?? INT32_MAX });
   if (!row) return undefined;
   const first = unescapeJson(row.head + row.events);
   if (row.last === null || row.last === row.final) return { first: first + row.tail };
   return { first, rest: readFurtherEvents(db, key, { ...row, last: row.last }) };
 }
+
+const [sessionHead, sessionTail] = sessionTexts;
+const selectSession = statement<SessionRow>(
+  () => sql`
+    select ${sessionHead} as head, coalesce(page.text, '') as events, ${sessionTail} as tail, page.last,
+           ${s.lastSequence} as final, extract(epoch from ${s.createTime}) as created
+    from ${withStates} cross join ${eventPage(
+      sql`greatest(${value('afterSequence')}::int, ${s.lastSequence} - ${value('numRecentEvents')}::int)`,
+      sql`${s.lastSequence}`,
+    )}
+    where ${isSession(KEY, s)}`,
+);
 
 interface SessionRow extends Record<string, unknown> {
   head: string;
@@ -86,7 +93,7 @@ const MAX_SESSIONS = 200;
 const MAX_STATE_BYTES = 4_194_304;
 
 /** The rows of `sized` whose states, with the shared ones in each, are not too large together: their number as `n`. */
-const fitting = (appName: string, userId: string) => sql`(
+const fitting = (appName: string | Placeholder, userId: string | Placeholder) => sql`(
   select count(*)::int as n from sized, (select
     coalesce((select octet_length(${appStates.state}::text) from ${appStates}
               where ${appStates.appName} = ${appName}), 0) +
@@ -106,36 +113,72 @@ export async function listSessions(
   userId: string,
   { after, updatedAfter, limit }: SessionPage = {},
 ): Promise<JsonStream & { next?: SessionCursor }> {
-  const position = after
-    ? sql`(${s.updateTime}, ${s.id}) < (${after.updateTime}::timestamptz, ${after.id})`
-    : undefined;
-  const since =
-    updatedAfter === undefined
-      ? undefined
-      : sql`${s.updateTime} > to_timestamp(${clampedSeconds(updatedAfter)}::float8)`;
-  const isListed = and(eq(s.appName, appName), eq(s.userId, userId), not(s.isEval), position, since);
-  const newestFirst = sql`order by ${s.updateTime} desc, ${s.id} desc`;
-  const wanted = sql`from ${sessions} ${s} where ${isListed} ${newestFirst}`;
-  const size = limit ?? MAX_SESSIONS;
-  const [head, tail] = sessionTexts;
-  const atMost = limit === undefined ? sql`` : sql`limit 1`;
-  const time = sql`to_char(${s.updateTime} at time zone 'utc', ${CURSOR_TIME})`;
-  const cursor = sql`json_build_object('id', ${s.id}, 'updateTime', ${time})`;
-  const { rows } = await db.execute<{ text: string; further: string[]; last: SessionCursor | null }>(sql`
-    with sized as (
-      select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
-      from (select ${s}.* ${wanted} limit ${size}) ${s} window listed as (${newestFirst})),
-    fitting as materialized ${fitting(appName, userId)}
-    select (select coalesce(string_agg(${head} || ${tail}, ',' ${newestFirst}), '')
-            from (select sized.* from sized, fitting where place <= n) ${statesOf}) as text,
-           array(select ${s.id} ${wanted} offset (select n from fitting) ${atMost})::text[] as further,
-           (select ${cursor} ${wanted} offset (select greatest(n - 1, 0) from fitting) limit 1) as last`);
-  const { text = '', further = [], last } = rows[0] ?? {};
+  const shape = { isPage: limit !== undefined, isAfter: after !== undefined, isSince: updatedAfter !== undefined };
+  const [row] = await selectSessions(shape)(db, {
+    appName,
+    userId,
+    size: limit ?? MAX_SESSIONS,
+    afterTime: after?.updateTime,
+    afterId: after?.id,
+    since: updatedAfter === undefined ? undefined : clampedSeconds(updatedAfter),
+  });
+  const { text = '', further = [], last } = row ?? {};
   const first = `[${unescapeJson(text)}`;
   if (limit !== undefined) return { first: `${first}]`, ...(last && further.length > 0 ? { next: last } : {}) };
   return further.length === 0
     ? { first: `${first}]` }
     : { first, rest: readFurtherSessions(db, appName, userId, further) };
+}
+
+interface ListRow {
+  text: string;
+  further: string[];
+  last: SessionCursor | null;
+}
+
+/** Which conditions a list has. */
+type ListShape = Record<'isPage' | 'isAfter' | 'isSince', boolean>;
+
+const lists = new Map<string, ReturnType<typeof statement<ListRow>>>();
+
+/** The statement of a list of one shape. */
+function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>> {
+  const name = Object.values(shape).join();
+  const found = lists.get(name) ?? statement<ListRow>(() => listText(shape));
+  lists.set(name, found);
+  return found;
+}
+
+function listText({ isPage, isAfter, isSince }: ListShape): SQL {
+  const position = sql`(${s.updateTime}, ${s.id}) < (${value('afterTime')}::timestamptz, ${value('afterId')})`;
+  const since = sql`${s.updateTime} > to_timestamp(${value('since')}::float8)`;
+  const isListed = and(
+    eq(s.appName, value('appName')),
+    eq(s.userId, value('userId')),
+    not(s.isEval),
+    isAfter ? position : undefined,
+    isSince ? since : undefined,
+  );
+  const newestFirst = sql`order by ${s.updateTime} desc, ${s.id} desc`;
+  const [head, tail] = sessionTexts;
+  const time = sql`to_char(${s.updateTime} at time zone 'utc', ${CURSOR_TIME})`;
+  const cursor = sql`json_build_object('id', ${s.id}, 'updateTime', ${time})`;
+  // Of a page only whether there are more, of all the ids of the others; they are read only where there are some.
+  const others = sql`select ${s.id} from ${sessions} ${s} where ${isListed} ${newestFirst}
+    offset (select n from fitting)`;
+  return sql`
+    with wanted as materialized (
+      select ${s}.* from ${sessions} ${s} where ${isListed} ${newestFirst} limit ${value('size')}::int + 1),
+    sized as (
+      select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
+      from wanted ${s} window listed as (${newestFirst}) ${newestFirst} limit ${value('size')}),
+    fitting as materialized ${fitting(value('appName'), value('userId'))}
+    select (select coalesce(string_agg(${head} || ${tail}, ',' ${newestFirst}), '')
+            from (select sized.* from sized, fitting where place <= n) ${statesOf}) as text,
+           case when n < (select count(*) from wanted)
+                then ${isPage ? sql`array['']` : sql`array(${others})::text[]`} else '{}' end as further,
+           (select ${cursor} from sized ${s} where place = n) as last
+    from fitting`;
 }
 
 /** What lies outside timestamptz becomes its first or last year. */
