@@ -1,4 +1,4 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { arch, cpus, totalmem } from 'node:os';
 import { parseArgs } from 'node:util';
 import { type Extent, measureRow, type Row } from './measure.ts';
@@ -10,7 +10,8 @@ import { WORKS } from './works.ts';
 
 /**
  * `npm run bench`: the runtime beside the peer and two limits, on one PostgreSQL with durable commits, in turns. The
- * page, the chart and all figures go to `bench/results/`. Let the machine do nothing else meanwhile.
+ * page, the chart and all figures go to `bench/results/`, those of a full run to `docs/benchmarks.md` too. Let the
+ * machine do nothing else meanwhile.
  *
  *   --quick           two minutes: one short round, smaller sizes
  *   --only=<words>    the rows whose name has these words, and nothing but rows
@@ -36,6 +37,8 @@ const QUICK: Extent = {
   readMs: 2_000,
 };
 const RESULTS = new URL('results/', import.meta.url);
+/** The page where the figures of a full run are published. */
+const PAGE = new URL('../docs/benchmarks.md', import.meta.url);
 
 const { values } = parseArgs({
   options: { quick: { type: 'boolean' }, only: { type: 'string' }, targets: { type: 'string' } },
@@ -101,4 +104,9 @@ async function publish(report: Report): Promise<void> {
   await writeFile(new URL(`${name}.md`, RESULTS), `# Benchmark\n\n${page}${chart}`);
   await writeFile(new URL(`${name}.svg`, RESULTS), toChart(report));
   await writeFile(new URL(`${name}.json`, RESULTS), `${JSON.stringify(report, null, 2)}\n`);
+  if (values.quick) return;
+  const published = await readFile(PAGE, 'utf8');
+  const figures = `$1\n\n${page}\n![Requests a second](benchmarks.svg)\n\n$2`;
+  await writeFile(PAGE, published.replace(/(<!-- figures.*?-->).*?(<!-- end of figures -->)/s, figures));
+  await writeFile(new URL('benchmarks.svg', PAGE), toChart(report));
 }
