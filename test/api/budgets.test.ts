@@ -1,0 +1,52 @@
+import { expect, test } from 'vitest';
+import { defineTool } from '../../src/agent/definition/agent-module.ts';
+import { hostAgent } from '../support/agents.ts';
+import { testApp } from '../support/app.ts';
+import { callPart, scriptedModel } from '../support/scripted-model.ts';
+import { statementsOf } from '../support/store.ts';
+
+const lookup = defineTool({ name: 'lookup', description: '', parameters: { type: 'object' }, run: async () => ({}) });
+const model = scriptedModel([
+  ({ contents }) => {
+    const last = contents.at(-1)?.parts?.at(-1);
+    return last?.text === 'use the tool' ? [callPart('lookup')] : [{ text: 'answer' }];
+  },
+]);
+const app = testApp(
+  // Nothing but requests: the sweeper and the workers send statements of their own.
+  { SWEEP_INTERVAL_MS: '3600000', DEV_UI: 'false' },
+  { agents: hostAgent(model, [lookup]) },
+);
+
+const USER = '/apps/harness_agent/users/u/sessions';
+const run = (sessionId: string, text: string) =>
+  app.post('/run', {
+    appName: 'harness_agent',
+    userId: 'u',
+    sessionId,
+    newMessage: { role: 'user', parts: [{ text }] },
+  });
+
+/** The statements of each request, notifications to other replicas left out. */
+const BUDGETS: [name: string, statements: number, request: () => Promise<{ status: number }>][] = [
+  ['get a session', 1, () => app.get(`${USER}/s`)],
+  ['list sessions', 1, () => app.get(USER)],
+  ['list a page of sessions', 1, () => app.get(`${USER}?limit=1`)],
+  ['list events', 1, () => app.get(`${USER}/s/events`)],
+  ['the metadata of an artifact version', 1, () => app.get(`${USER}/s/artifacts/note.txt/versions/0/metadata`)],
+  ['create a session', 2, () => app.post(USER, { state: { 'user:a': 1, 'app:b': 2, c: 3 } })],
+  ['an invocation', 3, () => run('s', 'hello')],
+  ['an invocation with one tool call', 5, () => run('s', 'use the tool')],
+];
+
+test('each request sends exactly the statements of its budget', async () => {
+  await app.post(USER, { sessionId: 's' });
+  await app.post(USER, { sessionId: 'other' });
+  await app.post(`${USER}/s/artifacts`, { filename: 'note.txt', artifact: { text: 'hello' } });
+  const sent = new Map<string, number>();
+  for (const [name, , request] of BUDGETS) {
+    const texts = await statementsOf(async () => expect((await request()).status).toBe(200));
+    sent.set(name, texts.filter((text) => !text.includes('pg_notify')).length);
+  }
+  expect(Object.fromEntries(sent)).toEqual(Object.fromEntries(BUDGETS.map(([name, statements]) => [name, statements])));
+});
