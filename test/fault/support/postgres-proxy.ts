@@ -103,10 +103,12 @@ interface Pair {
 }
 
 /** Types of frames: https://www.postgresql.org/docs/current/protocol-message-formats.html */
-const [PARSE, QUERY, SYNC, READY, TERMINATE] = ['P', 'Q', 'S', 'Z', 'X'];
+const [PARSE, BIND, QUERY, SYNC, READY, TERMINATE] = ['P', 'B', 'Q', 'S', 'Z', 'X'];
 
 function relay({ client, upstream, proxy, connection, isSwallowed, cut }: Pair): void {
   const sent: Message[] = [];
+  // A statement with a name is sent once; later messages have the name only.
+  const named = new Map<string, string>();
   let application = '';
   // Frames of one direction are handled one after another, however long a rule holds one of them.
   const fromClient = frames(true, async (group) => {
@@ -115,7 +117,13 @@ function relay({ client, upstream, proxy, connection, isSwallowed, cut }: Pair):
     const bytes = Buffer.concat(group.map((frame) => frame.bytes));
     const last = group.at(-1)?.type;
     if (last === QUERY || last === SYNC) {
-      const message: Message = { sql: sqlOf(group), application, connection, has: (text) => bytes.includes(text), cut };
+      const message: Message = {
+        sql: sqlOf(group, named),
+        application,
+        connection,
+        has: (text) => bytes.includes(text),
+        cut,
+      };
       await proxy.rules.before?.(message);
       sent.push(message);
     }
@@ -138,13 +146,17 @@ interface Frame {
   bytes: Buffer;
 }
 
-const sqlOf = (group: Frame[]): string => {
-  const frame = group.find(({ type }) => type === PARSE || type === QUERY);
-  if (!frame) return '';
-  const text = frame.bytes.toString('utf8', 5);
-  const start = frame.type === PARSE ? text.indexOf('\0') + 1 : 0;
-  return text.slice(start, text.indexOf('\0', start));
-};
+function sqlOf(group: Frame[], named: Map<string, string>): string {
+  let sql = '';
+  for (const { type, bytes } of group) {
+    const [first = '', second = ''] = bytes.toString('utf8', 5).split('\0', 2);
+    if (type === QUERY) sql = first;
+    if (type === PARSE) named.set(first, second);
+    // The portal's name, then the statement's.
+    if (type === BIND) sql = named.get(second) ?? '';
+  }
+  return sql;
+}
 
 /** Cuts a stream of bytes into groups of frames that belong together and gives them to `take` one after another. */
 function frames(isClient: boolean, take: (group: Frame[]) => Promise<void>) {
