@@ -238,9 +238,9 @@ export async function insertSession(
   const initial = { initialState: sql`${escapeJson(withoutChanged(given.session, events))}::jsonb` };
   const values = { ...newSession(first), ...initial };
   const inserted = db.insert(sessions).values(values).onConflictDoNothing().returning(ADVANCED);
-  const statement = db.execute(sql`
+  const appended = db.execute(sql`
     with ${givenEvents(first)}, advanced as ${inserted} ${appendEventCtes(first)} select from advanced`);
-  const { rows } = await onConflict(statement, 'events_id_key', () => eventExists(key));
+  const { rows } = await onConflict(appended, 'events_id_key', () => eventExists(key));
   if (rows.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
 }
 
