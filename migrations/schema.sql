@@ -329,7 +329,8 @@ create table idempotency_keys (
   response_body text not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   app_name text collate "C" not null,
-  user_id text collate "C" not null
+  user_id text collate "C" not null,
+  session_id text collate "C"
 );
 
 create table invocations (
@@ -613,6 +614,8 @@ CREATE INDEX eval_runs_open_idx ON public.eval_runs USING btree (create_time) WH
 
 CREATE INDEX idempotency_keys_age_idx ON public.idempotency_keys USING btree (create_time);
 
+CREATE INDEX idempotency_keys_session_idx ON public.idempotency_keys USING btree (app_name, user_id, session_id) WHERE (session_id IS NOT NULL);
+
 CREATE INDEX invocations_background_idx ON public.invocations USING btree (create_time) WHERE ((status = 'queued'::text) AND (request IS NOT NULL));
 
 CREATE INDEX invocations_key_age_idx ON public.invocations USING btree (create_time) WHERE (idempotency_key IS NOT NULL);
@@ -646,6 +649,66 @@ CREATE TRIGGER cronjob_runs_webhook_insert AFTER INSERT ON public.cronjob_runs F
 CREATE TRIGGER cronjob_runs_webhook_update AFTER UPDATE OF end_time ON public.cronjob_runs FOR EACH ROW WHEN (((old.end_time IS NULL) AND (new.end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
 
 CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
+
+alter table artifact_versions enable row level security;
+alter table artifact_versions force row level security;
+create policy of_user on artifact_versions using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table artifacts enable row level security;
+alter table artifacts force row level security;
+create policy of_user on artifacts using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table cronjob_runs enable row level security;
+alter table cronjob_runs force row level security;
+create policy of_user on cronjob_runs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table cronjobs enable row level security;
+alter table cronjobs force row level security;
+create policy of_user on cronjobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table eval_session_scores enable row level security;
+alter table eval_session_scores force row level security;
+create policy of_user on eval_session_scores using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table eval_verdicts enable row level security;
+alter table eval_verdicts force row level security;
+create policy of_user on eval_verdicts using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table events enable row level security;
+alter table events force row level security;
+create policy of_user on events using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table idempotency_keys enable row level security;
+alter table idempotency_keys force row level security;
+create policy of_user on idempotency_keys using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table invocations enable row level security;
+alter table invocations force row level security;
+create policy of_user on invocations using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table memories enable row level security;
+alter table memories force row level security;
+create policy of_user on memories using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table sessions enable row level security;
+alter table sessions force row level security;
+create policy of_user on sessions using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table spans enable row level security;
+alter table spans force row level security;
+create policy of_user on spans using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table user_states enable row level security;
+alter table user_states force row level security;
+create policy of_user on user_states using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table webhook_deliveries enable row level security;
+alter table webhook_deliveries force row level security;
+create policy of_user on webhook_deliveries using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table webhooks enable row level security;
+alter table webhooks force row level security;
+create policy of_user on webhooks using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 create view inspect.artifacts as
  SELECT a.app_name,
@@ -1072,6 +1135,7 @@ comment on column idempotency_keys.key is 'Idempotency-Key of the request.';
 comment on column idempotency_keys.request_hash is 'SHA-256 of the request, to tell a retry from another request with the same key.';
 comment on column idempotency_keys.response_body is 'The response as it was sent; a retry gets these bytes.';
 comment on column idempotency_keys.scope is 'Operation and caller.';
+comment on column idempotency_keys.session_id is 'Session that the request is about: when it is deleted, the answer is emptied and a retry is told that the session is not found. Null where it is about none.';
 comment on column idempotency_keys.user_id is 'User that the request is about; empty where it is about none.';
 comment on column inspect.artifacts.app_name is 'Application.';
 comment on column inspect.artifacts.latest_version is 'Number of the latest version; the first one is 0.';

@@ -22,7 +22,7 @@ import type { LiveLimits } from './invocations/live/live-socket.ts';
 import { runLive } from './invocations/live/run-live.ts';
 import { runOperations } from './invocations/routes/run.ts';
 import { sessionEventOperations } from './invocations/routes/session-events.ts';
-import { deleteMemories } from './memory/memory-store.ts';
+import { createForgetSession, type ForgetSession } from './forget-session.ts';
 import { createLoginLimit } from './limits/login-limit.ts';
 import { createRateCounter } from './limits/rates.ts';
 import { createRequestLimits } from './limits/request-limits.ts';
@@ -45,8 +45,8 @@ export interface Context extends InvocationContext {
 
 /** What the operations need: all of the context, and what one feature lends another. */
 interface OperationContext extends Context {
-  /** Sessions stand below the memory, which forgets what was said in one that is deleted. */
-  deleteMemories: typeof deleteMemories;
+  /** Sessions stand below what quotes them. */
+  forgetSession: ForgetSession;
   liveLimits: LiveLimits;
 }
 
@@ -102,7 +102,7 @@ export function createApp(context: Context): Express {
   });
   const bound = (some: Operation<OperationContext>[]) =>
     bind(
-      { ...context, deleteMemories, liveLimits: toLiveLimits(config) },
+      { ...context, forgetSession: createForgetSession(context.tracing), liveLimits: toLiveLimits(config) },
       some.map((each) => withAliases(each, aliases)),
     );
   return createHttpApp({

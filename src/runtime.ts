@@ -10,6 +10,7 @@ import { listServers, shownAddress } from './db/connection.ts';
 import { type DatabasePool, openDatabase } from './db/database.ts';
 import { startEmbedded } from './db/embedded/embedded.ts';
 import { migrateDatabase } from './db/migrate.ts';
+import { prepareRowSecurity, type RowSecurity } from './db/row-security.ts';
 import { openNotifications } from './db/notifications.ts';
 import { AgentError, ConfigError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
@@ -134,7 +135,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
     await source.stop();
     throw error;
   });
-  const database = openPool(config, source.url, log);
+  const database = openPool(config, source.url, log, await findRowSecurity(config, source.url, log));
   const notifications = openNotifications(source.url, (error) => log.warn({ err: error }, 'notifications broke'));
   // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const tracing = config.DEV_UI ? (await import('./traces/tracing.ts')).createTracing(database.db, log) : undefined;
@@ -227,9 +228,10 @@ async function findDatabase({ DATABASE_URL, DATA_DIR }: Config): Promise<Databas
   return { url: DATABASE_URL, shown: `PostgreSQL at ${hosts}${database}`, stop: async () => undefined };
 }
 
-const openPool = (config: Config, url: string, log: Log): DatabasePool =>
+const openPool = (config: Config, url: string, log: Log, security: RowSecurity): DatabasePool =>
   openDatabase({
     url,
+    security,
     size: config.DATABASE_POOL_SIZE,
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
     lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
@@ -240,6 +242,22 @@ const openPool = (config: Config, url: string, log: Log): DatabasePool =>
     preparesStatements: config.DATABASE_PREPARED_STATEMENTS,
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });
+
+/** What statements for one user run as; the log says where nothing holds them to that user's rows. */
+async function findRowSecurity(config: Config, url: string, log: Log): Promise<RowSecurity> {
+  const connecting = { connectionTimeoutMillis: config.DATABASE_CONNECT_TIMEOUT_MS, keepAlive: true };
+  const { isVoid, ...found } = await prepareRowSecurity(url, {
+    application_name: 'agent-runtime roles',
+    ...connecting,
+  });
+  if (isVoid) {
+    log.warn(
+      'row-level security is void: the role of DATABASE_URL is above it and may not make or use agent_runtime_user; ' +
+        'connect as a role without SUPERUSER and BYPASSRLS',
+    );
+  }
+  return found;
+}
 
 /**
  * Brings the database up to date. @throws {ConfigError} when it cannot be used: why, without its password and without

@@ -1,4 +1,5 @@
 import { and, desc, eq, inArray, isNull, lt, type SQL, sql } from 'drizzle-orm';
+import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { cronjobRuns, cronjobs } from '../db/schema.ts';
 import { escapeText } from '../db/json-escape.ts';
@@ -39,6 +40,16 @@ export async function insertManualRun(
   ]);
   await notifyOnCommit(tx, CRONJOBS_TOPIC);
   return run;
+}
+
+/** Forgets what the runs of cronjobs in a session answered. */
+export async function forgetRunOutputs(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
+  const isOfSession = and(
+    eq(cronjobRuns.appName, appName),
+    eq(cronjobRuns.userId, userId),
+    eq(cronjobRuns.sessionId, sessionId),
+  );
+  await tx.update(cronjobRuns).set({ output: null, errorMessage: null }).where(isOfSession);
 }
 
 /** How many runs of a cronjob have not ended. */

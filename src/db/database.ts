@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
-import { DatabaseError, Pool, type PoolClient, type PoolConfig } from 'pg';
+import { DatabaseError, Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
 import { isPassingFailure } from '../core/errors.ts';
+import { actingUser } from './acting-user.ts';
 import { listServers, STAY_OPEN } from './connection.ts';
+import { beginFor, FOR_ALL_USERS, queryFor, type RowSecurity } from './row-security.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 
 /**
@@ -49,6 +51,8 @@ export interface PoolOptions {
   preparesStatements: boolean;
   /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
+  /** What statements for one user run as [as the connection]. */
+  security?: RowSecurity;
   /** An idle connection broke; the pool has dropped it and goes on. */
   onIdleError: (error: Error) => void;
 }
@@ -74,6 +78,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
     'agent_runtime.max_state_bytes': String(options.maxStateBytes),
     'agent_runtime.max_session_bytes': String(options.maxSessionBytes),
     'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
+    ...FOR_ALL_USERS,
     // The database of another operator may have any of these; what we read and lock is not to depend on them.
     default_transaction_isolation: 'read committed',
     DateStyle: 'ISO',
@@ -105,7 +110,7 @@ function openPool(options: PoolOptions, servers: ServerChoice, max: number, isFo
     keepAlive: true,
     application_name: 'agent-runtime',
   } satisfies PoolConfig;
-  const pool = new ServerPool(config, servers, isForReads, options.preparesStatements);
+  const pool = new ServerPool(config, servers, isForReads, options);
   // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
   pool.on('error', (error: Error) => {
     // While it ends, its connections may outlive it by a moment: an embedded server that stops then breaks them.
@@ -121,8 +126,14 @@ function openPool(options: PoolOptions, servers: ServerChoice, max: number, isFo
 class ServerPool extends Pool {
   readonly #servers: ServerChoice;
   readonly #isForReads: boolean;
+  readonly security: RowSecurity;
 
-  constructor(config: PoolConfig, servers: ServerChoice, isForReads: boolean, namesStatements: boolean) {
+  constructor(
+    config: PoolConfig,
+    servers: ServerChoice,
+    isForReads: boolean,
+    { preparesStatements: namesStatements, security }: Pick<PoolOptions, 'preparesStatements' | 'security'>,
+  ) {
     super({
       ...config,
       // The pool makes its connections with this; each is to the server that is the choice by then.
@@ -134,6 +145,7 @@ class ServerPool extends Pool {
     });
     this.#servers = servers;
     this.#isForReads = isForReads;
+    this.security = security ?? { role: undefined };
   }
 
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
@@ -172,14 +184,22 @@ class ServerPool extends Pool {
     const client = await this.lend();
     let mustEnd = true;
     try {
-      // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
-      const result = await (Reflect.apply(client.query, client, args) as Promise<unknown>);
+      const result = await this.#send(client, args);
       // The next read looks for the primary again.
       mustEnd = client.isReadOnly;
       return result;
     } finally {
       client.release(mustEnd);
     }
+  }
+
+  #send(client: LentClient, args: unknown[]): Promise<unknown> {
+    const userId = actingUser();
+    // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
+    if (userId === undefined) return Reflect.apply(client.query, client, args) as Promise<unknown>;
+    const [statement, values] = args as [string | QueryConfig, unknown[] | undefined];
+    const config = typeof statement === 'string' ? { text: statement } : statement;
+    return queryFor(client, userId, this.security, { ...config, ...(values === undefined ? {} : { values }) });
   }
 }
 
@@ -209,7 +229,8 @@ async function transaction<T>(pool: ServerPool, work: (tx: Database) => Promise<
   const client = await pool.lend();
   let unsure = true;
   try {
-    await client.query('begin');
+    const userId = actingUser();
+    await client.query(userId === undefined ? 'begin' : beginFor(userId, pool.security));
     try {
       const result = await work(drizzle({ client }));
       await client.query('commit');

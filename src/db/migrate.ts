@@ -104,6 +104,8 @@ function findPending(migrations: Migration[], applied: Applied[]): Migration[] {
 async function applyMissing(client: Client, schema: string, migrations: Migration[]): Promise<void> {
   await client.query('begin isolation level read committed');
   await client.query('set local statement_timeout = 0');
+  // What a migration changes is everybody's rows, also where its role is held to row-level security.
+  await client.query(`set local agent_runtime.all_users = 'on'`);
   await client.query(`set local lock_timeout = '60s'`);
   await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
   await client.query(`set local lock_timeout = '10s'`);

@@ -1,3 +1,4 @@
+import { actingAsHere } from './acting-user.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { connect, readOnlyServer, type ServerClient } from './server-client.ts';
@@ -70,9 +71,11 @@ class ListenNotifications implements Notifications {
 
   subscribe(topic: string, wake: () => void): () => void {
     const calls = this.#subscribers.get(topic) ?? new Set();
-    this.#subscribers.set(topic, calls.add(wake));
+    // Woken by whoever publishes: what follows is done for the subscriber, not for that one.
+    const asHere = actingAsHere(wake);
+    this.#subscribers.set(topic, calls.add(asHere));
     return () => {
-      calls.delete(wake);
+      calls.delete(asHere);
       if (calls.size === 0) this.#subscribers.delete(topic);
     };
   }

@@ -211,11 +211,13 @@ export const idempotencyKeys = pgTable(
     key: identifier('key').notNull(),
     requestHash: text('request_hash').notNull(),
     responseBody: text('response_body').notNull(),
+    sessionId: identifier('session_id'),
     createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
   },
   (t) => [
     primaryKey({ name: 'idempotency_keys_pkey', columns: [t.appName, t.userId, t.scope, t.key] }),
     index('idempotency_keys_age_idx').on(t.createTime),
+    index('idempotency_keys_session_idx').on(t.appName, t.userId, t.sessionId).where(sql`session_id is not null`),
   ],
 );
 

@@ -81,9 +81,9 @@ export class ServerChoice {
 export async function connect(
   url: string,
   config: ClientConfig,
-  { acceptsReadOnly = false } = {},
+  { acceptsReadOnly = false, settings = {} }: { acceptsReadOnly?: boolean; settings?: Record<string, string> } = {},
 ): Promise<ServerClient> {
-  const servers = listServers(url, STAY_OPEN);
+  const servers = listServers(url, { ...STAY_OPEN, ...settings });
   let failure: unknown;
   for (const [position, server] of [...servers, ...(acceptsReadOnly ? servers : [])].entries()) {
     const client = new ServerClient({ ...config, ...server });

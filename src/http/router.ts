@@ -1,6 +1,7 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { asCaller } from '../core/caller.ts';
+import { actingFor } from '../db/acting-user.ts';
 import { networkOf } from '../core/network.ts';
 import { LimitError, NotFoundError } from '../core/errors.ts';
 import { authorize, type Resource } from './access/authorize.ts';
@@ -108,7 +109,8 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits 
     response.locals.route = operation.path;
     const valid = await validate(request);
     const principal = principalOf(response);
-    authorize(principal, operation, resourceOf(operation, valid, request, appNameOf));
+    const resource = resourceOf(operation, valid, request, appNameOf);
+    authorize(principal, operation, resource);
     if (typeof operation.owner === 'object') {
       response.locals.caller = callerId(principal, networkOf(request.ip), operation.owner.user(valid));
     }
@@ -123,10 +125,17 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits 
     };
     const answer = await refusedSlowly(async () => {
       if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
-      return asCaller(caller, () => operation.handler(undefined, call));
+      return asCaller(caller, () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call)));
     });
     sendAnswer(response, answer, operation.success?.status ?? 200);
   };
+}
+
+/** Whoever acts for certain users only: the database shows the work the rows of the one that the request is about. */
+function limitedTo<T>(principal: Principal, named: string | undefined, work: () => Promise<T>): Promise<T> {
+  const isBoundKey = principal.kind === 'key' && principal.users !== undefined;
+  const userId = principal.kind === 'user' ? principal.userId : isBoundKey ? named : undefined;
+  return userId === undefined ? work() : actingFor(userId, work);
 }
 
 /** What only the validated content of a request says: whose it is, and what further scopes it needs. */
@@ -141,7 +150,7 @@ function resourceOf(
   const appName = named?.app?.(valid) ?? (request.params as Record<string, string | undefined>).app_name;
   return {
     appName: appName === undefined ? undefined : appNameOf(appName),
-    userId: named?.user(valid),
+    userId: named?.user(valid) ?? (request.params as Record<string, string | undefined>).user_id,
     demands: demands?.(valid),
     absent: named ? () => new NotFoundError(named.absent(valid)) : () => notFound(operation, request),
   };

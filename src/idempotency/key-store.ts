@@ -2,7 +2,10 @@ import { and, eq, lt, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../db/batches.ts';
 import type { Database } from '../db/database.ts';
 import { escapeText, unescapeText } from '../db/json-escape.ts';
+import { NotFoundError } from '../core/errors.ts';
+import { type SessionKey, sessionNotFound } from '../core/session.ts';
 import { idempotencyKeys } from '../db/schema.ts';
+import { isSession } from '../sessions/session-key.ts';
 
 /** Whose key it is, the key, and the hash of the request it came with. */
 export interface IdempotencyKey {
@@ -27,6 +30,7 @@ const isKey = ({ appName, userId, scope, key }: IdempotencyKey) =>
  * Reserves a key in a transaction; while it lasts another request with the key waits here. Two statements where it is
  * not fresh.
  * @returns what was kept for the key before; `undefined` where it is fresh.
+ * @throws {NotFoundError} where the session that it was about has been deleted.
  */
 export async function reserveKey(
   tx: Database,
@@ -40,18 +44,34 @@ export async function reserveKey(
     .returning({ key: idempotencyKeys.key });
   if (reserved.length === 1) return undefined;
   const [kept] = await tx
-    .select({ hash: idempotencyKeys.requestHash, answer: idempotencyKeys.responseBody })
+    .select({
+      hash: idempotencyKeys.requestHash,
+      answer: idempotencyKeys.responseBody,
+      sessionId: idempotencyKeys.sessionId,
+    })
     .from(idempotencyKeys)
     .where(isKey(key));
-  return kept && { ...kept, answer: unescapeText(kept.answer) };
+  // A kept answer is JSON, and so never empty.
+  if (kept?.answer === '') throw new NotFoundError(sessionNotFound(kept.sessionId ?? ''));
+  return kept && { hash: kept.hash, answer: unescapeText(kept.answer) };
 }
 
-/** Keeps the answer of a reserved key. */
-export async function keepAnswer(tx: Database, key: IdempotencyKey, answer: string): Promise<void> {
+/** Keeps the answer of a reserved key, with the session that it is about: it is forgotten with that. */
+export async function keepAnswer(
+  tx: Database,
+  key: IdempotencyKey,
+  answer: string,
+  sessionId: string | undefined,
+): Promise<void> {
   await tx
     .update(idempotencyKeys)
-    .set({ responseBody: escapeText(answer) })
+    .set({ responseBody: escapeText(answer), sessionId: sessionId ?? null })
     .where(isKey(key));
+}
+
+/** Forgets the answers that are kept about a session. Their keys stay: a late retry must not bring the session back. */
+export async function forgetKeptAnswers(tx: Database, key: SessionKey): Promise<void> {
+  await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isSession(key, idempotencyKeys));
 }
 
 /** Deletes the keys that are older than `hours`, with their answers, in short statements. */

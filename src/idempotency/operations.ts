@@ -51,7 +51,7 @@ const keyOf = ({ headers }: Pick<Sent, 'headers'>) =>
  */
 export async function once<Context extends IdempotentContext>(
   context: Context,
-  { operationId }: { operationId: string },
+  { operationId, errors }: Pick<Operation<Context>, 'operationId' | 'errors'>,
   sent: Sent,
   work: (inside: Context) => Promise<string>,
 ): Promise<string> {
@@ -59,13 +59,15 @@ export async function once<Context extends IdempotentContext>(
   const request = fingerprint(keyOf(sent), [path, query, body]);
   if (!request) return work(context);
   const key = {
-    ...subjectOf(path, principal),
+    ...subjectOf(path, body, principal),
     scope: `${operationId} ${toScope(principal)}`,
     key: request.idempotencyKey,
     hash: request.hash,
   };
   let topics: string[] = [];
-  const text = await doOnce(context.database, key, async (database) => {
+  // What does not need its session outlives it: an artifact does, with the answer that says what it is.
+  const sessionOf = (answer: string) => (errors?.[404] ? sessionIdOf(path, body, answer) : undefined);
+  const text = await doOnce(context.database, key, sessionOf, async (database) => {
     // A transaction that is repeated begins anew.
     topics = [];
     const notifications = collecting(context.notifications, topics);
@@ -93,15 +95,29 @@ const toScope = (principal: Principal) => {
  * Whom a kept answer is about, so that erasing a user finds it; a user's own request without a path is about the
  * user.
  */
-const subjectOf = ({ appName = '', userId }: Subject, principal: Principal) => ({
+const subjectOf = ({ appName = '', userId }: Subject, body: unknown, principal: Principal) => ({
   appName,
-  userId: userId ?? (principal.kind === 'user' ? principal.userId : ''),
+  userId: userId ?? namedIn(body, 'userId') ?? (principal.kind === 'user' ? principal.userId : ''),
 });
+
+/** The session that an answer is about: the one that path or body names beside its user, or the one that was made. */
+function sessionIdOf({ userId, sessionId }: Subject, body: unknown, answer: string): string | undefined {
+  if (sessionId !== undefined) return sessionId;
+  if (userId === undefined && namedIn(body, 'userId') === undefined) return undefined;
+  return namedIn(body, 'sessionId') ?? namedIn(JSON.parse(answer), 'id');
+}
+
+function namedIn(value: unknown, name: string): string | undefined {
+  const member: unknown =
+    typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+  return typeof member === 'string' ? member : undefined;
+}
 
 /** What a path may name of it. */
 interface Subject {
   appName?: string;
   userId?: string;
+  sessionId?: string;
 }
 
 function textOf(answer: Answer): string {

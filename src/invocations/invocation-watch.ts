@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
+import { actingForAll } from '../db/acting-user.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { listInvocationStates } from './invocation-store.ts';
 
@@ -49,7 +50,8 @@ async function lookWhileWatched(database: DatabasePool, watchers: Watchers): Pro
   watchers.isLooking = true;
   while (watchers.all.size > 0) {
     await sleep(LOOK_MS, undefined, { ref: false });
-    if (watchers.all.size > 0) await look(database, [...watchers.all]);
+    // Begun within the request of one user, this looks for all.
+    if (watchers.all.size > 0) await actingForAll(() => look(database, [...watchers.all]));
   }
   watchers.isLooking = false;
 }

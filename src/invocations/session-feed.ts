@@ -1,6 +1,7 @@
 import type { SessionKey } from '../core/session.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import { sessionTopic } from '../core/topics.ts';
+import { actingForAll } from '../db/acting-user.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import { type EventsAfter, listEventsAfter, listSessionEnds, type SessionEnd } from '../sessions/event-store.ts';
@@ -70,7 +71,8 @@ class FollowedSessions {
     if (this.#isLooking || this.#byTopic.size === 0) return;
     this.#isLooking = true;
     setTimeout(() => {
-      void this.#look().finally(() => {
+      // The timer was set within the request of one user, and looks for all.
+      void actingForAll(() => this.#look()).finally(() => {
         this.#isLooking = false;
         this.#lookLater();
       });

@@ -191,24 +191,26 @@ const deleteSessionOperation = operation({
   scope: 'write',
   area,
   summary: 'Delete a session',
-  description: 'With its events. Deleting what is not there succeeds too. Artifacts and shared state stay.',
+  description:
+    'With its events, its traces and the answers kept for retries. Deleting what is not there succeeds too. ' +
+    'Artifacts and shared state stay.',
   owner: 'path',
   parameters: {
     path: sessionPath,
     query: z.object({
-      forgetMemories: z.boolean().default(false).describe("True: the user's memory forgets what was said in it."),
+      forgetMemories: z
+        .boolean()
+        .default(false)
+        .describe("True: the user's memory forgets what was said in it; evaluation cases made from it go too."),
     }),
   },
   absent: absentSession,
-  handler: async ({ database, deleteMemories }: SessionContext, { path: key, query }) => {
-    if (!query.forgetMemories) await deleteSession(database.db, key);
-    else {
-      await database.transaction(async (tx) => {
-        // The session first: an addition to the memory locks it, and so comes before or finds nothing to add.
-        await deleteSession(tx, key);
-        await deleteMemories(tx, key);
-      });
-    }
+  handler: async ({ database, forgetSession }: SessionContext, { path: key, query }) => {
+    await database.transaction(async (tx) => {
+      // The session first: an addition to the memory locks it, and so comes before or finds nothing to add.
+      await deleteSession(tx, key);
+      await forgetSession(tx, key, { copiesToo: query.forgetMemories });
+    });
     return { kind: 'value', value: null };
   },
 });

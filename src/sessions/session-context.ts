@@ -18,8 +18,8 @@ export interface SessionContext {
   newId: () => string;
   /** The applications that this process serves. */
   agents: { has(appName: string): boolean };
-  /** Makes the user's memory forget what was said in a session, in the transaction that deletes it. */
-  deleteMemories: (db: Database, key: SessionKey) => Promise<void>;
+  /** Deletes what features above sessions hold of a session, in the transaction that has deleted it. */
+  forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
   /** Largest event, bytes of its JSON. */
   limits: { eventBytes: number };
 }

@@ -4,6 +4,8 @@ import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { spans } from '../db/schema.ts';
 import { insertSelect } from '../db/sql.ts';
+import type { SessionKey } from '../core/session.ts';
+import { isSession } from '../sessions/session-key.ts';
 import type { Span } from './span.ts';
 
 /** Inserts spans in one statement; one that is there already stays as it is. */
@@ -35,6 +37,11 @@ export async function insertSpans(db: Database, made: Span[]): Promise<void> {
       "appName" text, "userId" text, "sessionId" text, "traceId" text, id text, "parentId" text, "eventId" text,
       name text, "startNs" bigint, "endNs" bigint, attributes jsonb)
     on conflict do nothing`);
+}
+
+/** Deletes the spans of a session. */
+export async function deleteSessionSpans(db: Database, key: SessionKey): Promise<void> {
+  await db.delete(spans).where(isSession(key, spans));
 }
 
 /** Whose spans are wanted: those of these applications, and of one user only where `userId` is given. */

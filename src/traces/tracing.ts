@@ -6,6 +6,7 @@ import {
   type ReadableSpan,
   type SpanExporter,
 } from '@opentelemetry/sdk-trace-base';
+import { actingForAll } from '../db/acting-user.ts';
 import type { Database } from '../db/database.ts';
 import type { Log } from '../core/log.ts';
 import { InvocationTrace, type TracedInvocation } from './invocation-trace.ts';
@@ -86,7 +87,8 @@ export function createTracing(db: Database, log: Log, options: TracingOptions = 
 function storingExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
   let storing = Promise.resolve();
   const store = async (spans: ReadableSpan[], done: Parameters<SpanExporter['export']>[1]) => {
-    await insertSpans(db, spans.map(toSpan)).catch((error: unknown) => {
+    // A batch holds the spans of several users, and begins within the request of one.
+    await actingForAll(() => insertSpans(db, spans.map(toSpan))).catch((error: unknown) => {
       log.warn({ err: error, spans: spans.length }, 'spans of a trace could not be stored');
     });
     done({ code: SUCCESS });

@@ -1,5 +1,6 @@
 import { and, desc, eq, inArray, lt, or, sql } from 'drizzle-orm';
 import { notifyOnCommit } from '../db/notifications.ts';
+import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { escapeJson } from '../db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../db/schema.ts';
@@ -194,6 +195,19 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
     })
     .where(and(isDelivery(delivery), inArray(d.status, ['delivered', 'failed'])));
   await notifyOnCommit(tx, WEBHOOKS_TOPIC);
+}
+
+/** Deletes the deliveries that tell of a session, those that wait too. */
+export async function deleteSessionDeliveries(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
+  await tx
+    .delete(webhookDeliveries)
+    .where(
+      and(
+        eq(webhookDeliveries.appName, appName),
+        eq(webhookDeliveries.userId, userId),
+        sql`${webhookDeliveries.payload}::json #>> '{data,sessionId}' = ${sessionId}`,
+      ),
+    );
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { ValidateFunction } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.ts';
-import { makeOneOfEach, openSnapshots, type Snapshots } from '../security/support/fixture.ts';
+import { insertDelivery, makeOneOfEach, openSnapshots, type Snapshots } from '../security/support/fixture.ts';
 import type { Names } from '../security/support/requests.ts';
 import documentOfFile from '../../src/http/openapi/openapi.json' with { type: 'json' };
 import { type Documented, type Made, type OpenApi, requestsOf, schemaCompiler } from './requests.ts';
@@ -35,6 +35,7 @@ beforeAll(async () => {
   console.log(`fuzz: FUZZ_SEED=${seed} FUZZ_RUNS=${count}, ${operations.length} operations`);
   app = await startApp({ CRONJOBS: 'true', MCP_CONNECT_TIMEOUT_MS: '200', EVALS_MAX_CASES: '2' });
   names = await makeOneOfEach(app, 'alice', {});
+  await insertDelivery(app.databaseUrl, names);
   snapshots = await openSnapshots(app.databaseUrl);
   await snapshots.take();
 });

@@ -12,7 +12,7 @@ import type { Runtime } from '../../src/runtime.ts';
 import { client, startApp, startOn, type TestApp } from '../support/app.ts';
 import { signingKey } from '../support/issuer.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
-import { ABSENT, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
+import { ABSENT, insertDelivery, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
 import { NAMED_OPERATIONS, type Names, type Sent, toRequest, writesSharedState } from './support/requests.ts';
 
 /**
@@ -156,6 +156,7 @@ beforeAll(async () => {
   shared = await startOn(app.databaseUrl, { ...UNLIMITED, ...areas, ...tokens.environment });
   await nameCallers();
   names = await makeOneOfEach(client(shared.url), 'alice', await tokens.headersOf('alice', { scopes: ALL.join(' ') }));
+  await insertDelivery(app.databaseUrl, names);
   snapshots = await openSnapshots(app.databaseUrl);
   await snapshots.take();
 });

@@ -30,6 +30,11 @@ const PARTS = [
    where c.relnamespace in ${SCHEMAS} and not exists (select from pg_constraint where conindid = i.indexrelid)`,
   `select tgrelid::regclass::text || tgname as place, pg_get_triggerdef(t.oid) || ';' as text
    from pg_trigger t join pg_class c on c.oid = tgrelid where not tgisinternal and c.relnamespace in ${SCHEMAS}`,
+  `select c.oid::regclass::text as place,
+          format(E'alter table %1$s enable row level security;\\nalter table %1$s force row level security;\\n'
+                 'create policy %2$I on %1$s using (%3$s);',
+                 c.oid::regclass, polname, pg_get_expr(polqual, polrelid)) as text
+   from pg_policy p join pg_class c on c.oid = polrelid where c.relnamespace in ${SCHEMAS} and c.relforcerowsecurity`,
   `select oid::regclass::text as place,
           format(E'create view %s as\\n%s', oid::regclass, pg_get_viewdef(oid, true)) as text
    from pg_class where relkind = 'v' and relnamespace in ${SCHEMAS}`,

@@ -70,13 +70,24 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
     jobId: job.jobId,
     cronjobRunId: run.runId,
     webhookId: webhook.webhookId,
-    // Nothing is sent here: what one may do with a delivery is decided by its webhook.
-    deliveryId: ABSENT.deliveryId,
+    deliveryId: `delivery-of-${userId}`,
     evalRunId: evalRun.runId,
     evalSetId,
     evalId,
     evalResultId: (results as unknown as string[])[0] ?? '',
   } satisfies Names;
+}
+
+/** Inserts the delivery that `names` has, as one that was sent: the tests have nobody who would receive one. */
+export async function insertDelivery(url: string, { appName, userId, deliveryId, webhookId }: Names): Promise<void> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  await client.query(
+    `insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, end_time)
+     values ($1, $2, $3, $4, 'example.com', '{"type":"invocation.ended","data":{}}', 'delivered', now(), now())`,
+    [appName, userId, deliveryId, webhookId],
+  );
+  await client.end();
 }
 
 /** A database whose content can be compared and put back. */

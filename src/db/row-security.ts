@@ -1,0 +1,161 @@
+import { type ClientConfig, escapeLiteral, Query, type QueryArrayConfig, type QueryConfig } from 'pg';
+import { ConfigError } from '../core/errors.ts';
+import { connect } from './server-client.ts';
+
+/**
+ * The role that statements for one user run as where the role of the connection is above row-level security. It owns
+ * nothing, cannot log in, and has rights on rows only.
+ */
+const LIMITED_ROLE = 'agent_runtime_user';
+/** The settings that the policies look at: a user, or `on` for all of them; without either there are no rows. */
+const USER = 'agent_runtime.user';
+const ALL_USERS = 'agent_runtime.all_users';
+/** One grant of all replicas that start at once: concurrent ones fail. Any number does. */
+const GRANT_LOCK = 7_240_009;
+
+/** Settings of connections that work for all users. */
+export const FOR_ALL_USERS = { [ALL_USERS]: 'on' };
+
+/** What statements for one user run as: `role` where the connection's own would see all. */
+export interface RowSecurity {
+  role: string | undefined;
+}
+
+/** How {@link RowSecurity} was found; `isVoid`: the role sees all, and there is no other. */
+export type FoundRowSecurity = RowSecurity & { isVoid: boolean };
+
+/**
+ * Finds out what statements for one user can run as, and makes the role for it where it is needed and absent. A role
+ * that is neither a superuser nor bypasses row-level security is held to it as it is, also where it owns the tables.
+ * @throws {ConfigError} where that role would see no rows, because a pooler keeps the settings of connections
+ */
+export async function prepareRowSecurity(url: string, config: ClientConfig): Promise<FoundRowSecurity> {
+  const client = await connect(url, config, { acceptsReadOnly: true, settings: FOR_ALL_USERS });
+  try {
+    const own = await client.query<{ isAbove: boolean; isSuper: boolean }>(
+      'select rolsuper or rolbypassrls as "isAbove", rolsuper as "isSuper" from pg_roles where rolname = current_user',
+    );
+    if (own.rows[0]?.isAbove !== true) {
+      const { rows } = await client.query<{ all: string | null }>(
+        `select current_setting('${ALL_USERS}', true) as all`,
+      );
+      if (rows[0]?.all === 'on') return { role: undefined, isVoid: false };
+      throw new ConfigError(
+        'The settings of a connection do not arrive at the database, and row-level security hides all rows without ' +
+          'them: let the pooler pass `options` on, or connect past it.',
+      );
+    }
+    const isGranted = async () => (await client.query(HAS_ALL_RIGHTS)).rows[0]?.['all'] === true;
+    try {
+      if (!(await isGranted())) await client.query(makeRole(own.rows[0].isSuper));
+    } catch {
+      return { role: undefined, isVoid: !(await isGranted().catch(() => false)) };
+    }
+    return { role: LIMITED_ROLE, isVoid: false };
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+/** True where the role exists, may be used, and has all that it needs in the schema of the tables. */
+const HAS_ALL_RIGHTS = `
+  select exists (select from pg_roles where rolname = '${LIMITED_ROLE}' and pg_has_role(oid, 'member')) and (
+    select bool_and(has_table_privilege(r.oid, c.oid, 'select') and has_table_privilege(r.oid, c.oid, 'insert')
+                    and has_table_privilege(r.oid, c.oid, 'update') and has_table_privilege(r.oid, c.oid, 'delete'))
+           and bool_and(has_schema_privilege(r.oid, c.relnamespace, 'usage'))
+    from pg_roles r, pg_class c
+    where r.rolname = '${LIMITED_ROLE}' and c.relnamespace = current_schema()::regnamespace and c.relkind = 'r'
+  ) as all`;
+
+/** Statements that make the role, which other databases of the server may have made already, and give it its rights. */
+const makeRole = (isSuper: boolean) => `
+  begin;
+  select pg_advisory_xact_lock(${GRANT_LOCK});
+  do $$ begin
+    create role ${LIMITED_ROLE} nologin nosuperuser nobypassrls;
+  exception when duplicate_object or unique_violation then null; end $$;
+  ${isSuper ? '' : `grant ${LIMITED_ROLE} to current_user;`}
+  do $$ begin
+    execute format('grant usage on schema %I to ${LIMITED_ROLE}', current_schema());
+    execute format('grant select, insert, update, delete on all tables in schema %I to ${LIMITED_ROLE}',
+                   current_schema());
+    execute format('grant usage on all sequences in schema %I to ${LIMITED_ROLE}', current_schema());
+  end $$;
+  commit`;
+
+/** The statement that limits the rest of its transaction to a user, which its parameter or a literal names. */
+const limitingTo = (user: string, { role }: RowSecurity) =>
+  `select set_config('${USER}', ${user}, true), set_config('${ALL_USERS}', 'off', true)${
+    role === undefined ? '' : `, set_config('role', '${role}', true)`
+  }`;
+
+/** What begins a transaction that is limited to a user: one message. */
+export const beginFor = (userId: string, security: RowSecurity): string =>
+  `begin; ${limitingTo(escapeLiteral(userId), security)}`;
+
+/** The part of node-postgres's connection that sends messages of the extended protocol. */
+interface Wire {
+  parse(message: { text: string; name: string }): void;
+  bind(message: { values: unknown[] }): void;
+  execute(message: object): void;
+}
+/** What node-postgres's queries have beside their published types (pg 8.23.1, lib/query.js). */
+interface QueryInternals {
+  prepare(connection: Wire): void;
+  handleDataRow(message: unknown): void;
+  handleCommandComplete(message: unknown, connection: Wire): void;
+}
+const base = Query.prototype as unknown as QueryInternals;
+
+/**
+ * A statement that sees the rows of one user. What limits it goes before it in the same message, before the one Sync:
+ * they are one transaction and one round trip, and nothing of it stays with the connection, which makes it safe behind
+ * a pooler in transaction mode.
+ */
+class LimitedQuery extends Query {
+  readonly #limit: { text: string; userId: string };
+  /** True while the answers that come are those of the statement that limits. */
+  #isLimiting = true;
+
+  constructor(
+    limit: { text: string; userId: string },
+    config: QueryConfig | QueryArrayConfig,
+    done: (error: Error | undefined, result: unknown) => void,
+  ) {
+    super({ ...config, queryMode: 'extended' } as unknown as QueryConfig, undefined, done);
+    this.#limit = limit;
+  }
+
+  prepare(connection: Wire): void {
+    connection.parse({ text: this.#limit.text, name: '' });
+    connection.bind({ values: [this.#limit.userId] });
+    connection.execute({});
+    base.prepare.call(this, connection);
+  }
+
+  handleDataRow(message: unknown): void {
+    if (!this.#isLimiting) base.handleDataRow.call(this, message);
+  }
+
+  handleCommandComplete(message: unknown, connection: Wire): void {
+    if (this.#isLimiting) this.#isLimiting = false;
+    else base.handleCommandComplete.call(this, message, connection);
+  }
+}
+
+/** Something that takes a query of node-postgres. */
+interface Queryable {
+  query(query: Query): unknown;
+}
+
+/** Runs one statement with only the rows of a user, in one round trip. */
+export const queryFor = (
+  client: Queryable,
+  userId: string,
+  security: RowSecurity,
+  config: QueryConfig | QueryArrayConfig,
+): Promise<unknown> =>
+  new Promise((resolve, reject) => {
+    const limit = { text: limitingTo('$1', security), userId };
+    client.query(new LimitedQuery(limit, config, (error, result) => (error ? reject(error) : resolve(result))));
+  });
