@@ -2,25 +2,10 @@ import { keyAliases } from '../http/validation/key-aliases.ts';
 import { InvalidError } from '../core/errors.ts';
 import type { z } from 'zod';
 import type { EvalCaseBody } from './eval-set.ts';
+import type { EvalSetDocument, FileDefaults } from './eval-set-document.ts';
 import { fileCaseSchema, passOver } from './file-form.ts';
 import { toStoredCase } from './intermediate-data.ts';
 import { fromOldSessions, isOldFile } from './old-eval-file.ts';
-
-/** A set as it stands in a file and in an answer: its own members are snake_case. Times in Unix seconds. */
-export interface EvalSetDocument {
-  eval_set_id: string;
-  name?: string | null | undefined;
-  description?: string | null | undefined;
-  eval_cases: EvalCaseBody[];
-  creation_timestamp?: number | null | undefined;
-}
-
-/** What cannot be computed from a file: the id and time of what ADK 1.x did not name. */
-export interface FileDefaults {
-  evalSetId: string;
-  now: number;
-  newId: () => string;
-}
 
 const SNAKE = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 const spelling = keyAliases(fileCaseSchema);

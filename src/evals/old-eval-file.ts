@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { InvalidError } from '../core/errors.ts';
 import { jsonObject } from '../core/content.ts';
-import type { EvalSetDocument, FileDefaults } from './eval-set-file.ts';
+import type { EvalSetDocument, FileDefaults } from './eval-set-document.ts';
 
 const oldTurn = z.looseObject({
   query: z.string(),

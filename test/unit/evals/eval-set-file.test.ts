@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { InvalidError } from '../../../src/core/errors.ts';
-import { type EvalSetDocument, readEvalSet, writeEvalSet } from '../../../src/evals/eval-set-file.ts';
+import type { EvalSetDocument } from '../../../src/evals/eval-set-document.ts';
+import { readEvalSet, writeEvalSet } from '../../../src/evals/eval-set-file.ts';
 import { checkAll, vectorsOf } from './vectors.ts';
 
 interface SetVector {
