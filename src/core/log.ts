@@ -46,16 +46,19 @@ export function toLogFields(error: unknown): Record<string, unknown> {
 
 /** Time in which a failure with the same reason is one line. */
 const REPEAT_MS = 1_000;
+/** Requests that one line names at most; its count says how many there were. */
+const MAX_REQUEST_IDS = 100;
 
 /** A call of the log: fields and a message. */
 type LogCall = [fields: Record<string, unknown>, message: string | undefined];
 
 /**
- * Lets a failure with one reason through once a second, with the count of those that were left out since: a database
- * that is away would hide all else. An error that is logged whole and is not about the database is never left out.
+ * Lets a failure with one reason through once a second, with the count and the request ids of those that were left out
+ * since: a database that is away would hide all else. An error that is logged whole and is not about the database is
+ * never left out.
  */
 function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
-  const recent = new Map<string, { leftOut: number; last: LogCall }>();
+  const recent = new Map<string, { leftOut: number; requestIds: string[]; last: LogCall }>();
   const logMethod = function (this: pino.Logger, call: unknown[], write: pino.LogFn): void {
     const key = repeatKey(call);
     if (key === undefined) return void Reflect.apply(write, this, call);
@@ -64,14 +67,18 @@ function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
     if (known) {
       known.leftOut += 1;
       known.last = [fields, message];
+      const { requestId } = fields;
+      if (typeof requestId === 'string' && known.requestIds.length < MAX_REQUEST_IDS) known.requestIds.push(requestId);
       return;
     }
-    recent.set(key, { leftOut: 0, last: [fields, message] });
+    recent.set(key, { leftOut: 0, requestIds: [], last: [fields, message] });
     Reflect.apply(write, this, call);
     setTimeout(() => {
-      const { leftOut, last } = recent.get(key) ?? {};
+      const { leftOut = 0, requestIds = [], last } = recent.get(key) ?? {};
       recent.delete(key);
-      if (last && leftOut) logMethod.call(this, [{ ...last[0], repeated: leftOut }, last[1]], write);
+      if (!last || leftOut === 0) return;
+      const merged = { ...last[0], repeated: leftOut, ...(requestIds.length > 0 && { requestIds }) };
+      logMethod.call(this, [merged, last[1]], write);
     }, REPEAT_MS).unref();
   };
   return { logMethod };

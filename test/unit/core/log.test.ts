@@ -47,3 +47,11 @@ test('one reason is one line a second, with the count of those that were left ou
   await expect.poll(() => lines.length).toBe(6);
   expect(lines.at(-1)).toMatchObject({ msg: 'notifications broke', err: { reason: error.message }, repeated: 49 });
 });
+
+test('the line of many failures names their requests, a hundred at most', async () => {
+  const { log, lines } = openLog();
+  for (let n = 0; n < 150; n++) log.error({ requestId: `r${n}`, reason: 'away' }, 'request failed');
+  await expect.poll(() => lines.length).toBe(2);
+  const requestIds = Array.from({ length: 100 }, (_, n) => `r${n + 1}`);
+  expect(lines).toMatchObject([{ requestId: 'r0' }, { requestId: 'r149', repeated: 149, requestIds }]);
+});
