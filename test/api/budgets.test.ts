@@ -39,14 +39,21 @@ const BUDGETS: [name: string, statements: number, request: () => Promise<{ statu
   ['an invocation with one tool call', 5, () => run('s', 'use the tool')],
 ];
 
+/** What a process does beside requests (heartbeats, looks at queues) falls into some of so many. */
+const TIMES = 5;
+
 test('each request sends exactly the statements of its budget', async () => {
   await app.post(USER, { sessionId: 's' });
   await app.post(USER, { sessionId: 'other' });
   await app.post(`${USER}/s/artifacts`, { filename: 'note.txt', artifact: { text: 'hello' } });
   const sent = new Map<string, number>();
   for (const [name, , request] of BUDGETS) {
-    const texts = await statementsOf(async () => expect((await request()).status).toBe(200));
-    sent.set(name, texts.filter((text) => !text.includes('pg_notify')).length);
+    const counts: number[] = [];
+    for (let n = 0; n < TIMES; n++) {
+      const texts = await statementsOf(async () => expect((await request()).status).toBe(200));
+      counts.push(texts.filter((text) => !text.includes('pg_notify')).length);
+    }
+    sent.set(name, Math.min(...counts));
   }
   expect(Object.fromEntries(sent)).toEqual(Object.fromEntries(BUDGETS.map(([name, statements]) => [name, statements])));
 });
