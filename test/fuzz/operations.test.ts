@@ -33,7 +33,7 @@ const statuses: Record<number, number> = {};
 
 beforeAll(async () => {
   console.log(`fuzz: FUZZ_SEED=${seed} FUZZ_RUNS=${count}, ${operations.length} operations`);
-  app = await startApp({ CRONJOBS: 'true', MCP_CONNECT_TIMEOUT_MS: '200', EVALS_MAX_CASES: '2' });
+  app = await startApp({ CRONJOBS: 'true', WEBHOOKS: 'true', MCP_CONNECT_TIMEOUT_MS: '200', EVALS_MAX_CASES: '2' });
   names = await makeOneOfEach(app, 'alice', {});
   await insertDelivery(app.databaseUrl, names);
   snapshots = await openSnapshots(app.databaseUrl);
