@@ -23,11 +23,29 @@ CREATE OR REPLACE FUNCTION public.assert_state_size(state jsonb)
 AS $function$
 declare
   max_bytes integer := coalesce(nullif(current_setting('agent_runtime.max_state_bytes', true), ''), '1048576');
+  max_keys integer := coalesce(nullif(current_setting('agent_runtime.max_state_keys', true), ''), '10000');
 begin
   if octet_length(state::text) > max_bytes then
     raise exception 'state is larger than % bytes', max_bytes using errcode = 'AR413';
   end if;
+  if jsonb_typeof(state) = 'object' and (select count(*) from jsonb_object_keys(state)) > max_keys then
+    raise exception 'state has more than % keys', max_keys using errcode = 'AR415';
+  end if;
   return state;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.assert_writer_share(state jsonb, writers jsonb, writer jsonb)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+declare
+  max_bytes integer := coalesce(nullif(current_setting('agent_runtime.max_app_state_bytes_per_user', true), ''), '65536');
+begin
+  if (select sum(octet_length(key) + octet_length(value::text)) from jsonb_each(state) where writers -> key = writer) > max_bytes then
+    raise exception 'what agents wrote for one user is more than % bytes', max_bytes using errcode = 'AR416';
+  end if;
+  return writers;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation()
@@ -114,7 +132,8 @@ create table agent_runtime_migrations (
 create table app_states (
   app_name text collate "C" not null,
   state jsonb not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
+  update_time timestamp(6) with time zone default clock_timestamp() not null,
+  writers jsonb default '{}'::jsonb not null
 );
 
 create table artifact_versions (
@@ -966,6 +985,7 @@ comment on column agent_runtime_migrations.name is 'Name of the file in migratio
 comment on column app_states.app_name is 'Application.';
 comment on column app_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column app_states.update_time is 'Last merge.';
+comment on column app_states.writers is 'For each key that an agent wrote last, the user in whose session it did; the others are the operator''s.';
 comment on column artifact_versions.app_name is 'Application.';
 comment on column artifact_versions.artifact_name is 'Artifact name.';
 comment on column artifact_versions.canonical_uri is 'Where the content is.';
@@ -1392,7 +1412,8 @@ comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. No
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
 comment on function assert_session_size(bigint) is 'The size, or an error when it is larger than the setting agent_runtime.max_session_bytes of the connection.';
-comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection.';
+comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection, or it has more keys than agent_runtime.max_state_keys.';
+comment on function assert_writer_share(jsonb,jsonb,jsonb) is 'The writers, or an error when what agents wrote for the writer is larger than the setting agent_runtime.max_app_state_bytes_per_user of the connection.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';

@@ -236,6 +236,8 @@ const openPool = (config: Config, url: string, log: Log, security: RowSecurity):
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
     lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
     maxStateBytes: config.MAX_STATE_BYTES,
+    maxStateKeys: config.MAX_STATE_KEYS,
+    maxAppStateBytesPerUser: config.MAX_APP_STATE_BYTES_PER_USER,
     maxSessionBytes: config.MAX_SESSION_BYTES,
     maxPendingDeliveries: config.WEBHOOKS_MAX_PENDING_PER_USER,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,

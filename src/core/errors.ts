@@ -179,15 +179,20 @@ export function connectionReason(error: unknown): string | undefined {
   return undefined;
 }
 
-/** What a caller is told when a state would grow over its limit. */
-export const STATE_TOO_LARGE = 'The state would be larger than MAX_STATE_BYTES.';
+/** What a caller is told when a state would grow over a limit, by the SQLSTATE that our SQL functions raise. */
+const STATE_REFUSALS: Record<string, string> = {
+  AR413: 'The state would be larger than MAX_STATE_BYTES.',
+  AR415: 'The state would have more than MAX_STATE_KEYS keys.',
+  AR416: 'Agents have written as much `app:` state for this user as they may for one: MAX_APP_STATE_BYTES_PER_USER.',
+};
 
 /** What a caller is answered when a session would grow over its limit. */
 export const SESSION_TOO_LARGE =
   'The events of the session would be more than MAX_SESSION_BYTES. Go on in a new session.';
 
 const hasCode = (error: unknown, sqlState: string) => [...causes(error)].some(({ code }) => code === sqlState);
-/** True for the error that the SQL function `assert_state_size` raises (migrations). */
-export const isStateTooLarge = (error: unknown): boolean => hasCode(error, 'AR413');
+/** Why a state may not be written, by an error of `assert_state_size` or `assert_writer_share` (migrations). */
+export const stateRefusal = (error: unknown): string | undefined =>
+  Object.entries(STATE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
 /** True for the error that the SQL function `assert_session_size` raises (migrations). */
 export const isSessionTooLarge = (error: unknown): boolean => hasCode(error, 'AR414');

@@ -6,7 +6,7 @@ const DEFAULTS = {
   MAX_INVOCATIONS_PER_USER: 50,
   MAX_REQUESTS_PER_USER: 100,
   MAX_STREAMS_PER_USER: 50,
-  MAX_HEAVY_READS_PER_USER: 8,
+  MAX_HEAVY_READS_PER_USER: 4,
   MAX_CONNECTIONS_PER_ADDRESS: 2_000,
   MAX_READS_PER_MINUTE: 3_000,
   MAX_WRITES_PER_MINUTE: 1_200,
@@ -50,7 +50,10 @@ export const FAIRNESS = {
     'Maximum number of reads of one user in a minute, in all processes.',
   ),
   MAX_WRITES_PER_MINUTE: limit('MAX_WRITES_PER_MINUTE', 'Maximum number of changes by one user, in the same way.'),
-  MAX_HEAVY_READS_PER_MINUTE: limit('MAX_HEAVY_READS_PER_MINUTE', 'Maximum number of large reads, in the same way.'),
+  MAX_HEAVY_READS_PER_MINUTE: limit(
+    'MAX_HEAVY_READS_PER_MINUTE',
+    'Maximum number of large reads, in the same way; each megabyte that is answered counts as one more.',
+  ),
   MAX_INVOCATIONS_PER_MINUTE: limit(
     'MAX_INVOCATIONS_PER_MINUTE',
     'Maximum number of requests of one user that run the agent, in the same way.',
@@ -60,6 +63,16 @@ export const FAIRNESS = {
     RANGE,
     'Maximum number of wrong credentials in a minute, in all processes, from one address and for one key id; then ' +
       'only what was right before is looked at.',
+  ),
+  MAX_STATE_KEYS: whole(
+    10_000,
+    [10, 1_000_000],
+    'Maximum number of keys in the state of a session, a user or an application.',
+  ),
+  MAX_APP_STATE_BYTES_PER_USER: whole(
+    65_536,
+    [1_024, 104_857_600],
+    'Maximum size of what agents write into the `app:` state in the sessions of one user, in bytes of JSON.',
   ),
   REQUEST_TIMEOUT_MS: whole(
     60_000,

@@ -6,6 +6,7 @@ import { actingUser } from './acting-user.ts';
 import { listServers, STAY_OPEN } from './connection.ts';
 import { beginFor, FOR_ALL_USERS, queryFor, type RowSecurity } from './row-security.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
+import { Turns } from './turns.ts';
 
 /**
  * A pool or a transaction: the first argument of every store function.
@@ -43,6 +44,9 @@ export interface PoolOptions {
    * holds it.
    */
   maxStateBytes: number;
+  maxStateKeys: number;
+  /** Maximum size of what agents write into the state of an app for one user: `assert_writer_share` holds it. */
+  maxAppStateBytesPerUser: number;
   /** Maximum size of the events of a session, bytes of their JSON: the SQL function `assert_session_size` holds it. */
   maxSessionBytes: number;
   /** Maximum of deliveries of a user that wait: the SQL function `insert_webhook_delivery` holds it. */
@@ -76,6 +80,8 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   const forReads = Math.max(1, Math.floor(options.size * READ_SHARE));
   const settings = {
     'agent_runtime.max_state_bytes': String(options.maxStateBytes),
+    'agent_runtime.max_state_keys': String(options.maxStateKeys),
+    'agent_runtime.max_app_state_bytes_per_user': String(options.maxAppStateBytesPerUser),
     'agent_runtime.max_session_bytes': String(options.maxSessionBytes),
     'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
     ...FOR_ALL_USERS,
@@ -127,9 +133,11 @@ class ServerPool extends Pool {
   readonly #servers: ServerChoice;
   readonly #isForReads: boolean;
   readonly security: RowSecurity;
+  /** Statements of one caller do not make all others wait: connections are lent to callers by turns. */
+  readonly #turns: Turns;
 
   constructor(
-    config: PoolConfig,
+    config: PoolConfig & { max: number; connectionTimeoutMillis: number },
     servers: ServerChoice,
     isForReads: boolean,
     { preparesStatements: namesStatements, security }: Pick<PoolOptions, 'preparesStatements' | 'security'>,
@@ -146,6 +154,7 @@ class ServerPool extends Pool {
     this.#servers = servers;
     this.#isForReads = isForReads;
     this.security = security ?? { role: undefined };
+    this.#turns = new Turns(config.max, { ms: config.connectionTimeoutMillis, message: NO_FREE_CONNECTION });
   }
 
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
@@ -156,6 +165,22 @@ class ServerPool extends Pool {
    * and never a write. @throws what the last server answered.
    */
   async lend(): Promise<LentClient> {
+    const end = await this.#turns.take();
+    try {
+      const client = await this.#connectToPrimary();
+      const release = client.release.bind(client);
+      client.release = (mustEnd) => {
+        release(mustEnd);
+        end();
+      };
+      return client;
+    } catch (error) {
+      end();
+      throw error;
+    }
+  }
+
+  async #connectToPrimary(): Promise<LentClient> {
     let readOnly: LentClient | undefined;
     let failure: unknown;
     for (let tries = 0; tries < this.#servers.count; tries++) {

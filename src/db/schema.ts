@@ -81,6 +81,7 @@ export const events = pgTable(
 export const appStates = pgTable('app_states', {
   appName: identifier('app_name').primaryKey(),
   state: jsonb('state').notNull(),
+  writers: jsonb('writers').notNull().default(emptyObject),
   updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
 });
 

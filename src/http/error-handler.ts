@@ -11,13 +11,12 @@ import {
   InvalidError,
   isPassingFailure,
   isSessionTooLarge,
-  isStateTooLarge,
   KeyReusedError,
   LimitError,
   LeaseLostError,
   NotFoundError,
   SESSION_TOO_LARGE,
-  STATE_TOO_LARGE,
+  stateRefusal,
   StoppedError,
   TooLargeError,
   UnauthenticatedError,
@@ -172,7 +171,8 @@ const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
 
 function databaseFailure(error: unknown): Failure | undefined {
   if (isPassingFailure(error)) return { ...unavailable('The database is not available for now.'), isUnexpected: true };
-  if (isStateTooLarge(error)) return { status: 413, detail: STATE_TOO_LARGE };
+  const refusal = stateRefusal(error);
+  if (refusal !== undefined) return { status: 413, detail: refusal };
   if (isSessionTooLarge(error)) return { status: 413, detail: SESSION_TOO_LARGE };
   for (const { code } of causes(error)) {
     if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code)) {

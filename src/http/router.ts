@@ -25,8 +25,14 @@ interface Steps {
   limits?: RequestLimits | undefined;
 }
 
-/** Pause before a refusal for a limit: who asks again at once only slows itself. */
-const REFUSAL_PAUSE_MS = 200;
+/**
+ * A refusal for a limit waits so long for each refusal of the caller that waits already, at most {@link MAX_PAUSE_MS}:
+ * whoever asks again and again, on however many connections, is answered ten times a second.
+ */
+const PAUSE_MS = 100;
+const MAX_PAUSE_MS = 30_000;
+/** Refusals that wait, by caller. */
+const refusals = new Map<string, number>();
 
 /**
  * A router with one route per path of each operation. A request is authenticated before its body is read, and
@@ -77,19 +83,28 @@ function admitEarly(operation: Operation<unknown>, limits: RequestLimits | undef
     const caller = callerId(principal, networkOf(request.ip), userId);
     response.locals.caller = caller;
     if (limits && operation.owner !== 'open' && !isNamedLater(principal, operation)) {
-      await refusedSlowly(() => limits.admit(caller, operation, request, response));
+      await refusedSlowly(caller, () => limits.admit(caller, operation, request, response));
     }
     next();
   };
 }
 
-async function refusedSlowly<T>(work: () => Promise<T>): Promise<T> {
+async function refusedSlowly<T>(caller: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    if (error instanceof LimitError) await sleep(REFUSAL_PAUSE_MS);
+    if (error instanceof LimitError) await waitForTurn(caller);
     throw error;
   }
+}
+
+async function waitForTurn(caller: string): Promise<void> {
+  const waiting = (refusals.get(caller) ?? 0) + 1;
+  refusals.set(caller, waiting);
+  await sleep(Math.min(waiting * PAUSE_MS, MAX_PAUSE_MS));
+  const left = (refusals.get(caller) ?? 1) - 1;
+  if (left > 0) refusals.set(caller, left);
+  else refusals.delete(caller);
 }
 
 /** The 404 of what a path names. */
@@ -123,7 +138,7 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits 
       notFound: () => notFound(operation, request),
       countAgain: async () => limits?.count(caller, operation),
     };
-    const answer = await refusedSlowly(async () => {
+    const answer = await refusedSlowly(caller, async () => {
       if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
       return asCaller(caller, () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call)));
     });

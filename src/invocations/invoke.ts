@@ -6,11 +6,10 @@ import {
   AgentError,
   isPassingFailure,
   isSessionTooLarge,
-  isStateTooLarge,
   LeaseLostError,
   NotFoundError,
   SESSION_TOO_LARGE,
-  STATE_TOO_LARGE,
+  stateRefusal,
 } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
 import { budgetText } from '../budgets/budget.ts';
@@ -246,7 +245,8 @@ function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): Invocat
 
 /** A state or a session over its limit is the agent's failure, not the runtime's. */
 function toAgentError(error: unknown): unknown {
-  if (isStateTooLarge(error)) return new AgentError('state_too_large', STATE_TOO_LARGE, { cause: error });
+  const refusal = stateRefusal(error);
+  if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
   return isSessionTooLarge(error) ? new AgentError('session_too_large', SESSION_TOO_LARGE, { cause: error }) : error;
 }
 

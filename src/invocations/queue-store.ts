@@ -43,7 +43,10 @@ export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   isFree: boolean;
 }
 
-/** At most `limit` queues whose first invocation waits in the background, the longest waiting first. */
+/**
+ * At most `limit` queues whose first invocation waits in the background: the first of each user, then the second of
+ * each, the longest waiting first. So however many one user has, those of others are found.
+ */
 export async function listQueueHeads(db: Database, limit: number): Promise<QueueHead[]> {
   const q = alias(invocations, 'q');
   const earlier = db
@@ -58,7 +61,7 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
     .select({ appName, userId, sessionId, id, text: sql<string>`${request}::text`, isFree: isFree(invocations) })
     .from(invocations)
     .where(and(isBackground, notExists(earlier)))
-    .orderBy(createTime)
+    .orderBy(sql`row_number() over (partition by ${userId} order by ${createTime})`, createTime)
     .limit(limit);
   return rows.map(({ id: invocationId, text, isFree: free, ...key }) => ({
     key,

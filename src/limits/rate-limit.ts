@@ -5,6 +5,8 @@ import { type RateCounter, RecentMap, secondsUntil } from './rates.ts';
 export interface RateLimit {
   /** Uses one. @throws {LimitError} when the caller has none left in this minute */
   use(caller: string): Promise<void>;
+  /** Takes more for what turned out to be large, without a statement; the next use pays it. */
+  charge(caller: string, points: number): void;
 }
 
 /** A replica takes this share of a minute's uses with one statement, so that a request seldom waits for one. */
@@ -25,7 +27,9 @@ export function createRateLimit(limit: string, points: number, counter: RateCoun
   const filling = new Map<string, Promise<void>>();
   const fill = async (caller: string) => {
     const { isOver, until } = await counter.take(caller, batch);
-    buckets.set(caller, { left: isOver ? 0 : batch, until, isOver });
+    const before = buckets.get(caller);
+    const debt = before && before.until > performance.now() ? Math.min(before.left, 0) : 0;
+    buckets.set(caller, { left: debt + (isOver ? 0 : batch), until, isOver });
   };
   return {
     async use(caller) {
@@ -42,6 +46,10 @@ export function createRateLimit(limit: string, points: number, counter: RateCoun
         filling.set(caller, running);
         await running;
       }
+    },
+    charge(caller, charged) {
+      const bucket = buckets.get(caller);
+      if (bucket) bucket.left -= charged;
     },
   };
 }

@@ -6,6 +6,9 @@ import { createRateLimit, type RateLimit } from './rate-limit.ts';
 import { createRateCounter } from './rates.ts';
 import { createSlots, type Slots } from './slots.ts';
 
+/** A large read uses one of its rate, and one more for each of these bytes. */
+const MEGABYTE = 1_048_576;
+
 /** Limits of each caller: what it does at once, counted in this process, and in a minute, counted in the database. */
 export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limits: FairnessLimits): RequestLimits {
   const rates = createRates(database, limits);
@@ -22,7 +25,11 @@ export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limit
       const release = takeAll(wanted, caller);
       // The answer to an upgrade is the socket itself.
       const answer = request.headers.upgrade === undefined ? response : request.socket;
-      answer.once('close', release);
+      const before = request.socket.bytesWritten;
+      answer.once('close', () => {
+        release();
+        if (load === 'heavy') rates.heavy.charge(caller, Math.floor((request.socket.bytesWritten - before) / MEGABYTE));
+      });
     },
     count: (caller, operation) => rates[loadOf(operation)].use(caller),
   };
@@ -31,7 +38,7 @@ export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limit
 function createRates(database: Pick<DatabasePool, 'query'>, limits: FairnessLimits): Record<Load, RateLimit> {
   const rate = (load: Load, limit: keyof FairnessLimits) => {
     const points = limits[limit];
-    if (points === Number.POSITIVE_INFINITY) return { use: () => Promise.resolve() };
+    if (points === Number.POSITIVE_INFINITY) return { use: () => Promise.resolve(), charge: () => undefined };
     return createRateLimit(limit, points, createRateCounter(database, { name: load, points }));
   };
   return {

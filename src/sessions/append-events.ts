@@ -95,10 +95,11 @@ const advanced = {
  * Shared rows are locked in the order session, user, app (each CTE reads the one before), so that writers of several
  * scopes never deadlock.
  */
-export function appendEventCtes({ key, events, delta, isFromRuntime }: EventAppend): SQL {
+export function appendEventCtes(append: EventAppend): SQL {
+  const { key, events, delta, isFromRuntime } = append;
   const user = touches(delta.user) ? sql`, user_merged as (${userMerge(key, delta.user)})` : sql``;
   const after = touches(delta.user) ? sql`where (select count(*) from user_merged) >= 0` : sql``;
-  const app = touches(delta.app) ? sql`, app_merged as (${appMerge(key, delta.app, after)})` : sql``;
+  const app = touches(delta.app) ? sql`, app_merged as (${appMerge(append, after)})` : sql``;
   const timestamp = sql`given.payload ->> 'timestamp'`;
   const insert = insertSelect(eventTable, {
     appName: key.appName,
@@ -127,10 +128,24 @@ const userMerge = ({ appName, userId }: SessionKey, delta: JsonObject) => sql`
   on conflict (${names(userStates.appName, userStates.userId)}) do update set ${mergeState(userStates)}
   returning 1`;
 
-const appMerge = ({ appName }: SessionKey, delta: JsonObject, after: SQL) => sql`
-  ${insertSelect(appStates, { appName, state: limited(sql`${escapeJson(delta)}::jsonb`) })} from advanced ${after}
-  on conflict (${names(appStates.appName)}) do update set ${mergeState(appStates)}
+const appMerge = ({ key: { appName, userId }, delta: { app }, isFromRuntime }: EventAppend, after: SQL) => {
+  const writer = sql`${escapeJson(userId)}::jsonb`;
+  const given = Object.fromEntries(Object.keys(app).map((name) => [name, userId]));
+  // What a request says is the operator's own; what an agent says counts for the user in whose session it does.
+  const writers = isFromRuntime ? sql`${escapeJson(given)}::jsonb` : emptyObject;
+  const kept = isFromRuntime
+    ? sql`${appStates.writers} || ${excluded(appStates.writers)}`
+    : sql`${appStates.writers} - array(select jsonb_object_keys(${excluded(appStates.state)}))`;
+  const limitedShare = (state: SQL, all: SQL) =>
+    isFromRuntime ? sql`assert_writer_share(${state}, ${all}, ${writer})` : all;
+  const state = sql`${escapeJson(app)}::jsonb`;
+  return sql`
+  ${insertSelect(appStates, { appName, state: limited(state), writers: limitedShare(state, writers) })}
+  from advanced ${after}
+  on conflict (${names(appStates.appName)}) do update set ${mergeState(appStates)},
+    ${names(appStates.writers)} = ${limitedShare(sql`${appStates.state} || ${excluded(appStates.state)}`, kept)}
   returning 1`;
+};
 
 const mergeState = (table: typeof userStates | typeof appStates) =>
   assignments(table, { state: merged(table.state, excluded(table.state)), updateTime: sql`clock_timestamp()` });

@@ -34,6 +34,8 @@ beforeAll(async () => {
       size: 4,
       statementTimeoutMs: 60_000,
       lockTimeoutMs: 60_000,
+      maxStateKeys: 10_000,
+      maxAppStateBytesPerUser: 65_536,
       maxStateBytes: 1e6,
       maxSessionBytes: 1e9,
       maxPendingDeliveries: 100,

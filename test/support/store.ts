@@ -34,6 +34,8 @@ export const openPool = (url: string, size = 10): DatabasePool =>
     lockTimeoutMs: 120_000,
     connectTimeoutMs: 120_000,
     maxStateBytes: 1_048_576,
+    maxStateKeys: 10_000,
+    maxAppStateBytesPerUser: 65_536,
     maxSessionBytes: 33_554_432,
     maxPendingDeliveries: 1_000,
     preparesStatements: true,

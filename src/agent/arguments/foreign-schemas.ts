@@ -1,6 +1,8 @@
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { orAborted } from '../../core/abort.ts';
+import { currentCaller } from '../../core/caller.ts';
+import { FairQueue } from '../../core/fair-queue.ts';
 import type { JsonObject } from '../../core/content.ts';
 
 /** Maximum time of one check, from the moment on that the thread has it. */
@@ -49,21 +51,21 @@ export class ForeignSchemas {
   }
 }
 
-/** The one thread, started with the first check and anew after one that was too costly. */
+/** The one thread, started with the first check and anew after one that was too costly. Callers have it by turns. */
 class CheckThread {
-  #waiting: Check[] = [];
+  readonly #waiting = new FairQueue<Check>();
   #current: Check | undefined;
   #worker: Worker | undefined;
   #isReady = false;
   #timer: NodeJS.Timeout | undefined;
 
   add(check: Check): void {
-    this.#waiting.push(check);
+    this.#waiting.push(currentCaller() ?? '', check);
     this.#next();
   }
 
   #next(): void {
-    while (!this.#current && this.#waiting[0]) {
+    while (!this.#current && !this.#waiting.isEmpty) {
       if (!this.#worker) this.#start();
       if (!this.#isReady) return;
       const check = this.#waiting.shift() as Check;

@@ -1,0 +1,27 @@
+/** What waits for something that all share: owners are served in turn, however much one of them wants. */
+export class FairQueue<Item> {
+  /** By owner, those who are served next first. */
+  readonly #waiting = new Map<string, Item[]>();
+
+  push(owner: string, item: Item): void {
+    const items = this.#waiting.get(owner);
+    if (items) items.push(item);
+    else this.#waiting.set(owner, [item]);
+  }
+
+  /** Takes the next one; `undefined` where nothing waits. */
+  shift(): Item | undefined {
+    const [next] = this.#waiting;
+    if (!next) return undefined;
+    const [owner, items] = next;
+    const item = items.shift();
+    this.#waiting.delete(owner);
+    // The turn goes on to the next owner.
+    if (items.length > 0) this.#waiting.set(owner, items);
+    return item;
+  }
+
+  get isEmpty(): boolean {
+    return this.#waiting.size === 0;
+  }
+}
