@@ -153,7 +153,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'lists the sessions of evaluation runs',
-    changes: change('listSessions', 'not(s.isEval), ', ''),
+    changes: change('listText', 'not(s.isEval), ', ''),
     tests: SESSIONS,
   },
   {
