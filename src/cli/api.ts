@@ -21,12 +21,14 @@ export interface Api {
   url: string;
   /** Gives the answer's JSON. @throws {CommandError} with the service's own words for any answer that is no success. */
   send<Body>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Body>;
+  /** Sends a body that is JSON text already. @throws {CommandError} as `send` does. */
+  sendText(method: string, path: string, body: string): Promise<void>;
   /** Gives the answer while it comes. @throws {CommandError} as `send` does. */
   open(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response>;
 }
 
 /** The path of the application's sessions of the user. */
-export const sessionsPath = ({ app, user }: GlobalOptions): string =>
+export const sessionsPath = ({ app, user }: Pick<GlobalOptions, 'app' | 'user'>): string =>
   `/apps/${encodeURIComponent(app)}/users/${encodeURIComponent(user)}/sessions`;
 
 /**
@@ -70,8 +72,8 @@ async function findLocal(port: string): Promise<string | undefined> {
 function createApi(url: string, key: string | undefined): Api {
   const authorization = key === undefined ? {} : { authorization: `Bearer ${key}` };
   const headers = { 'content-type': 'application/json', ...authorization };
-  const open: Api['open'] = async (method, path, body, signal) => {
-    const sent = body === undefined ? {} : { body: JSON.stringify(body) };
+  const request = async (method: string, path: string, body: string | undefined, signal?: AbortSignal) => {
+    const sent = body === undefined ? {} : { body };
     const target = new URL(path, url);
     const response = await fetch(target, { method, headers, ...sent, ...(signal ? { signal } : {}) }).catch(
       (error: unknown) => {
@@ -79,14 +81,17 @@ function createApi(url: string, key: string | undefined): Api {
         throw new CommandError(`${target.origin} cannot be reached: ${reasonOf(error)}.`, 2);
       },
     );
-    if (!response.ok) throw new CommandError(await refusalOf(response));
+    if (!response.ok) throw new CommandError(await refusalOf(response), 1, response.status);
     return response;
   };
+  const open: Api['open'] = (method, path, body, signal) =>
+    request(method, path, body === undefined ? undefined : JSON.stringify(body), signal);
   const send = async <Body>(...args: Parameters<Api['send']>): Promise<Body> => {
     const text = await (await open(...args)).text();
     return (text === '' ? undefined : JSON.parse(text)) as Body;
   };
-  return { url, send, open };
+  const sendText: Api['sendText'] = async (...args) => void (await (await request(...args)).text());
+  return { url, send, sendText, open };
 }
 
 /** What the service said: `detail` as a sentence, or as a line for each fault of the request. */

@@ -43,13 +43,6 @@ function addSessionsCommands(sessions: Command): void {
     .action(async (ids: string[], _options, command: Command) =>
       (await import('./sessions.ts')).exportSessions(ids, optionsOf(command)),
     );
-  sessions
-    .command('import')
-    .description('what export has written; sessions that are there stay as they are')
-    .argument('<file>')
-    .action(async (file: string, _options, command: Command) =>
-      (await import('./sessions.ts')).importSessions(file, optionsOf(command)),
-    );
 }
 
 /** The commands for the files of a session. */

@@ -1,5 +1,3 @@
-import { createReadStream } from 'node:fs';
-import { createInterface } from 'node:readline';
 import type { Event } from '../core/event.ts';
 import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
 import { CommandError } from './command-error.ts';
@@ -50,44 +48,6 @@ export const exportSessions = (ids: string[], options: GlobalOptions): Promise<v
     const chosen = ids.length > 0 ? ids : allIds(api, options);
     for await (const id of chosen) console.log(JSON.stringify(await getSession(api, options, id)));
   });
-
-/** Creates the sessions of a file for the user; says how many were new. */
-export const importSessions = (file: string, options: GlobalOptions): Promise<void> =>
-  withApi(options, async (api) => {
-    const count = { imported: 0, present: 0 };
-    const lines = createInterface({ input: createReadStream(file), crlfDelay: Infinity });
-    let number = 0;
-    for await (const line of lines) {
-      number += 1;
-      if (line.trim() === '') continue;
-      count[await importSession(api, options, line, `${file}:${number}`)] += 1;
-    }
-    if (options.json) console.log(JSON.stringify(count));
-    else console.log(`${count.imported} sessions imported, ${count.present} were there.`);
-  });
-
-async function importSession(
-  api: Api,
-  options: GlobalOptions,
-  line: string,
-  place: string,
-): Promise<'imported' | 'present'> {
-  const { id, state, events } = parse(line, place);
-  const found = await api.send<SessionBody>('GET', `${pathOf(options, id)}?numRecentEvents=0`).catch(() => undefined);
-  if (found) return 'present';
-  await api.send('POST', sessionsPath(options), { sessionId: id, state, events });
-  return 'imported';
-}
-
-function parse(line: string, place: string): SessionBody {
-  try {
-    const session = JSON.parse(line) as SessionBody;
-    if (typeof session.id === 'string') return session;
-  } catch {
-    // Said below: what is no JSON is no session either.
-  }
-  throw new CommandError(`${place}: this is no session; \`sessions export\` writes one a line.`, 2);
-}
 
 const pathOf = (options: GlobalOptions, id: string) => `${sessionsPath(options)}/${encodeURIComponent(id)}`;
 

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import type { GlobalOptions } from './api.ts';
 import type { EvalOptions } from './eval.ts';
+import type { ImportOptions } from './import.ts';
 
 /** The commands that run evaluations and schedules. @param end receives the exit code of a gate */
 export function addWorkCommands(program: Command, end: (code: number) => void): void {
@@ -34,6 +35,22 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .argument('<baseline>')
     .action(async (run: string, baseline: string, _options, command: Command) =>
       end(await (await import('./eval.ts')).compareRuns(run, baseline, optionsOf(command))),
+    );
+  program
+    .command('import')
+    .description('bring sessions in from elsewhere; what is there already stays as it is, so it can be run again')
+    .argument(
+      '<source>',
+      "a SQLite file or postgres:// URL of ADK Python's session services, http(s):// of an ADK server, a file of " +
+        '`sessions export`, or an .evalset.json',
+    )
+    .option('--as <app>', 'the application that they become sessions of [that of the same name]')
+    .option('--users <list>', 'with commas: whose sessions to read from a server, which lists no users [--user]')
+    .option('--artifacts <directory>', "the directory of ADK's file artifact service")
+    .option('--dry-run', 'say what would be imported')
+    .addHelpText('after', '\nThe key for an ADK server stands in IMPORT_KEY.')
+    .action(async (source: string, _options, command: Command) =>
+      end(await (await import('./import.ts')).importFrom(source, command.optsWithGlobals<ImportOptions>())),
     );
   const cron = program.command('cron').description('cronjobs, of a service that runs');
   cron

@@ -1,0 +1,69 @@
+import { existsSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
+import { join, relative, sep } from 'node:path';
+import { type Api, sessionsPath } from './api.ts';
+
+/** A version of an artifact as ADK's file service keeps it: the bytes, and `metadata.json` beside them. */
+interface StoredVersion {
+  path: string;
+  fileName: string;
+  mimeType: string | null;
+  customMetadata: object;
+}
+
+/**
+ * Saves the artifacts of a session, and those of its user, that ADK's `FileArtifactService` keeps below a directory:
+ * `[apps/<app>/]users/<user>/[sessions/<session>/]artifacts/<name>/versions/<n>/`. Versions that are there stay.
+ * @returns how many were saved
+ */
+export async function importArtifacts(
+  api: Api,
+  root: string,
+  key: { appName: string; userId: string; sessionId: string },
+  app: string,
+): Promise<number> {
+  const bases = [join(root, 'apps', key.appName, 'users', key.userId), join(root, 'users', key.userId)];
+  const base = bases.find((path) => existsSync(path));
+  if (base === undefined) return 0;
+  const path = `${sessionsPath({ app, user: key.userId })}/${encodeURIComponent(key.sessionId)}/artifacts`;
+  const own = await findVersions(join(base, 'sessions', key.sessionId, 'artifacts'));
+  const shared = await findVersions(join(base, 'artifacts'));
+  let saved = 0;
+  for (const [name, versions] of [...own, ...[...shared].map(([each, found]) => [`user:${each}`, found] as const)]) {
+    const present = await api.send<number[]>('GET', `${path}/${encodeURIComponent(name)}/versions`).catch(() => []);
+    for (const version of versions.slice(present.length)) {
+      await api.send('POST', path, await toRequest(name, version));
+      saved += 1;
+    }
+  }
+  return saved;
+}
+
+async function toRequest(name: string, { path, fileName, mimeType, customMetadata }: StoredVersion): Promise<object> {
+  const bytes = await readFile(join(path, fileName));
+  const artifact =
+    mimeType === null ? { text: bytes.toString('utf8') } : { inlineData: { mimeType, data: bytes.toString('base64') } };
+  return { filename: name, artifact, customMetadata };
+}
+
+/** The versions of every artifact below a directory in their order, by the name of the artifact. */
+async function findVersions(root: string): Promise<Map<string, StoredVersion[]>> {
+  const found = new Map<string, StoredVersion[]>();
+  if (!existsSync(root)) return found;
+  const entries = await readdir(root, { withFileTypes: true, recursive: true });
+  const files = entries.filter((entry) => entry.isFile() && entry.name === 'metadata.json');
+  for (const { parentPath } of files) {
+    const [name = '', version = ''] = relative(root, parentPath).split(`${sep}versions${sep}`);
+    const artifact = name.split(sep).join('/');
+    const metadata = JSON.parse(await readFile(join(parentPath, 'metadata.json'), 'utf8')) as Partial<StoredVersion>;
+    const versions = found.get(artifact) ?? [];
+    versions[Number(version)] = {
+      path: parentPath,
+      fileName: artifact.split('/').at(-1) ?? artifact,
+      mimeType: metadata.mimeType ?? null,
+      customMetadata: metadata.customMetadata ?? {},
+    };
+    found.set(artifact, versions);
+  }
+  return new Map([...found].map(([name, versions]) => [name, versions.filter((each) => each !== undefined)]));
+}

@@ -1,0 +1,123 @@
+import { existsSync } from 'node:fs';
+import { Client } from 'pg';
+import { CommandError } from './command-error.ts';
+import { type SessionSource, type SourceSession, toBody } from './import-source.ts';
+
+/** A query and its rows, as both kinds of databases answer it; parameters are written `$1`, `$2` and `$3`. */
+type Query = (text: string, values?: string[]) => Promise<Record<string, string>[]>;
+
+/** A connection to a database that is only read. */
+interface Connection {
+  query: Query;
+  close(): Promise<void>;
+  /** An SQL expression of a column that gives its JSON as text. */
+  toText: (column: string) => string;
+  /** Breaks ties of time in the order in which the events were written. */
+  order: string;
+}
+
+/**
+ * The store of ADK Python's `DatabaseSessionService` (schema 1), in PostgreSQL or a SQLite file, or that of its
+ * `SqliteSessionService`.
+ * @throws {CommandError} for a database that is none, and for schema 0, whose events hold Python objects
+ */
+export async function openAdkDatabase(place: string): Promise<SessionSource> {
+  const connection = /^postgres(ql)?:/.test(place) ? await openPostgres(place) : await openSqlite(place);
+  try {
+    await checkSchema(connection, place);
+    const [row] = await connection.query('select count(*) as total from sessions');
+    return {
+      name: 'sessions of ADK Python',
+      total: Number(row?.['total']),
+      sessions: () => readSessions(connection),
+      close: () => connection.close(),
+    };
+  } catch (error) {
+    await connection.close();
+    throw error;
+  }
+}
+
+async function checkSchema({ query }: Connection, place: string): Promise<void> {
+  const shown = place.replace(/\/\/[^@/]*@/, '//');
+  const isAnswered = (text: string) =>
+    query(text).then(
+      () => true,
+      () => false,
+    );
+  if (!(await isAnswered('select id from events limit 0')))
+    throw new CommandError(`${shown} holds no sessions of ADK: there is no table \`events\`.`, 2);
+  if (await isAnswered('select event_data from events limit 0')) return;
+  throw new CommandError(
+    `${shown} was written by ADK 1.x (schema 0), which keeps Python objects in its events. ADK brings it to ` +
+      'schema 1: `adk migrate session --source_db_url <this database> --dest_db_url <a new one>`. Then import the new one.',
+    2,
+  );
+}
+
+async function* readSessions(connection: Connection): AsyncGenerator<SourceSession, void, void> {
+  const { query, toText } = connection;
+  const apps = await readStates(query(`select app_name as id, ${toText('state')} as state from app_states`), 'app:');
+  const users = await readStates(
+    query(`select app_name || '/' || user_id as id, ${toText('state')} as state from user_states`),
+    'user:',
+  );
+  const rows = await query('select app_name, user_id, id from sessions order by update_time, app_name, user_id, id');
+  for (const { app_name: appName = '', user_id: userId = '', id: sessionId = '' } of rows) {
+    const shared = [...(apps.get(appName) ?? []), ...(users.get(`${appName}/${userId}`) ?? [])];
+    const body = () => readBody(connection, [appName, userId, sessionId], shared);
+    yield { appName, userId, sessionId, body };
+  }
+}
+
+/** States by their owner, as members of a JSON text whose names have the prefix of their scope. */
+async function readStates(reading: Promise<Record<string, string>[]>, prefix: string): Promise<Map<string, string[]>> {
+  const rows = await reading;
+  return new Map(rows.map(({ id = '', state = '{}' }) => [id, toMembers(state, prefix)]));
+}
+
+const toMembers = (state: string, prefix: string): string[] =>
+  Object.entries(JSON.parse(state) as object).map(([name, value]) =>
+    [JSON.stringify(prefix + name), JSON.stringify(value)].join(':'),
+  );
+
+async function readBody({ query, toText, order }: Connection, key: string[], shared: string[]): Promise<string> {
+  const of = 'app_name = $1 and user_id = $2';
+  const [session] = await query(`select ${toText('state')} as state from sessions where ${of} and id = $3`, key);
+  const events = await query(
+    `select ${toText('event_data')} as event from events where ${of} and session_id = $3 order by timestamp${order}`,
+    key,
+  );
+  const state = [...toMembers(session?.['state'] ?? '{}', ''), ...shared];
+  return toBody(
+    key[2] ?? '',
+    `{${state.join(',')}}`,
+    events.map(({ event = '{}' }) => event),
+  );
+}
+
+async function openPostgres(url: string): Promise<Connection> {
+  const client = new Client({ connectionString: url, application_name: 'agent-runtime import' });
+  await client.connect().catch((error: Error) => {
+    throw new CommandError(`The database cannot be reached: ${error.message}.`, 2);
+  });
+  await client.query('set default_transaction_read_only = on');
+  return {
+    query: async (text, values) => (await client.query<Record<string, string>>(text, values)).rows,
+    close: () => client.end(),
+    toText: (column) => `${column}::text`,
+    order: '',
+  };
+}
+
+async function openSqlite(path: string): Promise<Connection> {
+  if (!existsSync(path)) throw new CommandError(`There is no file ${path}.`, 2);
+  const { DatabaseSync } = await import('node:sqlite');
+  const database = new DatabaseSync(path, { readOnly: true });
+  return {
+    query: async (text, values = []) => database.prepare(text.replaceAll(/\$(\d)/g, '?$1')).all(...values) as never,
+    close: async () => database.close(),
+    toText: (column) => column,
+    order: ', rowid',
+  };
+}

@@ -1,0 +1,136 @@
+import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { processEnvironment } from '../core/config.ts';
+import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
+import { CommandError } from './command-error.ts';
+import { openAdkDatabase } from './adk-database.ts';
+import { importArtifacts } from './adk-artifacts.ts';
+import { openAdkServer } from './adk-server.ts';
+import { openJsonLines } from './json-lines.ts';
+import type { SessionSource, SourceSession } from './import-source.ts';
+
+/** The options of an import as they were written. */
+export interface ImportOptions extends GlobalOptions {
+  as?: string;
+  users?: string;
+  artifacts?: string;
+  dryRun?: boolean;
+}
+
+/** What an import did. */
+interface Report {
+  imported: number;
+  present: number;
+  artifacts: number;
+  /** What was left out, by reason: the sessions, each as `app/user/session`. */
+  leftOut: Record<string, string[]>;
+}
+
+/** Bytes with which a SQLite file begins. */
+const SQLITE_HEAD = 'SQLite format 3';
+const BAR = 30;
+/** Sessions of one reason that are named for people. */
+const NAMED = 3;
+
+/**
+ * Brings what another store holds into a service. What is there already stays as it is, so that an import that was cut
+ * off goes on where it ended when it is run again.
+ * @returns the exit code: 1 where something was left out
+ * @throws {CommandError} for a source that cannot be read
+ */
+export async function importFrom(place: string, options: ImportOptions): Promise<number> {
+  if (place.endsWith('.evalset.json')) return importEvalSet(place, options);
+  const source = await openSource(place, options);
+  try {
+    return await withApi(options, async (api) => {
+      const report = await copySessions(api, source, options);
+      if (options.json) console.log(JSON.stringify(report));
+      else console.log(toText(source, report, options.dryRun === true));
+      return Object.keys(report.leftOut).length > 0 ? 1 : 0;
+    });
+  } finally {
+    await source.close();
+  }
+}
+
+function openSource(place: string, options: ImportOptions): Promise<SessionSource> | SessionSource {
+  if (/^postgres(ql)?:/.test(place)) return openAdkDatabase(place);
+  if (/^https?:/.test(place)) {
+    return openAdkServer(place, (options.users ?? options.user).split(','), processEnvironment()['IMPORT_KEY']);
+  }
+  return beginsWith(place, SQLITE_HEAD) ? openAdkDatabase(place) : openJsonLines(place);
+}
+
+function beginsWith(file: string, head: string): boolean {
+  try {
+    const descriptor = openSync(file, 'r');
+    const bytes = Buffer.alloc(head.length);
+    readSync(descriptor, bytes);
+    closeSync(descriptor);
+    return bytes.toString('latin1') === head;
+  } catch {
+    throw new CommandError(`There is no file ${file} that can be read.`, 2);
+  }
+}
+
+async function copySessions(api: Api, source: SessionSource, options: ImportOptions): Promise<Report> {
+  const report: Report = { imported: 0, present: 0, artifacts: 0, leftOut: {} };
+  let done = 0;
+  for await (const session of source.sessions()) {
+    try {
+      report[await copySession(api, session, options)] += 1;
+      if (options.artifacts && !options.dryRun)
+        report.artifacts += await importArtifacts(api, options.artifacts, session, options.as ?? session.appName);
+    } catch (error) {
+      if (!(error instanceof CommandError) || error.exitCode !== 1) throw error;
+      (report.leftOut[error.message] ??= []).push(`${session.appName}/${session.userId}/${session.sessionId}`);
+    }
+    done += 1;
+    if (process.stderr.isTTY) showProgress(done, source.total);
+  }
+  if (process.stderr.isTTY) process.stderr.write('\n');
+  return report;
+}
+
+async function copySession(
+  api: Api,
+  { appName, userId, sessionId, body }: SourceSession,
+  options: ImportOptions,
+): Promise<'imported' | 'present'> {
+  const path = sessionsPath({ app: options.as ?? appName, user: userId });
+  const { found } = await api.send<object>('GET', `${path}/${encodeURIComponent(sessionId)}?numRecentEvents=0`).then(
+    () => ({ found: true }),
+    (error: CommandError) => {
+      if (error.status !== 404) throw error;
+      return { found: false };
+    },
+  );
+  if (found) return 'present';
+  if (!options.dryRun) await api.sendText('POST', path, await body());
+  return 'imported';
+}
+
+async function importEvalSet(file: string, options: ImportOptions): Promise<number> {
+  const set = JSON.parse(readFileSync(file, 'utf8')) as { eval_set_id?: string; evalSetId?: string };
+  const app = options.as ?? options.app;
+  return withApi(options, async (api) => {
+    if (!options.dryRun) await api.send('POST', `/dev/apps/${encodeURIComponent(app)}/eval-sets`, { evalSet: set });
+    const name = set.eval_set_id ?? set.evalSetId;
+    console.log(options.json ? JSON.stringify({ evalSetId: name }) : `Evaluation set ${name}`);
+    return 0;
+  });
+}
+
+function toText(source: SessionSource, { imported, present, artifacts, leftOut }: Report, isDry: boolean): string {
+  const verb = isDry ? 'would be imported' : 'imported';
+  const lines = [`${source.name}: ${imported} ${verb}, ${present} were there, ${artifacts} versions of artifacts.`];
+  for (const [reason, sessions] of Object.entries(leftOut)) {
+    const more = sessions.length > NAMED ? ` and ${sessions.length - NAMED} more` : '';
+    lines.push(`Left out: ${sessions.slice(0, NAMED).join(', ')}${more}: ${reason}`);
+  }
+  return lines.join('\n');
+}
+
+function showProgress(done: number, total: number | undefined): void {
+  const share = total === undefined ? '' : `${'█'.repeat(Math.floor((done / total) * BAR)).padEnd(BAR, '░')} `;
+  process.stderr.write(`\r${share}${done}${total === undefined ? '' : `/${total}`} sessions`);
+}
