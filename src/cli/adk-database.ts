@@ -50,7 +50,8 @@ async function checkSchema({ query }: Connection, place: string): Promise<void> 
   if (await isAnswered('select event_data from events limit 0')) return;
   throw new CommandError(
     `${shown} was written by ADK 1.x (schema 0), which keeps Python objects in its events. ADK brings it to ` +
-      'schema 1: `adk migrate session --source_db_url <this database> --dest_db_url <a new one>`. Then import the new one.',
+      'schema 1: `adk migrate session --source_db_url <this database> --dest_db_url <a new one>`. ' +
+      'Then import the new one.',
     2,
   );
 }

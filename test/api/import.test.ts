@@ -171,7 +171,8 @@ describe('other sources', () => {
       [
         old,
         `${old} was written by ADK 1.x (schema 0), which keeps Python objects in its events. ADK brings it to ` +
-          'schema 1: `adk migrate session --source_db_url <this database> --dest_db_url <a new one>`. Then import the new one.',
+          'schema 1: `adk migrate session --source_db_url <this database> --dest_db_url <a new one>`. ' +
+          'Then import the new one.',
       ],
       [empty, `${empty} holds no sessions of ADK: there is no table \`events\`.`],
       [join(scratch, 'nowhere'), `There is no file ${join(scratch, 'nowhere')} that can be read.`],
