@@ -213,7 +213,11 @@ export const MUTANTS: Mutant[] = [
     name: 'shares idempotency keys between users',
     changes: [
       { in: 'idempotency/toScope', from: '`user ${principal.userId}`', to: "'user'" },
-      { in: 'subjectOf', from: "userId ?? (principal.kind === 'user' ? principal.userId : '')", to: "userId && ''" },
+      {
+        in: 'subjectOf',
+        from: "userId ?? namedIn(body, 'userId') ?? (principal.kind === 'user' ? principal.userId : '')",
+        to: "userId && ''",
+      },
     ],
     tests: OWNERS,
   },
