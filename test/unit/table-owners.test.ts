@@ -84,7 +84,9 @@ test('only the owner of a table takes it from the schema', () => {
 });
 
 test('SQL names tables by the schema, so that a renamed one does not compile', () => {
-  expect(files.flatMap((file) => writtenTables(codeOf(file)).map((name) => `${file}: ${name}`))).toEqual([]);
+  // ADK Python's own tables have the same names; they are another database, which an import only reads.
+  const ours = files.filter((file) => file !== 'src/cli/adk-database.ts');
+  expect(ours.flatMap((file) => writtenTables(codeOf(file)).map((name) => `${file}: ${name}`))).toEqual([]);
 });
 
 test('the readers of events are in one file', () => {
