@@ -123,6 +123,13 @@ CREATE OR REPLACE FUNCTION public.webhook_time(moment timestamp with time zone)
  IMMUTABLE
 RETURN to_char((moment AT TIME ZONE 'utc'::text), 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'::text);
 
+create table agent_prompts (
+  app_name text collate "C" not null,
+  hash text not null,
+  payload jsonb not null,
+  use_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table agent_runtime_migrations (
   name text collate "C" not null,
   hash text not null,
@@ -352,6 +359,15 @@ create table idempotency_keys (
   session_id text collate "C"
 );
 
+create table invocation_tapes (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  invocation_id text collate "C" not null,
+  start integer not null,
+  payload jsonb not null
+);
+
 create table invocations (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -467,6 +483,8 @@ create table webhooks (
   create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
+alter table agent_prompts add constraint agent_prompts_pkey PRIMARY KEY (app_name, hash);
+
 alter table agent_runtime_migrations add constraint agent_runtime_migrations_pkey PRIMARY KEY (name);
 
 alter table app_states add constraint app_states_pkey PRIMARY KEY (app_name);
@@ -553,6 +571,8 @@ alter table events add constraint events_pkey PRIMARY KEY (app_name, user_id, se
 
 alter table idempotency_keys add constraint idempotency_keys_pkey PRIMARY KEY (app_name, user_id, scope, key);
 
+alter table invocation_tapes add constraint invocation_tapes_pkey PRIMARY KEY (app_name, user_id, session_id, invocation_id, start);
+
 alter table invocations add constraint invocations_idempotency_key UNIQUE (app_name, user_id, idempotency_key);
 
 alter table invocations add constraint invocations_pkey PRIMARY KEY (app_name, user_id, session_id, id);
@@ -609,9 +629,13 @@ alter table eval_verdicts add constraint eval_verdicts_session_fkey FOREIGN KEY 
 
 alter table events add constraint events_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
+alter table invocation_tapes add constraint invocation_tapes_invocation_fkey FOREIGN KEY (app_name, user_id, session_id, invocation_id) REFERENCES invocations(app_name, user_id, session_id, id) ON DELETE CASCADE;
+
 alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 alter table webhook_deliveries add constraint webhook_deliveries_webhook_fkey FOREIGN KEY (app_name, user_id, webhook_id) REFERENCES webhooks(app_name, user_id, id) ON DELETE CASCADE;
+
+CREATE INDEX agent_prompts_age_idx ON public.agent_prompts USING btree (use_time);
 
 CREATE INDEX budget_uses_day_idx ON public.budget_uses USING btree (app_name, day);
 
@@ -979,6 +1003,10 @@ create view inspect.webhook_deliveries as
    FROM webhook_deliveries d
      JOIN webhooks w ON w.app_name = d.app_name AND w.user_id = d.user_id AND w.id = d.webhook_id;
 
+comment on column agent_prompts.app_name is 'The application.';
+comment on column agent_prompts.hash is 'SHA-256 of the whole prompt, hexadecimal; tapes name it.';
+comment on column agent_prompts.payload is 'Agent, instruction (a template; absent where a request brought its own, which then stands in its tape), tools as declared, model and sampling.';
+comment on column agent_prompts.use_time is 'When it was last used, to the day.';
 comment on column agent_runtime_migrations.apply_time is 'When it was applied, or taken over from an older journal.';
 comment on column agent_runtime_migrations.hash is 'SHA-256 of the file.';
 comment on column agent_runtime_migrations.name is 'Name of the file in migrations/, without its ending.';
@@ -1323,6 +1351,12 @@ comment on column inspect.webhook_deliveries.type is 'What happened.';
 comment on column inspect.webhook_deliveries.url is 'Address.';
 comment on column inspect.webhook_deliveries.user_id is 'Owner.';
 comment on column inspect.webhook_deliveries.webhook_id is 'Webhook.';
+comment on column invocation_tapes.app_name is 'The application.';
+comment on column invocation_tapes.invocation_id is 'The invocation.';
+comment on column invocation_tapes.payload is 'What its request changed of the agent, the state values that instructions name, and for each model call its prompt and digests of what it was given.';
+comment on column invocation_tapes.session_id is 'The session.';
+comment on column invocation_tapes.start is 'Number of events of the session when it ran, its prompt included.';
+comment on column invocation_tapes.user_id is 'Owner of the session.';
 comment on column invocations.app_name is 'Application of the session.';
 comment on column invocations.create_time is 'When it was asked for; queued ones take their turn in this order.';
 comment on column invocations.end_time is 'When it ended.';
@@ -1419,6 +1453,7 @@ comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronj
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
+comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after PROMPT_RETENTION_DAYS without use.';
 comment on table agent_runtime_migrations is 'The migrations that this schema has; the service compares them at its start.';
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
@@ -1436,6 +1471,7 @@ comment on table eval_sets is 'Named sets of evaluation cases of an application.
 comment on table eval_verdicts is 'What people say of turns, beside the judges.';
 comment on table events is 'The conversation. Ordered by sequence and never by time.';
 comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';
+comment on table invocation_tapes is 'What a replay needs to know of an invocation beside its events: one row for each time that it ran.';
 comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
 comment on table memories is 'What was said in sessions that were added to the memory of a user; searched by words.';
 comment on table model_prices is 'What models cost, in a currency of the operator.';

@@ -19,6 +19,7 @@ import { harnessInvoke } from './invocations/routes/harness-invoke.ts';
 import { invocationOperations } from './invocations/routes/invocations.ts';
 import { invokeLegacy } from './invocations/routes/invoke-legacy.ts';
 import type { LiveLimits } from './invocations/live/live-socket.ts';
+import { replayInvocation } from './invocations/replay/routes.ts';
 import { runLive } from './invocations/live/run-live.ts';
 import { runOperations } from './invocations/routes/run.ts';
 import { sessionEventOperations } from './invocations/routes/session-events.ts';
@@ -82,6 +83,7 @@ export function listOperations(mode: {
     runLive,
     invokeLegacy,
     ...invocationOperations,
+    replayInvocation,
     ...sessionEventOperations,
     // The specification: deployments with shared OAuth do not expose the harness operation.
     ...(mode.isShared ? [] : [harnessInvoke]),

@@ -8,6 +8,7 @@ import { budgetSchema, modelPriceSchema } from './budgets/budget.ts';
 import { evalCaseSchema, evalSetSchema } from './evals/eval-set.ts';
 import { evalCaseResultSchema, evalMetricSchema, evalRunSchema } from './evals/run-schemas.ts';
 import { invocationSchema } from './invocations/invocation.ts';
+import { replayDifferenceSchema, replaySchema } from './invocations/replay/replay-schema.ts';
 import { contentSchema, partSchema } from './core/content.ts';
 import { eventActionsSchema, eventSchema } from './core/event.ts';
 import { deliverySchema, webhookSchema } from './webhooks/webhook.ts';
@@ -37,6 +38,8 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   Budget: budgetSchema,
   Invocation: invocationSchema,
   ModelPrice: modelPriceSchema,
+  Replay: replaySchema,
+  ReplayDifference: replayDifferenceSchema,
   Span: spanSchema,
   Cronjob: cronjobSchema,
   CronjobRun: cronjobRunSchema,

@@ -87,7 +87,8 @@ async function host(definition: AgentDefinition, environment: AgentEnvironment):
   return {
     name: definition.name,
     hasLiveApi: environment.model.live !== undefined && (definition.kind ?? 'llm') === 'llm',
-    prepare: (overrides, signal, userId) => prepareAgent(definition, overrides, environment, signal, userId),
+    prepare: (overrides, signal, userId, serverTools) =>
+      prepareAgent(definition, overrides, environment, signal, userId, serverTools),
     describe: () => describeAgent(definition, environment.builtInTools, environment.modelName),
   };
 }

@@ -14,6 +14,7 @@ import { prepareRowSecurity, type RowSecurity } from './db/row-security.ts';
 import { openNotifications } from './db/notifications.ts';
 import { AgentError, ConfigError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
+import { createSlots } from './limits/slots.ts';
 import { createSockets } from './http/operation/sockets.ts';
 import { takeUpQueued } from './invocations/background.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
@@ -111,7 +112,13 @@ function startBackground(context: Context, databaseUrl: string, signal: AbortSig
   const { config } = context;
   const connection = { databaseUrl, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
   const evalRuns = { days: config.EVALS_RUN_RETENTION_DAYS, count: config.EVALS_RUN_RETENTION_COUNT };
-  const sweep = { ...context, ...connection, traceHours: config.TRACE_RETENTION_HOURS, evalRuns };
+  const sweep = {
+    ...context,
+    ...connection,
+    traceHours: config.TRACE_RETENTION_HOURS,
+    promptDays: config.PROMPT_RETENTION_DAYS,
+    evalRuns,
+  };
   const sweeping = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
   const takingUp = takeUpQueued(context, signal);
   const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;
@@ -168,6 +175,7 @@ async function toContext(
     agents: await hostAgents(config, (text) => log.warn(text), sources),
     newId: randomUUID,
     now: () => Date.now() / 1000,
+    replays: createSlots('MAX_REPLAYS_PER_USER', config.MAX_REPLAYS_PER_USER, 'replays running'),
     leaseTimes: {
       durationMs: config.SESSION_LEASE_MS,
       renewalMs: config.SESSION_LEASE_MS / 3,

@@ -9,6 +9,7 @@ import type { RunRetention } from './evals/trend-store.ts';
 import { deleteOldKeys } from './idempotency/key-store.ts';
 import { endDeadInvocations } from './invocations/end-dead-invocations.ts';
 import { forgetInvocationKeys } from './invocations/invocation-store.ts';
+import { deleteOldPrompts } from './invocations/tape-store.ts';
 import { endDeadWaiters, endLostInvocations } from './invocations/dead-store.ts';
 import { deleteOldSpans } from './traces/span-store.ts';
 
@@ -25,6 +26,8 @@ export interface SweepContext {
   traceHours: number;
   /** Which evaluation runs are kept. */
   evalRuns: RunRetention;
+  /** How long prompts of agents are kept after their last use. */
+  promptDays: number;
 }
 
 /** Any number does, as long as every version uses the same. */
@@ -42,6 +45,7 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
     ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
     ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
     ['deleting old traces', () => deleteOldSpans(db, context.traceHours)],
+    ['deleting old prompts', () => deleteOldPrompts(db, context.promptDays)],
   ];
 };
 

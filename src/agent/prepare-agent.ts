@@ -4,6 +4,7 @@ import {
   type AgentNode,
   type AgentOverrides,
   type McpServer,
+  type ServerTools,
   type PreparedAgent,
 } from './definition/agent.ts';
 import { agentTool } from './loop/agent-tool.ts';
@@ -55,7 +56,8 @@ function applyOverrides(
 
 /**
  * Makes an agent and those below it ready for one invocation. Call `close()` on the result in any case.
- * `userId` is whose connections those to MCP servers are.
+ * `userId` is whose connections those to MCP servers are. With `serverTools` no server is contacted: it gives what
+ * their tools are instead.
  * @throws {AgentError} for an unknown tool or skill, an MCP server that does not answer, more than 16 of them, or an
  * abort; nothing stays open then.
  */
@@ -65,6 +67,7 @@ export async function prepareAgent(
   environment: AgentEnvironment,
   signal: AbortSignal,
   userId?: string,
+  serverTools?: ServerTools,
 ): Promise<PreparedAgent> {
   const wanted = applyOverrides(definition, overrides);
   // The request's list replaces the full one, that of sub-agents too.
@@ -78,7 +81,11 @@ export async function prepareAgent(
       `${servers} MCP servers are more than one invocation may have: ${MAX_MCP_SERVERS}.`,
     );
   }
-  const connect = (node: UnconnectedNode) => connectNode(node, environment.mcp ?? PUBLIC_ONLY, signal, userId);
+  const connect = async (node: UnconnectedNode) => {
+    if (!serverTools) return connectNode(node, environment.mcp ?? PUBLIC_ONLY, signal, userId);
+    addTools(node, serverTools(node.node.name, node.servers));
+    return async () => {};
+  };
   const close = await connectAll(unconnected, connect);
   const compaction = wanted.compaction ? { compaction: wanted.compaction } : {};
   return { ...root, maxLlmCalls: wanted.maxLlmCalls, ...compaction, close };
@@ -147,10 +154,14 @@ async function connectNode(
 ): Promise<() => Promise<void>> {
   const taken = node.tools.map((tool) => tool.name);
   const mcp = await connectMcpServers(servers, settings, taken, signal, userId);
-  node.tools = [...node.tools, ...mcp.tools].map((tool) =>
+  addTools({ node, confirmTools }, mcp.tools);
+  return mcp.close;
+}
+
+function addTools({ node, confirmTools }: Pick<UnconnectedNode, 'node' | 'confirmTools'>, tools: Tool[]): void {
+  node.tools = [...node.tools, ...tools].map((tool) =>
     confirmTools.includes(tool.name) ? { ...tool, needsConfirmation: true } : tool,
   );
-  return mcp.close;
 }
 
 /** Connects the servers of all agents at once; those that could be are closed again where one could not. */

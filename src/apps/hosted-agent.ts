@@ -1,4 +1,4 @@
-import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts';
+import type { AgentOverrides, PreparedAgent, ServerTools } from '../agent/definition/agent.ts';
 import type { EvalModule } from '../agent/definition/eval-module.ts';
 import type { AgentDescription } from './agent-description.ts';
 
@@ -11,10 +11,16 @@ export interface HostedAgent {
   /** Metrics of its own, and what masks sessions that become eval cases. */
   evals?: EvalModule;
   /**
-   * Makes it ready for one invocation of a user.
+   * Makes it ready for one invocation of a user. With `serverTools` no MCP server is contacted: it gives what
+   * their tools are instead.
    * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
    */
-  prepare(overrides: AgentOverrides, signal: AbortSignal, userId: string): Promise<PreparedAgent>;
+  prepare(
+    overrides: AgentOverrides,
+    signal: AbortSignal,
+    userId: string,
+    serverTools?: ServerTools,
+  ): Promise<PreparedAgent>;
   /** What people see of it. */
   describe(): AgentDescription;
 }

@@ -19,6 +19,7 @@ import { ACCESS } from './settings-of-access.ts';
 import { FAIRNESS } from './settings-of-fairness.ts';
 import { LIVE } from './settings-of-live.ts';
 import { WEBHOOKS } from './settings-of-webhooks.ts';
+import { REPLAYS, RETENTION } from './settings-of-replays.ts';
 
 const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
@@ -252,11 +253,7 @@ const OPERATION = {
     [50, 3_600_000],
     'Time between two sweeps, which end the invocations of dead processes and forget old keys and traces.',
   ),
-  TRACE_RETENTION_HOURS: whole(
-    72,
-    [1, 8_760],
-    'How long traces, which the development UI mode records with prompts and answers, are kept.',
-  ),
+  ...RETENTION,
   LOG_LEVEL: choiceOr(
     'warn',
     ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'],
@@ -274,6 +271,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Agent', AGENT],
   ['Invocations and limits', INVOCATIONS],
   ['Live sessions', LIVE],
+  ['Replays', REPLAYS],
   ['Cronjobs', CRONJOBS],
   ['Webhooks', WEBHOOKS],
   ['Evaluation', EVALUATION],
@@ -291,6 +289,7 @@ export const environmentSchema = z.object({
   ...AGENT,
   ...INVOCATIONS,
   ...LIVE,
+  ...REPLAYS,
   ...CRONJOBS,
   ...WEBHOOKS,
   ...EVALUATION,

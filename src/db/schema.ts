@@ -16,7 +16,7 @@ import {
 import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time } from './columns.ts';
 
 /**
- * All tables, those of the cronjobs, of evaluation and of the webhooks from files of their own. Every table of user
+ * All tables, those of the cronjobs, evaluation, replays and webhooks from files of their own. Every table of user
  * data begins its keys with (app_name, user_id): erasure of a user, row-level security and a distribution column need
  * that, and none can be added cheaply later. What a table and a column mean is said in SQL comments, where an operator
  * looks; `migrations/schema.sql` shows them all.
@@ -25,6 +25,7 @@ export { cronjobRuns, cronjobs } from './cronjob-schema.ts';
 export { budgets, budgetUses, modelPrices } from './budget-schema.ts';
 export { rateLimits } from './limit-schema.ts';
 export { evalSessionScores, evalVerdicts } from './eval-live-schema.ts';
+export { agentPrompts, invocationTapes } from './replay-schema.ts';
 export { evalCases, evalCaseVersions, evalRunCases, evalRuns, evalSets } from './eval-schema.ts';
 export { webhookDeliveries, webhooks } from './webhook-schema.ts';
 

@@ -1,15 +1,11 @@
-import { isDeepStrictEqual } from 'node:util';
 import { functionCallsOf, functionResponsesOf, partsOf } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
+import { type JsonDifference, jsonDifference } from '../core/json-difference.ts';
 
 /** Where two courses of events part. */
-export interface Difference {
-  /** Place of the event in its session, from 0. */
+export interface Difference extends JsonDifference {
+  /** Place of the event in its session, from 0; the path is '' for an event that only one of them has. */
   event: number;
-  /** Where in the event, as a JSON pointer (RFC 6901); '' for an event that only one of them has. */
-  path: string;
-  before: unknown;
-  after: unknown;
 }
 
 /** The first difference of what was said and done; ids, times and what a provider counts are left out. */
@@ -17,7 +13,7 @@ export function firstDifference(before: Event[], after: Event[]): Difference | u
   const length = Math.max(before.length, after.length);
   for (let event = 0; event < length; event += 1) {
     const [one, other] = [toDeed(before[event]), toDeed(after[event])];
-    const found = differenceOf(one, other, '');
+    const found = jsonDifference(one, other);
     if (found) return { event, ...found };
   }
   return undefined;
@@ -32,18 +28,3 @@ const toDeed = (event: Event | undefined) =>
     responses: functionResponsesOf(event.content).map(({ name, response }) => ({ name, response })),
     ...(event.errorCode == null ? {} : { errorCode: event.errorCode }),
   };
-
-function differenceOf(before: unknown, after: unknown, path: string): Omit<Difference, 'event'> | undefined {
-  if (isDeepStrictEqual(before, after)) return undefined;
-  if (!isContainer(before) || !isContainer(after) || Array.isArray(before) !== Array.isArray(after)) {
-    return { path, before: before ?? null, after: after ?? null };
-  }
-  for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
-    const pointer = `${path}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
-    const found = differenceOf(before[name], after[name], pointer);
-    if (found) return found;
-  }
-  return undefined;
-}
-
-const isContainer = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;

@@ -8,6 +8,7 @@ import type { Notifications } from '../db/notifications.ts';
 import type { Tracing } from '../traces/tracing.ts';
 import type { LeaseTimes } from './session-lock.ts';
 import type { Log } from '../core/log.ts';
+import type { Slots } from '../limits/slots.ts';
 import type { Content, JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
@@ -33,6 +34,8 @@ export interface InvocationContext {
   contentStore: ContentStore;
   notifications: Notifications;
   admission: Admission;
+  /** Counts replays. */
+  replays: Slots;
   log: Log;
   /** Keeps what the agent does, prompts included: in development UI mode only. */
   tracing?: Tracing | undefined;

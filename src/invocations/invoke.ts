@@ -1,7 +1,7 @@
 import type { RunEnd } from '../agent/loop/run.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../apps/hosted-agent.ts';
-import { functionCallsOf, type JsonObject } from '../core/content.ts';
+import { functionCallsOf } from '../core/content.ts';
 import {
   AgentError,
   isPassingFailure,
@@ -24,8 +24,9 @@ import { endingEvents, isStopped } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { newUsage, type Usage } from './usage.ts';
 import { appendOnce, finishOnce, persist } from './persist.ts';
-import { claimEvents, lateEvents } from './question.ts';
+import { claimEvents, lateEvents, withDelta } from './question.ts';
 import { acquireSession, type ClaimRequest } from './session-lock.ts';
+import { observeAll, TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**
@@ -61,7 +62,10 @@ export async function invoke(
 }
 
 /** The agent that answers a request. @throws {NotFoundError} where this process does not host the application. */
-export function findAgent({ agents }: Pick<InvocationContext, 'agents'>, { key }: InvocationRequest): HostedAgent {
+export function findAgent(
+  { agents }: Pick<InvocationContext, 'agents'>,
+  { key }: Pick<InvocationRequest, 'key'>,
+): HostedAgent {
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
   return agent;
@@ -122,6 +126,8 @@ interface RunningInvocation extends ClaimedInvocation {
   /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
   tooMuch: AbortController;
   trace: InvocationTrace | undefined;
+  /** From the moment on that the loop begins. */
+  recorder?: TapeRecorder;
 }
 
 /** Runs the agent inside a fence, stores how that ended and releases the session. */
@@ -159,18 +165,21 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   try {
     const history = await persist(() => findHistory(context.database.db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
+    const known = [...history.events, ...running.question];
+    const state = withDelta(history.state, request.stateDelta, running.question.length > 0);
+    running.recorder = new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
       agent: prepared,
       session: key,
       invocationId,
-      history: [...history.events, ...running.question],
+      history: known,
       runtimeEventIds: history.runtimeEventIds,
-      state: withDelta(history.state, request.stateDelta, running.question.length > 0),
+      state,
       signal: AbortSignal.any([signal, running.tooMuch.signal]),
       streaming: request.streaming,
       services: newToolServices(context, lease),
       newId: context.newId,
-      observer: running.trace,
+      observer: observeAll([running.trace, running.recorder]),
       onUse: (use) => running.usage.add(use),
     });
     try {
@@ -189,7 +198,8 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   }
 }
 
-const toolCallsLimitError = (limit: number) =>
+/** What ends an invocation that made too many tool calls. */
+export const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
 
 /** An event of the agent with the notes of the request: as in ADK all of an invocation have them but the user's. */
@@ -224,15 +234,6 @@ function checkSize(event: NewEvent, maxBytes: number): void {
   const size = eventBytes(event);
   if (size > maxBytes)
     throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${maxBytes} bytes.`);
-}
-
-/**
- * The state with the keys of the request that are not in it: those with `temp:`, which this invocation sees and nobody
- * stores, and `all` where the question is not stored yet.
- */
-function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
-  const missing = Object.entries(delta ?? {}).filter(([name]) => all || name.startsWith('temp:'));
-  return { ...state, ...Object.fromEntries(missing) };
 }
 
 /** What is left to store of an invocation: how it ended, and its last events. */
@@ -290,6 +291,8 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     promptTokens,
     outputTokens,
     uses: running.usage.take(),
+    // Without its question there is nothing to replay it from.
+    tape: question.length < running.question.length ? undefined : running.recorder?.toTape(),
   });
   notifyListener(listener, stored.slice(question.length), events);
   return end;

@@ -20,6 +20,8 @@ import {
 import type { StoredEvent } from '../sessions/event-store.ts';
 import { LeaseLostError, RepeatedInvocationError } from '../core/errors.ts';
 import type { InvocationError, InvocationStatus } from './invocation.ts';
+import type { Tape } from './tape.ts';
+import { markKept, tapeCtes } from './tape-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 
@@ -210,6 +212,8 @@ export interface InvocationOutcome {
   outputTokens?: number;
   /** What model calls used that no statement has counted in the budgets yet. */
   uses?: readonly ModelUse[];
+  /** What a replay needs to know beside the events. */
+  tape?: Tape | undefined;
   /** True: whoever ran it is taken for dead, and must not take this end for its own should it wake up. */
   revokesToken?: boolean;
 }
@@ -233,10 +237,12 @@ export async function finishInvocation(
     ended as (
       update ${invocations} set ${ending(outcome)} from advanced
       where ${isInvocation(lease)} and ${invocations.leaseToken} = ${lease.token})
+    ${tapeCtes(db, lease, outcome.tape)}
     ${appendEventCtes(append)} ${countUse(lease.key, { invocations: 0, models: outcome.uses ?? [] })}
     select last_sequence as last, array(select payload::text from appended order by sequence) as texts from advanced`);
   const row = rows[0];
   if (!row) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
+  markKept(db, lease.key, outcome.tape);
   const first = row.last - row.texts.length + 1;
   return row.texts.map((text, position) => ({ sequence: first + position, text: unescapeJson(text) }));
 }

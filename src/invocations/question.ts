@@ -1,3 +1,4 @@
+import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { InvocationRequest } from './context.ts';
 
@@ -34,4 +35,13 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
     },
   };
   return [event];
+}
+
+/**
+ * The state with the keys of the request that are not in it: those with `temp:`, which this invocation sees and nobody
+ * stores, and `all` where the question is not stored yet.
+ */
+export function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
+  const missing = Object.entries(delta ?? {}).filter(([name]) => all || name.startsWith('temp:'));
+  return { ...state, ...Object.fromEntries(missing) };
 }

@@ -1,4 +1,4 @@
-import type { RunObserver } from '../agent/loop/run.ts';
+import type { ObservedAgent, RunObserver } from '../agent/loop/run.ts';
 import { type HrTime, ROOT_CONTEXT, type Span, SpanStatusCode, trace, type Tracer } from '@opentelemetry/api';
 import type { ModelRequest } from '../agent/definition/model.ts';
 import { functionResponsesOf, type JsonObject } from '../core/content.ts';
@@ -50,14 +50,14 @@ export class InvocationTrace implements RunObserver {
     this.#root = this.#start('invocation', undefined, {});
   }
 
-  modelCall(agentName: string, request: ModelRequest): (event: Event | undefined) => void {
-    const span = this.#start('call_llm', this.#agent(agentName), modelRequestAttributes(request));
+  modelCall({ name }: Pick<ObservedAgent, 'name'>, request: ModelRequest): (event: Event | undefined) => void {
+    const span = this.#start('call_llm', this.#agent(name), modelRequestAttributes(request));
     return (event) => {
       if (event) span.setAttributes(modelAnswerAttributes(event));
       if (event?.errorCode) fail(span, event.errorCode);
       for (const id of callIdsOf(event ?? {})) this.#requestedBy.set(id, span);
       span.end(this.#now());
-      this.#agent(agentName);
+      this.#agent(name);
     };
   }
 

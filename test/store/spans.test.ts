@@ -108,7 +108,10 @@ describe('createTracing', () => {
       const invocation = tracing.startInvocation({ key, invocationId: `e-${number}` });
       const secret = { modelName: 'm', instruction: 'SECRET', contents: [], tools: [], sampling: {} };
       const { signal } = new AbortController();
-      invocation.modelCall('one', { ...secret, signal })({ id: `event-${number}`, invocationId: 'e', author: 'one' });
+      invocation.modelCall(
+        { name: 'one' },
+        { ...secret, signal },
+      )({ id: `event-${number}`, invocationId: 'e', author: 'one' });
       invocation.end(undefined);
     }
     return tracing;

@@ -39,6 +39,7 @@ const sweepOnce = () =>
     newId: randomUUID,
     traceHours: 72,
     evalRuns: { days: 90, count: 2 },
+    promptDays: 90,
   });
 const rows = async (text: string) => (await store.pool.db.execute(sql.raw(text))).rows;
 

@@ -29,7 +29,8 @@ export function hostAgent(model: Model, tools: Tool[] = []): Map<string, HostedA
       {
         name: definition.name,
         hasLiveApi: model.live !== undefined,
-        prepare: (overrides, signal, userId) => prepareAgent(definition, overrides, environment, signal, userId),
+        prepare: (overrides, signal, userId, serverTools) =>
+          prepareAgent(definition, overrides, environment, signal, userId, serverTools),
         describe: () => describeAgent(definition, known, 'scripted'),
       },
     ],

@@ -63,6 +63,10 @@ const LINE: [folder: string, imports: string[]][] = [
     'invocations/routes',
     ['agent', 'agent/definition', 'core', 'http/operation', 'idempotency', 'invocations', 'sessions', 'webhooks'],
   ],
+  [
+    'invocations/replay',
+    ['agent/arguments', 'agent/definition', 'agent/loop', 'apps', 'core', 'http/operation', 'invocations', 'sessions'],
+  ],
   ['invocations/live', ['agent/definition', 'agent/loop', 'apps', 'core', 'http/operation', 'invocations', 'sessions']],
   ['evals/metrics', ['core', 'http/validation']],
   ['evals/judges', ['core', 'evals/metrics']],
@@ -98,6 +102,7 @@ const LINE: [folder: string, imports: string[]][] = [
       [
         'invocations',
         'invocations/live',
+        'invocations/replay',
         'invocations/routes',
         'limits',
         'memory',

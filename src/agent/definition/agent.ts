@@ -122,6 +122,9 @@ export interface McpServer {
   headers?: Record<string, string>;
 }
 
+/** The tools of an agent's MCP servers, from elsewhere than the servers. */
+export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
+
 /** When and how much of a history is replaced by a summary. */
 interface CompactionSettings {
   /** Estimated prompt tokens from which older events are summarised. */

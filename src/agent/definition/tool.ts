@@ -51,6 +51,8 @@ export interface Tool extends ToolDeclaration {
    * invocation.
    */
   longRunning?: boolean;
+  /** Where calling it leads outside of the loop's own agents: a server elsewhere, or an agent that is a tool. */
+  calls?: 'server' | AgentNode;
   /**
    * Compares the arguments with `parameters`: gives a sentence for the model, `undefined` if they fit; never rejects
    * [on the main thread, which only schemas may that the operator answers for].

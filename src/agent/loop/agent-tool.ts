@@ -19,6 +19,7 @@ export const agentTool = (agent: AgentNode): Tool => ({
     additionalProperties: false,
   },
   needsConfirmation: false,
+  calls: agent,
   async run(args, context) {
     const reply = await context.askAgent(agent, String(args['request']));
     const { stateDelta, artifactDelta } = mergeActions(reply.actions);

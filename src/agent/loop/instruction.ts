@@ -7,6 +7,13 @@ import type { ToolServices } from '../definition/tool.ts';
  */
 const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
+/** The state keys and artifacts that an instruction names, each once, in order. */
+export function placeholdersOf(template: string): { keys: string[]; artifacts: string[] } {
+  const named = [...template.matchAll(PLACEHOLDER)].map(({ groups }) => groups ?? {});
+  const each = (name: 'key' | 'artifact') => [...new Set(named.flatMap((groups) => groups[name] ?? []))];
+  return { keys: each('key'), artifacts: each('artifact') };
+}
+
 /** Maximum length of an artifact that is put into an instruction, in characters. */
 const MAX_ARTIFACT = 100_000;
 /** Length of base64 that surely holds so many: each is at most 4 bytes of UTF-8, and 3 bytes are 4 of base64. */

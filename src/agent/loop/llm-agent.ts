@@ -79,7 +79,7 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
   let answer: NewEvent | undefined;
   try {
     const request = await toRequest(invocation, turn, AbortSignal.any([signal, ended.signal]));
-    endSpan = invocation.input.observer?.modelCall(agent.name, request);
+    endSpan = invocation.input.observer?.modelCall(agent, request);
     const stream = agent.model.generate(request);
     // Made once: an answer can have hundreds of partial events, which differ in their ids and deltas only.
     const partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;

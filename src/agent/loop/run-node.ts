@@ -75,6 +75,9 @@ async function* runLoop(invocation: InvocationState, turn: AgentTurn, confirmed:
   return last;
 }
 
+/** The error message of agents that run side by side with one that failed. */
+export const SIBLING_FAILED = 'Another agent failed.';
+
 /** Passes events on and says whether one of them, the last included, escalated: that ends the loop. */
 async function* watchEscalation(
   steps: Steps,
@@ -119,7 +122,7 @@ async function* runParallel(invocation: InvocationState, turn: AgentTurn, confir
       const [kept, passed] = inOrder(last, next.value);
       if (passed.event) yield passed.event;
       last = kept;
-      if (last.event?.errorCode) stop.abort(new AgentError('interrupted', 'Another agent failed.'));
+      if (last.event?.errorCode) stop.abort(new AgentError('interrupted', SIBLING_FAILED));
     }
     return last;
   } finally {

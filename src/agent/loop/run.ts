@@ -2,7 +2,7 @@ import type { JsonObject } from '../../core/content.ts';
 import type { ErrorCode } from '../../core/error-codes.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
-import type { PreparedAgent } from '../definition/agent.ts';
+import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
 
@@ -29,10 +29,13 @@ export interface RunInput {
   onUse?: ((use: { model: string; promptTokens: number; outputTokens: number }) => void) | undefined;
 }
 
+/** What an observer sees of the agent that calls its model: its instruction before anything is filled in. */
+export type ObservedAgent = Pick<AgentNode, 'name' | 'instruction' | 'appendedInstruction' | 'tools'>;
+
 /** Is notified of the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
 export interface RunObserver {
   /** A model call begins; what is returned is called at its end, without an event where it was cut off. */
-  modelCall(agentName: string, request: ModelRequest): (event: NewEvent | undefined) => void;
+  modelCall(agent: ObservedAgent, request: ModelRequest): (event: NewEvent | undefined) => void;
   /** A tool call begins; what is returned is called at its end, without a response where the call stays open. */
   toolCall(
     agentName: string,

@@ -190,6 +190,7 @@ function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: n
     description: tool.description ?? '',
     parameters: tool.inputSchema,
     needsConfirmation: false,
+    calls: 'server',
     checkArguments: (args, signal) => schemas.check(tool.inputSchema, args, signal),
     async run(args, { signal, attachments }) {
       const request = { method: 'tools/call', params: { name: tool.name, arguments: args } } as const;

@@ -1,0 +1,92 @@
+import type { ModelRequest } from '../../agent/definition/model.ts';
+import type { AgentNode } from '../../agent/definition/agent.ts';
+import type { ToolServices } from '../../agent/definition/tool.ts';
+import { renderInstruction } from '../../agent/loop/instruction.ts';
+import type { ObservedAgent } from '../../agent/loop/run.ts';
+import { withTransfer } from '../../agent/loop/transfer.ts';
+import type { JsonObject } from '../../core/content.ts';
+import { type JsonDifference, jsonDifference } from '../../core/json-difference.ts';
+import { type AgentPrompt, contentsDigest, instructionDigest, type Tape, toPrompt } from '../tape.ts';
+
+/** What a prompt is compared with: the model call that a replay makes, and what fills its placeholders. */
+interface MadeCall {
+  agent: ObservedAgent;
+  request: ModelRequest;
+  state: JsonObject;
+  services: Pick<ToolServices, 'loadArtifact'>;
+}
+
+/** The model calls of a tape that one agent made, in order. */
+export const callsOf = ({ payload }: Tape, agentName: string): Tape['payload']['calls'] =>
+  payload.calls.filter(([prompt]) => payload.prompts[prompt]?.[0] === agentName);
+
+/**
+ * The first difference between what a model was given then and what it is given now: instruction, tools, model,
+ * sampling, conversation; `undefined` for none.
+ */
+export async function requestDifference(
+  tape: Tape,
+  [place, contents, instruction]: Tape['payload']['calls'][number],
+  call: MadeCall,
+): Promise<JsonDifference | undefined> {
+  const { agent, request } = call;
+  const hash = tape.payload.prompts[place]?.[1] ?? '';
+  const now = toPrompt(agent, request);
+  const prompt = tape.prompts.get(hash);
+  if (!prompt && now.hash !== hash) return { path: '/request', before: notKept(hash), after: notKept(now.hash) };
+  if (instructionDigest(request.instruction) !== instruction) {
+    const before = prompt && (await renderBefore(tape, prompt, call));
+    const isKnown = before !== undefined && instructionDigest(before) === instruction;
+    return {
+      path: '/request/instruction',
+      before: isKnown ? before : notKept(instruction),
+      after: request.instruction,
+    };
+  }
+  const found = prompt && jsonDifference(declared(prompt), declared(now.prompt), '/request');
+  if (found) return found;
+  const shown = contentsDigest(request.contents);
+  return shown === contents
+    ? undefined
+    : { path: '/request/contents', before: notKept(contents), after: notKept(shown) };
+}
+
+/**
+ * As {@link requestDifference}, of an agent that is a tool and of those that it asks: they are not run again, so that
+ * what they would be given is compared before anything is filled in.
+ */
+export function askedAgentDifference(tape: Tape, agent: AgentNode): JsonDifference | undefined {
+  const [, hash = ''] = tape.payload.prompts.find(([name]) => name === agent.name) ?? [];
+  const prompt = tape.prompts.get(hash);
+  const path = `/request/agents/${agent.name}`;
+  const now = toPrompt(withTransfer(agent, agent), agent).prompt;
+  const found =
+    prompt &&
+    (jsonDifference(templates(prompt), templates(now), path) ?? jsonDifference(declared(prompt), declared(now), path));
+  if (found) return found;
+  const asked = agent.tools.flatMap(({ calls }) => (typeof calls === 'object' ? [calls] : []));
+  return asked.map((one) => askedAgentDifference(tape, one)).find((one) => one !== undefined);
+}
+
+const templates = ({ instruction, appendedInstruction }: AgentPrompt) => ({ instruction, appendedInstruction });
+
+/** What stands for a value that is not kept whole: enough to see that it is another one. */
+const notKept = (digest: string) => ({ digest });
+
+/** The members of a prompt that a model gets beside the instruction. */
+const declared = ({ tools, modelName, sampling }: AgentPrompt) => ({
+  tools: tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
+  modelName,
+  sampling,
+});
+
+/** The instruction as it was given then; `undefined` where it cannot be made again. */
+async function renderBefore(
+  { payload }: Tape,
+  { instruction = payload.overrides.instruction, appendedInstruction }: AgentPrompt,
+  { state, services }: MadeCall,
+): Promise<string | undefined> {
+  if (instruction === undefined) return undefined;
+  const rendered = await renderInstruction(instruction, state, services).catch(() => undefined);
+  return rendered === undefined ? undefined : rendered + appendedInstruction;
+}

@@ -1,0 +1,166 @@
+import { ForeignSchemas } from '../../agent/arguments/foreign-schemas.ts';
+import type { PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
+import { runAgent } from '../../agent/loop/run-agent.ts';
+import type { HostedAgent } from '../../apps/hosted-agent.ts';
+import { functionCallsOf, type JsonObject } from '../../core/content.ts';
+import { toErrorCode } from '../../core/error-codes.ts';
+import { AgentError } from '../../core/errors.ts';
+import type { Event } from '../../core/event.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { InvocationContext } from '../context.ts';
+import { endingEvents } from '../invocation.ts';
+import { toolCallsLimitError } from '../invoke.ts';
+import { Player, type ReplayOptions } from './player.ts';
+import { replayServices } from './replay-services.ts';
+import { isOfModel, responsesOf, type TapeRun } from './tape-run.ts';
+
+/** What a replay needs of the process. */
+export type ReplayContext = Pick<
+  InvocationContext,
+  'database' | 'contentStore' | 'log' | 'agents' | 'newId' | 'limits' | 'stopping'
+>;
+
+/** A stored run and what it begins with. */
+interface Replayed {
+  run: TapeRun;
+  key: SessionKey;
+  invocationId: string;
+  agent: HostedAgent;
+  state: JsonObject;
+  runtimeEventIds: ReadonlySet<string>;
+}
+
+/** How often a live model may be called more than twice as often as the tape has answers of it. */
+const FURTHER_CALLS = 5;
+
+/** Runs the loop over a stored run and compares what it makes. @throws what `signal` was aborted with. */
+export async function replayRun(
+  context: ReplayContext,
+  replayed: Replayed,
+  options: ReplayOptions,
+  signal: AbortSignal,
+): Promise<Player> {
+  const { run, key, agent, state } = replayed;
+  const services = replayServices(context, key, run);
+  const answers = run.events.filter(({ event }) => isOfModel(event)).length;
+  const firstPlace = run.events[0]?.place ?? run.ending[0]?.place ?? 0;
+  const maxLiveCalls = 2 * answers + FURTHER_CALLS;
+  const { model, tools } = options;
+  const player = new Player({ run, firstPlace, state: { ...state }, services, maxLiveCalls, model, tools });
+  const made: Event[] = [];
+  const take = (event: Event) => {
+    made.push(event);
+    player.take(event);
+  };
+  const overrides = { ...run.tape?.payload.overrides, ...options.overrides };
+  const serverTools = tools === 'stored' ? storedServerTools(run) : undefined;
+  try {
+    const prepared = await agent.prepare(overrides, signal, key.userId, serverTools);
+    try {
+      await playLoop(context, replayed, { player, prepared, services, signal, take });
+    } finally {
+      await prepared.close();
+    }
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!(error instanceof AgentError)) throw error;
+    takeEnding(context, replayed, made, error, take);
+  }
+  if (player.isAtEnding) takeEnding(context, replayed, made, errorOf(run), take);
+  if (player.stopped === undefined) player.differences.end();
+  return player;
+}
+
+/** A run of the loop for a replay. */
+interface Playing {
+  player: Player;
+  prepared: PreparedAgent;
+  services: ReturnType<typeof replayServices>;
+  signal: AbortSignal;
+  take: (event: Event) => void;
+}
+
+/** The consumer of the loop: it compares where that of an invocation stores, and has the same limit of tool calls. */
+async function playLoop(
+  { newId, limits }: ReplayContext,
+  { run, key, invocationId, state, runtimeEventIds }: Replayed,
+  { player, prepared, services, signal, take }: Playing,
+): Promise<void> {
+  const tooManyCalls = new AbortController();
+  const steps = runAgent({
+    agent: player.wrap(prepared),
+    session: key,
+    invocationId,
+    history: run.history,
+    runtimeEventIds,
+    state,
+    signal: AbortSignal.any([signal, player.signal, tooManyCalls.signal]),
+    streaming: false,
+    services,
+    newId,
+    observer: player,
+  });
+  let toolCalls = 0;
+  try {
+    for (;;) {
+      const step = await steps.next();
+      signal.throwIfAborted();
+      if (player.isAtEnding || player.stopped !== undefined) return;
+      const event = step.done ? step.value.lastEvent : step.value;
+      if (event) take(event);
+      if (step.done) return;
+      toolCalls += functionCallsOf(event?.content).length;
+      if (toolCalls > limits.toolCalls) tooManyCalls.abort(toolCallsLimitError(limits.toolCalls));
+    }
+  } finally {
+    await steps.return(undefined as never);
+  }
+}
+
+/** What ended the stored run from outside of the loop. */
+function errorOf({ ending }: TapeRun): { code: string; message: string } {
+  const { errorCode, errorMessage } = ending.at(-1)?.event ?? {};
+  return { code: errorCode ?? '', message: errorMessage ?? '' };
+}
+
+/** Takes the events that the runtime adds where the loop cannot go on, as an invocation stores them. */
+function takeEnding(
+  { newId }: ReplayContext,
+  { run, invocationId, agent }: Replayed,
+  made: Event[],
+  { code, message }: { code: string; message: string },
+  take: (event: Event) => void,
+): void {
+  const before = run.history.filter((event) => event.invocationId === invocationId);
+  const error = { code: toErrorCode(code), message };
+  for (const event of endingEvents(invocationId, agent.name, [...before, ...made], error, newId)) take(event);
+}
+
+/** The tools of MCP servers as the tape knows them: no server is contacted. The player answers their calls. */
+function storedServerTools({ tape, events, ending }: TapeRun): ServerTools {
+  const schemas = new ForeignSchemas();
+  return (agentName, servers) => {
+    if (servers.length === 0 && tape?.payload.hasOwnServers !== true) return [];
+    const declared = tape?.payload.prompts
+      .filter(([agent]) => agent === agentName)
+      .flatMap(([, hash]) => tape.prompts.get(hash)?.tools ?? [])
+      .filter((tool) => tool.calls === 'server');
+    return (declared ?? calledTools(agentName, [...events, ...ending])).map(({ name, description, parameters }) => ({
+      name,
+      description,
+      parameters,
+      needsConfirmation: false,
+      calls: 'server',
+      checkArguments: (args, signal) => schemas.check(parameters, args, signal),
+      run: async () => undefined,
+    }));
+  };
+}
+
+/** Without a tape: the tools that an agent called and that answered; nothing is known of their arguments. */
+function calledTools(agentName: string, events: TapeRun['events']) {
+  const responses = responsesOf(events);
+  const calls = events.flatMap(({ event }) => (event.author === agentName ? functionCallsOf(event.content) : []));
+  const names = new Set(calls.flatMap(({ id, name }) => (name && id && responses.has(id) ? [name] : [])));
+  return [...names].map((name) => ({ name, description: '', parameters: { type: 'object' } }));
+}

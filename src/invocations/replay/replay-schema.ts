@@ -1,0 +1,58 @@
+import { z } from 'zod';
+import { harnessOverridesSchema } from '../../agent/definition/overrides.ts';
+
+const mode = z.enum(['stored', 'live']).nullish();
+
+/** Body of a replay. */
+export const replayRequestSchema = z
+  .looseObject({
+    modelExecutionMode: mode.describe('Where the answers of the model come from [`stored`]; `live` costs money.'),
+    toolExecutionMode: mode.describe(
+      'Where the answers of tools come from [`stored`]; `live` runs them, with what they do elsewhere.',
+    ),
+    harness: harnessOverridesSchema
+      .nullish()
+      .describe('Changes of the deployed agent to try, beside those that the invocation had itself.'),
+  })
+  .describe('How to replay an invocation: at least one of model and tools from what is stored.');
+
+/** A difference between a stored invocation and its replay. */
+export const replayDifferenceSchema = z
+  .looseObject({
+    event: z.int().describe('Place of the event within the invocation, from 0; the prompt counts.'),
+    sequence: z.int().optional().describe('Its place in the session, from 1; absent for one that is not stored.'),
+    eventId: z.string().optional().describe('Its id; absent for one that is not stored.'),
+    path: z
+      .string()
+      .describe(
+        'JSON pointer (RFC 6901) within the event, or from `/request` on within what the model was given for it: ' +
+          '`instruction`, `tools`, `modelName`, `sampling`, `contents`. Empty where one side has no such event.',
+      ),
+    before: z.unknown().describe('The stored value; `{digest}` where only that is kept; shortened where it is long.'),
+    after: z.unknown().describe('The value now.'),
+  })
+  .describe('The first place where a replay is not what was stored.');
+
+/** Answer of a replay. */
+export const replaySchema = z
+  .looseObject({
+    status: z
+      .enum(['same', 'different', 'stopped'])
+      .describe('`stopped`: no difference was found before it could not go on.'),
+    events: z.int().describe('Number of events of the agent that were compared.'),
+    liveModelCalls: z.int().describe('Number of calls of a live model.'),
+    liveToolCalls: z.int().describe('Number of tools that were really run.'),
+    difference: replayDifferenceSchema.optional().describe('The first difference; absent where there is none.'),
+    eventDifference: replayDifferenceSchema
+      .optional()
+      .describe('The first difference in an event, where the very first one is in what a model was given.'),
+    stopped: z.string().optional().describe('Why it did not go on to the end.'),
+    output: z
+      .looseObject({
+        before: z.string().describe('The stored one.'),
+        after: z.string().describe('That of the replay.'),
+      })
+      .describe('The last text of the agent.'),
+    notes: z.array(z.string()).describe('What this replay could not see.'),
+  })
+  .describe('What came of a replay.');

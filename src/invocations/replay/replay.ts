@@ -1,0 +1,154 @@
+import { answerTextOf } from '../../core/content.ts';
+import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../core/errors.ts';
+import type { SessionKey } from '../../core/session.ts';
+import { findHistory } from '../../sessions/history-store.ts';
+import { findInitialState } from '../../sessions/session-store.ts';
+import type { InvocationStatus } from '../invocation.ts';
+import { findInvocationText } from '../invocation-store.ts';
+import { findAgent } from '../invoke.ts';
+import { invocationNotFound } from '../request.ts';
+import { listTapes } from '../tape-store.ts';
+import type { ReplayDifference } from './differences.ts';
+import type { Player, ReplayOptions } from './player.ts';
+import { type ReplayContext, replayRun } from './replay-run.ts';
+import { shortened, shortenedPair } from './shortened.ts';
+import { stateBefore, type TapeRun, toRuns } from './tape-run.ts';
+
+/** What came of a replay. */
+export interface Replay {
+  /** `stopped`: no difference was found before it could not go on. */
+  status: 'same' | 'different' | 'stopped';
+  /** Number of events of the agent that were compared. */
+  events: number;
+  liveModelCalls: number;
+  liveToolCalls: number;
+  /** The first difference. */
+  difference?: ReplayDifference;
+  /** The first difference in an event itself, where that before was in what a model was given. */
+  eventDifference?: ReplayDifference;
+  /** Why it did not go on to the end. */
+  stopped?: string;
+  /** The answer then and now. */
+  output: { before: string; after: string };
+  /** What was not compared, and why. */
+  notes: string[];
+}
+
+/**
+ * Runs the loop over a stored invocation again, from the history and state that it began with, and compares. Nothing is
+ * written: no event, no state, no artifact, no memory. `gone` ends it: nobody waits for it any more.
+ * @throws {NotFoundError} for an absent invocation. @throws {ConflictError} for one that has not ended.
+ * @throws {InvalidError} for one that cannot be replayed like this. @throws {UnavailableError} when it is ended early:
+ * after the time limit of an invocation, or because the process stops.
+ */
+export async function replay(
+  context: ReplayContext,
+  key: SessionKey,
+  invocationId: string,
+  options: ReplayOptions,
+  gone: AbortSignal,
+): Promise<Replay> {
+  const { timeoutMs } = context.limits;
+  const signal = AbortSignal.any([gone, context.stopping, AbortSignal.timeout(timeoutMs)]);
+  try {
+    return await replayRuns(context, key, invocationId, options, signal);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+    throw new UnavailableError(`The replay was ended early. It may take ${timeoutMs / 1000} s.`, { cause: error });
+  }
+}
+
+async function replayRuns(
+  context: ReplayContext,
+  key: SessionKey,
+  invocationId: string,
+  options: ReplayOptions,
+  signal: AbortSignal,
+): Promise<Replay> {
+  const { reads } = context.database;
+  const agent = findAgent(context, { key });
+  if (options.model === 'live' && options.tools === 'live') {
+    throw new InvalidError('A replay with model and tools live is a new invocation: at least one comes from the tape.');
+  }
+  const text = await findInvocationText(reads, key, invocationId);
+  const status = text === undefined ? undefined : (JSON.parse(text) as { status: InvocationStatus }).status;
+  if (status === 'queued' || status === 'running') throw new ConflictError('The invocation has not ended yet.');
+  const history = await findHistory(reads, key);
+  const runs = history ? toRuns(history.events, invocationId, await listTapes(reads, key, invocationId)) : [];
+  if (!history || (status === undefined && runs.length === 0))
+    throw new NotFoundError(invocationNotFound(invocationId));
+  if (runs.length === 0)
+    throw new InvalidError('The invocation stored no event of its agent: there is nothing to replay.');
+  checkServers(runs, options);
+  const initial = (await findInitialState(reads, key)) ?? {};
+  const result: Replay = {
+    status: 'same',
+    events: 0,
+    liveModelCalls: 0,
+    liveToolCalls: 0,
+    output: { before: '', after: '' },
+    notes: notesOf(runs, options),
+  };
+  for (const run of runs) {
+    const state = stateBefore(run, history.state, initial);
+    const made = { run, key, invocationId, agent, state, runtimeEventIds: history.runtimeEventIds };
+    const player = await replayRun(context, made, options, signal);
+    addRun(result, player, run);
+    if (result.eventDifference || result.stopped !== undefined) break;
+  }
+  return concluded(result);
+}
+
+/** Servers of a request are not kept: live tools would need them. */
+function checkServers(runs: TapeRun[], { tools, overrides }: ReplayOptions): void {
+  if (tools === 'stored' || overrides.mcpServers || !runs.some(({ tape }) => tape?.payload.hasOwnServers)) return;
+  throw new InvalidError(
+    'The invocation had MCP servers of its own, whose addresses and headers are not kept: ' +
+      'replay it with stored tools, or name servers in `harness`.',
+  );
+}
+
+/** Adds what came of one run of the invocation. */
+function addRun(result: Replay, player: Player, { events }: TapeRun): void {
+  const { first, firstEvent, compared } = player.differences;
+  result.events += compared;
+  result.liveModelCalls += player.liveModelCalls;
+  result.liveToolCalls += player.liveToolCalls;
+  if (first) result.difference ??= toShown(first);
+  if (firstEvent) result.eventDifference ??= toShown(firstEvent);
+  if (player.stopped !== undefined) result.stopped = player.stopped;
+  const before = events.map(({ event }) => answerTextOf(event.content)).findLast((text) => text !== '');
+  result.output = { before: shortened(before ?? ''), after: shortened(player.output) };
+}
+
+const toShown = (difference: ReplayDifference): ReplayDifference => ({
+  ...difference,
+  ...shortenedPair(difference.before, difference.after),
+});
+
+/** The difference in an event is said once. */
+function concluded({ eventDifference, ...result }: Replay): Replay {
+  if (!result.difference) return { ...result, status: result.stopped === undefined ? 'same' : 'stopped' };
+  const { event, path } = result.difference;
+  const isSame = eventDifference?.event === event && eventDifference.path === path;
+  return { ...result, status: 'different', ...(eventDifference && !isSame ? { eventDifference } : {}) };
+}
+
+/** What this replay cannot see. */
+function notesOf(runs: TapeRun[], { model, tools }: ReplayOptions): string[] {
+  const tapes = runs.flatMap(({ tape }) => tape ?? []);
+  const unkept = [...new Set(tapes.flatMap(({ payload }) => payload.unkept))];
+  const isForgotten = tapes.some(({ payload, prompts }) => payload.prompts.some(([, hash]) => !prompts.has(hash)));
+  const asked = tapes.some(({ prompts }) => [...prompts.values()].some((one) => one.tools.some(isAgent)));
+  return [
+    ...(tapes.length < runs.length
+      ? ['Nothing is kept of what its models were given: a changed instruction or tool shows in events only.']
+      : []),
+    ...(isForgotten ? ['A prompt is not kept any more, or was too large: that it changed is seen, not where.'] : []),
+    ...(unkept.length > 0 ? [`Present values stand for state that was too large to keep: ${unkept.join(', ')}.`] : []),
+    ...(asked ? ['Agents that are tools are not run: their answers are the stored ones.'] : []),
+    ...(model === 'live' && tools === 'stored' ? ['A call that the tape has no answer to ends the replay.'] : []),
+  ];
+}
+
+const isAgent = ({ calls }: { calls?: 'server' | 'agent' }) => calls === 'agent';

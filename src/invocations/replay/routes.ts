@@ -1,0 +1,88 @@
+import type { z } from 'zod';
+import { toAgentOverrides } from '../../agent/definition/overrides.ts';
+import { currentCaller } from '../../core/caller.ts';
+import { type Demand, overrideDemands } from '../../http/operation/demands.ts';
+import { operation } from '../../http/operation/operation.ts';
+import { invocationPath } from '../../http/operation/parameters.ts';
+import type { InvocationContext } from '../context.ts';
+import { invocationNotFound } from '../request.ts';
+import { replay } from './replay.ts';
+import { replayRequestSchema, replaySchema } from './replay-schema.ts';
+
+type Body = z.input<typeof replayRequestSchema> | undefined;
+
+/** A live model costs money, live tools act: both are for whoever may invoke the agent. */
+const replayDemands = ({ body }: { body: Body }): Demand[] => [
+  ...(body?.modelExecutionMode === 'live' || body?.toolExecutionMode === 'live'
+    ? [{ scope: 'invoke' as const, because: 'a part of the replay is live.' }]
+    : []),
+  ...overrideDemands(body?.harness),
+];
+
+/** Replays a stored invocation. It shows instructions and tools where they differ, hence its scope. */
+export const replayInvocation = operation({
+  method: 'post',
+  path: '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations/{invocation_id}/replay',
+  operationId: 'replayInvocation',
+  scope: 'develop',
+  load: 'invoke',
+  area: 'Agent execution',
+  summary: 'Replay an invocation',
+  description:
+    'Runs the agent as it is deployed now over what the invocation began with, with its stored answers, and names ' +
+    'the first difference. Nothing is written. A live part needs the scope `invoke` too, `harness` the scope ' +
+    '`override`.',
+  owner: 'path',
+  parameters: { path: invocationPath },
+  demands: replayDemands,
+  body: {
+    schema: replayRequestSchema,
+    required: false,
+    example: { harness: { system_prompt: 'Answer in one word.' } },
+    aliases: { model_execution_mode: 'modelExecutionMode', tool_execution_mode: 'toolExecutionMode' },
+  },
+  success: {
+    schema: replaySchema,
+    description: 'What came of it.',
+    example: {
+      status: 'different',
+      events: 3,
+      liveModelCalls: 0,
+      liveToolCalls: 0,
+      difference: {
+        event: 1,
+        sequence: 2,
+        eventId: '4b1c8f3e-6f0a-4b0e-9a55-0d7f6f0f4a11',
+        path: '/request/instruction',
+        before: 'Answer shortly.',
+        after: 'Answer in one word.',
+      },
+      output: { before: '391', after: '391' },
+      notes: [],
+    },
+  },
+  errors: {
+    400: 'It cannot be replayed like this: the text says why.',
+    404: 'No such invocation.',
+    409: 'The invocation has not ended.',
+    429: 'The caller has too many replays or invocations running.',
+    503: 'The service has no room, the replay took too long, or the process stops.',
+  },
+  absent: ({ invocationId }) => invocationNotFound(invocationId),
+  handler: async (context: InvocationContext, { path, body, response }) => {
+    const options = {
+      model: body?.modelExecutionMode ?? ('stored' as const),
+      tools: body?.toolExecutionMode ?? ('stored' as const),
+      overrides: toAgentOverrides(body?.harness),
+    };
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    const release = context.replays.take(currentCaller() ?? `user:${path.userId}`);
+    try {
+      const work = () => replay(context, path, path.invocationId, options, gone.signal);
+      return { kind: 'value', value: await context.admission.admit(path.userId, work) };
+    } finally {
+      release();
+    }
+  },
+});

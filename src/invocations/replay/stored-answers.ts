@@ -1,0 +1,71 @@
+import { isDeepStrictEqual } from 'node:util';
+import { functionCallsOf, type JsonObject, type Part } from '../../core/content.ts';
+import type { EventActions } from '../../core/event.ts';
+import { responsesOf, type StoredEvent, type TapeRun } from './tape-run.ts';
+
+/** A tool call as a replay makes it. */
+export interface ToolRun {
+  id: string;
+  name: string;
+  args: JsonObject;
+}
+
+/** A stored answer to a call. */
+interface StoredAnswer {
+  stored: StoredEvent;
+  part: Part;
+}
+
+/** The answers of tools that a stored run has. */
+export class StoredAnswers {
+  readonly #responses: Map<string, StoredAnswer>;
+  readonly #calls: ToolRun[];
+  /** Calls that {@link findLike} has given away. */
+  readonly #used = new Set<string>();
+  /** Events whose actions are given already: the actions of all calls of a step stand in one event. */
+  readonly #acted = new Set<StoredEvent>();
+
+  constructor({ events, ending, history }: TapeRun) {
+    this.#responses = responsesOf([...events, ...ending]);
+    const all = [...history, ...events.map(({ event }) => event)];
+    this.#calls = all.flatMap((event) =>
+      functionCallsOf(event.content).flatMap(({ id, name, args }) =>
+        id && this.#responses.has(id) ? [{ id, name: name ?? '', args: args ?? {} }] : [],
+      ),
+    );
+  }
+
+  /** The answer to a call by its id. */
+  find(id: string): StoredAnswer | undefined {
+    return this.#responses.get(id);
+  }
+
+  /** The answer to the first call of this tool with these arguments that nobody has asked for; each is given once. */
+  findLike({ id, name, args }: ToolRun): StoredAnswer | undefined {
+    if (this.#responses.has(id)) return this.find(id);
+    const like = this.#calls.find(
+      (call) => call.name === name && !this.#used.has(call.id) && isDeepStrictEqual(call.args, args),
+    );
+    if (!like) return undefined;
+    this.#used.add(like.id);
+    return this.find(like.id);
+  }
+
+  /** What the stored step did beside answering, for the first call of it that asks; what the loop adds is left out. */
+  effectsOf({ stored, part }: StoredAnswer, id: string): { actions: EventActions; attachments: Part[] } {
+    const attachments = structuredClone((part.functionResponse?.parts ?? []) as Part[]);
+    if (this.#acted.has(stored)) return { actions: {}, attachments };
+    this.#acted.add(stored);
+    const { requestedToolConfirmations = {}, skipSummarization, ...actions } = stored.event.actions ?? {};
+    const isConfirmation = Object.keys(requestedToolConfirmations ?? {}).length > 0;
+    const own = requestedToolConfirmations?.[id];
+    return {
+      actions: structuredClone({
+        ...actions,
+        ...(skipSummarization && !isConfirmation ? { skipSummarization } : {}),
+        ...(own === undefined ? {} : { requestedToolConfirmations: { [id]: own } }),
+      }),
+      attachments,
+    };
+  }
+}

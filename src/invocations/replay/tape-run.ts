@@ -1,0 +1,98 @@
+import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
+import { functionCallsOf, type JsonObject, type Part } from '../../core/content.ts';
+import type { Event } from '../../core/event.ts';
+import type { Tape } from '../tape.ts';
+import { answersCalls, isBare } from './comparable.ts';
+
+/** A stored event of an invocation and where it stands. */
+export interface StoredEvent {
+  /** Place within the invocation, from 0, its prompts counted. */
+  place: number;
+  /** Place in the session, from 1. */
+  sequence: number;
+  event: Event;
+}
+
+/** One run of an invocation, as it was stored. An invocation that was resumed has several. */
+export interface TapeRun {
+  /** What the session held when it began, its prompt last. */
+  history: Event[];
+  /** What came after in the session, whoever wrote it. */
+  later: Event[];
+  /** What the loop made. */
+  events: StoredEvent[];
+  /** What the runtime added where the loop could not go on: answers of open calls, the error. */
+  ending: StoredEvent[];
+  /** `undefined` for one that an earlier version ran, or whose process died. */
+  tape: Tape | undefined;
+}
+
+/** The runs of an invocation in order; none where it stored nothing of its own. */
+export function toRuns(session: Event[], invocationId: string, tapes: Tape[]): TapeRun[] {
+  const stored = session
+    .flatMap((event, index) => (event.invocationId === invocationId ? [{ event, sequence: index + 1 }] : []))
+    .map((one, place): StoredEvent => ({ ...one, place }));
+  const starts = [...new Set([...guessStarts(stored, tapes[0]?.start), ...tapes.map(({ start }) => start)])];
+  const ordered = starts.toSorted((one, other) => one - other);
+  return ordered.flatMap((start, index) => {
+    const end = ordered[index + 1] ?? Number.POSITIVE_INFINITY;
+    const own = stored.filter(({ event, sequence }) => sequence > start && sequence <= end && event.author !== 'user');
+    const tape = tapes.find((one) => one.start === start);
+    if (own.length === 0 && !tape) return [];
+    const ending = endingOf(own);
+    const events = own.slice(0, own.length - ending.length);
+    return [{ history: session.slice(0, start), later: session.slice(start), events, ending, tape }];
+  });
+}
+
+/** Where runs without a tape began: behind each prompt, and behind an error that the agent went on from. */
+function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY): number[] {
+  return stored.flatMap(({ event, sequence }, index) => {
+    const before = stored[index - 1]?.event;
+    if (sequence > firstTape) return [];
+    if (event.author === 'user') return [sequence];
+    return index === 0 || (before?.errorCode && before.author !== 'user' && !event.errorCode) ? [sequence - 1] : [];
+  });
+}
+
+/** Events of the loop always have actions, those of the runtime never. */
+function endingOf(own: StoredEvent[]): StoredEvent[] {
+  const isOfRuntime = ({ event }: StoredEvent) =>
+    event.actions == null && Boolean(event.errorCode || answersCalls(event));
+  const from = own.findLastIndex((one) => !isOfRuntime(one)) + 1;
+  return own.slice(from);
+}
+
+/** True for what a model gave: neither responses of tools nor what the loop itself adds. */
+export const isOfModel = ({ actions, ...event }: Event): boolean =>
+  !answersCalls(event) &&
+  !actions?.compaction &&
+  !functionCallsOf(event.content).some(({ name }) => name === CONFIRMATION_CALL);
+
+/** True for an error in place of an answer. `empty_answer` is one where the model said so by an answer. */
+export const isFailure = (event: Event): boolean =>
+  Boolean(event.errorCode) && isBare(event) && event.finishReason == null && event.modelVersion == null;
+
+/** The stored response to each call of a run, by the id of the call. */
+export function responsesOf(events: StoredEvent[]): Map<string, { stored: StoredEvent; part: Part }> {
+  const parts = events.flatMap((stored) => (stored.event.content?.parts ?? []).map((part) => ({ stored, part })));
+  return new Map(
+    parts.flatMap((one) => (one.part.functionResponse?.id ? [[one.part.functionResponse.id, one] as const] : [])),
+  );
+}
+
+/**
+ * The state that a run began with. A key that is changed later is as the session's events before say; every other one
+ * is as it is now. What the tape kept wins: shared state changes in other sessions too.
+ */
+export function stateBefore({ history, later, tape }: TapeRun, now: JsonObject, initial: JsonObject): JsonObject {
+  const deltas = (events: Event[]) => events.flatMap((event) => Object.entries(event.actions?.stateDelta ?? {}));
+  const before = new Map(deltas(history));
+  const state = Object.assign(Object.create(null) as JsonObject, now);
+  for (const [key] of deltas(later)) {
+    if (before.has(key)) state[key] = before.get(key);
+    else if (Object.hasOwn(initial, key)) state[key] = initial[key];
+    else delete state[key];
+  }
+  return Object.assign(state, tape?.payload.values);
+}

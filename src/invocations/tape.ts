@@ -1,0 +1,165 @@
+import { createHash } from 'node:crypto';
+import type { AgentOverrides } from '../agent/definition/agent.ts';
+import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definition/model.ts';
+import { placeholdersOf } from '../agent/loop/instruction.ts';
+import type { ObservedAgent, RunObserver } from '../agent/loop/run.ts';
+import { type Content, type JsonObject, partsOf } from '../core/content.ts';
+
+/** What an agent gave its model beside the conversation. */
+export interface AgentPrompt {
+  agent: string;
+  /** The template; absent where the request of the invocation replaced it. */
+  instruction?: string;
+  appendedInstruction: string;
+  tools: (ToolDeclaration & { calls?: 'server' | 'agent' })[];
+  modelName: string;
+  sampling: Sampling;
+}
+
+/** One run of an invocation as a replay needs it beside the events. Small: what is large stands elsewhere once. */
+export interface Tape {
+  /** Number of events of the session when the run began, its prompt included. */
+  start: number;
+  payload: TapePayload;
+  /** What the model calls were given, by its hash. */
+  prompts: ReadonlyMap<string, AgentPrompt>;
+}
+
+/** The part of a tape that is the invocation's own. */
+export interface TapePayload {
+  version: 1;
+  /** What the request changed of the agent, its MCP servers left out: their addresses and headers may hold secrets. */
+  overrides: AgentOverrides;
+  hasOwnServers: boolean;
+  /** What the instructions name of the state, as it was at the start; null for what was absent. */
+  values: JsonObject;
+  /** State keys with values too large to keep here. */
+  unkept: string[];
+  /** The agents that called their models, each with the hash of a prompt of its. */
+  prompts: [agent: string, hash: string][];
+  /** One for each model call in order: its prompt's place in `prompts`, digests of contents and whole instruction. */
+  calls: [prompt: number, contents: string, instruction: string][];
+}
+
+/** Maximum of model calls that a tape has; later ones are replayed without a look at their requests. */
+const MAX_CALLS = 1_000;
+/** Maximum size of the values that a tape keeps, characters of JSON. */
+const MAX_VALUES = 16_384;
+/** Length of a digest in a tape, hexadecimal digits: it is compared with one other only. */
+const DIGEST_LENGTH = 16;
+
+const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
+/** A short digest of an instruction as the model was given it. */
+export const instructionDigest = (instruction: string): string => sha256(instruction).slice(0, DIGEST_LENGTH);
+
+/**
+ * A digest of what a model was shown of the conversation: who said how much, and which calls and responses. Not of
+ * every byte: the words come from stored events, and this is computed for each model call.
+ */
+export function contentsDigest(contents: Content[]): string {
+  const shapes = contents.map((content) => {
+    const parts = partsOf(content).map(({ text, functionCall, functionResponse }) => {
+      if (text !== undefined && text !== null) return text.length;
+      return functionCall ? `call ${functionCall.name}` : functionResponse ? `response ${functionResponse.name}` : '';
+    });
+    return [content.role, ...parts];
+  });
+  return sha256(JSON.stringify(shapes)).slice(0, DIGEST_LENGTH);
+}
+
+/** What an agent gives its model, and the hash of it. */
+export function toPrompt(
+  agent: ObservedAgent,
+  { modelName, sampling }: Pick<ModelRequest, 'modelName' | 'sampling'>,
+): { prompt: AgentPrompt; hash: string } {
+  const prompt = {
+    agent: agent.name,
+    instruction: agent.instruction,
+    appendedInstruction: agent.appendedInstruction,
+    tools: agent.tools.map(({ name, description, parameters, calls }) => ({
+      name,
+      description,
+      parameters,
+      ...(calls ? { calls: calls === 'server' ? calls : ('agent' as const) } : {}),
+    })),
+    modelName,
+    sampling,
+  };
+  return { prompt, hash: sha256(JSON.stringify(prompt)) };
+}
+
+/** Gathers the tape of one run while it runs. */
+export class TapeRecorder implements RunObserver {
+  readonly #start: number;
+  readonly #state: JsonObject;
+  readonly #payload: TapePayload;
+  readonly #prompts = new Map<string, AgentPrompt>();
+
+  constructor(start: number, state: JsonObject, { mcpServers, ...overrides }: AgentOverrides) {
+    this.#start = start;
+    this.#state = state;
+    const hasOwnServers = (mcpServers?.length ?? 0) > 0;
+    const empty = { values: {}, unkept: [], prompts: [], calls: [] };
+    this.#payload = { version: 1, overrides: { ...overrides, ...noServers(mcpServers) }, hasOwnServers, ...empty };
+  }
+
+  modelCall(agent: ObservedAgent, request: ModelRequest): () => void {
+    const { calls, prompts } = this.#payload;
+    if (calls.length < MAX_CALLS) {
+      const { prompt, hash } = toPrompt(agent, request);
+      if (!this.#prompts.has(hash)) this.#add(hash, prompt);
+      const place = prompts.findIndex(([, known]) => known === hash);
+      calls.push([place, contentsDigest(request.contents), instructionDigest(request.instruction)]);
+    }
+    return () => undefined;
+  }
+
+  toolCall(): () => void {
+    return () => undefined;
+  }
+
+  event(): void {
+    // Events are stored themselves.
+  }
+
+  /** The tape so far. */
+  toTape(): Tape {
+    return { start: this.#start, payload: this.#payload, prompts: this.#prompts };
+  }
+
+  #add(hash: string, whole: AgentPrompt): void {
+    const { instruction, ...prompt } = whole;
+    const { overrides, prompts } = this.#payload;
+    prompts.push([whole.agent, hash]);
+    this.#prompts.set(hash, overrides.instruction === instruction ? prompt : whole);
+    for (const key of placeholdersOf(instruction ?? '').keys) this.#keep(key);
+  }
+
+  #keep(key: string): void {
+    const { values, unkept } = this.#payload;
+    if (Object.hasOwn(values, key) || unkept.includes(key)) return;
+    // What was absent is kept as null, which an instruction does not tell from it.
+    const kept = { ...values, [key]: Object.hasOwn(this.#state, key) ? this.#state[key] : null };
+    if (JSON.stringify(kept).length <= MAX_VALUES) this.#payload.values = kept;
+    else unkept.push(key);
+  }
+}
+
+/** That a request took all servers away is kept: it names none. */
+const noServers = (servers: AgentOverrides['mcpServers']) => (servers?.length === 0 ? { mcpServers: [] } : {});
+
+/** Several observers as one. */
+export function observeAll(observers: (RunObserver | undefined)[]): RunObserver {
+  const present = observers.filter((observer) => observer !== undefined);
+  return {
+    modelCall: (...call) => {
+      const ends = present.map((observer) => observer.modelCall(...call));
+      return (event) => ends.forEach((end) => end(event));
+    },
+    toolCall: (...call) => {
+      const ends = present.map((observer) => observer.toolCall(...call));
+      return (response) => ends.forEach((end) => end(response));
+    },
+    event: (event) => present.forEach((observer) => observer.event(event)),
+  };
+}
