@@ -3,7 +3,7 @@ import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { budgets, budgetUses, modelPrices } from '../db/schema.ts';
 import { insertSelect, names } from '../db/sql.ts';
-import type { Budget, ModelPrice, ModelUse } from './budget.ts';
+import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
 /** Rows of one user and day: that many invocations of a user can be counted at once. */
 const SHARDS = 8;
@@ -82,6 +82,17 @@ export function overBudget({ appName, userId }: SessionKey, { models }: Use): SQ
       where ${b.appName} = ${appName}
         and (${b.appliesTo} = 'app' or ${own} or (${b.appliesTo} = 'users' and not ${hasOwn}))) looked
     where what is not null order by opens desc limit 1`;
+}
+
+/**
+ * Counts what was used outside of an invocation that is stored. One statement.
+ * @returns the budget that has nothing left with it
+ */
+export async function spend(db: Database, key: SessionKey, use: Use): Promise<OverBudget | null> {
+  const { rows } = await db.execute<{ over: OverBudget | null }>(
+    sql`with advanced as (select)${countUse(key, use)} select (${overBudget(key, use)}) as over`,
+  );
+  return rows[0]?.over ?? null;
 }
 
 /** The budgets of an application: its own, that of each user, then those of users by name. */

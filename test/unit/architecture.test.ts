@@ -65,7 +65,10 @@ const LINE: [folder: string, imports: string[]][] = [
   ],
   [
     'invocations/replay',
-    ['agent/arguments', 'agent/definition', 'agent/loop', 'apps', 'core', 'http/operation', 'invocations', 'sessions'],
+    ['agent/arguments', 'agent/definition', 'agent/loop', 'apps', 'budgets', 'core', 'http/operation'].concat([
+      'invocations',
+      'sessions',
+    ]),
   ],
   ['invocations/live', ['agent/definition', 'agent/loop', 'apps', 'core', 'http/operation', 'invocations', 'sessions']],
   ['evals/metrics', ['core', 'http/validation']],

@@ -35,16 +35,14 @@ interface PlayerOptions extends ReplayModes {
   services: ToolServices;
   /** Maximum of live model calls. */
   maxLiveCalls: number;
+  /** Counts what a live answer used; the sentence of a budget that has nothing left. */
+  spend: (model: string, answer?: ModelAnswer) => Promise<string | undefined>;
 }
 
 /** Codes of what ends an invocation from outside of the loop. */
-const ABORTS: ReadonlySet<string> = new Set([
-  'cancelled',
-  'interrupted',
-  'time_limit',
-  'tool_calls_limit',
-  'budget_exceeded',
-]);
+const ABORTS: ReadonlySet<string> = new Set(
+  'cancelled interrupted time_limit tool_calls_limit budget_exceeded'.split(' '),
+);
 /** How often an answer looks for the events before it, until it takes the order for another one: turns, then ms. */
 const IDLE_TURNS = 50;
 const IDLE_SLEEPS = 100;
@@ -149,13 +147,24 @@ export class Player implements RunObserver {
 
   #toModel(node: AgentNode): Model {
     const ask = (request: ModelRequest) => this.#ask(node, request);
+    const spend = (answer?: ModelAnswer) => this.#spend(node.modelName, answer);
     return {
       provider: node.model.provider,
       async *generate(request): AsyncGenerator<ModelDelta, ModelAnswer, void> {
         const answer = await ask(request);
-        return answer === 'live' ? yield* node.model.generate(request) : answer;
+        if (answer !== 'live') return answer;
+        // Nothing is spent where nothing is left: the budget is looked at before the call and counted behind it.
+        await spend();
+        const live = yield* node.model.generate(request);
+        await spend(live);
+        return live;
       },
     };
+  }
+
+  async #spend(model: string, answer?: ModelAnswer): Promise<void> {
+    const nothingLeft = await this.#options.spend(model, answer);
+    if (nothingLeft !== undefined) throw this.stop(nothingLeft);
   }
 
   async #ask({ name }: AgentNode, request: ModelRequest): Promise<ModelAnswer | 'live'> {

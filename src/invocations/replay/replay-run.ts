@@ -7,6 +7,9 @@ import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import { spend } from '../../budgets/budget-store.ts';
+import { budgetText, type ModelUse } from '../../budgets/budget.ts';
+import type { ModelAnswer } from '../../agent/definition/model.ts';
 import type { InvocationContext } from '../context.ts';
 import { endingEvents } from '../invocation.ts';
 import { toolCallsLimitError } from '../invoke.ts';
@@ -33,6 +36,12 @@ interface Replayed {
 /** How often a live model may be called more than twice as often as the tape has answers of it. */
 const FURTHER_CALLS = 5;
 
+const toUse = (model: string, { usageMetadata }: ModelAnswer): ModelUse => ({
+  model,
+  promptTokens: usageMetadata?.promptTokenCount ?? 0,
+  outputTokens: (usageMetadata?.candidatesTokenCount ?? 0) + (usageMetadata?.thoughtsTokenCount ?? 0),
+});
+
 /** Runs the loop over a stored run and compares what it makes. @throws what `signal` was aborted with. */
 export async function replayRun(
   context: ReplayContext,
@@ -46,7 +55,21 @@ export async function replayRun(
   const firstPlace = run.events[0]?.place ?? run.ending[0]?.place ?? 0;
   const maxLiveCalls = 2 * answers + FURTHER_CALLS;
   const { model, tools } = options;
-  const player = new Player({ run, firstPlace, state: { ...state }, services, maxLiveCalls, model, tools });
+  const { db } = context.database;
+  const spendOn = async (name: string, answer?: ModelAnswer) => {
+    const over = await spend(db, key, { invocations: 0, models: answer ? [toUse(name, answer)] : [] });
+    return over ? budgetText(over) : undefined;
+  };
+  const player = new Player({
+    run,
+    firstPlace,
+    state: { ...state },
+    services,
+    maxLiveCalls,
+    model,
+    tools,
+    spend: spendOn,
+  });
   const made: Event[] = [];
   const take = (event: Event) => {
     made.push(event);
