@@ -5,7 +5,7 @@ import { CommandError } from './command-error.ts';
 import { VERSION } from '../version.ts';
 import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands } from './session-commands.ts';
-import { addWorkCommands } from './work-commands.ts';
+import { addPastCommands, addWorkCommands } from './work-commands.ts';
 
 /** Exit code of a command line that cannot be understood, and of work that could not be begun. */
 const USAGE_EXIT_CODE = 2;
@@ -57,6 +57,7 @@ function createProgram(end: (code: number) => void): Command {
   addSessionCommands(program);
   addArtifactCommands(program);
   addWorkCommands(program, end);
+  addPastCommands(program, end);
   for (const command of withSubcommands(program)) command.exitOverride();
   return program;
 }

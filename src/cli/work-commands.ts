@@ -1,7 +1,11 @@
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import type { GlobalOptions } from './api.ts';
 import type { EvalOptions } from './eval.ts';
 import type { ImportOptions } from './import.ts';
+import type { ReplayOptions } from './replay.ts';
+
+/** Where the answers of a replay come from. */
+const MODES = ['stored', 'live'];
 
 /** The commands that run evaluations and schedules. @param end receives the exit code of a gate */
 export function addWorkCommands(program: Command, end: (code: number) => void): void {
@@ -36,6 +40,32 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .action(async (run: string, baseline: string, _options, command: Command) =>
       end(await (await import('./eval.ts')).compareRuns(run, baseline, optionsOf(command))),
     );
+  const cron = program.command('cron').description('cronjobs, of a service that runs');
+  cron
+    .command('list')
+    .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(optionsOf(command)));
+  cron
+    .command('run')
+    .description('fire one now')
+    .argument('<id>')
+    .action(async (id: string, _options, command: Command) =>
+      (await import('./cron.ts')).runCronjob(id, optionsOf(command)),
+    );
+}
+
+/** The commands that look back: at what was, here and elsewhere. @param end receives the exit code */
+export function addPastCommands(program: Command, end: (code: number) => void): void {
+  program
+    .command('replay')
+    .description('run a stored invocation again and name the first difference: exit code 0 none, 1 one, 2 not possible')
+    .argument('<session>')
+    .argument('[invocation]', 'the latest one where none is named')
+    .addOption(new Option('--model <mode>', 'where answers of models come from').choices(MODES).default('stored'))
+    .addOption(new Option('--tools <mode>', 'where answers of tools come from').choices(MODES).default('stored'))
+    .option('--system-prompt <text>', 'try another instruction')
+    .action(async (session: string, invocation: string | undefined, _options, command: Command) =>
+      end(await (await import('./replay.ts')).replay(session, invocation, command.optsWithGlobals<ReplayOptions>())),
+    );
   program
     .command('import')
     .description('bring sessions in from elsewhere; what is there already stays as it is, so it can be run again')
@@ -51,16 +81,5 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .addHelpText('after', '\nThe key for an ADK server stands in IMPORT_KEY.')
     .action(async (source: string, _options, command: Command) =>
       end(await (await import('./import.ts')).importFrom(source, command.optsWithGlobals<ImportOptions>())),
-    );
-  const cron = program.command('cron').description('cronjobs, of a service that runs');
-  cron
-    .command('list')
-    .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(optionsOf(command)));
-  cron
-    .command('run')
-    .description('fire one now')
-    .argument('<id>')
-    .action(async (id: string, _options, command: Command) =>
-      (await import('./cron.ts')).runCronjob(id, optionsOf(command)),
     );
 }

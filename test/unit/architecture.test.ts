@@ -126,7 +126,7 @@ const LINE: [folder: string, imports: string[]][] = [
       'http/openapi',
       'http/operation',
       'http/validation',
-    ].concat(['process']),
+    ].concat(['invocations/replay', 'process']),
   ],
   ['main', ['cli']],
 ];

@@ -1,0 +1,49 @@
+import type { Replay } from '../invocations/replay/replay.ts';
+import { type GlobalOptions, sessionsPath, withApi } from './api.ts';
+import { CommandError } from './command-error.ts';
+import { style, toLine } from './output.ts';
+
+/** The options of a replay as they were written. */
+export interface ReplayOptions extends GlobalOptions {
+  model: 'stored' | 'live';
+  tools: 'stored' | 'live';
+  systemPrompt?: string;
+}
+
+/** Characters of a value that are shown of a difference. */
+const SHOWN = 300;
+
+/**
+ * Replays a stored invocation, the latest one of its session where none is named, and prints the first difference.
+ * @returns the exit code: 0 the same, 1 different
+ * @throws {CommandError} with exit code 2 for what cannot be replayed to its end
+ */
+export const replay = (session: string, invocation: string | undefined, options: ReplayOptions): Promise<number> =>
+  withApi(options, async (api) => {
+    const path = `${sessionsPath(options)}/${encodeURIComponent(session)}/invocations`;
+    const id = invocation ?? (await api.send<{ id: string }[]>('GET', `${path}?limit=1`))[0]?.id;
+    if (id === undefined) throw new CommandError(`Session ${session} has no invocation.`, 2);
+    const { model, tools, systemPrompt } = options;
+    const harness = systemPrompt === undefined ? {} : { harness: { system_prompt: systemPrompt } };
+    const body = { modelExecutionMode: model, toolExecutionMode: tools, ...harness };
+    const result = await api.send<Replay>('POST', `${path}/${encodeURIComponent(id)}/replay`, body);
+    console.log(options.json ? JSON.stringify(result) : toText(id, result));
+    if (result.status === 'stopped') throw new CommandError(result.stopped ?? 'It stopped.', 2);
+    return result.status === 'same' ? 0 : 1;
+  }).catch((error: unknown) => {
+    throw new CommandError(error instanceof Error ? error.message : String(error), 2);
+  });
+
+function toText(id: string, { status, events, difference, output, notes, ...calls }: Replay): string {
+  const what = `${events} events compared, ${calls.liveModelCalls} live model calls, ${calls.liveToolCalls} of tools`;
+  const lines = [`${id}: ${style(status === 'same' ? 'green' : 'red', status)}. ${what}.`];
+  if (difference) {
+    const shown = (value: unknown) => toLine(JSON.stringify(value) ?? 'nothing', SHOWN);
+    lines.push(`First difference: event ${difference.event}, ${difference.path}`);
+    lines.push(`  before  ${shown(difference.before)}`, `  after   ${shown(difference.after)}`);
+  }
+  if (output.before !== output.after) {
+    lines.push(`Answer before: ${toLine(output.before, SHOWN)}`, `Answer now:    ${toLine(output.after, SHOWN)}`);
+  }
+  return [...lines, ...notes].join('\n');
+}
