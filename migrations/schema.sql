@@ -725,6 +725,10 @@ alter table idempotency_keys enable row level security;
 alter table idempotency_keys force row level security;
 create policy of_user on idempotency_keys using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
+alter table invocation_tapes enable row level security;
+alter table invocation_tapes force row level security;
+create policy of_user on invocation_tapes using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
 alter table invocations enable row level security;
 alter table invocations force row level security;
 create policy of_user on invocations using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
