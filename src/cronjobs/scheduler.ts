@@ -51,7 +51,8 @@ export function startScheduler(context: InvocationContext, settings: SchedulerSe
     while (!draining.aborted) {
       woken = Promise.withResolvers<void>();
       const pauseMs = await work().catch((error: unknown) => {
-        if (!isPassingFailure(error)) log.error({ err: error }, 'the scheduler of cronjobs failed');
+        const isExpected = draining.aborted || isPassingFailure(error);
+        if (!isExpected) log.error({ err: error }, 'the scheduler of cronjobs failed');
         return FAILURE_PAUSE_MS;
       });
       const over = new AbortController();
@@ -72,7 +73,7 @@ function createWork(
   runs: ActiveRuns,
   wake: () => void,
 ): () => Promise<number> {
-  const { database, notifications, leaseTimes } = context;
+  const { database, notifications, leaseTimes, draining } = context;
   // The replicas of a deployment start together, and need not clean together.
   let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
   return async () => {
@@ -86,7 +87,12 @@ function createWork(
     }
     if (slots > 0 && (isNow(agenda.waitingMs) || isNow(agenda.leaseMs))) {
       const limits = { slots, perUser: settings.maxRunsPerUser, active, leaseMs: leaseTimes.durationMs };
-      const claimed = await database.transaction((tx) => claimRuns(tx, limits));
+      const claimed = await database.transaction(async (tx) => {
+        const found = await claimRuns(tx, limits);
+        // A process that has begun to stop meanwhile rolls back: another one takes them up.
+        draining.throwIfAborted();
+        return found;
+      });
       for (const each of claimed) runs.start(each, wake);
       if (claimed.length > 0) return 0;
     }
