@@ -1,7 +1,7 @@
 /**
  * Breaks the product one line at a time, in a copy, and runs the tests that must notice: a test that cannot fail proves
  * nothing. `npm run test:mutants [part of a name]` tries all of them, `-- --part=2/3` the second third, and
- * `-- --part=today/3` another third each day. Prints a table; exit code 1 when a mutant survives.
+ * `-- --part=today/6` another sixth each day. Prints a table; exit code 1 when a mutant survives.
  */
 import { spawn } from 'node:child_process';
 import { cpSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
