@@ -119,18 +119,6 @@ export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 /** The condition that a case of a run has not ended. */
 const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
 
-/** How many cases of a run stand how; the last three are those that are done. */
-interface RunCounts {
-  total: number;
-  waiting: number;
-  running: number;
-  errors: number;
-  cancelled: number;
-  passed: number;
-  failed: number;
-  notEvaluated: number;
-}
-
 /** A run as it stands. */
 export interface EvalRun {
   runId: string;
@@ -149,7 +137,17 @@ export interface EvalRun {
   /** Unix seconds. */
   createTime: number;
   endTime: number | null;
-  counts: RunCounts;
+  /** How many cases of a run stand how; the last three are those that are done. */
+  counts: {
+    total: number;
+    waiting: number;
+    running: number;
+    errors: number;
+    cancelled: number;
+    passed: number;
+    failed: number;
+    notEvaluated: number;
+  };
 }
 
 /** Which runs are wanted. */
