@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { isPassingFailure } from '../core/errors.ts';
+import { lookWhenWoken } from '../db/look-when-woken.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { type ActiveRuns, createActiveRuns } from './active-runs.ts';
 import { type Agenda, claimRuns, findAgenda } from './claim-store.ts';
@@ -13,8 +12,6 @@ const LONGEST_SLEEP_MS = 30_000;
  * Pause while runs wait for a place or for another run: most often this process itself makes the place and is woken.
  */
 const BLOCKED_PAUSE_MS = 1_000;
-/** Pause after a failure of the database. */
-const FAILURE_PAUSE_MS = 1_000;
 const CLEANING_INTERVAL_MS = 3_600_000;
 const CLEANING_BATCH = 10_000;
 
@@ -40,30 +37,13 @@ export interface Scheduler {
  * replica has one, and which of them fires a cronjob or runs a run is decided by rows of the database.
  */
 export function startScheduler(context: InvocationContext, settings: SchedulerSettings): Scheduler {
-  const { notifications, draining, log } = context;
   const runs = createActiveRuns(context);
-  let woken = Promise.withResolvers<void>();
-  const wake = () => woken.resolve();
-  const loop = async (): Promise<void> => {
-    draining.addEventListener('abort', wake, { once: true });
-    const unsubscribe = notifications.subscribe(CRONJOBS_TOPIC, wake);
-    const work = createWork(context, settings, runs, wake);
-    while (!draining.aborted) {
-      woken = Promise.withResolvers<void>();
-      const pauseMs = await work().catch((error: unknown) => {
-        const isExpected = draining.aborted || isPassingFailure(error);
-        if (!isExpected) log.error({ err: error }, 'the scheduler of cronjobs failed');
-        return FAILURE_PAUSE_MS;
-      });
-      const over = new AbortController();
-      const pause = sleep(pauseMs, undefined, { signal: over.signal }).catch(() => undefined);
-      if (pauseMs > 0) await Promise.race([woken.promise, pause]);
-      over.abort();
-    }
-    unsubscribe();
+  const work = createWork(context, settings, runs);
+  const schedule = async (): Promise<void> => {
+    await lookWhenWoken(context, CRONJOBS_TOPIC, 'the scheduler of cronjobs failed', work);
     await runs.close();
   };
-  return { stopped: loop() };
+  return { stopped: schedule() };
 }
 
 /** One look at what there is to do, and the doing of it; says how many milliseconds the next look may wait. */
@@ -71,12 +51,11 @@ function createWork(
   context: InvocationContext,
   settings: SchedulerSettings,
   runs: ActiveRuns,
-  wake: () => void,
-): () => Promise<number> {
+): (wake: () => void) => Promise<number> {
   const { database, notifications, leaseTimes, draining } = context;
   // The replicas of a deployment start together, and need not clean together.
   let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
-  return async () => {
+  return async (wake) => {
     const agenda = await findAgenda(database.db);
     const active = runs.ids();
     const slots = settings.maxRuns - active.length;

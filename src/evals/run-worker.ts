@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AgentError, AppError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
+import { lookWhenWoken } from '../db/look-when-woken.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { persist } from '../invocations/persist.ts';
 import {
@@ -17,8 +18,6 @@ import { CANCEL_TOPIC, EVALS_TOPIC, runTopic } from './topics.ts';
 
 /** Longest sleep: what notifications did not bring (a pooler that does not pass LISTEN) is found then. */
 const LONGEST_SLEEP_MS = 30_000;
-/** Pause after a failure of the database. */
-const FAILURE_PAUSE_MS = 1_000;
 /** Those who follow a run are notified of its cases together: a notification is a statement, and they all look then. */
 const PROGRESS_MS = 200;
 
@@ -47,17 +46,15 @@ interface EvalWorker {
  * it is notified of a run, until a case ends here, or until the lease of a case elsewhere is over.
  */
 export function startEvalWorker(context: InvocationContext, settings: EvalWorkerSettings): EvalWorker {
-  const { database, notifications, draining, leaseTimes, log } = context;
+  const { database, notifications, leaseTimes, log } = context;
   const active = new Map<string, ActiveCase>();
-  let woken = Promise.withResolvers<void>();
-  const wake = () => woken.resolve();
   const renew = () => {
     renewActive(context, active).catch((error: unknown) => {
       if (!isPassingFailure(error)) log.error({ err: error }, 'the leases of evaluation cases were not renewed');
     });
   };
   const announce = announcing(notifications);
-  const start = (claimed: ClaimedCase) => {
+  const start = (claimed: ClaimedCase, wake: () => void) => {
     const ending = new AbortController();
     const ended = endCase(context, claimed, settings.judgeModel, ending.signal).finally(() => {
       active.delete(claimed.leaseToken);
@@ -66,11 +63,11 @@ export function startEvalWorker(context: InvocationContext, settings: EvalWorker
     });
     active.set(claimed.leaseToken, { ending, ended });
   };
-  const look = async (): Promise<number> => {
+  const look = async (wake: () => void): Promise<number> => {
     const slots = settings.maxCases - active.size;
     const limits = { slots, appNames: [...context.agents.keys()], leaseMs: leaseTimes.durationMs };
     const claimed = slots > 0 ? await claimEvalCases(database, limits) : [];
-    for (const each of claimed) start(each);
+    for (const each of claimed) start(each, wake);
     if (claimed.length > 0) return 0;
     // Not with each case: two that end at once would each see the other open.
     for (const { runId } of await endFinishedRuns(database.db)) notifications.publish(runTopic(runId));
@@ -78,26 +75,15 @@ export function startEvalWorker(context: InvocationContext, settings: EvalWorker
     const wait = leaseEndMs === undefined ? LONGEST_SLEEP_MS : Math.max(leaseEndMs, leaseTimes.renewalMs);
     return Math.min(wait, LONGEST_SLEEP_MS);
   };
-  const loop = async (): Promise<void> => {
+  const work = async (): Promise<void> => {
     const timer = setInterval(renew, leaseTimes.renewalMs);
-    const subscriptions = [notifications.subscribe(EVALS_TOPIC, wake), notifications.subscribe(CANCEL_TOPIC, renew)];
-    draining.addEventListener('abort', wake, { once: true });
-    while (!draining.aborted) {
-      woken = Promise.withResolvers<void>();
-      const pauseMs = await look().catch((error: unknown) => {
-        if (!isPassingFailure(error)) log.error({ err: error }, 'the worker of evaluation runs failed');
-        return FAILURE_PAUSE_MS;
-      });
-      const over = new AbortController();
-      const pause = sleep(pauseMs, undefined, { signal: over.signal }).catch(() => undefined);
-      if (pauseMs > 0) await Promise.race([woken.promise, pause]);
-      over.abort();
-    }
+    const unsubscribe = notifications.subscribe(CANCEL_TOPIC, renew);
+    await lookWhenWoken(context, EVALS_TOPIC, 'the worker of evaluation runs failed', look);
     while (active.size > 0) await Promise.all([...active.values()].map(({ ended }) => ended));
-    for (const unsubscribe of subscriptions) unsubscribe();
+    unsubscribe();
     clearInterval(timer);
   };
-  return { stopped: loop() };
+  return { stopped: work() };
 }
 
 /** Publishes that cases of a run ended, once for all that end within a moment. */

@@ -1,7 +1,7 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { DatabasePool } from '../db/database.ts';
+import { lookWhenWoken } from '../db/look-when-woken.ts';
 import type { Notifications } from '../db/notifications.ts';
 import { createEgress, type Egress, type EgressPolicy } from '../net/egress.ts';
 import { retryPauseMs, withAnswer } from './delivery.ts';
@@ -20,8 +20,6 @@ import { WEBHOOKS_TOPIC } from './topics.ts';
 const LONGEST_SLEEP_MS = 60_000;
 /** Pause while what is due waits for a place at its host or its user, which another process may make. */
 const BLOCKED_PAUSE_MS = 1_000;
-/** Pause after a failure of the database. */
-const FAILURE_PAUSE_MS = 1_000;
 /** What the database may take at both ends of an attempt before it is taken for dead. */
 const LEASE_SLACK_MS = 10_000;
 const CLEANING_INTERVAL_MS = 3_600_000;
@@ -66,31 +64,15 @@ export interface Sender {
  * every replica has one, and which of them makes an attempt is decided by the row of the delivery.
  */
 export function startSender(context: SenderContext, settings: SenderSettings): Sender {
-  const { notifications, draining, log } = context;
   const egress = createEgress(settings.policy);
   const active = new Set<Promise<void>>();
-  let woken = Promise.withResolvers<void>();
-  const wake = () => woken.resolve();
-  const loop = async (): Promise<void> => {
-    draining.addEventListener('abort', wake, { once: true });
-    const unsubscribe = notifications.subscribe(WEBHOOKS_TOPIC, wake);
-    const work = createWork(context, settings, egress, active, wake);
-    while (!draining.aborted) {
-      woken = Promise.withResolvers<void>();
-      const pauseMs = await work().catch((error: unknown) => {
-        if (!isPassingFailure(error)) log.error({ err: error }, 'the sender of webhooks failed');
-        return FAILURE_PAUSE_MS;
-      });
-      const over = new AbortController();
-      const pause = sleep(pauseMs, undefined, { signal: over.signal }).catch(() => undefined);
-      if (pauseMs > 0) await Promise.race([woken.promise, pause]);
-      over.abort();
-    }
-    unsubscribe();
+  const work = createWork(context, settings, egress, active);
+  const send = async (): Promise<void> => {
+    await lookWhenWoken(context, WEBHOOKS_TOPIC, 'the sender of webhooks failed', work);
     await Promise.all(active);
     await egress.close();
   };
-  return { stopped: loop() };
+  return { stopped: send() };
 }
 
 /** One look at what is due, and the beginning of it; says how many milliseconds the next look may wait. */
@@ -99,18 +81,22 @@ function createWork(
   settings: SenderSettings,
   egress: Egress,
   active: Set<Promise<void>>,
-  wake: () => void,
-): () => Promise<number> {
-  const { database } = context;
+): (wake: () => void) => Promise<number> {
+  const { database, draining } = context;
   const { perHost, perUser, timeoutMs } = settings;
   // The replicas of a deployment start together, and need not clean together.
   let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
-  return async () => {
+  return async (wake) => {
     const dueMs = await findNextDueMs(database.db);
     const slots = settings.maxSending - active.size;
     if (dueMs !== undefined && dueMs <= 0 && slots > 0) {
       const limits = { slots, perHost, perUser, leaseMs: timeoutMs + LEASE_SLACK_MS };
-      const claimed = await database.transaction((tx) => claimDeliveries(tx, limits));
+      const claimed = await database.transaction(async (tx) => {
+        const found = await claimDeliveries(tx, limits);
+        // A process that has begun to stop meanwhile rolls back: another one takes them up.
+        draining.throwIfAborted();
+        return found;
+      });
       for (const each of claimed) {
         const sending = deliver(context, egress, each, timeoutMs).finally(() => {
           active.delete(sending);
