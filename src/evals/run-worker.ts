@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { AgentError, AppError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import { lookWhenWoken } from '../db/look-when-woken.ts';
 import type { InvocationContext } from '../invocations/context.ts';
