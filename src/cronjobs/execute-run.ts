@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { backOffMs } from '../core/back-off.ts';
 import type { ErrorCode } from '../core/error-codes.ts';
 import { AgentError, AppError, isPassingFailure, RepeatedInvocationError } from '../core/errors.ts';
 import { unescapeText } from '../db/json-escape.ts';
@@ -146,14 +147,8 @@ async function settle(
   await skipWaitingRuns(database.db, { ...run, id: run.cronjobId }, 'The cronjob was disabled.');
 }
 
-/**
- * Twice as long after each attempt, up to a limit; between a half and the whole of it at random, so that many do not
- * come at once.
- */
-function retryPauseMs({ retryPauseSeconds, maxRetryPauseSeconds }: CronjobRow, attempt: number): number {
-  const seconds = Math.min(retryPauseSeconds * 2 ** (attempt - 1), maxRetryPauseSeconds);
-  return Math.round(seconds * 1000 * (0.5 + Math.random() / 2));
-}
+const retryPauseMs = ({ retryPauseSeconds, maxRetryPauseSeconds }: CronjobRow, attempt: number): number =>
+  backOffMs(attempt, { firstMs: retryPauseSeconds * 1000, maxMs: maxRetryPauseSeconds * 1000 });
 
 /** A signal that aborts when the run has taken longer than its cronjob allows. */
 function timeLimit(seconds: number | null): { signal: AbortSignal; stop(): void } {

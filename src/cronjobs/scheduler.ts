@@ -1,4 +1,4 @@
-import { lookWhenWoken } from '../db/look-when-woken.ts';
+import { hourly, lookWhenWoken } from '../db/look-when-woken.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { type ActiveRuns, createActiveRuns } from './active-runs.ts';
 import { type Agenda, claimRuns, findAgenda } from './claim-store.ts';
@@ -12,7 +12,6 @@ const LONGEST_SLEEP_MS = 30_000;
  * Pause while runs wait for a place or for another run: most often this process itself makes the place and is woken.
  */
 const BLOCKED_PAUSE_MS = 1_000;
-const CLEANING_INTERVAL_MS = 3_600_000;
 const CLEANING_BATCH = 10_000;
 
 /** What operators say about all cronjobs together. */
@@ -53,8 +52,9 @@ function createWork(
   runs: ActiveRuns,
 ): (wake: () => void) => Promise<number> {
   const { database, notifications, leaseTimes, draining } = context;
-  // The replicas of a deployment start together, and need not clean together.
-  let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
+  const clean = hourly(() =>
+    deleteOldRuns(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH),
+  );
   return async (wake) => {
     const agenda = await findAgenda(database.db);
     const active = runs.ids();
@@ -75,10 +75,7 @@ function createWork(
       for (const each of claimed) runs.start(each, wake);
       if (claimed.length > 0) return 0;
     }
-    if (performance.now() >= cleanAt) {
-      cleanAt = performance.now() + CLEANING_INTERVAL_MS;
-      await deleteOldRuns(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH);
-    }
+    await clean();
     return pauseUntilNext(agenda, slots > 0);
   };
 }

@@ -6,6 +6,9 @@ import type { Notifications } from './notifications.ts';
 /** Pause after a failure of the database. */
 const FAILURE_PAUSE_MS = 1_000;
 
+/** Time between two cleanings of one process. */
+const CLEANING_INTERVAL_MS = 3_600_000;
+
 /** What looking needs of the process. */
 export interface LookContext {
   notifications: Notifications;
@@ -44,4 +47,14 @@ export async function lookWhenWoken(
     over.abort();
   }
   unsubscribe();
+}
+
+/** Cleans at most once an hour, when it is called; the replicas of a deployment start together and clean apart. */
+export function hourly(clean: () => Promise<unknown>): () => Promise<void> {
+  let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
+  return async () => {
+    if (performance.now() < cleanAt) return;
+    cleanAt = performance.now() + CLEANING_INTERVAL_MS;
+    await clean();
+  };
 }

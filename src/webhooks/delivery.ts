@@ -1,3 +1,4 @@
+import { backOffMs } from '../core/back-off.ts';
 import type { z } from 'zod';
 import { unescapeJson } from '../db/json-escape.ts';
 import type { DeliveryRow } from './delivery-store.ts';
@@ -9,14 +10,9 @@ const MAX_PAUSE_MS = 4 * 3_600_000;
 /** Answers that are kept of a delivery. */
 const MAX_ANSWERS = 20;
 
-/**
- * Pause after an attempt (from 1): twice as long each time, up to four hours; between a half and the whole of it at
- * random, so that many do not come at once. Over 24 hours these are 17 to 23 attempts.
- */
-export function retryPauseMs(attempt: number, random: () => number = Math.random): number {
-  const longest = Math.min(FIRST_PAUSE_MS * 2 ** (attempt - 1), MAX_PAUSE_MS);
-  return Math.round(longest * (0.5 + random() / 2));
-}
+/** Pause after an attempt (from 1). Over 24 hours these are 17 to 23 attempts. */
+export const retryPauseMs = (attempt: number, random?: () => number): number =>
+  backOffMs(attempt, { firstMs: FIRST_PAUSE_MS, maxMs: MAX_PAUSE_MS }, random);
 
 /** The answers of a delivery with a further one. */
 export const withAnswer = (delivery: DeliveryRow, answer: DeliveryAnswer): DeliveryAnswer[] =>

@@ -1,7 +1,7 @@
 import { isPassingFailure } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { DatabasePool } from '../db/database.ts';
-import { lookWhenWoken } from '../db/look-when-woken.ts';
+import { hourly, lookWhenWoken } from '../db/look-when-woken.ts';
 import type { Notifications } from '../db/notifications.ts';
 import { createEgress, type Egress, type EgressPolicy } from '../net/egress.ts';
 import { retryPauseMs, withAnswer } from './delivery.ts';
@@ -22,7 +22,6 @@ const LONGEST_SLEEP_MS = 60_000;
 const BLOCKED_PAUSE_MS = 1_000;
 /** What the database may take at both ends of an attempt before it is taken for dead. */
 const LEASE_SLACK_MS = 10_000;
-const CLEANING_INTERVAL_MS = 3_600_000;
 const CLEANING_BATCH = 10_000;
 /** A receiver that says so wants no further attempt (Standard Webhooks). */
 const GONE = 410;
@@ -84,8 +83,9 @@ function createWork(
 ): (wake: () => void) => Promise<number> {
   const { database, draining } = context;
   const { perHost, perUser, timeoutMs } = settings;
-  // The replicas of a deployment start together, and need not clean together.
-  let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
+  const clean = hourly(() =>
+    deleteOldDeliveries(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH),
+  );
   return async (wake) => {
     const dueMs = await findNextDueMs(database.db);
     const slots = settings.maxSending - active.size;
@@ -106,10 +106,7 @@ function createWork(
       }
       if (claimed.length > 0) return 0;
     }
-    if (performance.now() >= cleanAt) {
-      cleanAt = performance.now() + CLEANING_INTERVAL_MS;
-      await deleteOldDeliveries(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH);
-    }
+    await clean();
     // Without a place only an attempt that ends makes one, and wakes.
     if (dueMs === undefined || slots <= 0) return LONGEST_SLEEP_MS;
     return dueMs > 0 ? Math.min(dueMs, LONGEST_SLEEP_MS) : BLOCKED_PAUSE_MS;
