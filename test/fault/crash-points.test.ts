@@ -24,7 +24,6 @@ const POINTS_PER_KILL = 6;
 const MOST_POINTS = 24;
 
 const here = stage();
-let proxy: PostgresProxy;
 let survivor: ServerProcess;
 
 /** One operation at one of its points. */
@@ -210,16 +209,32 @@ function stopAt(operation: Operation, n: number): Stop {
   return { operation, point, ...place, seen: 0, reached: Promise.withResolvers() };
 }
 
+/**
+ * A process behind a proxy of its own: what is held of it is cut with it, and not the connections on which the next one
+ * starts.
+ */
+interface Victim extends ServerProcess {
+  proxy: PostgresProxy;
+}
+
+async function startVictim(environment: Record<string, string>): Promise<Victim> {
+  const proxy = await startProxy(here.databaseUrl);
+  const server = await startServer(proxy.url, environment);
+  const kill = async () => {
+    await server.kill();
+    await proxy.close();
+  };
+  return { ...server, kill, proxy };
+}
+
 /** One kill, with every operation at several of its points. Returns the operations that have more. */
-async function killAt(victim: ServerProcess, stops: Stop[], swept: Map<Operation, Swept>): Promise<Operation[]> {
+async function killAt(victim: Victim, stops: Stop[], swept: Map<Operation, Swept>): Promise<Operation[]> {
   await Promise.all(stops.map(async ({ operation, point }) => operation.prepare?.(point)));
-  proxy.rules = holdAt(stops);
+  victim.proxy.rules = holdAt(stops);
   const outcomes = await Promise.all(
     stops.map(({ operation, point, reached }) => Promise.race([reached.promise, tryTo(operation.run(victim, point))])),
   );
   await victim.kill();
-  proxy.rules = {};
-  proxy.cutAll();
   const killedAt = performance.now();
   const emptySets = await here.sql.query<{ id: string }>(
     'select id from eval_sets s where not exists (select from eval_cases c where c.eval_set_id = s.id)',
@@ -298,17 +313,15 @@ describe('a process killed at any message to PostgreSQL', () => {
   // Every held operation keeps a connection, and a quarter of the pool is for reads.
   const settings = { SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '3600000', DATABASE_POOL_SIZE: '128' };
   beforeAll(async () => {
-    proxy = await startProxy(here.databaseUrl);
     survivor = await startServer(here.databaseUrl, here.environment({ ...settings, DATABASE_POOL_SIZE: '20' }));
   });
   afterAll(async () => {
     await survivor.kill();
-    await proxy.close();
   });
 
   test('leaves nothing half done, and the session goes on', async () => {
     const victims = spareServers(async () => {
-      const victim = await startServer(proxy.url, here.environment(settings));
+      const victim = await startVictim(here.environment(settings));
       const warm = randomUUID(); // what is loaded at the first use does not count as time of an operation
       await victim.post('/harness/invoke', invokeBody(`warm-${warm}`, warm, { id: warm }));
       return victim;

@@ -88,8 +88,10 @@ async function listeningUrl(child: ChildProcess, exited: Promise<unknown>, log: 
 }
 
 /** A process that is started ahead of need, so that a test that kills many waits for none. */
-export function spareServers(start: () => Promise<ServerProcess>): {
-  take(): Promise<ServerProcess>;
+export function spareServers<Server extends ServerProcess>(
+  start: () => Promise<Server>,
+): {
+  take(): Promise<Server>;
   close(): Promise<void>;
 } {
   let spare = start();
