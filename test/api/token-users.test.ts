@@ -1,9 +1,13 @@
 import { SignJWT } from 'jose';
+import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { type Issuer, type SigningKey, signingKey, startIssuer } from '../support/issuer.ts';
 
-/** Two users of tokens: what is one's does not exist for the other, also where a body or a header names it. */
+/**
+ * Two users of tokens: what is one's does not exist for the other, also where a body or a header names it. Row-level
+ * security, the second wall, is taken down here: it would hide that the application's own check is missing.
+ */
 
 let issuer: Issuer;
 let key: SigningKey;
@@ -24,6 +28,7 @@ beforeAll(async () => {
   key = await signingKey('ES256', 'one');
   issuer = await startIssuer([key.jwk]);
   app = await startApp({ JWT_ISSUER: issuer.url, JWT_AUDIENCE: 'runtime', JWT_SCOPE_CLAIM: 'scope', DEV_UI: 'true' });
+  await takeDownRowSecurity(app.databaseUrl);
   [alice, bob] = [await tokenOf('alice'), await tokenOf('bob')];
   await app.post('/apps/harness_agent/users/alice/sessions', { sessionId: 'hers' }, alice);
 });
@@ -31,6 +36,17 @@ afterAll(async () => {
   await app.close();
   await issuer.close();
 });
+
+async function takeDownRowSecurity(databaseUrl: string): Promise<void> {
+  const client = new Client({ connectionString: databaseUrl });
+  await client.connect();
+  await client.query(`do $$ declare name regclass; begin
+    for name in select oid from pg_class where relrowsecurity loop
+      execute format('alter table %s disable row level security', name);
+    end loop;
+  end $$`);
+  await client.end();
+}
 
 const run = (sessionId: string, userId = 'alice') => ({
   appName: 'harness_agent',
