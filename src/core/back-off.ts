@@ -1,6 +1,6 @@
 /**
- * Pause after an attempt (from 1), in milliseconds: twice as long each time, up to a limit; between a half and the whole
- * of it at random, so that many do not come at once.
+ * Pause after an attempt (from 1), in milliseconds: twice as long each time, up to a limit; between a half and the
+ * whole of it at random, so that many do not come at once.
  */
 export function backOffMs(
   attempt: number,
