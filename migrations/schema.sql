@@ -428,7 +428,11 @@ create table sessions (
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   update_time timestamp(6) with time zone default clock_timestamp() not null,
   initial_state jsonb,
-  event_bytes bigint
+  event_bytes bigint,
+  labels jsonb default '{}'::jsonb not null,
+  first_text text,
+  forked_from_id text collate "C",
+  forked_from_sequence integer
 );
 
 create table spans (
@@ -668,6 +672,8 @@ CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expi
 CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);
 
 CREATE INDEX memories_search_idx ON public.memories USING gin (search_vector);
+
+CREATE INDEX sessions_created_idx ON public.sessions USING btree (app_name, user_id, create_time DESC, id DESC) WHERE (NOT is_eval);
 
 CREATE INDEX sessions_list_idx ON public.sessions USING btree (app_name, user_id, update_time DESC, id DESC) WHERE (NOT is_eval);
 
@@ -1401,9 +1407,13 @@ comment on column rate_limits.points is 'How much has been taken in the window.'
 comment on column sessions.app_name is 'Application; harness_agent for the command-line deployment.';
 comment on column sessions.create_time is 'When the session was created.';
 comment on column sessions.event_bytes is 'Size of all events of the session as text, bytes; null until a version that counts has appended.';
+comment on column sessions.first_text is 'Beginning of the first text of its user; empty where there is none yet, null in sessions of older versions.';
+comment on column sessions.forked_from_id is 'The session of the same user that it is a copy of; that may be gone by now.';
+comment on column sessions.forked_from_sequence is 'Number of events that it was copied with.';
 comment on column sessions.id is 'Session identifier, unique per application and user.';
 comment on column sessions.initial_state is 'Its own state before its first event; null for sessions of older versions.';
 comment on column sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
+comment on column sessions.labels is 'Names and values that clients gave it, all strings.';
 comment on column sessions.last_sequence is 'Sequence of the newest event; every append raises it in the statement that inserts the event.';
 comment on column sessions.lease_token is 'Fencing token of the running invocation; null while none runs. Every write of an invocation asks for it.';
 comment on column sessions.state is 'Keys of this session only; app: and user: keys live in app_states and user_states.';

@@ -41,6 +41,21 @@ export const sessionSchema = z
     state: jsonObject.describe('Free-form state: keys of the session, and the `app:` and `user:` keys that it shares.'),
     events: z.array(eventSchema).describe('The conversation, by sequence. Always `[]` in a list.'),
     lastUpdateTime: z.number().describe('Time of the last update, Unix seconds; never goes back.'),
+    // ADK's own clients refuse members that they do not know: these come only where they are requested.
+    createTime: z
+      .number()
+      .optional()
+      .describe('Time of its creation, Unix seconds; with `withDetails`, as the others.'),
+    lastSequence: z.int().optional().describe('Number of its events.'),
+    labels: z.record(z.string(), z.string()).optional().describe('Its labels, by name.'),
+    firstText: z.string().optional().describe('Beginning of the first text of its user, at most 200 characters.'),
+    forkedFrom: z
+      .looseObject({
+        sessionId: z.string().describe('Its id.'),
+        atSequence: z.int().describe('Number of events that were taken over.'),
+      })
+      .optional()
+      .describe('The session that it was made from, which may be gone by now.'),
   })
   .describe('A conversation of one user with one application.');
 

@@ -40,6 +40,10 @@ export const sessions = pgTable(
     lastSequence: integer('last_sequence').notNull().default(0),
     eventBytes: bigint('event_bytes', { mode: 'number' }),
     isEval: boolean('is_eval').notNull().default(false),
+    labels: jsonb('labels').notNull().default(emptyObject),
+    firstText: text('first_text'),
+    forkedFromId: identifier('forked_from_id'),
+    forkedFromSequence: integer('forked_from_sequence'),
     leaseToken: uuid('lease_token'),
     createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
     updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
@@ -48,6 +52,9 @@ export const sessions = pgTable(
     primaryKey({ name: 'sessions_pkey', columns: [t.appName, t.userId, t.id] }),
     index('sessions_list_idx')
       .on(t.appName, t.userId, t.updateTime.desc().nullsFirst(), t.id.desc().nullsFirst())
+      .where(sql`not is_eval`),
+    index('sessions_created_idx')
+      .on(t.appName, t.userId, t.createTime.desc().nullsFirst(), t.id.desc().nullsFirst())
       .where(sql`not is_eval`),
     check('sessions_last_sequence_check', sql`last_sequence >= 0`),
   ],

@@ -7,6 +7,7 @@ import { appStates, events as eventTable, sessions, userStates } from '../db/sch
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
+import { firstTextIn, nextFirstText } from './first-text.ts';
 import { type ScopedDelta, splitDelta, withoutTemporary } from '../core/state.ts';
 
 /** Events on their way into one statement, with the state change that all of them make together. */
@@ -64,21 +65,29 @@ export const newSession = ({ key, events, delta }: EventAppend) => ({
   id: key.sessionId,
   state: limited(sql`${escapeJson(delta.session)}::jsonb`),
   initialState: emptyObject,
+  firstText: sql`${firstTextIn(events)}::text`,
   lastSequence: sql`${events.length}::int`,
   eventBytes: limitedSize(GIVEN_BYTES),
   isEval: sql`${EVAL_SESSION_ID_PREFIXES.some((prefix) => key.sessionId.startsWith(prefix))}::boolean`,
 });
 
+/** The time of a change of a session: after that of the one before, also where the clock went back. */
+export const NEXT_UPDATE_TIME = sql`greatest(${sessions.updateTime} + interval '1 microsecond', clock_timestamp())`;
+
 /**
  * What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock
  * forward. An ending (`isLast`) may exceed the size of a session: it has to be stored.
  */
-export const advanceSession = ({ events, delta }: EventAppend, { isLast = false } = {}) => ({
-  ...(touches(delta.session) ? { state: merged(sessions.state, sql`${escapeJson(delta.session)}::jsonb`) } : {}),
-  lastSequence: sql`${sessions.lastSequence} + ${events.length}::int`,
-  eventBytes: isLast ? newSize : limitedSize(newSize),
-  updateTime: sql`greatest(${sessions.updateTime} + interval '1 microsecond', clock_timestamp())`,
-});
+export const advanceSession = ({ events, delta }: EventAppend, { isLast = false } = {}) => {
+  const text = firstTextIn(events);
+  return {
+    ...(touches(delta.session) ? { state: merged(sessions.state, sql`${escapeJson(delta.session)}::jsonb`) } : {}),
+    ...(text === '' ? {} : { firstText: nextFirstText(sessions, text) }),
+    lastSequence: sql`${sessions.lastSequence} + ${events.length}::int`,
+    eventBytes: isLast ? newSize : limitedSize(newSize),
+    updateTime: NEXT_UPDATE_TIME,
+  };
+};
 
 /** What a CTE `advanced` returns, which {@link appendEventCtes} goes on from. */
 export const ADVANCED = { lastSequence: sessions.lastSequence, updateTime: sessions.updateTime };

@@ -1,5 +1,3 @@
-import { pipeline } from 'node:stream/promises';
-import type { Response } from 'express';
 import { z } from 'zod';
 import type { JsonObject } from '../core/content.ts';
 import { NotFoundError } from '../core/errors.ts';
@@ -17,68 +15,25 @@ import { sessionTopic } from '../core/topics.ts';
 import type { Database } from '../db/database.ts';
 import { eventDemands, sharedStateDemands } from '../http/operation/demands.ts';
 import { type Answer, operation } from '../http/operation/operation.ts';
-import { afterSequence, INT32_MAX, pageSize, sessionPath, userPath } from '../http/operation/parameters.ts';
+import { afterSequence, INT32_MAX, sessionPath, userPath } from '../http/operation/parameters.ts';
 import { appendEvents } from './event-store.ts';
 import { eventOperations } from './event-routes.ts';
 import { exampleListedSession, exampleSession } from './examples.ts';
-import { collect, type JsonStream } from './json-stream.ts';
+import { collect } from './json-stream.ts';
+import { labelOperations } from './label-routes.ts';
+import { listSessionsOperation } from './list-routes.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
 import {
   absentSession,
   appNotFound,
   area,
   checkEventSize,
-  NEXT_CURSOR_HEADER,
   SESSION_PATH,
   type SessionContext,
   SESSIONS_PATH,
 } from './session-context.ts';
-import { decodeCursor, encodeCursor } from './session-cursor.ts';
-import { deleteSession, findSession, insertSession, listSessions } from './session-store.ts';
-
-const cursor = z
-  .string()
-  .transform((text, { issues }) => {
-    const place = decodeCursor(text);
-    const message = `it must be the header ${NEXT_CURSOR_HEADER} of the page before`;
-    if (!place) issues.push({ code: 'custom', message, input: text });
-    return place;
-  })
-  .optional()
-  .describe(`The header \`${NEXT_CURSOR_HEADER}\` of the page before.`);
-
-const listSessionsOperation = operation({
-  method: 'get',
-  path: SESSIONS_PATH,
-  operationId: 'listSessions',
-  load: 'heavy',
-  scope: 'read',
-  area,
-  summary: 'List sessions',
-  description:
-    'Newest first, then by id. Sessions made by evaluation runs are left out; `events` is always `[]`. All of them, ' +
-    'or with `limit` a page, shorter where states are large: the header ' +
-    `\`${NEXT_CURSOR_HEADER}\` is the \`cursor\` of the next one.`,
-  owner: 'path',
-  parameters: {
-    path: userPath,
-    query: z.object({
-      limit: pageSize('Maximum number of sessions of a page [all].').optional(),
-      cursor,
-      updatedAfter: z.number().optional().describe('Only sessions updated after this Unix time in seconds.'),
-    }),
-  },
-  success: { schema: z.array(sessionSchema), description: 'The sessions.', example: [exampleListedSession] },
-  errors: { 404: 'No such application, nor sessions of a former one.' },
-  handler: async ({ database, agents }: SessionContext, { path: { appName, userId }, query, response }) => {
-    const { limit, updatedAfter, cursor: after } = query;
-    const { next, ...text } = await listSessions(database.reads, appName, userId, { limit, updatedAfter, after });
-    // Sessions of an application that is served no more can still be read and deleted.
-    if (text.first === '[]' && !agents.has(appName)) throw appNotFound(appName);
-    if (next) response.setHeader(NEXT_CURSOR_HEADER, encodeCursor(next));
-    return sendText(response, text);
-  },
-});
+import { sendText } from './send-text.ts';
+import { deleteSession, findSession, insertSession } from './session-store.ts';
 
 const getSession = operation({
   method: 'get',
@@ -223,6 +178,7 @@ export const sessionOperations = [
   createSessionWithId,
   updateSession,
   deleteSessionOperation,
+  ...labelOperations,
   ...eventOperations,
 ];
 
@@ -243,15 +199,4 @@ async function answerSession(db: Database, key: SessionKey): Promise<Answer> {
   const text = await findSession(db, key);
   if (!text) throw new NotFoundError(sessionNotFound(key.sessionId));
   return { kind: 'json', text: await collect(text) };
-}
-
-/** Sends a text in parts, as fast as the client reads. That the client leaves in between is no error. */
-async function sendText(response: Response, { first, rest }: JsonStream): Promise<Answer> {
-  if (!rest) return { kind: 'json', text: first };
-  response.setHeader('content-type', 'application/json');
-  response.write(first);
-  await pipeline(rest, response).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
-  });
-  return { kind: 'sent' };
 }

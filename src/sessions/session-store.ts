@@ -1,16 +1,15 @@
-import { type Placeholder, type SQL, and, eq, not, sql } from 'drizzle-orm';
+import { sql } from 'drizzle-orm';
 import { appendEventCtes, ADVANCED, type EventAppend, givenEvents, newAppend, newSession } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
 import { statement, value } from '../db/statement.ts';
-import { appStates, sessions, userStates } from '../db/schema.ts';
+import { sessions } from '../db/schema.ts';
 import { eventExists, eventPage, findEventPage } from './event-store.ts';
 import { isSession, KEY } from './session-key.ts';
-import { estimatedBytes, s, sessionTexts, statesOf, withStates } from './session-text.ts';
+import { s, sessionTexts, withStates } from './session-text.ts';
 import { ConflictError } from '../core/errors.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
-import type { SessionCursor } from './session-cursor.ts';
 import type { JsonStream } from './json-stream.ts';
 import type { SessionKey } from '../core/session.ts';
 import { splitDelta } from '../core/state.ts';
@@ -77,141 +76,6 @@ async function* readFurtherEvents(
     after = page.last;
   }
   yield tail;
-}
-
-/** Which part of a user's list of sessions is wanted; by default all of it. */
-export interface SessionPage {
-  limit?: number | undefined;
-  /** Sessions that come after this one in the order of the list. */
-  after?: SessionCursor | undefined;
-  /** Only sessions updated after this Unix time in seconds. */
-  updatedAfter?: number | undefined;
-}
-
-/** Sessions that one statement reads where all are wanted, and bytes of their states, but for a first larger one. */
-const MAX_SESSIONS = 200;
-const MAX_STATE_BYTES = 4_194_304;
-
-/** The rows of `sized` whose states, with the shared ones in each, are not too large together: their number as `n`. */
-const fitting = (appName: string | Placeholder, userId: string | Placeholder) => sql`(
-  select count(*)::int as n from sized, (select
-    coalesce((select octet_length(${appStates.state}::text) from ${appStates}
-              where ${appStates.appName} = ${appName}), 0) +
-    coalesce((select octet_length(${userStates.state}::text) from ${userStates}
-              where ${userStates.appName} = ${appName} and ${userStates.userId} = ${userId}), 0) as bytes) shared
-  where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
-
-/**
- * The sessions of one user as the JSON text of an array, newest first, then by id; those of evaluation runs are left
- * out and `events` is always `[]`. It never touches the table of events. One statement on `sessions_list_idx` unless
- * all of very many sessions are wanted; then the list is that of the first one's moment, and each session as it is
- * when its turn comes. `next` is the place of the last one of a page where more follow.
- */
-export async function listSessions(
-  db: Database,
-  appName: string,
-  userId: string,
-  { after, updatedAfter, limit }: SessionPage = {},
-): Promise<JsonStream & { next?: SessionCursor }> {
-  const shape = { isPage: limit !== undefined, isAfter: after !== undefined, isSince: updatedAfter !== undefined };
-  const [row] = await selectSessions(shape)(db, {
-    appName,
-    userId,
-    size: limit ?? MAX_SESSIONS,
-    afterTime: after?.updateTime,
-    afterId: after?.id,
-    since: updatedAfter === undefined ? undefined : clampedSeconds(updatedAfter),
-  });
-  const { text = '', further = [], last } = row ?? {};
-  const first = `[${unescapeJson(text)}`;
-  if (limit !== undefined) return { first: `${first}]`, ...(last && further.length > 0 ? { next: last } : {}) };
-  return further.length === 0
-    ? { first: `${first}]` }
-    : { first, rest: readFurtherSessions(db, appName, userId, further) };
-}
-
-interface ListRow {
-  text: string;
-  further: string[];
-  last: SessionCursor | null;
-}
-
-/** Which conditions a list has. */
-type ListShape = Record<'isPage' | 'isAfter' | 'isSince', boolean>;
-
-const lists = new Map<string, ReturnType<typeof statement<ListRow>>>();
-
-/** The statement of a list of one shape. */
-function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>> {
-  const name = Object.values(shape).join();
-  const found = lists.get(name) ?? statement<ListRow>(() => listText(shape));
-  lists.set(name, found);
-  return found;
-}
-
-function listText({ isPage, isAfter, isSince }: ListShape): SQL {
-  const position = sql`(${s.updateTime}, ${s.id}) < (${value('afterTime')}::timestamptz, ${value('afterId')})`;
-  const since = sql`${s.updateTime} > to_timestamp(${value('since')}::float8)`;
-  const isListed = and(
-    eq(s.appName, value('appName')),
-    eq(s.userId, value('userId')),
-    not(s.isEval),
-    isAfter ? position : undefined,
-    isSince ? since : undefined,
-  );
-  const newestFirst = sql`order by ${s.updateTime} desc, ${s.id} desc`;
-  const [head, tail] = sessionTexts;
-  const time = sql`to_char(${s.updateTime} at time zone 'utc', ${CURSOR_TIME})`;
-  const cursor = sql`json_build_object('id', ${s.id}, 'updateTime', ${time})`;
-  // Of a page only whether there are more, of all the ids of the others; they are read only where there are some.
-  const others = sql`select ${s.id} from ${sessions} ${s} where ${isListed} ${newestFirst}
-    offset (select n from fitting)`;
-  return sql`
-    with wanted as materialized (
-      select ${s}.* from ${sessions} ${s} where ${isListed} ${newestFirst} limit ${value('size')}::int + 1),
-    sized as (
-      select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
-      from wanted ${s} window listed as (${newestFirst}) ${newestFirst} limit ${value('size')}),
-    fitting as materialized ${fitting(value('appName'), value('userId'))}
-    select (select coalesce(string_agg(${head} || ${tail}, ',' ${newestFirst}), '')
-            from (select sized.* from sized, fitting where place <= n) ${statesOf}) as text,
-           case when n < (select count(*) from wanted)
-                then ${isPage ? sql`array['']` : sql`array(${others})::text[]`} else '{}' end as further,
-           (select ${cursor} from sized ${s} where place = n) as last
-    from fitting`;
-}
-
-/** What lies outside timestamptz becomes its first or last year. */
-const clampedSeconds = (seconds: number) => Math.min(Math.max(seconds, -2e11), 9e12);
-
-/** ISO 8601 in UTC with microseconds. */
-const CURSOR_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
-
-async function* readFurtherSessions(
-  db: Database,
-  appName: string,
-  userId: string,
-  ids: string[],
-): AsyncGenerator<string> {
-  const [head, tail] = sessionTexts;
-  for (let from = 0; from < ids.length; ) {
-    const { rows } = await db.execute<{ text: string | null; taken: number | null }>(sql`
-      with sized as (
-        select ${s}.*, wanted.ordinal, row_number() over listed as place,
-               sum(${estimatedBytes(s.state)}) over listed as bytes
-        from unnest(${sql.param(ids.slice(from, from + MAX_SESSIONS))}::text[]) with ordinality as wanted(id, ordinal),
-             ${sessions} ${s}
-        where ${s.appName} = ${appName} and ${s.userId} = ${userId} and ${s.id} = wanted.id
-        window listed as (order by wanted.ordinal)),
-      fitting as materialized ${fitting(appName, userId)}
-      select string_agg(${head} || ${tail}, ',' order by ${s}.ordinal) as text, max(${s}.ordinal)::int as taken
-      from (select sized.* from sized, fitting where place <= n) ${statesOf}`);
-    const { text, taken } = rows[0] ?? {};
-    // Those that are gone by now have no row.
-    from += taken ?? MAX_SESSIONS;
-    if (text) yield `,${unescapeJson(text)}`;
-  }
-  yield ']';
 }
 
 /**

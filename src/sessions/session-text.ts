@@ -1,6 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { type AnyPgColumn, alias } from 'drizzle-orm/pg-core';
 import { appStates, sessions, userStates } from '../db/schema.ts';
+import { firstTextOf } from './first-text.ts';
 
 /** The row of sessions in every statement that is made of these parts. */
 export const s = alias(sessions, 's');
@@ -28,3 +29,10 @@ export const sessionTexts = [
     ',"state":' || ${mergedState} || ',"events":['`,
   sql`'],"lastUpdateTime":' || extract(epoch from ${s.updateTime}) || '}'`,
 ] as const;
+
+/** As the second of {@link sessionTexts}, for a client that wants to know more of the session. */
+export const detailedTail = sql`'],"lastUpdateTime":' || extract(epoch from ${s.updateTime}) ||
+  ',"createTime":' || extract(epoch from ${s.createTime}) || ',"lastSequence":' || ${s.lastSequence} ||
+  ',"labels":' || ${s.labels} || ',"firstText":' || to_json(coalesce(${firstTextOf(s)}, '')) ||
+  coalesce(',"forkedFrom":{"sessionId":' || to_json(${s.forkedFromId}) ||
+           ',"atSequence":' || ${s.forkedFromSequence} || '}', '') || '}'`;

@@ -7,7 +7,8 @@ import { findArtifactVersionText, saveArtifactVersion } from '../../src/artifact
 import { claimSession, finishInvocation, type Lease, renewLease } from '../../src/invocations/lock-store.ts';
 import { appendEvents, listEvents, listEventsAfter } from '../../src/sessions/event-store.ts';
 import { findHistory } from '../../src/sessions/history-store.ts';
-import { findSession, insertSession, listSessions } from '../../src/sessions/session-store.ts';
+import { listSessions } from '../../src/sessions/session-list-store.ts';
+import { findSession, insertSession } from '../../src/sessions/session-store.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 
 /** PostgreSQL makes five plans for the values at hand; then it takes one for any values, unless that is much worse. */

@@ -4,14 +4,8 @@ import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import { appendEvents, listEvents } from '../../src/sessions/event-store.ts';
 import { findHistory } from '../../src/sessions/history-store.ts';
-import {
-  deleteSession,
-  type EventRange,
-  findSession,
-  insertSession,
-  listSessions,
-  type SessionPage,
-} from '../../src/sessions/session-store.ts';
+import { deleteSession, type EventRange, findSession, insertSession } from '../../src/sessions/session-store.ts';
+import { listSessions, type SessionPage } from '../../src/sessions/session-list-store.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
 import type { SessionCursor } from '../../src/sessions/session-cursor.ts';

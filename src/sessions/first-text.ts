@@ -1,0 +1,43 @@
+import { type SQL, sql } from 'drizzle-orm';
+import type { AnyPgColumn } from 'drizzle-orm/pg-core';
+import type { NewEvent } from '../core/event.ts';
+import { escapeText } from '../db/json-escape.ts';
+import { events as eventTable, type sessions } from '../db/schema.ts';
+
+/** Code points that are kept of the first text. */
+const MAX_LENGTH = 200;
+
+/** The beginning of the first text of a user among events, for a text column; empty where there is none. */
+export function firstTextIn(events: readonly NewEvent[]): string {
+  for (const { author, content } of events) {
+    if (author !== 'user') continue;
+    const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
+    // Of a long text no more is taken apart than can be needed: a code point is at most two UTF-16 units.
+    if (texts.length > 0) {
+      const start = texts.join(' ').slice(0, 2 * MAX_LENGTH);
+      return escapeText(Array.from(start).slice(0, MAX_LENGTH).join(''));
+    }
+  }
+  return '';
+}
+
+/** The columns that tell the first text of a session. */
+type SessionColumns = Record<'appName' | 'userId' | 'id' | 'firstText', AnyPgColumn>;
+
+/** Of a session that an earlier version wrote, the events tell the first text; null where there is none. */
+const textOfEvents = ({ appName, userId, id }: SessionColumns) => sql`(
+  select left(said.text, ${sql.raw(String(MAX_LENGTH))})
+  from ${eventTable}, lateral (
+    select string_agg(part ->> 'text', ' ') as text
+    from jsonb_array_elements(${eventTable.payload} #> '{content,parts}') part) said
+  where ${eventTable.appName} = ${appName} and ${eventTable.userId} = ${userId} and ${eventTable.sessionId} = ${id}
+    and ${eventTable.author} = 'user' and jsonb_typeof(${eventTable.payload} #> '{content,parts}') = 'array'
+    and said.text <> ''
+  order by ${eventTable.sequence} limit 1)`;
+
+/** The first text of a session; null or empty where there is none. */
+export const firstTextOf = (row: SessionColumns): SQL => sql`coalesce(${row.firstText}, ${textOfEvents(row)})`;
+
+/** The first text of a session to which `text` is added. */
+export const nextFirstText = (row: typeof sessions, text: string): SQL => sql`
+  case when ${row.firstText} = '' then ${text} else coalesce(${firstTextOf(row)}, ${text}) end`;

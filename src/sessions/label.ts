@@ -1,0 +1,48 @@
+import { z } from 'zod';
+
+/** Maximum number of labels of one session. */
+export const MAX_LABELS = 32;
+/** Maximum size of the labels of one session, bytes of their JSON text. */
+export const MAX_LABELS_BYTES = 8_192;
+/** A name: letters, digits and `._-/`, of which the first is a letter or digit. */
+const NAME = '[A-Za-z0-9][A-Za-z0-9._/-]{0,62}';
+/** A value: no control characters, no lone surrogates; it may be empty. */
+const VALUE = '[^\\x00-\\x1f\\x7f]{0,256}';
+
+const labelName = z.string().regex(new RegExp(`^${NAME}$`));
+const labelValue = z
+  .string()
+  .regex(new RegExp(`^${VALUE}$`, 'u'), { abort: true })
+  .refine((text) => text.isWellFormed(), 'lone surrogates are not allowed');
+
+/** Body of a change: a value sets a label, null removes it, others stay. */
+export const labelChangesSchema = z
+  .record(labelName, labelValue.nullable())
+  .refine((changes) => Object.keys(changes).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`)
+  .describe('Labels by name: a string sets one, null removes it, others stay.');
+
+/** What a session is labelled with. */
+export const labelsSchema = z.record(z.string(), z.string()).describe('The labels, by name.');
+
+/** A condition on labels as a query has it: `name=value`, or `name` for whatever value. */
+export const labelCondition = z
+  .string()
+  .regex(new RegExp(`^${NAME}(?:=${VALUE})?$`, 'u'), { abort: true })
+  .refine((text) => text.isWellFormed(), 'lone surrogates are not allowed');
+
+/** What {@link labelCondition}s ask for: each of the `values` as `{name: value}`, and the names that must be there. */
+export interface LabelChoice {
+  values: Record<string, string>[];
+  names: string[];
+}
+
+/** The conditions read. */
+export function toLabelChoice(conditions: readonly string[]): LabelChoice {
+  const choice: LabelChoice = { values: [], names: [] };
+  for (const text of conditions) {
+    const end = text.indexOf('=');
+    if (end < 0) choice.names.push(text);
+    else choice.values.push({ [text.slice(0, end)]: text.slice(end + 1) });
+  }
+  return choice;
+}

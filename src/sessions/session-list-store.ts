@@ -1,0 +1,181 @@
+import { type Placeholder, type SQL, and, eq, not, sql } from 'drizzle-orm';
+import type { Database } from '../db/database.ts';
+import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
+import { appStates, sessions, userStates } from '../db/schema.ts';
+import { statement, value } from '../db/statement.ts';
+import { firstTextOf } from './first-text.ts';
+import type { JsonStream } from './json-stream.ts';
+import type { LabelChoice } from './label.ts';
+import type { SessionCursor } from './session-cursor.ts';
+import { detailedTail, estimatedBytes, s, sessionTexts, statesOf } from './session-text.ts';
+
+/** Which part of a user's list of sessions is wanted; by default all of it. Times are Unix seconds. */
+export interface SessionPage {
+  limit?: number | undefined;
+  /** Sessions that come after this one in the order of the list. */
+  after?: SessionCursor | undefined;
+  updatedAfter?: number | undefined;
+  updatedBefore?: number | undefined;
+  createdAfter?: number | undefined;
+  createdBefore?: number | undefined;
+  /** Only sessions with all of these labels. */
+  labels?: LabelChoice | undefined;
+  /** Only sessions whose first text has this in it, in whatever case. */
+  text?: string | undefined;
+  /** True: with the optional members of the Session as the document has it. */
+  withDetails?: boolean | undefined;
+}
+
+/** Sessions that one statement reads where all are wanted, and bytes of their states, but for a first larger one. */
+const MAX_SESSIONS = 200;
+const MAX_STATE_BYTES = 4_194_304;
+
+/** The rows of `sized` whose states, with the shared ones in each, are not too large together: their number as `n`. */
+const fitting = (appName: string | Placeholder, userId: string | Placeholder) => sql`(
+  select count(*)::int as n from sized, (select
+    coalesce((select octet_length(${appStates.state}::text) from ${appStates}
+              where ${appStates.appName} = ${appName}), 0) +
+    coalesce((select octet_length(${userStates.state}::text) from ${userStates}
+              where ${userStates.appName} = ${appName} and ${userStates.userId} = ${userId}), 0) as bytes) shared
+  where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
+
+/**
+ * The sessions of one user as the JSON text of an array, newest first, then by id; those of evaluation runs are left
+ * out and `events` is always `[]`. It never touches the table of events. One statement on `sessions_list_idx` unless
+ * all of very many sessions are wanted; then the list is that of the first one's moment, and each session as it is
+ * when its turn comes. `next` is the place of the last one of a page where more follow.
+ */
+export async function listSessions(
+  db: Database,
+  appName: string,
+  userId: string,
+  { after, limit, withDetails = false, ...filter }: SessionPage = {},
+): Promise<JsonStream & { next?: SessionCursor }> {
+  const given = {
+    afterTime: after?.updateTime,
+    updatedAfter: toSeconds(filter.updatedAfter),
+    updatedBefore: toSeconds(filter.updatedBefore),
+    createdAfter: toSeconds(filter.createdAfter),
+    createdBefore: toSeconds(filter.createdBefore),
+    labelValues: filter.labels && filter.labels.values.length > 0 ? filter.labels.values.map(escapeJson) : undefined,
+    labelNames: filter.labels && filter.labels.names.length > 0 ? filter.labels.names : undefined,
+    text: filter.text === undefined ? undefined : escapeText(filter.text),
+  } satisfies Record<ConditionName, unknown>;
+  const names = CONDITION_NAMES.filter((name) => given[name] !== undefined);
+  const [row] = await selectSessions({ isPage: limit !== undefined, withDetails, names })(db, {
+    ...given,
+    appName,
+    userId,
+    size: limit ?? MAX_SESSIONS,
+    afterId: after?.id,
+  });
+  const { text = '', further = [], last } = row ?? {};
+  const first = `[${unescapeJson(text)}`;
+  if (limit !== undefined) return { first: `${first}]`, ...(last && further.length > 0 ? { next: last } : {}) };
+  return further.length === 0
+    ? { first: `${first}]` }
+    : { first, rest: readFurtherSessions(db, { appName, userId, withDetails }, further) };
+}
+
+interface ListRow {
+  text: string;
+  further: string[];
+  last: SessionCursor | null;
+}
+
+/** What a list may be limited by; each needs no more than the row of a session that the index has led to. */
+const CONDITIONS = {
+  afterTime: sql`(${s.updateTime}, ${s.id}) < (${value('afterTime')}::timestamptz, ${value('afterId')})`,
+  updatedAfter: sql`${s.updateTime} > to_timestamp(${value('updatedAfter')}::float8)`,
+  updatedBefore: sql`${s.updateTime} < to_timestamp(${value('updatedBefore')}::float8)`,
+  createdAfter: sql`${s.createTime} > to_timestamp(${value('createdAfter')}::float8)`,
+  createdBefore: sql`${s.createTime} < to_timestamp(${value('createdBefore')}::float8)`,
+  labelValues: sql`${s.labels} @> all(${value('labelValues')}::jsonb[])`,
+  labelNames: sql`${s.labels} ?& ${value('labelNames')}::text[]`,
+  text: sql`position(lower(${value('text')}) in lower(${firstTextOf(s)})) > 0`,
+};
+type ConditionName = keyof typeof CONDITIONS;
+const CONDITION_NAMES = Object.keys(CONDITIONS) as ConditionName[];
+
+/** What differs between the texts of lists. */
+interface ListShape {
+  isPage: boolean;
+  withDetails: boolean;
+  names: ConditionName[];
+}
+
+const lists = new Map<string, ReturnType<typeof statement<ListRow>>>();
+
+/** The statement of a list of one shape. */
+function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>> {
+  const name = JSON.stringify(shape);
+  const found = lists.get(name) ?? statement<ListRow>(() => listText(shape));
+  lists.set(name, found);
+  return found;
+}
+
+function listText({ isPage, withDetails, names }: ListShape): SQL {
+  const isListed = and(
+    eq(s.appName, value('appName')),
+    eq(s.userId, value('userId')),
+    not(s.isEval),
+    ...names.map((name) => CONDITIONS[name]),
+  );
+  const newestFirst = sql`order by ${s.updateTime} desc, ${s.id} desc`;
+  const time = sql`to_char(${s.updateTime} at time zone 'utc', ${CURSOR_TIME})`;
+  const cursor = sql`json_build_object('id', ${s.id}, 'updateTime', ${time})`;
+  // Of a page only whether there are more, of all the ids of the others; they are read only where there are some.
+  const others = sql`select ${s.id} from ${sessions} ${s} where ${isListed} ${newestFirst}
+    offset (select n from fitting)`;
+  return sql`
+    with wanted as materialized (
+      select ${s}.* from ${sessions} ${s} where ${isListed} ${newestFirst} limit ${value('size')}::int + 1),
+    sized as (
+      select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
+      from wanted ${s} window listed as (${newestFirst}) ${newestFirst} limit ${value('size')}),
+    fitting as materialized ${fitting(value('appName'), value('userId'))}
+    select (select coalesce(string_agg(${textOf(withDetails)}, ',' ${newestFirst}), '')
+            from (select sized.* from sized, fitting where place <= n) ${statesOf}) as text,
+           case when n < (select count(*) from wanted)
+                then ${isPage ? sql`array['']` : sql`array(${others})::text[]`} else '{}' end as further,
+           (select ${cursor} from sized ${s} where place = n) as last
+    from fitting`;
+}
+
+/** A session of a list as JSON text. */
+function textOf(withDetails: boolean): SQL {
+  const [head, tail] = sessionTexts;
+  return withDetails ? sql`${head} || ${detailedTail}` : sql`${head} || ${tail}`;
+}
+
+/** What lies outside timestamptz becomes its first or last year. */
+const toSeconds = (seconds: number | undefined) =>
+  seconds === undefined ? undefined : Math.min(Math.max(seconds, -2e11), 9e12);
+
+/** ISO 8601 in UTC with microseconds. */
+const CURSOR_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
+
+async function* readFurtherSessions(
+  db: Database,
+  { appName, userId, withDetails }: { appName: string; userId: string; withDetails: boolean },
+  ids: string[],
+): AsyncGenerator<string> {
+  for (let from = 0; from < ids.length; ) {
+    const { rows } = await db.execute<{ text: string | null; taken: number | null }>(sql`
+      with sized as (
+        select ${s}.*, wanted.ordinal, row_number() over listed as place,
+               sum(${estimatedBytes(s.state)}) over listed as bytes
+        from unnest(${sql.param(ids.slice(from, from + MAX_SESSIONS))}::text[]) with ordinality as wanted(id, ordinal),
+             ${sessions} ${s}
+        where ${s.appName} = ${appName} and ${s.userId} = ${userId} and ${s.id} = wanted.id
+        window listed as (order by wanted.ordinal)),
+      fitting as materialized ${fitting(appName, userId)}
+      select string_agg(${textOf(withDetails)}, ',' order by ${s}.ordinal) as text, max(${s}.ordinal)::int as taken
+      from (select sized.* from sized, fitting where place <= n) ${statesOf}`);
+    const { text, taken } = rows[0] ?? {};
+    // Those that are gone by now have no row.
+    from += taken ?? MAX_SESSIONS;
+    if (text) yield `,${unescapeJson(text)}`;
+  }
+  yield ']';
+}
