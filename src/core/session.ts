@@ -7,6 +7,14 @@ export const MAX_IDENTIFIER_LENGTH = 256;
 /** Maximum size of an identifier in UTF-8: three of this size and an event id of 256 characters fit one index row. */
 export const MAX_IDENTIFIER_BYTES = 512;
 
+/**
+ * The store's escape mark (`db/json-escape.ts`). Text may hold it; an identifier stands in columns that are not escaped
+ * and in JSON that is unescaped.
+ */
+export const STORE_MARK = '\uE000';
+/** What is said of an identifier with {@link STORE_MARK}. */
+export const MARK_REFUSED = 'the character U+E000 is not allowed';
+
 /** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
 export const HARNESS_APP = 'harness_agent';
 
@@ -20,6 +28,7 @@ const identifierText = (pattern: RegExp) =>
     // Of a text that breaks several rules the first one is said.
     .regex(pattern, { abort: true })
     .refine((text) => text.isWellFormed(), { message: 'lone surrogates are not allowed', abort: true })
+    .refine((text) => !text.includes(STORE_MARK), { message: MARK_REFUSED, abort: true })
     .refine((text) => Buffer.byteLength(text) <= MAX_IDENTIFIER_BYTES, {
       message: `at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`,
     });

@@ -1,3 +1,5 @@
+import { STORE_MARK } from '../core/session.ts';
+
 /**
  * jsonb refuses U+0000 (SQLSTATE 22P05) and lone surrogates (22P02), JSON allows both. The escape works on JSON
  * *text*, both ways, so that reads stay unparsed: a refused code unit, and the mark itself, becomes the mark and four
@@ -5,7 +7,7 @@
  */
 
 /** A private-use character that no keyboard types; where it does occur in data it is escaped like the others. */
-const MARK = '\uE000';
+const MARK = STORE_MARK;
 const MARK_CODE = 'e000';
 /** One JSON string escape. A lone surrogate always comes as an escape from JSON.stringify (well-formed, ES2019). */
 const REFUSED_ESCAPE = /\\(?:u(0000|d[89a-f][0-9a-f]{2})|[^])/g;

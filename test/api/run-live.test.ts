@@ -76,6 +76,7 @@ describe('a live session in text', () => {
     await app.post(sessions, { sessionId: 'odd' });
     const live = await openLive(app, query('odd'));
     for (const frame of ['{', '[1]', { content: { parts: [{ txt: 'typo' }] } }]) live.send(frame);
+    live.socket.send('{"content":{"parts":[{"partMetadata":{"n":-0}}]}}');
     live.socket.send(Buffer.from([1, 2]), { binary: true });
     // Of no effect without audio.
     for (const frame of [{}, { unknown: 1 }, { activity_start: {} }, { activity_end: {} }]) live.send(frame);
@@ -86,6 +87,7 @@ describe('a live session in text', () => {
         'The frame is not valid JSON.',
         expect.stringMatching(/^The frame is not valid: /),
         expect.stringMatching(/^The frame is not valid at content\.parts\.0: /),
+        'The frame is not valid at content.parts.0.partMetadata.n: a negative zero is not kept: send 0.',
         'Frames are JSON text.',
       ]),
     );

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { MAX_IDENTIFIER_BYTES, MAX_IDENTIFIER_LENGTH } from '../../core/session.ts';
+import { MARK_REFUSED, MAX_IDENTIFIER_BYTES, MAX_IDENTIFIER_LENGTH, STORE_MARK } from '../../core/session.ts';
 
 /** Largest value of PostgreSQL's `integer`, which sequences and version numbers are. */
 export const INT32_MAX = 2 ** 31 - 1;
@@ -20,6 +20,7 @@ const identifier = (description: string, pattern = '^[^\\x00-\\x1f\\x7f]+$') =>
       const refuse = (message: string) => issues.push({ code: 'custom', message, input: value });
       // oxlint-disable-next-line no-control-regex
       if (/[\u0000-\u001f\u007f]/.test(value)) refuse('control characters are not allowed');
+      else if (value.includes(STORE_MARK)) refuse(MARK_REFUSED);
       else if (value.length > MAX_IDENTIFIER_LENGTH && codePoints(value) > MAX_IDENTIFIER_LENGTH) {
         issues.push({
           code: 'too_big',

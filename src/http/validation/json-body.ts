@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { TooLargeError } from '../../core/errors.ts';
+import { countMembers, findInexact } from '../../core/exact-json.ts';
 import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
@@ -16,7 +17,7 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
  *
  * Refuses, in this order: a body that is not `application/json` in UTF-8, a body over `maxBytes` (counted after
  * inflating), bytes that are not UTF-8, nesting over 64 levels or more than `maxValues` values (whichever shows first),
- * text that is not JSON, numbers that no double holds.
+ * text that is not JSON, and what would not come back as it was sent (`core/exact-json.ts`).
  */
 export function readJsonBody(options: { maxBytes: number; maxValues: number }): RequestHandler {
   return readBody(options, requireJson, (bytes) => parseJson(bytes, options.maxValues));
@@ -85,11 +86,11 @@ function parseJson(sent: Buffer, maxValues: number): unknown {
     throw new ValidationFailedError([valueError(['body'], `at most ${MAX_DEPTH} levels of nesting are allowed`)]);
   }
   if (scan.hasTooMany) throw new TooLargeError(`The body has more values than MAX_BODY_VALUES, ${maxValues}.`);
-  const value = parse(bytes.toString());
-  const path: (string | number)[] = [];
-  if (scan.mayOverflow && findInfinity(value, path)) {
-    throw new ValidationFailedError([valueError(['body', ...path], 'the number is too large for a 64-bit float')]);
-  }
+  const text = bytes.toString();
+  const value = parse(text);
+  // A look at every character for the place is needed only where something shows that there may be one.
+  const inexact = scan.mayOverflow || countMembers(value) !== scan.members ? findInexact(text) : undefined;
+  if (inexact) throw new ValidationFailedError([valueError(['body', ...inexact.path], inexact.reason)]);
   return value;
 }
 
@@ -100,21 +101,4 @@ function parse(text: string): unknown {
     const detail = { type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {} };
     throw new ValidationFailedError([{ ...detail, ctx: { error: 'The body is not valid JSON' } }]);
   }
-}
-
-/**
- * Leaves the keys of the first infinite number in `path`. Recursion is safe here: {@link MAX_DEPTH} was checked
- * before.
- */
-function findInfinity(value: unknown, path: (string | number)[]): boolean {
-  if (typeof value === 'number') return !Number.isFinite(value);
-  if (typeof value !== 'object' || value === null) return false;
-  const visit = (key: string | number, member: unknown) => {
-    path.push(key);
-    if (findInfinity(member, path)) return true;
-    path.pop();
-    return false;
-  };
-  if (Array.isArray(value)) return value.some((member, index) => visit(index, member));
-  return Object.keys(value).some((key) => visit(key, (value as Record<string, unknown>)[key]));
 }

@@ -6,6 +6,7 @@
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
+const COLON = 0x3a;
 /** `[` and `{` differ in this bit only, and so do `]` and `}`, and `E` and `e`. */
 const CASE_BIT = 0x20;
 /** Digits that can at most make an integer below 1.8e308, the largest double. */
@@ -24,13 +25,15 @@ export interface JsonScan {
   isTooDeep: boolean;
   /** True when there are more values than allowed: members, elements, and the arrays and objects that hold them. */
   hasTooMany: boolean;
-  /** True when a number may be too large for a double: it has an exponent or a very long run of digits. */
+  /** True when a number may be too large or too small for a double: it has an exponent or a very long run of digits. */
   mayOverflow: boolean;
+  /** Members of all objects, also those that are there twice. */
+  members: number;
 }
 
 /**
- * Looks for nesting, for many values, and for numbers that `JSON.parse` would turn into `Infinity`; takes any bytes,
- * JSON or not. Measured: 0.14 ms for 113 KB, where `JSON.parse` takes 0.57 ms; a walk over the parsed value would
+ * Looks for nesting, for many values, for members, and for numbers that `JSON.parse` would turn into `Infinity` or 0;
+ * takes any bytes, JSON or not. Measured: 0.14 ms for 113 KB, where `JSON.parse` takes 0.57 ms; a walk over the parsed value would
  * cost more than that.
  */
 export function scanJson(bytes: Uint8Array, { maxDepth, maxValues }: JsonLimits): JsonScan {
@@ -38,6 +41,7 @@ export function scanJson(bytes: Uint8Array, { maxDepth, maxValues }: JsonLimits)
   let values = 1;
   let digits = 0;
   let mayOverflow = false;
+  let members = 0;
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at] as number;
     if (byte >= 0x30 && byte <= 0x39) {
@@ -48,15 +52,17 @@ export function scanJson(bytes: Uint8Array, { maxDepth, maxValues }: JsonLimits)
       for (at++; at < bytes.length && bytes[at] !== QUOTE; at++) if (bytes[at] === BACKSLASH) at++;
     } else if ((byte | CASE_BIT) === 0x7b) {
       values++;
-      if (++depth > maxDepth) return { isTooDeep: true, hasTooMany: false, mayOverflow };
+      if (++depth > maxDepth) return { isTooDeep: true, hasTooMany: false, mayOverflow, members };
     } else if ((byte | CASE_BIT) === 0x7d) {
       depth--;
+    } else if (byte === COLON) {
+      members++;
     } else if (byte === COMMA) {
-      if (++values > maxValues) return { isTooDeep: false, hasTooMany: true, mayOverflow };
+      if (++values > maxValues) return { isTooDeep: false, hasTooMany: true, mayOverflow, members };
     } else if ((byte | CASE_BIT) === 0x65 && digits > 0) {
       mayOverflow = true;
     }
     digits = 0;
   }
-  return { isTooDeep: false, hasTooMany: values > maxValues, mayOverflow };
+  return { isTooDeep: false, hasTooMany: values > maxValues, mayOverflow, members };
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { type Content, contentSchema } from '../../core/content.ts';
 import { base64Error } from '../../core/base64.ts';
+import { findInexact } from '../../core/exact-json.ts';
 import type { LiveInput } from '../../agent/definition/live.ts';
 
 const blobSchema = z
@@ -34,6 +35,9 @@ export function toLiveFrame(text: string): LiveFrame {
   } catch {
     return { kind: 'invalid', error: 'The frame is not valid JSON.' };
   }
+  const inexact = findInexact(text);
+  if (inexact)
+    return { kind: 'invalid', error: `The frame is not valid at ${inexact.path.join('.')}: ${inexact.reason}.` };
   const parsed = liveFrameSchema.safeParse(sent);
   if (!parsed.success) return { kind: 'invalid', error: firstIssue(parsed.error) };
   const { content, blob, close, activity_start: start, activity_end: end } = parsed.data;

@@ -6,9 +6,9 @@ const scan = (text: string, maxDepth = 64, maxValues = 1_000_000_000) =>
 
 describe('scanJson', () => {
   it('finds the bracket that is one level too deep', () => {
-    expect(scan('[[1]]', 2)).toEqual({ isTooDeep: false, hasTooMany: false, mayOverflow: false });
-    expect(scan('[[[1]]]', 2)).toEqual({ isTooDeep: true, hasTooMany: false, mayOverflow: false });
-    expect(scan('{"a":{"b":[]}}', 2)).toEqual({ isTooDeep: true, hasTooMany: false, mayOverflow: false });
+    expect(scan('[[1]]', 2)).toEqual({ isTooDeep: false, hasTooMany: false, mayOverflow: false, members: 0 });
+    expect(scan('[[[1]]]', 2)).toEqual({ isTooDeep: true, hasTooMany: false, mayOverflow: false, members: 0 });
+    expect(scan('{"a":{"b":[]}}', 2)).toEqual({ isTooDeep: true, hasTooMany: false, mayOverflow: false, members: 2 });
   });
 
   it('counts open levels, not brackets', () => {
@@ -43,6 +43,15 @@ describe('scanJson', () => {
   ])('%s has %s values at most', (text, values) => {
     expect(scan(text, 64, values).hasTooMany).toBe(false);
     expect(scan(text, 64, values - 1).hasTooMany).toBe(true);
+  });
+
+  it.each([
+    ['{}', 0],
+    ['{"a:":":","b":{"c":[1,{"c":2}]}}', 4],
+    ['{"a":1,"a":1}', 2],
+    ['":"', 0],
+  ])('%s has %s members', (text, members) => {
+    expect(scan(text).members).toBe(members);
   });
 
   it('takes ten million brackets and bytes that are not JSON', () => {
