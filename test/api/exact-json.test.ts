@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { listOperations } from '../../src/app.ts';
+import type { Operation } from '../../src/http/operation/operation.ts';
 import { ABSENT } from '../security/support/fixture.ts';
 import { toRequest } from '../security/support/requests.ts';
 import { testApp } from '../support/app.ts';
@@ -54,7 +55,7 @@ describe('what would change is refused with its place', () => {
   });
 
   const all = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
-  const withJson = all.filter(({ body, method }) => body && !body.isText && method !== 'get');
+  const withJson = (all as Operation<unknown>[]).filter(({ body, method }) => body && !body.isText && method !== 'get');
 
   test.each(withJson.map((operation) => [operation.operationId, operation] as const))('%s', async (_id, operation) => {
     const request = toRequest(operation, operation.path, { ...ABSENT, userId: 'u' }, false);
