@@ -67,12 +67,12 @@ describe('what would change is refused with its place', () => {
 
 /** JSON that doubles and the store hold; and texts that the store escapes. */
 const KEPT = `{
-  "zero":0, "largest":9007199254740991, "next":9007199254740992, "even":9007199254740994, "power":1000000000000000000000,
-  "printed":123456789012345680000, "fraction":0.1, "long":0.30000000000000004, "float":1.5e300, "small":5e-324,
-  "negative":-9007199254740991, "empty":{}, "list":[[],[null,true,false]], "":"", "__proto__":{"a":1}, "constructor":2,
-  "10":1, "2":2, "text":"\\u0000 \\ud800 \\udc00\\ud800 ${MARK} ${MARK}0041 ${MARK}e000 ${MARK}d800 \\\\u0000 \\ud83d\\ude00",
-  "${MARK}":1, "${MARK}0041":2, "A":3, "\\u0000":4, "\\\\u0000":5, "${MARK}0000":6, "\\ud800":7, "${MARK}d800":8,
-  "${MARK}e000":9, "${MARK}${MARK}0041":10
+  "zero":0, "largest":9007199254740991, "next":9007199254740992, "even":9007199254740994,
+  "power":1000000000000000000000, "printed":123456789012345680000, "fraction":0.1, "long":0.30000000000000004,
+  "float":1.5e300, "small":5e-324, "negative":-9007199254740991, "empty":{}, "list":[[],[null,true,false]], "":"",
+  "__proto__":{"a":1}, "constructor":2, "10":1, "2":2, "text":"\\u0000 \\ud800 \\udc00\\ud800 \\\\u0000 \\ud83d\\ude00",
+  "marks":"${MARK} ${MARK}0041 ${MARK}e000 ${MARK}d800", "${MARK}":1, "${MARK}0041":2, "A":3, "\\u0000":4,
+  "\\\\u0000":5, "${MARK}0000":6, "\\ud800":7, "${MARK}d800":8, "${MARK}e000":9, "${MARK}${MARK}0041":10
 }`;
 const kept = JSON.parse(KEPT) as Record<string, unknown>;
 
@@ -91,7 +91,8 @@ describe('what is kept comes back as it was sent', () => {
   test('in events, appended and imported, also in their ids', async () => {
     await app.post(SESSIONS, { sessionId: 'events' });
     const parts = `[{"functionCall":{"id":"${MARK}0041","name":"f${MARK}0041","args":${KEPT}}}]`;
-    const sent = `{"id":"e${MARK}0041","invocationId":"i${MARK}0041","author":"user","content":{"role":"user","parts":${parts}}}`;
+    const ids = `"id":"e${MARK}0041","invocationId":"i${MARK}0041"`;
+    const sent = `{${ids},"author":"user","content":{"role":"user","parts":${parts}}}`;
     const event = JSON.parse(sent) as Record<string, unknown>;
     expect((await app.post(`${SESSIONS}/events/events`, sent)).body).toMatchObject(event);
     expect((await app.get(`${SESSIONS}/events`)).body).toMatchObject({ events: [event] });
@@ -116,8 +117,10 @@ describe('what is kept comes back as it was sent', () => {
   });
 
   test('in evaluation cases', async () => {
-    const conversation = `[{"invocationId":"i${MARK}0041","userContent":{"role":"user","parts":[{"text":"${MARK}0041"}]},"x":${KEPT}}]`;
-    const one = `{"evalId":"case","conversation":${conversation},"sessionInput":{"appName":"harness_agent","userId":"u","state":${KEPT}}}`;
+    const content = `{"role":"user","parts":[{"text":"${MARK}0041"}]}`;
+    const conversation = `[{"invocationId":"i${MARK}0041","userContent":${content},"x":${KEPT}}]`;
+    const input = `{"appName":"harness_agent","userId":"u","state":${KEPT}}`;
+    const one = `{"evalId":"case","conversation":${conversation},"sessionInput":${input}}`;
     const set = '/dev/apps/harness_agent/eval-sets';
     expect((await app.post(set, `{"evalSet":{"eval_set_id":"exact","eval_cases":[${one}]}}`)).status).toBe(200);
     const { body } = await app.get(`${set}/exact/eval-cases/case`);

@@ -25,7 +25,7 @@ export interface JsonScan {
   isTooDeep: boolean;
   /** True when there are more values than allowed: members, elements, and the arrays and objects that hold them. */
   hasTooMany: boolean;
-  /** True when a number may be too large or too small for a double: it has an exponent or a very long run of digits. */
+  /** True when a number may be too large or small for a double: it has an exponent or a very long run of digits. */
   mayOverflow: boolean;
   /** Members of all objects, also those that are there twice. */
   members: number;
