@@ -41,7 +41,7 @@ export async function startProgram(name: keyof typeof PROGRAMS, databaseUrl: str
 export async function startTargets(postgres: Postgres): Promise<Target[]> {
   const oursUrl = await postgres.createDatabase('ours');
   const peerUrl = await postgres.createDatabase('peer');
-  await migrateDatabase(oursUrl);
+  await migrateDatabase({ url: oursUrl });
   const [peer, ours, express] = [
     await startTarget('peer', peerUrl),
     await startTarget('ours', oursUrl),

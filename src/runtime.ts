@@ -6,17 +6,13 @@ import { type HostedSources, hostAgents } from './host-agents.ts';
 import { VERSION } from './version.ts';
 import { openContentStore } from './artifacts/open-content-store.ts';
 import type { Config } from './core/config.ts';
-import { listServers, shownAddress } from './db/connection.ts';
-import { type DatabasePool, openDatabase } from './db/database.ts';
-import { startEmbedded } from './db/embedded/embedded.ts';
-import { migrateDatabase } from './db/migrate.ts';
-import { prepareRowSecurity, type RowSecurity } from './db/row-security.ts';
 import { openNotifications } from './db/notifications.ts';
-import { AgentError, ConfigError } from './core/errors.ts';
+import { AgentError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
 import { createSlots } from './limits/slots.ts';
 import { createSockets } from './http/operation/sockets.ts';
 import { takeUpQueued } from './invocations/background.ts';
+import { type DatabaseAccess, type DatabaseSource, findDatabase, migrate, openPool } from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
 import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts';
 import { type EvalWorkerSettings, startEvalWorker } from './evals/run-worker.ts';
@@ -84,7 +80,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   try {
     const context = await toContext(options, resources, stops);
     const app = createApp(context);
-    const background = startBackground(context, resources.source.url, stops.draining.signal);
+    const background = startBackground(context, resources.source.access, stops.draining.signal);
     const closeWith: OpenRuntime['closeWith'] = async (end) => {
       stops.draining.abort();
       const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
@@ -108,9 +104,9 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
 }
 
 /** What happens without a request, until `signal`: `worked` settles when no work runs, `looked` when nobody looks. */
-function startBackground(context: Context, databaseUrl: string, signal: AbortSignal) {
+function startBackground(context: Context, { serving: address }: DatabaseAccess, signal: AbortSignal) {
   const { config } = context;
-  const connection = { databaseUrl, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
+  const connection = { address, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
   const evalRuns = { days: config.EVALS_RUN_RETENTION_DAYS, count: config.EVALS_RUN_RETENTION_COUNT };
   const sweep = {
     ...context,
@@ -138,12 +134,15 @@ interface Resources extends Pick<Context, 'database' | 'notifications' | 'admiss
 
 async function openResources({ config, log }: RuntimeOptions): Promise<Resources> {
   const source = await findDatabase(config);
-  await migrate(source.url).catch(async (error: unknown) => {
-    await source.stop();
-    throw error;
-  });
-  const database = openPool(config, source.url, log, await findRowSecurity(config, source.url, log));
-  const notifications = openNotifications(source.url, (error) => log.warn({ err: error }, 'notifications broke'));
+  const database = await migrate(source.access, config.MIGRATE)
+    .then(() => openPool(config, source.access, log))
+    .catch(async (error: unknown) => {
+      await source.stop();
+      throw error;
+    });
+  const notifications = openNotifications(source.access.serving, (error) =>
+    log.warn({ err: error }, 'notifications broke'),
+  );
   // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const tracing = config.DEV_UI ? (await import('./traces/tracing.ts')).createTracing(database.db, log) : undefined;
   const close = async () => {
@@ -218,66 +217,3 @@ const toEvalSettings = (config: Config): EvalWorkerSettings => ({
   maxCases: config.EVALS_MAX_RUNNING_CASES,
   judgeModel: config.EVALS_JUDGE_MODEL,
 });
-
-/** A database and what ends it. */
-interface DatabaseSource {
-  url: string;
-  shown: string;
-  stop(): Promise<void>;
-}
-
-async function findDatabase({ DATABASE_URL, DATA_DIR }: Config): Promise<DatabaseSource> {
-  if (DATABASE_URL === undefined) {
-    const embedded = await startEmbedded({ dir: DATA_DIR });
-    return { url: embedded.url, shown: `embedded PostgreSQL in ${embedded.home}`, stop: () => embedded.stop() };
-  }
-  listServers(DATABASE_URL);
-  const { hosts, database } = shownAddress(DATABASE_URL);
-  return { url: DATABASE_URL, shown: `PostgreSQL at ${hosts}${database}`, stop: async () => undefined };
-}
-
-const openPool = (config: Config, url: string, log: Log, security: RowSecurity): DatabasePool =>
-  openDatabase({
-    url,
-    security,
-    size: config.DATABASE_POOL_SIZE,
-    statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
-    lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
-    maxStateBytes: config.MAX_STATE_BYTES,
-    maxStateKeys: config.MAX_STATE_KEYS,
-    maxAppStateBytesPerUser: config.MAX_APP_STATE_BYTES_PER_USER,
-    maxSessionBytes: config.MAX_SESSION_BYTES,
-    maxPendingDeliveries: config.WEBHOOKS_MAX_PENDING_PER_USER,
-    connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
-    preparesStatements: config.DATABASE_PREPARED_STATEMENTS,
-    onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
-  });
-
-/** What statements for one user run as; the log says where nothing holds them to that user's rows. */
-async function findRowSecurity(config: Config, url: string, log: Log): Promise<RowSecurity> {
-  const connecting = { connectionTimeoutMillis: config.DATABASE_CONNECT_TIMEOUT_MS, keepAlive: true };
-  const { isVoid, ...found } = await prepareRowSecurity(url, {
-    application_name: 'agent-runtime roles',
-    ...connecting,
-  });
-  if (isVoid) {
-    log.warn(
-      'row-level security is void: the role of DATABASE_URL is above it and may not make or use agent_runtime_user; ' +
-        'connect as a role without SUPERUSER and BYPASSRLS',
-    );
-  }
-  return found;
-}
-
-/**
- * Brings the database up to date. @throws {ConfigError} when it cannot be used: why, without its password and without
- * a statement.
- */
-export async function migrate(url: string): Promise<void> {
-  await migrateDatabase(url).catch((error: unknown) => {
-    const { hosts } = shownAddress(url);
-    const reason = error instanceof Error ? error.message || (error as NodeJS.ErrnoException).code : String(error);
-    const advice = error instanceof ConfigError ? '' : ' Check DATABASE_URL.';
-    throw new ConfigError(`The database at ${hosts} cannot be used: ${reason}.${advice}`, { cause: error });
-  });
-}

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from './core/errors.ts';
 import type { Log } from './core/log.ts';
 import { ifAlone } from './db/advisory-lock.ts';
+import type { DatabaseAddress } from './db/connection.ts';
 import type { DatabasePool } from './db/database.ts';
 import type { Notifications } from './db/notifications.ts';
 import { forgetOldRuns } from './evals/forget-runs.ts';
@@ -17,7 +18,7 @@ import { deleteOldSpans } from './traces/span-store.ts';
 export interface SweepContext {
   database: DatabasePool;
   /** For the lock that one sweeper of all replicas holds. */
-  databaseUrl: string;
+  address: DatabaseAddress;
   connectTimeoutMs: number;
   notifications: Notifications;
   log: Log;
@@ -51,8 +52,8 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
 
 /** Does every job, whatever becomes of the others, unless another process sweeps. @returns whether it did. */
 export function sweep(context: SweepContext): Promise<boolean> {
-  const { databaseUrl: url, connectTimeoutMs, log } = context;
-  return ifAlone({ url, connectTimeoutMs }, SWEEP_LOCK, async () => {
+  const { address, connectTimeoutMs, log } = context;
+  return ifAlone({ address, connectTimeoutMs }, SWEEP_LOCK, async () => {
     for (const [job, run] of jobs(context)) await run().catch((error: unknown) => report(log, job, error));
   });
 }

@@ -14,7 +14,10 @@ export function addServiceCommands(program: Command): void {
   program
     .command('migrate')
     .description('apply the migrations to DATABASE_URL and end')
-    .action(async () => (await import('./start.ts')).migrateOnly());
+    .option('--check', 'change nothing; end with 1 and what is missing where DATABASE_URL is not up to date')
+    .action(async ({ check }: { check?: boolean }) =>
+      (await import('./start.ts')).migrateOnly({ isCheck: check === true }),
+    );
   program
     .command('check')
     .description('print the effective configuration of the agent and end')

@@ -1,7 +1,8 @@
 import { describeHarness, modelText, readHarnessAgent } from '../host-agents.ts';
 import { type Config, processEnvironment, readConfig } from '../core/config.ts';
 import { createLog } from '../core/log.ts';
-import { migrate, openRuntime, type Runtime, startRuntime } from '../runtime.ts';
+import { findDatabase, migrate } from '../open-database.ts';
+import { type Runtime, startRuntime } from '../runtime.ts';
 import { VERSION } from '../version.ts';
 
 /**
@@ -20,12 +21,18 @@ export async function start(): Promise<void> {
   if (!stopping.aborted) printStart(config, runtime);
 }
 
-/** Applies the migrations, to the embedded database where no other is named. @throws {ConfigError} as a start does. */
-export async function migrateOnly(): Promise<void> {
-  const config = readConfig(processEnvironment());
-  if (config.DATABASE_URL) return migrate(config.DATABASE_URL);
-  const runtime = await openRuntime({ config, log: createLog(config.LOG_LEVEL) });
-  await runtime.close();
+/**
+ * Applies the migrations, to the embedded database where no other is named; with `isCheck` it only looks, and says
+ * where nothing is missing. @throws {ConfigError} as a start does.
+ */
+export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
+  const source = await findDatabase(readConfig(processEnvironment()));
+  try {
+    await migrate(source.access, isCheck ? 'check' : 'on-start');
+    if (isCheck) console.log(`${source.shown} has all that this version needs.`);
+  } finally {
+    await source.stop();
+  }
 }
 
 /** Prints what would be served. @throws {ConfigError} for what cannot be. */

@@ -16,6 +16,7 @@ import {
   whole,
 } from './setting-schemas.ts';
 import { ACCESS } from './settings-of-access.ts';
+import { DATABASE } from './settings-of-database.ts';
 import { FAIRNESS } from './settings-of-fairness.ts';
 import { LIVE } from './settings-of-live.ts';
 import { WEBHOOKS } from './settings-of-webhooks.ts';
@@ -63,23 +64,6 @@ const SERVER = {
       'refuses what they hand on.',
     'comma-separated',
     'none',
-  ),
-};
-
-const DATABASE = {
-  DATABASE_URL: text(
-    'The PostgreSQL database to use. Of several servers, with commas between them, the one that takes writes.',
-    'an embedded PostgreSQL',
-  ),
-  DATA_DIR: textOr('.data', 'Directory where the embedded PostgreSQL keeps its data.'),
-  DATABASE_POOL_SIZE: whole(10, [1, 1000], 'Maximum number of connections of this process.'),
-  DATABASE_STATEMENT_TIMEOUT_MS: whole(10_000, [100, 600_000], 'Maximum time of one SQL statement.'),
-  DATABASE_LOCK_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a row lock.'),
-  DATABASE_CONNECT_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a connection.'),
-  DATABASE_PREPARED_STATEMENTS: flag(
-    true,
-    'Whether connections keep the plans of their statements. `false` for a pooler in transaction mode that does not ' +
-      'know prepared statements (PgBouncer before 1.21, or with `max_prepared_statements = 0`).',
   ),
 };
 

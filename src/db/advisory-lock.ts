@@ -1,3 +1,4 @@
+import type { DatabaseAddress } from './connection.ts';
 import { connect } from './server-client.ts';
 
 /**
@@ -7,11 +8,11 @@ import { connect } from './server-client.ts';
  * @returns whether it was done.
  */
 export async function ifAlone(
-  { url, connectTimeoutMs }: { url: string; connectTimeoutMs: number },
+  { address, connectTimeoutMs }: { address: DatabaseAddress; connectTimeoutMs: number },
   lock: number,
   work: () => Promise<void>,
 ): Promise<boolean> {
-  const client = await connect(url, {
+  const client = await connect(address, {
     application_name: 'agent-runtime lock',
     keepAlive: true,
     connectionTimeoutMillis: connectTimeoutMs,

@@ -3,7 +3,7 @@ import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { DatabaseError, Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
 import { isPassingFailure } from '../core/errors.ts';
 import { actingUser } from './acting-user.ts';
-import { listServers, STAY_OPEN } from './connection.ts';
+import { type DatabaseAddress, listServers, STAY_OPEN } from './connection.ts';
 import { beginFor, FOR_ALL_USERS, queryFor, type RowSecurity } from './row-security.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 import { Turns } from './turns.ts';
@@ -31,8 +31,7 @@ export interface DatabasePool {
 }
 
 /** How the pool behaves. */
-export interface PoolOptions {
-  url: string;
+export interface PoolOptions extends DatabaseAddress {
   /** Maximum of connections of this process; a quarter of them (one at least) are for reads. */
   size: number;
   /** Time-out of one statement. */
@@ -91,7 +90,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
     TimeZone: 'UTC',
     ...STAY_OPEN,
   };
-  const servers = new ServerChoice(listServers(options.url, settings));
+  const servers = new ServerChoice(listServers(options, settings));
   const main = openPool(options, servers, Math.max(1, options.size - forReads), false);
   const reads = openPool(options, servers, forReads, true);
   return {

@@ -1,17 +1,14 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { getTableName, is } from 'drizzle-orm';
-import { PgTable } from 'drizzle-orm/pg-core';
 import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../core/errors.ts';
-import * as tables from './schema.ts';
+import type { DatabaseAddress } from './connection.ts';
+import { checkTables, grantRights, JOURNAL } from './rights.ts';
 import { connect } from './server-client.ts';
 
 /** One key for this service; any number does, as long as every version uses the same. */
 const MIGRATION_LOCK = 7_240_001;
 const MIGRATIONS = new URL('../../migrations/', import.meta.url);
-/** Table of the applied migrations, in the schema of the tables it tells of: it is dumped and restored with them. */
-const JOURNAL = 'agent_runtime_migrations';
 
 /** A file of `migrations/`. */
 interface Migration {
@@ -24,30 +21,54 @@ interface Migration {
 /** A migration that a database has. */
 type Applied = Pick<Migration, 'name' | 'hash'>;
 
+/** What is done beside looking. */
+export interface MigrateOptions {
+  /** False: nothing is applied and nothing granted; what is missing is the error. */
+  applies?: boolean;
+  /** Another role, which serves: it gets its rights on rows. */
+  servingRole?: string | undefined;
+}
+
 /**
- * Brings the schema of a database, the first of its `search_path`, up to this version. Where nothing is missing it only
- * reads, so that a role with rights on rows may start the service.
+ * Brings the schema of a database up to this version. Where nothing is missing it only reads, so that a role with
+ * rights on rows may start the service.
  * @throws {ConfigError} when the database is newer, or cannot be brought up to date: what is missing, and why.
  */
-export async function migrateDatabase(url: string): Promise<void> {
+export async function migrateDatabase(
+  address: DatabaseAddress,
+  { applies = true, servingRole }: MigrateOptions = {},
+): Promise<void> {
   const config = { application_name: 'agent-runtime migrate', keepAlive: true, connectionTimeoutMillis: 10_000 };
   // A replica that starts while there is no primary serves reads until there is one.
-  const client = await connect(url, config, { acceptsReadOnly: true });
+  const client = await connect(address, config, { acceptsReadOnly: true });
   try {
-    const schema = await checkDatabase(client);
+    const schema = await findSchema(client, address.schema);
     const migrations = listMigrations();
     const applied = await listApplied(client, schema);
-    if (!applied || findPending(migrations, applied).length > 0) await applyMissing(client, schema, migrations);
+    const pending = findPending(migrations, applied ?? []);
+    if (!applied || pending.length > 0) {
+      if (!applies) throw new ConfigError(missingText(schema, pending.length === migrations.length, pending));
+      await applyMissing(client, schema, migrations);
+    }
     await checkTables(client, schema);
+    if (applies && servingRole !== undefined) await grantRights(client, schema, servingRole);
   } finally {
     await client.end().catch(() => undefined);
   }
 }
 
-/** The schema that tables are made in. @throws {ConfigError} where the database cannot hold them. */
-async function checkDatabase(client: Client): Promise<string> {
+function missingText(schema: string, isEmpty: boolean, pending: Migration[]): string {
+  const what = isEmpty ? `its schema ${schema} has no tables of this service` : `it lacks ${namesOf(pending)}`;
+  return `${what}. Apply the migrations: npm run db:migrate, or agent-runtime migrate`;
+}
+
+const namesOf = (migrations: Applied[]) => migrations.map(({ name }) => name).join(', ');
+
+/** The schema that tables are in. @throws {ConfigError} where the database cannot hold them. */
+async function findSchema(client: Client, chosen: string | undefined): Promise<string> {
   const { rows } = await client.query<{ schema: string | null; encoding: string }>(
-    `select current_schema() as schema, current_setting('server_encoding') as encoding`,
+    `select coalesce($1, current_schema()) as schema, current_setting('server_encoding') as encoding`,
+    [chosen],
   );
   const { schema, encoding } = rows[0] ?? { schema: null, encoding: '' };
   // SQL_ASCII as well: it keeps bytes, but counts and compares no characters, and has none for the escapes of JSON.
@@ -112,14 +133,19 @@ async function applyMissing(client: Client, schema: string, migrations: Migratio
   const applied = await listApplied(client, schema);
   const pending = findPending(migrations, applied ?? (await listAdopted(client, schema, migrations)));
   try {
+    if (!(await schemaExists(client, schema))) await client.query(`create schema ${escapeIdentifier(schema)}`);
+    await client.query(`set local search_path = ${escapeIdentifier(schema)}`);
     if (!applied) await createJournal(client, schema, migrations, pending);
     for (const migration of pending) await apply(client, schema, migration);
     await client.query('commit');
   } catch (error) {
-    const names = pending.map(({ name }) => name).join(', ') || JOURNAL;
+    const names = namesOf(pending) || JOURNAL;
     throw new ConfigError(`${names} missing, and could not be applied: ${(error as Error).message}`, { cause: error });
   }
 }
+
+const schemaExists = async (client: Client, schema: string) =>
+  (await client.query('select from pg_namespace where nspname = $1', [schema])).rowCount === 1;
 
 /**
  * The migrations that an earlier version of this service applied, which used drizzle's own journal. Other applications
@@ -136,20 +162,6 @@ async function listAdopted(client: Client, schema: string, migrations: Migration
   if (found.rowCount === 0) return [];
   const { rows } = await client.query<{ hash: string }>('select hash from drizzle.__drizzle_migrations');
   return migrations.filter(({ hash }) => rows.some((row) => row.hash === hash));
-}
-
-/** @throws {ConfigError} where a table is not there although the journal has its migration: its use would fail. */
-async function checkTables(client: Client, schema: string): Promise<void> {
-  const names = Object.values(tables).flatMap((each) => (is(each, PgTable) ? [getTableName(each)] : []));
-  const { rows } = await client.query<{ name: string }>(
-    `select name from unnest($2::text[]) name where not exists (
-       select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = name)
-     order by name collate "C"`,
-    [schema, names],
-  );
-  if (rows.length === 0) return;
-  const lacking = rows.map(({ name }) => name).join(', ');
-  throw new ConfigError(`it lacks ${lacking}, although all migrations were applied to it`);
 }
 
 /** Makes the journal, with the migrations that are not pending. */

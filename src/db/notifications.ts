@@ -1,6 +1,7 @@
 import { actingAsHere } from './acting-user.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
+import type { DatabaseAddress } from './connection.ts';
 import { connect, readOnlyServer, type ServerClient } from './server-client.ts';
 import type { Database } from './database.ts';
 
@@ -37,13 +38,13 @@ const MAX_PAUSE_MS = 2_000;
  * only save time: a subscriber must also look by itself now and then, for instance behind a pooler without LISTEN.
  */
 export const openNotifications = (
-  url: string,
+  address: DatabaseAddress,
   onError: (error: unknown) => void,
   { heartbeatMs = HEARTBEAT_MS, timeoutMs = TIMEOUT_MS } = {},
-): Notifications => new ListenNotifications(url, onError, { heartbeatMs, timeoutMs });
+): Notifications => new ListenNotifications(address, onError, { heartbeatMs, timeoutMs });
 
 class ListenNotifications implements Notifications {
-  readonly #url: string;
+  readonly #address: DatabaseAddress;
   readonly #onError: (error: unknown) => void;
   readonly #times: Record<'heartbeatMs' | 'timeoutMs', number>;
   readonly #subscribers = new Map<string, Set<() => void>>();
@@ -54,8 +55,12 @@ class ListenNotifications implements Notifications {
   #client: ServerClient | undefined;
   #isFlushing = false;
 
-  constructor(url: string, onError: (error: unknown) => void, times: Record<'heartbeatMs' | 'timeoutMs', number>) {
-    this.#url = url;
+  constructor(
+    address: DatabaseAddress,
+    onError: (error: unknown) => void,
+    times: Record<'heartbeatMs' | 'timeoutMs', number>,
+  ) {
+    this.#address = address;
     this.#times = times;
     this.#onError = onError;
     this.#running = this.#stayConnected();
@@ -100,7 +105,7 @@ class ListenNotifications implements Notifications {
   /** Listens on one connection until it ends. @throws what kept it from listening, or ended it. */
   async #listen(): Promise<void> {
     const { timeoutMs } = this.#times;
-    const client = await connect(this.#url, {
+    const client = await connect(this.#address, {
       application_name: 'agent-runtime notifications',
       connectionTimeoutMillis: timeoutMs,
       query_timeout: timeoutMs,

@@ -1,5 +1,7 @@
-import { type ClientConfig, escapeLiteral, Query, type QueryArrayConfig, type QueryConfig } from 'pg';
+import { type Client, type ClientConfig, escapeLiteral, Query, type QueryArrayConfig, type QueryConfig } from 'pg';
 import { ConfigError } from '../core/errors.ts';
+import type { DatabaseAddress } from './connection.ts';
+import { GRANT_LOCK, grantRights, listLackingRights } from './rights.ts';
 import { connect } from './server-client.ts';
 
 /**
@@ -10,9 +12,6 @@ const LIMITED_ROLE = 'agent_runtime_user';
 /** The settings that the policies look at: a user, or `on` for all of them; without either there are no rows. */
 const USER = 'agent_runtime.user';
 const ALL_USERS = 'agent_runtime.all_users';
-/** One grant of all replicas that start at once: concurrent ones fail. Any number does. */
-const GRANT_LOCK = 7_240_009;
-
 /** Settings of connections that work for all users. */
 export const FOR_ALL_USERS = { [ALL_USERS]: 'on' };
 
@@ -29,45 +28,47 @@ export type FoundRowSecurity = RowSecurity & { isVoid: boolean };
  * that is neither a superuser nor bypasses row-level security is held to it as it is, also where it owns the tables.
  * @throws {ConfigError} where that role would see no rows, because a pooler keeps the settings of connections
  */
-export async function prepareRowSecurity(url: string, config: ClientConfig): Promise<FoundRowSecurity> {
-  const client = await connect(url, config, { acceptsReadOnly: true, settings: FOR_ALL_USERS });
+export async function prepareRowSecurity(address: DatabaseAddress, config: ClientConfig): Promise<FoundRowSecurity> {
+  const client = await connect(address, config, { acceptsReadOnly: true, settings: FOR_ALL_USERS });
   try {
-    const own = await client.query<{ isAbove: boolean; isSuper: boolean }>(
-      'select rolsuper or rolbypassrls as "isAbove", rolsuper as "isSuper" from pg_roles where rolname = current_user',
+    const own = await client.query<{ isAbove: boolean; isSuper: boolean; schema: string }>(
+      `select rolsuper or rolbypassrls as "isAbove", rolsuper as "isSuper", coalesce($1, current_schema()) as schema
+       from pg_roles where rolname = current_user`,
+      [address.schema],
     );
-    if (own.rows[0]?.isAbove !== true) {
-      const { rows } = await client.query<{ all: string | null }>(
-        `select current_setting('${ALL_USERS}', true) as all`,
-      );
-      if (rows[0]?.all === 'on') return { role: undefined, isVoid: false };
-      throw new ConfigError(
-        'The settings of a connection do not arrive at the database, and row-level security hides all rows without ' +
-          'them: let the pooler pass `options` on, or connect past it.',
-      );
-    }
-    const isGranted = async () => (await client.query(HAS_ALL_RIGHTS)).rows[0]?.['all'] === true;
-    try {
-      if (!(await isGranted())) await client.query(makeRole(own.rows[0].isSuper));
-    } catch {
-      return { role: undefined, isVoid: !(await isGranted().catch(() => false)) };
-    }
-    return { role: LIMITED_ROLE, isVoid: false };
+    const { isAbove = false, isSuper = false, schema = '' } = own.rows[0] ?? {};
+    if (isAbove) return await prepareLimitedRole(client, schema, isSuper);
+    const { rows } = await client.query<{ all: string | null }>(`select current_setting('${ALL_USERS}', true) as all`);
+    if (rows[0]?.all === 'on') return { role: undefined, isVoid: false };
+    throw new ConfigError(
+      'The settings of a connection do not arrive at the database, and row-level security hides all rows without ' +
+        'them: let the pooler pass `options` on, or connect past it.',
+    );
   } finally {
     await client.end().catch(() => undefined);
   }
 }
 
-/** True where the role exists, may be used, and has all that it needs in the schema of the tables. */
-const HAS_ALL_RIGHTS = `
-  select exists (select from pg_roles where rolname = '${LIMITED_ROLE}' and pg_has_role(oid, 'member')) and (
-    select bool_and(has_table_privilege(r.oid, c.oid, 'select') and has_table_privilege(r.oid, c.oid, 'insert')
-                    and has_table_privilege(r.oid, c.oid, 'update') and has_table_privilege(r.oid, c.oid, 'delete'))
-           and bool_and(has_schema_privilege(r.oid, c.relnamespace, 'usage'))
-    from pg_roles r, pg_class c
-    where r.rolname = '${LIMITED_ROLE}' and c.relnamespace = current_schema()::regnamespace and c.relkind = 'r'
-  ) as all`;
+/** Makes the role, which other databases of the server may have made already, and gives it its rights. */
+async function prepareLimitedRole(client: Client, schema: string, isSuper: boolean): Promise<FoundRowSecurity> {
+  const isReady = async () =>
+    (await client.query(MAY_USE_ROLE)).rowCount === 1 &&
+    (await listLackingRights(client, schema, LIMITED_ROLE)).length === 0;
+  try {
+    if (!(await isReady())) {
+      await client.query(makeRole(isSuper));
+      await grantRights(client, schema, LIMITED_ROLE);
+    }
+  } catch {
+    await client.query('rollback').catch(() => undefined);
+    return { role: undefined, isVoid: !(await isReady().catch(() => false)) };
+  }
+  return { role: LIMITED_ROLE, isVoid: false };
+}
 
-/** Statements that make the role, which other databases of the server may have made already, and give it its rights. */
+/** One row where the role exists and may be used. */
+const MAY_USE_ROLE = `select from pg_roles where rolname = '${LIMITED_ROLE}' and pg_has_role(oid, 'member')`;
+
 const makeRole = (isSuper: boolean) => `
   begin;
   select pg_advisory_xact_lock(${GRANT_LOCK});
@@ -75,12 +76,6 @@ const makeRole = (isSuper: boolean) => `
     create role ${LIMITED_ROLE} nologin nosuperuser nobypassrls;
   exception when duplicate_object or unique_violation then null; end $$;
   ${isSuper ? '' : `grant ${LIMITED_ROLE} to current_user;`}
-  do $$ begin
-    execute format('grant usage on schema %I to ${LIMITED_ROLE}', current_schema());
-    execute format('grant select, insert, update, delete on all tables in schema %I to ${LIMITED_ROLE}',
-                   current_schema());
-    execute format('grant usage on all sequences in schema %I to ${LIMITED_ROLE}', current_schema());
-  end $$;
   commit`;
 
 /** The statement that limits the rest of its transaction to a user, which its parameter or a literal names. */

@@ -1,5 +1,5 @@
 import { Client, type ClientConfig } from 'pg';
-import { listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
+import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 import { withName } from './statement-names.ts';
 
 /** What a server reports about itself, unrequested: at the start of a connection and at each change. */
@@ -79,11 +79,11 @@ export class ServerChoice {
  * one that does not. Each connection that is not returned is closed. @throws what the last server answered.
  */
 export async function connect(
-  url: string,
+  address: DatabaseAddress,
   config: ClientConfig,
   { acceptsReadOnly = false, settings = {} }: { acceptsReadOnly?: boolean; settings?: Record<string, string> } = {},
 ): Promise<ServerClient> {
-  const servers = listServers(url, { ...STAY_OPEN, ...settings });
+  const servers = listServers(address, { ...STAY_OPEN, ...settings });
   let failure: unknown;
   for (const [position, server] of [...servers, ...(acceptsReadOnly ? servers : [])].entries()) {
     const client = new ServerClient({ ...config, ...server });

@@ -1,7 +1,8 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { migrateDatabase } from '../../src/db/migrate.ts';
-import { migrate, type Runtime } from '../../src/runtime.ts';
+import { migrate } from '../../src/open-database.ts';
+import type { Runtime } from '../../src/runtime.ts';
 import { client, startOn } from '../support/app.ts';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';
 import { type Environment, ENVIRONMENTS, type Place } from './support/environments.ts';
@@ -64,7 +65,7 @@ describe.each(versions.map((version) => ({ version, name: version ?? 'as shipped
       if (refused === undefined) await smoke(url, settings);
       else {
         const { host } = new URL(url);
-        const sentence = await migrate(url).then(
+        const sentence = await migrate({ serving: { url } }).then(
           () => 'it starts',
           (error: Error) => error.message,
         );
@@ -84,7 +85,7 @@ async function make(clusterUrl: string, admin: Client, environment: Environment,
   await admin.query(`create role ${place.role} login`);
   const url = new URL(clusterUrl);
   url.pathname = `/${place.database}`;
-  if (environment.isMigrated) await migrateDatabase(url.href);
+  if (environment.isMigrated) await migrateDatabase({ url: url.href });
   const inside = await connect(url.href);
   await inside.query(environment.sql?.(place) ?? '');
   await inside.end();

@@ -71,7 +71,7 @@ async function migrateUpTo(url: string, n: number): Promise<boolean> {
       if (++answered === cutAt && n % 2 === 0) message.cut();
     },
   };
-  await migrateDatabase(proxy.url).catch(() => (reached = true));
+  await migrateDatabase({ url: proxy.url }).catch(() => (reached = true));
   await proxy.close();
   return reached;
 }
@@ -82,7 +82,7 @@ async function countMessages(): Promise<number> {
     const proxy = await startProxy(url);
     let sent = 0;
     proxy.rules = { before: () => void sent++ };
-    await migrateDatabase(proxy.url);
+    await migrateDatabase({ url: proxy.url });
     await proxy.close();
     return sent;
   });
@@ -107,7 +107,7 @@ describe('migrations', () => {
       await withEmptyDatabase(async (url) => {
         // Behind the last COMMIT comes the end of the connection only: what is cut there has no consequence.
         if (!(await migrateUpTo(url, n)) && n < points) violations.push(`point ${n} was not reached`);
-        await migrateDatabase(url);
+        await migrateDatabase({ url });
         if ((await schemaOf(url)) !== wanted) violations.push(`point ${n}: another schema`);
       });
     }
@@ -120,7 +120,7 @@ describe('migrations', () => {
 
   test('of many processes at once are applied once', async () => {
     await withEmptyDatabase(async (url) => {
-      await Promise.all(Array.from({ length: MIGRATORS }, () => migrateDatabase(url)));
+      await Promise.all(Array.from({ length: MIGRATORS }, () => migrateDatabase({ url })));
       expect(await schemaOf(url)).toBe(wanted);
       const pool = openSql(url);
       const { rows } = await pool.query('select hash from agent_runtime_migrations');

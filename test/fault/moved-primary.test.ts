@@ -91,8 +91,8 @@ describe('the connection that listens', () => {
   });
 
   test('is made anew when the network swallows it without a word', async () => {
-    const near = openNotifications(database.url, () => undefined);
-    far = openNotifications(proxy.url, (error) => errors.push(error), { heartbeatMs: 50, timeoutMs: 1_000 });
+    const near = openNotifications({ url: database.url }, () => undefined);
+    far = openNotifications({ url: proxy.url }, (error) => errors.push(error), { heartbeatMs: 50, timeoutMs: 1_000 });
     let woken = 0;
     far.subscribe('topic', () => woken++);
     const isHeard = () => {
@@ -114,7 +114,7 @@ describe('the connection that listens', () => {
     await sql.query(`create role ${role} login password 'geheim'`);
     await sql.query('revoke execute on function pg_catalog.pg_backend_pid() from public');
     const url = Object.assign(new URL(proxy.url), { username: role, password: 'geheim' });
-    far = openNotifications(url.href, (error) => errors.push(error));
+    far = openNotifications({ url: url.href }, (error) => errors.push(error));
     await expect.poll(() => errors.length, PATIENT).toBeGreaterThan(3);
     expect(await countConnections(sql, 'agent-runtime notifications')).toBeLessThan(2);
     await far.close();

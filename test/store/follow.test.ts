@@ -11,7 +11,7 @@ import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
 let notifications: Notifications;
-beforeAll(() => (notifications = openNotifications(store.url, () => undefined)));
+beforeAll(() => (notifications = openNotifications({ url: store.url }, () => undefined)));
 afterAll(() => notifications.close());
 
 const STREAMS = 1_000;

@@ -46,7 +46,7 @@ test('migrations/schema.sql is the schema that the migrations make; npm run db:d
     `select current_setting('server_version_num')::int / 10000 as major`,
   );
   context.skip((rows[0]?.major ?? 0) < 16, 'PostgreSQL 15 qualifies the columns of views that read one table');
-  await migrateDatabase(database.url);
+  await migrateDatabase({ url: database.url });
   const head = '-- The schema as the migrations make it, to read and to compare. Written by npm run db:dump.';
   await expect(`${head}\n\n${await dumpSchema(client)}\n`).toMatchFileSnapshot('../../migrations/schema.sql');
 });
@@ -55,7 +55,7 @@ test('migrations/schema.sql is SQL: it makes the schema that it was written from
   await client.query(readFileSync(join(MIGRATIONS, 'schema.sql'), 'utf8'));
   const made = await dumpSchema(client);
   await client.query('drop schema public cascade; drop schema inspect cascade; create schema public');
-  await migrateDatabase(database.url);
+  await migrateDatabase({ url: database.url });
   expect(made).toBe(await dumpSchema(client));
 });
 
@@ -86,7 +86,7 @@ test('0002 keeps what an older version stored, except the answers that it kept f
     insert into idempotency_keys (scope, key, request_hash, answer) values ('createSession key', 'k', 'h', '{}');
     insert into cronjobs (app_name, user_id, id, name, prompt, schedule, time_zone)
       values ('a', 'u', 'c', 'n', 'p', '{}', 'UTC');`);
-  await migrateDatabase(database.url);
+  await migrateDatabase({ url: database.url });
   const rowsOf = async (query: string) => (await client.query(query)).rows;
   expect(await rowsOf('select name, hash from agent_runtime_migrations order by name')).toEqual(
     Object.entries(hashes).map(([name, hash]) => ({ name, hash })),
@@ -131,7 +131,7 @@ test('0002 keeps what an older version stored, except the answers that it kept f
 });
 
 test('the schema refuses what no version of the service writes', async () => {
-  await migrateDatabase(database.url);
+  await migrateDatabase({ url: database.url });
   const key = `'a', 'u', 's'`;
   await client.query(`insert into sessions (app_name, user_id, id) values (${key})`);
   await client.query(`insert into artifacts values (${key}, 'f', 1)`);

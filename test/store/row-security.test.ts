@@ -26,7 +26,7 @@ beforeAll(async () => {
   const plain = new URL(database.url);
   [plain.username, plain.password] = [SERVER, 'geheim'];
   for (const [name, url] of Object.entries({ superuser: database.url, plain: plain.href })) {
-    const { isVoid, role } = await prepareRowSecurity(url, {});
+    const { isVoid, role } = await prepareRowSecurity({ url }, {});
     prepared[name] = { isVoid, role };
     pools[name] = openDatabase({
       url,

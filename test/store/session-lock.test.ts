@@ -181,7 +181,7 @@ describe('take over', () => {
     await claim(dead);
     const next = { ...newLease(), key: dead.key };
     const events = [textEvent('next', { invocationId: next.invocationId })];
-    const notifications = openNotifications(store.url, () => undefined);
+    const notifications = openNotifications({ url: store.url }, () => undefined);
     await acquireSession(
       { database: store.pool, notifications, newId: randomUUID },
       {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { Client, escapeIdentifier } from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, test } from 'vitest';
-import { migrate } from '../../src/runtime.ts';
+import { migrate } from '../../src/open-database.ts';
 import { findSession, insertSession } from '../../src/sessions/session-store.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { newKey, openPool, textEvent } from '../support/store.ts';
@@ -49,7 +49,7 @@ const tablesIn = (schema: string) =>
   where relkind = 'r' and relnamespace = (select oid from pg_namespace where nspname = '${schema}') order by 1`);
 
 const reasonOf = (url: string): Promise<string> =>
-  migrate(url).then(
+  migrate({ serving: { url } }).then(
     () => 'it starts',
     (error: Error) => error.message,
   );
@@ -62,7 +62,7 @@ const FOREIGN_JOURNAL = `create schema drizzle;
 describe('the start knows its database', () => {
   test('newer migrations of another application do not hide ours', async () => {
     await client.query(FOREIGN_JOURNAL);
-    await migrate(database.url);
+    await migrate({ serving: { url: database.url } });
     expect(await tablesIn('public')).toContain('sessions');
     expect(await namesOf('select hash as name from drizzle.__drizzle_migrations')).toEqual(['theirs']);
   });
@@ -71,12 +71,12 @@ describe('the start knows its database', () => {
     const url = await urlOfRole();
     await client.query(`${FOREIGN_JOURNAL}; grant create on schema public to ${role};
       grant create on database ${name} to ${role}`);
-    await migrate(url);
+    await migrate({ serving: { url } });
     expect(await tablesIn('public')).toContain('sessions');
   });
 
   test('a database that is newer is refused, with the names of what this version does not know', async () => {
-    await migrate(database.url);
+    await migrate({ serving: { url: database.url } });
     await client.query(`insert into agent_runtime_migrations values ('9998_more', 'x'), ('9999_most', 'y')`);
     expect(await reasonOf(database.url)).toBe(
       `The database at ${host} cannot be used: it is newer than this version, ` +
@@ -85,7 +85,7 @@ describe('the start knows its database', () => {
   });
 
   test('a database that another text of a migration was applied to is refused', async () => {
-    await migrate(database.url);
+    await migrate({ serving: { url: database.url } });
     await client.query(`update agent_runtime_migrations set hash = 'x' where name = '0001_comments_and_views'`);
     expect(await reasonOf(database.url)).toContain(
       'another text of 0001_comments_and_views was applied to it than this version has.',
@@ -93,7 +93,7 @@ describe('the start knows its database', () => {
   });
 
   test('a role with rights on rows only starts where nothing is missing, and works', async () => {
-    await migrate(database.url);
+    await migrate({ serving: { url: database.url } });
     const url = await urlOfRole();
     await client.query(`grant select, insert, update, delete on all tables in schema public to ${role}`);
     expect(await reasonOf(url)).toBe('it starts');
@@ -146,9 +146,9 @@ describe('settings of the operator', () => {
     const url = await urlOfRole('-c search_path=theirs');
     await client.query(`create schema theirs authorization ${role}; grant create on database ${name} to ${role};
       revoke create on schema public from public`);
-    await migrate(url);
+    await migrate({ serving: { url } });
     expect(await tablesIn('public')).toEqual([]);
-    await migrate(database.url);
+    await migrate({ serving: { url: database.url } });
     expect(await tablesIn('theirs')).toEqual(await tablesIn('public'));
     expect(await reasonOf(url)).toBe('it starts');
     const pool = openPool(url, 2);
@@ -167,7 +167,7 @@ describe('settings of the operator', () => {
     await client.query(`alter database ${name} set datestyle = 'SQL, DMY'`);
     await client.query(`alter database ${name} set timezone = 'Asia/Kolkata'`);
     await client.query(`alter database ${name} set default_transaction_isolation = 'serializable'`);
-    await migrate(database.url);
+    await migrate({ serving: { url: database.url } });
     const pool = openPool(database.url, 2);
     const key = newKey();
     const events = Array.from({ length: 2_300 }, (_, n) => textEvent(`event ${n}`));
@@ -182,7 +182,7 @@ describe('settings of the operator', () => {
   });
 
   test('a time is never read back from text, so that a pooler that drops our settings changes nothing', async () => {
-    await migrate(database.url);
+    await migrate({ serving: { url: database.url } });
     const url = withOptions(database.url, '');
     const pool = openPool(url, 2);
     const key = newKey();

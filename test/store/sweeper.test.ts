@@ -15,7 +15,7 @@ const store = testPool();
 let notifications: Notifications;
 let log: Record<string, unknown>[] = [];
 
-beforeAll(() => (notifications = openNotifications(store.url, () => undefined)));
+beforeAll(() => (notifications = openNotifications({ url: store.url }, () => undefined)));
 afterAll(() => notifications.close());
 beforeEach(async () => {
   log = [];
@@ -32,7 +32,7 @@ const lines = new Writable({
 const sweepOnce = () =>
   sweep({
     database: store.pool,
-    databaseUrl: store.url,
+    address: { url: store.url },
     connectTimeoutMs: 120_000,
     notifications,
     log: pino({ base: null, serializers: { err: toLogFields } }, lines),

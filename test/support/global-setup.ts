@@ -113,7 +113,7 @@ async function createTemplate(server: Server): Promise<{ name: string; drop(): P
   await client.query(`create database ${escapeIdentifier(name)}`);
   const url = new URL(server.url);
   url.pathname = `/${encodeURIComponent(name)}`;
-  await migrateDatabase(url.href);
+  await migrateDatabase({ url: url.href });
   await client.query(`alter database ${escapeIdentifier(name)} with is_template true allow_connections false`);
   return {
     name,

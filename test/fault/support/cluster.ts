@@ -65,7 +65,7 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Postgr
   ]);
   const cluster = inPlace(place);
   await cluster.start();
-  await migrateDatabase(cluster.url);
+  await migrateDatabase({ url: cluster.url });
   return cluster;
 }
 
