@@ -1,11 +1,11 @@
 import { and, asc, eq, getTableColumns, inArray, isNull, lte, sql } from 'drizzle-orm';
-import { alias } from 'drizzle-orm/pg-core';
 import type { Database } from '../db/database.ts';
 import { cronjobRuns, cronjobs } from '../db/schema.ts';
 import type { CronjobKey, CronjobRow } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 
-const other = alias(cronjobRuns, 'other');
+/** Runs that are looked at beside as many as are wanted, twice: instead of those that others have locked. */
+const SPARE_CANDIDATES = 10;
 const now = sql`clock_timestamp()`;
 const msUntil = (time: unknown) => sql`ceil(extract(epoch from ${time} - ${now}) * 1000)`;
 const expiry = (durationMs: number) => sql`${now} + ${durationMs} * interval '1 millisecond'`;
@@ -65,7 +65,7 @@ export function claimDueCronjobs(tx: Database, limit: number): Promise<DueCronjo
       activeRuns: sql<number>`${active}`,
     })
     .from(cronjobs)
-    .where(and(cronjobs.enabled, lte(cronjobs.nextRunTime, now)))
+    .where(and(cronjobs.enabled, lte(cronjobs.nextRunTime, sql`statement_timestamp()`)))
     .orderBy(asc(cronjobs.nextRunTime))
     .limit(limit)
     .for('update', { skipLocked: true, of: cronjobs });
@@ -100,6 +100,8 @@ export async function advanceCronjobs(tx: Database, advances: Advance[]): Promis
 export interface ClaimedRun {
   run: RunRow;
   cronjob: CronjobRow;
+  /** Another process had it, and may have begun its invocation. */
+  isTakenOver: boolean;
 }
 
 /** How many runs may be claimed. */
@@ -110,6 +112,8 @@ export interface ClaimLimits {
   perUser: number;
   /** Ids of runs that this process is busy with: it never takes over from itself. */
   active: string[];
+  /** Whether to look for dead runs too. */
+  takesOver: boolean;
   leaseMs: number;
 }
 
@@ -120,7 +124,7 @@ export interface ClaimLimits {
  */
 export async function claimRuns(tx: Database, limits: ClaimLimits): Promise<ClaimedRun[]> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('cronjob runs', 0))`);
-  const dead = await takeOverRuns(tx, limits);
+  const dead = limits.takesOver ? await takeOverRuns(tx, limits) : [];
   const begun = await beginRuns(tx, { ...limits, slots: limits.slots - dead.length });
   const ids = [...dead, ...begun];
   if (ids.length === 0) return [];
@@ -137,7 +141,7 @@ export async function claimRuns(tx: Database, limits: ClaimLimits): Promise<Clai
     )
     .where(and(eq(cronjobRuns.status, 'running'), inArray(cronjobRuns.id, ids)))
     .orderBy(asc(cronjobRuns.dueTime));
-  return claimed;
+  return claimed.map((each) => ({ ...each, isTakenOver: dead.includes(each.run.id) }));
 }
 
 async function takeOverRuns(tx: Database, { slots, active, leaseMs }: ClaimLimits): Promise<string[]> {
@@ -154,42 +158,45 @@ async function takeOverRuns(tx: Database, { slots, active, leaseMs }: ClaimLimit
 
 /**
  * 1. `ready`: waiting runs whose time has come, of cronjobs that run nothing, the first one of each.
- * 2. `allowed`: of each user the first ones, as many as may run beside those that do.
+ * 2. `allowed`: the places of those among the runs of their users; `next`: the first that have one.
  * 3. `chosen`: locked, with a share of the cronjob, so that it is not deleted or changed meanwhile; what others hold
  * is skipped.
+ * What runs is read once and hashed, and only a few are joined to their rows: looked up for each of 500 waiting runs
+ * that took ten milliseconds while all schedulers waited. The invocation has its id from here on.
  */
 async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits): Promise<string[]> {
   if (slots <= 0) return [];
   const r = cronjobRuns;
+  const cronjobKey = sql`${r.appName}, ${r.userId}, ${r.cronjobId}`;
   const { rows } = await tx.execute<{ id: string }>(sql`
-    with ready as (
-      select ${r.appName}, ${r.userId}, ${r.cronjobId}, ${r.id}, ${r.dueTime}, row_number() over (
-               partition by ${r.appName}, ${r.userId}, ${r.cronjobId} order by ${r.dueTime}) as place
-      from ${r}
-      where ${r.status} in ('queued', 'retrying') and ${r.nextAttemptTime} <= ${now} and not exists (
-        select from ${cronjobRuns} ${other} where ${other.appName} = ${r.appName} and ${other.userId} = ${r.userId}
-          and ${other.cronjobId} = ${r.cronjobId} and ${other.status} = 'running')),
+    with running as materialized (select ${cronjobKey} from ${r} where ${r.status} = 'running'),
+    busy as (select user_id, count(*) as runs from running group by user_id),
+    ready as (
+      select distinct on (${cronjobKey}) ${cronjobKey}, ${r.id}, ${r.dueTime} from ${r}
+      where ${r.status} in ('queued', 'retrying') and ${r.nextAttemptTime} <= statement_timestamp()
+        and (${cronjobKey}) not in (select app_name, user_id, cronjob_id from running)
+      order by ${cronjobKey}, ${r.dueTime}),
     allowed as (
-      select *, row_number() over (partition by user_id order by due_time, id) + (
-               select count(*) from ${cronjobRuns} ${other}
-               where ${other.userId} = ready.user_id and ${other.status} = 'running') as user_place
-      from ready where place = 1),
+      select ready.*, row_number() over (partition by user_id order by due_time, id) + coalesce(busy.runs, 0) as place
+      from ready left join busy using (user_id)),
+    next as materialized (
+      select * from allowed where place <= ${perUser} order by due_time, id limit ${2 * slots + SPARE_CANDIDATES}),
     chosen as (
-      select ${r.appName}, ${r.userId}, ${r.cronjobId}, ${r.id}, ${cronjobs.sessionId} as fixed_session_id
-      from allowed
-      join ${r} on ${r.appName} = allowed.app_name and ${r.userId} = allowed.user_id
-        and ${r.cronjobId} = allowed.cronjob_id and ${r.id} = allowed.id
+      select ${cronjobKey}, ${r.id}, ${cronjobs.sessionId} as fixed_session_id
+      from next
+      join ${r} on ${r.appName} = next.app_name and ${r.userId} = next.user_id
+        and ${r.cronjobId} = next.cronjob_id and ${r.id} = next.id
       join ${cronjobs} on ${cronjobs.appName} = ${r.appName} and ${cronjobs.userId} = ${r.userId}
         and ${cronjobs.id} = ${r.cronjobId}
-      where allowed.user_place <= ${perUser} and ${r.status} in ('queued', 'retrying')
-      order by allowed.due_time, allowed.id limit ${slots}
+      where ${r.status} in ('queued', 'retrying')
+      order by next.due_time, next.id limit ${slots}
       for update of ${r} skip locked for share of ${cronjobs} skip locked)
     update ${r} set
       status = 'running', attempt = ${r.attempt} + 1, next_attempt_time = null, start_time = ${now},
       lease_token = gen_random_uuid(), lease_expire_time = ${expiry(leaseMs)},
       session_id = coalesce(chosen.fixed_session_id,
         ${r.id} || case when ${r.attempt} > 0 then '-' || ${r.attempt} + 1 else '' end),
-      invocation_id = null, error_code = null, error_message = null
+      invocation_id = 'e-' || gen_random_uuid(), error_code = null, error_message = null
     from chosen
     where ${r.appName} = chosen.app_name and ${r.userId} = chosen.user_id and ${r.cronjobId} = chosen.cronjob_id
       and ${r.id} = chosen.id

@@ -57,9 +57,12 @@ async function attemptRun(
   claimed: ClaimedRun,
   signal: AbortSignal,
 ): Promise<Attempt | undefined> {
+  // The id of the claim is nobody's yet; each further try has its own, since nobody knows what came of the one before.
+  let given = claimed.isTakenOver ? null : claimed.run.invocationId;
   for (;;) {
     if (signal.aborted && !(signal.reason instanceof AgentError)) return undefined;
-    const invocationId = newInvocationId(context);
+    const invocationId = given ?? newInvocationId(context);
+    given = null;
     try {
       return { invocationId, ...toAttempt(await begin(context, claimed, invocationId, signal)) };
     } catch (error) {
@@ -90,6 +93,7 @@ function begin(
     toAnswer: ({ output }) => output,
     signal,
     onKnown: () => {
+      if (invocationId === run.invocationId) return;
       setInvocation(context.database.db, run, invocationId).catch(() => undefined);
     },
   });

@@ -188,7 +188,8 @@ export async function endRun(
         enabled = enabled and not ${isTooMany},
         next_run_time = case when not ${isTooMany} then next_run_time end,
         disabled_reason = case when ${isTooMany} then ${reason} else disabled_reason end
-      where ${isCronjob({ ...run, id: run.cronjobId })} and exists (select from ended)
+      where ${isCronjob({ ...run, id: run.cronjobId })} and ${cronjobs.failureCount} <> ${failures}
+        and exists (select from ended)
       returning not enabled and ${failed} as disabled)
     select disabled from ended left join counted on true`);
   const row = rows[0];
@@ -216,7 +217,7 @@ export async function retryRun(
     .where(isHeld(run));
 }
 
-/** Keeps which invocation a run has begun, for those who look while it runs. */
+/** Keeps which invocation a run has begun where that is not the one of its claim. */
 export async function setInvocation(db: Database, run: RunRow, invocationId: string): Promise<void> {
   await db.update(cronjobRuns).set({ invocationId }).where(isHeld(run));
 }

@@ -59,13 +59,11 @@ function createWork(
     const agenda = await findAgenda(database.db);
     const active = runs.ids();
     const slots = settings.maxRuns - active.length;
-    if (isNow(agenda.dueMs)) {
-      const fired = await fireDueCronjobs(context);
-      if (fired > slots) notifications.publish(CRONJOBS_TOPIC);
-      if (fired > 0) return 0;
-    }
-    if (slots > 0 && (isNow(agenda.waitingMs) || isNow(agenda.leaseMs))) {
-      const limits = { slots, perUser: settings.maxRunsPerUser, active, leaseMs: leaseTimes.durationMs };
+    const fired = isNow(agenda.dueMs) ? await fireDueCronjobs(context) : 0;
+    if (fired > slots) notifications.publish(CRONJOBS_TOPIC);
+    const takesOver = isNow(agenda.leaseMs);
+    if (slots > 0 && (fired > 0 || isNow(agenda.waitingMs) || takesOver)) {
+      const limits = { slots, perUser: settings.maxRunsPerUser, active, takesOver, leaseMs: leaseTimes.durationMs };
       const claimed = await database.transaction(async (tx) => {
         const found = await claimRuns(tx, limits);
         // A process that has begun to stop meanwhile rolls back: another one takes them up.
@@ -75,6 +73,7 @@ function createWork(
       for (const each of claimed) runs.start(each, wake);
       if (claimed.length > 0) return 0;
     }
+    if (fired > 0) return 0;
     await clean();
     return pauseUntilNext(agenda, slots > 0);
   };

@@ -8,7 +8,7 @@ import { cancelRun, deleteOldRuns, endRun, insertManualRun, listRuns, retryRun }
 import { testPool } from '../support/store.ts';
 
 const store = testPool();
-const LIMITS = { slots: 100, perUser: 100, active: [], leaseMs: 15_000 };
+const LIMITS = { slots: 100, perUser: 100, active: [], takesOver: true, leaseMs: 15_000 };
 const keyOf = ({ appName, userId, id }: CronjobRow) => ({ appName, userId, id });
 const newId = randomUUID;
 

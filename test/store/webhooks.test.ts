@@ -192,7 +192,7 @@ describe('a run with a webhook leaves one delivery when it', () => {
     return newest;
   };
   const claim = async ({ id }: CronjobRow) => {
-    const limits = { slots: 100, perUser: 100, active: [], leaseMs: 60_000 };
+    const limits = { slots: 100, perUser: 100, active: [], takesOver: true, leaseMs: 60_000 };
     const claimed = await store.pool.transaction((tx) => claimRuns(tx, limits));
     const mine = claimed.find(({ cronjob }) => cronjob.id === id);
     if (!mine) throw new Error('the run was not claimed');

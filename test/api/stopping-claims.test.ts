@@ -1,0 +1,63 @@
+import { randomUUID } from 'node:crypto';
+import { sql } from 'drizzle-orm';
+import { Client } from 'pg';
+import { expect, test } from 'vitest';
+import { insertEvalSet } from '../../src/evals/eval-store.ts';
+import { insertEvalRun, listRunnableCases } from '../../src/evals/run-store.ts';
+import { startOn } from '../support/app.ts';
+import { testPool } from '../support/store.ts';
+
+/** A process that begins to stop while a claim of it waits in the database: what it claims then is left to others. */
+const store = testPool();
+const key = { appName: 'harness_agent', evalSetId: 'stopping' };
+
+async function insertCronjobRun(): Promise<void> {
+  await store.pool.db.execute(sql`
+    insert into cronjobs (app_name, user_id, id, name, prompt, schedule, enabled, session_policy, missed_runs, overlap,
+                          max_attempts, retry_pause_seconds, max_retry_pause_seconds, max_failures)
+    values ('harness_agent', 'u', 'job', 'n', 'hello', '{"type":"once","onceAt":"2000-01-01T00:00:00Z"}', false, 'new',
+            'once', 'skip', 1, 1, 1, 0)`);
+  await store.pool.db.execute(sql`
+    insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, next_attempt_time)
+    values ('harness_agent', 'u', 'job', 'run', now(), true, 'queued', now())`);
+}
+
+async function insertDelivery(): Promise<void> {
+  await store.pool.db.execute(sql`
+    insert into webhooks (app_name, user_id, id, url, host, includes_output, secret)
+    values ('harness_agent', 'u', 'hook', 'https://nobody.invalid/', 'nobody.invalid', false, 'whsec_MDEy')`);
+  await store.pool.db.execute(
+    sql`select insert_webhook_delivery('harness_agent', 'u', 'https://nobody.invalid/', 'invocation.ended', '{}')`,
+  );
+}
+
+async function insertEvaluation(): Promise<void> {
+  const turn = { userContent: { role: 'user', parts: [{ text: 'hello' }] } };
+  await insertEvalSet(store.pool.db, key, { cases: [{ evalId: 'c', conversation: [turn] }] });
+  const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: 'u' }));
+  const settings = { requestedBy: undefined, metrics: [], userSimulator: undefined, agentHash: 'h', modelName: 'm' };
+  const run = { ...key, runId: randomUUID(), ...settings, trials: 1, parallelism: 1, cases };
+  await insertEvalRun(store.pool.db, run, 10);
+}
+
+test.each([
+  ['cronjob run', insertCronjobRun, { CRONJOBS: 'true' }, 'cronjob_runs', 'status, attempt', ['queued', 0]],
+  ['webhook delivery', insertDelivery, { WEBHOOKS: 'true' }, 'webhook_deliveries', 'status, attempt', ['pending', 0]],
+  ['case of an evaluation run', insertEvaluation, { DEV_UI: 'true' }, 'eval_run_cases', 'status', ['waiting']],
+])('that claims a %s while it begins to stop begins nothing', async (_, insert, setting, table, columns, untouched) => {
+  await insert();
+  const holder = new Client({ connectionString: store.url });
+  await holder.connect();
+  await holder.query(`begin; lock table ${table} in exclusive mode`);
+  const runtime = await startOn(store.url, { DEV_UI: 'false', ...setting });
+  const waiting = `select count(*)::int as n from pg_locks where relation = '${table}'::regclass and not granted`;
+  await expect
+    .poll(async () => (await store.pool.db.execute(sql.raw(waiting))).rows, { timeout: 20_000 })
+    .toEqual([{ n: 1 }]);
+  const closed = runtime.close();
+  await holder.query('rollback');
+  await closed;
+  const { rows } = await holder.query({ text: `select ${columns} from ${table}`, rowMode: 'array' });
+  expect(rows).toEqual([untouched]);
+  await holder.end();
+});
