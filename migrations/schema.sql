@@ -117,6 +117,17 @@ begin
   perform pg_notify('agent_runtime', '["webhooks"]');
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.keep_invocation_key()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body, session_id)
+  values (old.app_name, old.user_id, 'invocation', old.idempotency_key, coalesce(old.request_hash, ''), '', old.session_id)
+  on conflict do nothing;
+  return null;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.webhook_time(moment timestamp with time zone)
  RETURNS text
  LANGUAGE sql
@@ -696,6 +707,8 @@ CREATE INDEX webhooks_list_idx ON public.webhooks USING btree (user_id, create_t
 CREATE TRIGGER cronjob_runs_webhook_insert AFTER INSERT ON public.cronjob_runs FOR EACH ROW WHEN ((new.end_time IS NOT NULL)) EXECUTE FUNCTION insert_delivery_of_run();
 
 CREATE TRIGGER cronjob_runs_webhook_update AFTER UPDATE OF end_time ON public.cronjob_runs FOR EACH ROW WHEN (((old.end_time IS NULL) AND (new.end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
+
+CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
 CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
 
@@ -1465,6 +1478,7 @@ comment on function assert_writer_share(jsonb,jsonb,jsonb) is 'The writers, or a
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
+comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
 comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after PROMPT_RETENTION_DAYS without use.';

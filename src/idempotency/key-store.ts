@@ -1,4 +1,4 @@
-import { and, eq, lt, sql } from 'drizzle-orm';
+import { and, eq, lt, type SQL, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../db/batches.ts';
 import type { Database } from '../db/database.ts';
 import { escapeText, unescapeText } from '../db/json-escape.ts';
@@ -18,7 +18,7 @@ export interface IdempotencyKey {
   hash: string;
 }
 
-const isKey = ({ appName, userId, scope, key }: IdempotencyKey) =>
+const isKey = ({ appName, userId, scope, key }: Omit<IdempotencyKey, 'hash'>) =>
   and(
     eq(idempotencyKeys.appName, appName),
     eq(idempotencyKeys.userId, userId),
@@ -72,6 +72,27 @@ export async function keepAnswer(
 /** Forgets the answers that are kept about a session. Their keys stay: a late retry must not bring the session back. */
 export async function forgetKeptAnswers(tx: Database, key: SessionKey): Promise<void> {
   await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isSession(key, idempotencyKeys));
+}
+
+/** The scope of keys of invocations whose session is gone: a trigger keeps them as their rows go. */
+const OF_INVOCATIONS = 'invocation';
+
+/** True where an invocation of a user had a key and went with its session. */
+export const isForgottenKey = ({ appName, userId }: Omit<SessionKey, 'sessionId'>, idempotencyKey: string): SQL =>
+  sql`exists (select from ${idempotencyKeys} where
+    ${isKey({ appName, userId, scope: OF_INVOCATIONS, key: idempotencyKey })})`;
+
+/** @throws {NotFoundError} where an invocation of a user had the key and went with its session */
+export async function refuseForgottenKey(
+  db: Database,
+  { appName, userId }: Omit<SessionKey, 'sessionId'>,
+  idempotencyKey: string,
+): Promise<void> {
+  const [kept] = await db
+    .select({ sessionId: idempotencyKeys.sessionId })
+    .from(idempotencyKeys)
+    .where(isKey({ appName, userId, scope: OF_INVOCATIONS, key: idempotencyKey }));
+  if (kept) throw new NotFoundError(sessionNotFound(kept.sessionId ?? ''));
 }
 
 /** Deletes the keys that are older than `hours`, with their answers, in short statements. */

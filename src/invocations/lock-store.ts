@@ -17,6 +17,7 @@ import {
   releasedSession,
   sessionExists,
 } from '../sessions/session-lease.ts';
+import { isForgotten, isRepeated } from './repeated.ts';
 import type { StoredEvent } from '../sessions/event-store.ts';
 import { LeaseLostError, RepeatedInvocationError } from '../core/errors.ts';
 import type { InvocationError, InvocationStatus } from './invocation.ts';
@@ -48,14 +49,6 @@ const otherWaiters = ({ key, invocationId }: Lease) => sql`from ${invocations} w
 
 /** True while another request that came before waits for the session: first come, first served. */
 const hasEarlierWaiter = (lease: Lease, before: SQL = sql``) => sql`exists (select ${otherWaiters(lease)} ${before})`;
-
-/** True when the idempotency key of the request has an invocation, which a claim must not begin again. */
-const isRepeated = ({ key, request }: Lease) =>
-  request
-    ? sql`exists (select from ${invocations} where ${invocations.appName} = ${key.appName}
-        and ${invocations.userId} = ${key.userId} and ${invocations.idempotencyKey} = ${request.idempotencyKey}
-        and ${invocations.status} <> 'queued')`
-    : sql`false`;
 
 const toRow = ({ key, invocationId, token, durationMs, request, webhookUrl }: Lease) => ({
   appName: key.appName,
@@ -109,7 +102,7 @@ export async function claimSession(
   const append = newAppend(lease.key, events);
   const isNext = sql`not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)} and ${WITHIN_BUDGET}`;
   const claimed = createSession
-    ? claimedOrNewSession(append, lease.token, isNext, WITHIN_BUDGET)
+    ? claimedOrNewSession(append, lease.token, isNext, sql`not ${isForgotten(lease)} and ${WITHIN_BUDGET}`)
     : claimedSession(db, append, lease.token, isNext);
   const statement = db.execute<ClaimedRow>(sql`
     with ${givenEvents(append)}, ${overCte(lease, isRepeated(lease))},

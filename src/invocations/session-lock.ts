@@ -12,6 +12,7 @@ import {
   UnavailableError,
 } from '../core/errors.ts';
 import { type BusyPolicy, stoppedMessage } from './invocation.ts';
+import { refuseForgottenKey } from '../idempotency/key-store.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, renewLease } from './lock-store.ts';
@@ -79,6 +80,7 @@ export async function acquireSession(context: LockContext, request: ClaimRequest
     // Free: its dead holder was just ended, or it belongs to a request that waits already.
     if (holder.kind === 'free') return (await claim()) || waitForTurn(context, request, undefined);
     if (!createSession) throw new NotFoundError(sessionNotFound(lease.key.sessionId));
+    await refuseForgotten(context.database.db, lease);
   }
 }
 
@@ -114,12 +116,17 @@ async function waitForTurn(
   }
 }
 
+/** Throws for a retry of what was done in a session that is deleted: it must not bring the session back. */
+const refuseForgotten = async (db: Database, { key, request }: Lease) =>
+  request && refuseForgottenKey(db, key, request.idempotencyKey);
+
 /** Throws where a request for a busy session is a repeated one or does not wait. */
 async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimRequest): Promise<void> {
   const known = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
   if (known && known.invocationId !== lease.invocationId) {
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
+  await refuseForgotten(db, lease);
   if (busyPolicy === 'reject' || resumes) {
     throw new BusyError(`Session ${lease.key.sessionId} runs another invocation.`, 1, 'rejected');
   }

@@ -534,11 +534,11 @@ describe('a keyed request whose process died', () => {
               'k-${sessionId}', '${hash}')`);
   /** The hash that the runtime keeps for a request, read from one that ran. */
   const hashOf = async (sessionId: string) => {
-    const first = invoke(sessionId, 'one', { 'idempotency-key': `k-${sessionId}` });
+    const first = invoke(sessionId, 'one', { 'idempotency-key': `first-${sessionId}` });
     await gate.entered(1);
     gate.open();
     await first;
-    const [row] = await sql(`select request_hash from invocations where idempotency_key = 'k-${sessionId}'`);
+    const [row] = await sql(`select request_hash from invocations where idempotency_key = 'first-${sessionId}'`);
     await app.send('DELETE', `${user}/${sessionId}`);
     await app.post(user, { sessionId });
     return String(row?.['request_hash']);

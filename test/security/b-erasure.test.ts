@@ -125,3 +125,27 @@ test('an old Idempotency-Key of a deleted session finds no session, and brings n
   ]);
   expect(await tablesWith('mark4keyed')).toEqual([]);
 });
+
+test('a key of an invocation that went with its session begins nothing, also where there is one of that name', async () => {
+  const run = { user_id: 'u1', session_id: 'invoked' };
+  const body = { prompt: 'say mark4invoked', harness_name: 'demo', run_agent_request: run };
+  const other = { ...body, prompt: 'hello' };
+  const invoke = async (sent: object, key?: string) => {
+    const answer = await app.post('/harness/invoke', sent, key === undefined ? {} : withKey(key));
+    return [answer.status, answer.body];
+  };
+  expect(await invoke(body, 'invoke')).toMatchObject([200, { error: null }]);
+  const answered = await invoke(body, 'invoke');
+  expect(answered).toMatchObject([200, { error: null }]);
+  await ask('DELETE', `${USER}/sessions/invoked`);
+  const absent = [404, { detail: 'Session not found: invoked' }];
+  expect(await invoke(body, 'invoke')).toEqual(absent);
+  expect((await app.get(`${USER}/sessions/invoked`)).status).toBe(404);
+  expect(await tablesWith('mark4invoked')).toEqual([]);
+  // A new session of the same name is another one.
+  expect(await invoke(other)).toMatchObject([200, { error: null }]);
+  expect(await invoke(body, 'invoke')).toEqual(absent);
+  expect(await invoke(other, 'another')).toMatchObject([200, { error: null }]);
+  const { body: session } = await app.get(`${USER}/sessions/invoked`);
+  expect((session as { events: unknown[] }).events).toHaveLength(4);
+});

@@ -55,7 +55,7 @@ export const harnessInvoke = operation({
     description: 'What the agent answered, or why it could not.',
     example: { harness_name: 'demo', overwrite: false, output: '17 * 23 = 391', error: null },
   },
-  errors: BUSY_ERRORS,
+  errors: { ...BUSY_ERRORS, 404: 'The session of this `Idempotency-Key` has been deleted.' },
   handler: async (context: InvocationContext, { body, headers, response }) => {
     const { user_id: userId, session_id: sessionId, max_llm_calls } = body.run_agent_request;
     const key = { appName: HARNESS_APP, userId, sessionId };
