@@ -126,7 +126,7 @@ test('an old Idempotency-Key of a deleted session finds no session, and brings n
   expect(await tablesWith('mark4keyed')).toEqual([]);
 });
 
-test('a key of an invocation that went with its session begins nothing, also where there is one of that name', async () => {
+test('a key of an invocation that went with its session begins nothing, nor in a new one of that name', async () => {
   const run = { user_id: 'u1', session_id: 'invoked' };
   const body = { prompt: 'say mark4invoked', harness_name: 'demo', run_agent_request: run };
   const other = { ...body, prompt: 'hello' };
