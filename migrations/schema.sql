@@ -48,6 +48,17 @@ begin
   return writers;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.count_changed_events()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  -- Their size is counted anew by the next append.
+  update sessions set events_version = events_version + 1, event_bytes = null
+  where app_name = old.app_name and user_id = old.user_id and id = old.session_id;
+  return null;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -443,7 +454,8 @@ create table sessions (
   labels jsonb default '{}'::jsonb not null,
   first_text text,
   forked_from_id text collate "C",
-  forked_from_sequence integer
+  forked_from_sequence integer,
+  events_version integer default 0 not null
 );
 
 create table spans (
@@ -707,6 +719,8 @@ CREATE INDEX webhooks_list_idx ON public.webhooks USING btree (user_id, create_t
 CREATE TRIGGER cronjob_runs_webhook_insert AFTER INSERT ON public.cronjob_runs FOR EACH ROW WHEN ((new.end_time IS NOT NULL)) EXECUTE FUNCTION insert_delivery_of_run();
 
 CREATE TRIGGER cronjob_runs_webhook_update AFTER UPDATE OF end_time ON public.cronjob_runs FOR EACH ROW WHEN (((old.end_time IS NULL) AND (new.end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
+
+CREATE TRIGGER events_changed AFTER DELETE OR UPDATE ON public.events FOR EACH ROW WHEN ((pg_trigger_depth() = 0)) EXECUTE FUNCTION count_changed_events();
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
@@ -1420,6 +1434,7 @@ comment on column rate_limits.points is 'How much has been taken in the window.'
 comment on column sessions.app_name is 'Application; harness_agent for the command-line deployment.';
 comment on column sessions.create_time is 'When the session was created.';
 comment on column sessions.event_bytes is 'Size of all events of the session as text, bytes; null until a version that counts has appended.';
+comment on column sessions.events_version is 'Grows when somebody changes or erases stored events with SQL, so that processes forget what they keep of them. The service itself never does.';
 comment on column sessions.first_text is 'Beginning of the first text of its user; empty where there is none yet, null in sessions of older versions.';
 comment on column sessions.forked_from_id is 'The session of the same user that it is a copy of; that may be gone by now.';
 comment on column sessions.forked_from_sequence is 'Number of events that it was copied with.';
@@ -1475,6 +1490,7 @@ comment on column webhooks.user_id is 'Owner.';
 comment on function assert_session_size(bigint) is 'The size, or an error when it is larger than the setting agent_runtime.max_session_bytes of the connection.';
 comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection, or it has more keys than agent_runtime.max_state_keys.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb) is 'The writers, or an error when what agents wrote for the writer is larger than the setting agent_runtime.max_app_state_bytes_per_user of the connection.';
+comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';

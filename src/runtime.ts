@@ -14,6 +14,7 @@ import { createSockets } from './http/operation/sockets.ts';
 import { takeUpQueued } from './invocations/background.ts';
 import { type DatabaseAccess, type DatabaseSource, findDatabase, migrate, openPool } from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
+import { HistoryCache } from './sessions/history-cache.ts';
 import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts';
 import { type EvalWorkerSettings, startEvalWorker } from './evals/run-worker.ts';
 import { sweepRegularly } from './sweeper.ts';
@@ -170,6 +171,7 @@ async function toContext(
     notifications,
     admission,
     tracing,
+    histories: new HistoryCache(config.HISTORY_CACHE_BYTES),
     contentStore: await openContentStore(config),
     agents: await hostAgents(config, (text) => log.warn(text), sources),
     newId: randomUUID,

@@ -20,6 +20,7 @@ import { DATABASE } from './settings-of-database.ts';
 import { FAIRNESS } from './settings-of-fairness.ts';
 import { LIVE } from './settings-of-live.ts';
 import { WEBHOOKS } from './settings-of-webhooks.ts';
+import { SIZES } from './settings-of-sizes.ts';
 import { REPLAYS, RETENTION } from './settings-of-replays.ts';
 
 const SERVER = {
@@ -157,17 +158,7 @@ const INVOCATIONS = {
     '`500`',
   ),
   MAX_TOOL_CALLS: whole(500, [1, 1_000_000], 'Maximum number of tool calls of one invocation.'),
-  MAX_EVENT_BYTES: whole(1_048_576, [1_024, 104_857_600], 'Maximum size of an event, in bytes of JSON.'),
-  MAX_SESSION_BYTES: whole(
-    33_554_432,
-    [1_048_576, 1_073_741_824],
-    'Maximum size of the events of a session, in bytes of JSON; a session that has reached it is only read.',
-  ),
-  MAX_STATE_BYTES: whole(
-    1_048_576,
-    [1_024, 104_857_600],
-    'Maximum size of the state of a session, a user or an application, in bytes of JSON.',
-  ),
+  ...SIZES,
 };
 
 const CRONJOBS = {

@@ -39,6 +39,7 @@ export const sessions = pgTable(
     initialState: jsonb('initial_state'),
     lastSequence: integer('last_sequence').notNull().default(0),
     eventBytes: bigint('event_bytes', { mode: 'number' }),
+    eventsVersion: integer('events_version').notNull().default(0),
     isEval: boolean('is_eval').notNull().default(false),
     labels: jsonb('labels').notNull().default(emptyObject),
     firstText: text('first_text'),

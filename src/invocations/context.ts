@@ -12,6 +12,7 @@ import type { Slots } from '../limits/slots.ts';
 import type { Content, JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
+import type { HistoryCache } from '../sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, InvocationError } from './invocation.ts';
 
@@ -30,6 +31,7 @@ interface InvocationLimits {
 /** What invocations need of the process. */
 export interface InvocationContext {
   database: DatabasePool;
+  histories: HistoryCache;
   /** Where the bytes of artifacts are. */
   contentStore: ContentStore;
   notifications: Notifications;

@@ -16,7 +16,6 @@ import { budgetText } from '../budgets/budget.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
 import { listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
-import { findHistory } from '../sessions/history-store.ts';
 import type { InvocationTrace } from '../traces/invocation-trace.ts';
 import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
 import { fenceIn } from './fence.ts';
@@ -163,7 +162,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   const { steps: answer = runAgent } = request;
   const prepared = request.prepared ?? (await agent.prepare(request.overrides, signal, key.userId));
   try {
-    const history = await persist(() => findHistory(context.database.db, key), lease.durationMs);
+    const history = await persist(() => context.histories.find(context.database.db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
     const known = [...history.events, ...running.question];
     const state = withDelta(history.state, request.stateDelta, running.question.length > 0);

@@ -112,9 +112,21 @@ export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_E
 const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
-/** The piece of a statement that has the ids of the events of session `s` that the runtime made, as an array. */
-export const runtimeEventIds = sql`array(
-  select ${events.id} from ${events} where ${isOfSession} and ${events.isFromRuntime})`;
+/*
+ * Without an order PostgreSQL takes the index of ids for as good as that of sequences, since it does not know how long
+ * sessions are, and reads all entries of the session: 2.3 ms each time for 3,000 events.
+ */
+
+/** The piece of a statement that has the ids of the events of session `s` after a sequence that the runtime made. */
+export const runtimeEventIds = (after: SQL): SQL => sql`array(
+  select ${events.id} from ${events}
+  where ${isOfSession} and ${events.sequence} > ${after} and ${events.isFromRuntime} order by ${events.sequence})`;
+
+/** The piece of a statement that has the id of the event of session `s` with a sequence; null where none has it. */
+export const eventIdAt = (sequence: SQL): SQL => sql`(
+  select ${events.id} from ${events}
+  where ${isOfSession} and ${events.sequence} >= ${sequence} and ${events.sequence} <= ${sequence}
+  order by ${events.sequence})`;
 
 /** The condition that an agent called a tool in session `s`. */
 export const callsTool = (name: string): SQL => sql`exists (
@@ -197,8 +209,7 @@ export async function listEventsAfter(
   type Row = Omit<EventsAfter, 'events'> & Omit<FollowedEvent, 'sequence'> & { sequence: number | null };
   const { rows } = await db.execute<Row & Record<string, unknown>>(sql`
     select e.sequence, e.payload::text as text, e.id, e."invocationId", ${sessionEnd},
-           (select ${events.id} from ${events} where ${isOfSession} and ${events.sequence} = ${afterSequence})
-             as "placeId"
+           ${eventIdAt(sql`${afterSequence}`)} as "placeId"
     from ${sessions} ${s}
     left join lateral (
       select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before

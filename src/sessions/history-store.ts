@@ -4,19 +4,40 @@ import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { unescapeJson, unescapeText } from '../db/json-escape.ts';
-import { statement } from '../db/statement.ts';
+import { statement, value } from '../db/statement.ts';
 import { sessions } from '../db/schema.ts';
 import { limitedSize, storedBytes } from './append-events.ts';
-import { eventPage, findEventPage, type Moment, runtimeEventIds } from './event-store.ts';
+import { eventIdAt, eventPage, findEventPage, type Moment, runtimeEventIds } from './event-store.ts';
 import { isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
 
 /** A session as an invocation finds it. */
-interface SessionHistory {
+export interface SessionHistory {
   events: Event[];
   /** Those of them that the runtime made; the others came in requests, whatever author they name. */
   runtimeEventIds: ReadonlySet<string>;
   state: JsonObject;
+}
+
+/** The newer part of a session, and what tells whether an older part that was read before still belongs to it. */
+export interface HistoryPart {
+  events: Event[];
+  /** Ids of those of them that the runtime made. */
+  runtimeEventIds: string[];
+  state: JsonObject;
+  /** Length of the JSON of the events. */
+  length: number;
+  place: HistoryPlace;
+  /** Id of the event that stands where the older part ends; null where there is none. */
+  idBefore: string | null;
+}
+
+/** Where a history ends, and which one it is. */
+export interface HistoryPlace {
+  /** Sequence of the last event; 0 where there is none. */
+  last: number;
+  /** Of all sessions that had this name, when this one was created, seconds as text; and how often events changed. */
+  edition: string;
 }
 
 /**
@@ -25,30 +46,43 @@ interface SessionHistory {
  * would not fit in memory.
  */
 export async function findHistory(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
-  const [row] = await selectHistory(db, { ...key });
+  const part = await findHistoryAfter(db, key, 0);
+  return part && { events: part.events, runtimeEventIds: new Set(part.runtimeEventIds), state: part.state };
+}
+
+/** As {@link findHistory}, of the events after a sequence. */
+export async function findHistoryAfter(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
+  const [row] = await selectHistory(db, { ...key, after });
   if (!row) return undefined;
-  const found = toEvents(row.text ?? '');
-  for (let after = row.last ?? row.final; after < row.final; ) {
-    const page = await findEventPage(db, key, after, row);
+  const texts = [row.text ?? ''];
+  for (let read = row.last ?? row.final; read < row.final; ) {
+    const page = await findEventPage(db, key, read, row);
     if (!page) return undefined;
-    for (const event of toEvents(page.text)) found.push(event);
-    after = page.last;
+    texts.push(page.text);
+    read = page.last;
   }
   return {
-    events: found,
-    runtimeEventIds: new Set(row.own.map(unescapeText)),
+    events: texts.flatMap(toEvents),
+    runtimeEventIds: row.own.map(unescapeText),
     state: JSON.parse(unescapeJson(row.state)) as JsonObject,
+    length: texts.reduce((sum, text) => sum + text.length, 0),
+    place: { last: row.final, edition: `${row.created} ${row.version}` },
+    idBefore: row.idBefore,
   };
 }
 
-type HistoryRow = Moment & { text: string | null; last: number | null; own: string[]; state: string };
+type HistoryRow = Moment &
+  Record<'state', string> &
+  Record<'text' | 'idBefore', string | null> & { last: number | null; own: string[]; version: number };
+
+const AFTER = sql`${value('after')}::int`;
 
 const selectHistory = statement<HistoryRow>(
   () => sql`
     select page.text, page.last, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
-           ${runtimeEventIds} as own,
+           ${s.eventsVersion} as version, ${eventIdAt(AFTER)} as "idBefore", ${runtimeEventIds(AFTER)} as own,
            ${mergedState}::text as state, ${limitedSize(storedBytes(s))} as size
-    from ${withStates} cross join ${eventPage(0, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
+    from ${withStates} cross join ${eventPage(AFTER, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
 );
 
 const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];

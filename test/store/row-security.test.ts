@@ -4,7 +4,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { actingFor } from '../../src/db/acting-user.ts';
 import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
 import { prepareRowSecurity } from '../../src/db/row-security.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
+import { HistoryCache } from '../../src/sessions/history-cache.ts';
+import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
 import { textEvent } from '../support/store.ts';
 
@@ -138,4 +139,16 @@ test('another program that says no user sees nothing', async () => {
   const { rows } = await client.query('select from events');
   await client.query('rollback');
   expect(rows).toEqual([]);
+});
+
+test.each(roles)('what %s keeps of a history is given to nobody else', async (role) => {
+  const histories = new HistoryCache(1e6);
+  const key = { appName: 'a', userId: 'alice', sessionId: `long ${role}` };
+  const { db } = pool(role);
+  await insertSession(db, key, {}, [textEvent('of alice '.repeat(2_000))]);
+  for (let n = 0; n < 2; n++) {
+    expect((await actingFor('alice', () => histories.find(db, key)))?.events).toHaveLength(1);
+    expect(await actingFor('bob', () => histories.find(db, key))).toBeUndefined();
+  }
+  await deleteSession(db, key);
 });

@@ -23,7 +23,7 @@ export const CONTEXT_PREFIX = 'For context:';
 
 /**
  * One model call. `contents` starts and ends with a user content, contents of one role can follow each other, and every
- * function call is followed by exactly one response.
+ * function call is followed by exactly one response; their parts are the session's own and frozen.
  */
 export interface ModelRequest {
   modelName: string;

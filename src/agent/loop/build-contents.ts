@@ -24,7 +24,7 @@ export interface Audience {
 export function buildContents(history: Event[], audience: Audience): Content[] {
   const events = withoutCompacted(withoutRefused(withoutRewound(history)))
     .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
-    .map((event) => withVisibleParts(withSpoken(event)))
+    .map(toShown)
     .filter((event) => partsOf(event.content).length > 0)
     .map((event) => (isForeign(event, audience) ? toContext(event) : event));
   return pairCalls(events).filter((content) => partsOf(content).length > 0);
@@ -40,10 +40,10 @@ function withoutRefused(events: Event[]): Event[] {
   let isFollowed = false;
   for (const event of events.toReversed()) {
     if (isRefusal(event.errorCode)) refused.add(event.invocationId);
-    // A content with responses answers calls, which stay.
-    const isAnswer = functionResponsesOf(event.content).length > 0;
     const isPrompt = event.author === 'user' && partsOf(event.content).length > 0;
-    if (isPrompt && !isAnswer && isFollowed && refused.has(event.invocationId)) continue;
+    // A content with responses answers calls, which stay.
+    const isOnlyPrompt = () => isPrompt && functionResponsesOf(event.content).length === 0;
+    if (isFollowed && refused.has(event.invocationId) && isOnlyPrompt()) continue;
     isFollowed ||= isPrompt;
     kept.push(event);
   }
@@ -111,14 +111,17 @@ function withSpoken(event: Event): Event {
 
 /** False for `{}` and for an empty text without a signature. */
 const isUsed = (part: Part) =>
+  Boolean(part.text) ||
   Object.entries(part).some(
     ([name, value]) => name !== 'thought' && value !== '' && value !== null && value !== undefined,
   );
 
-const withVisibleParts = (event: Event): Event => ({
-  ...event,
-  content: { ...event.content, parts: partsOf(event.content).filter(isVisible) },
-});
+const withVisibleParts = (event: Event): Event =>
+  partsOf(event.content).every(isVisible)
+    ? event
+    : { ...event, content: { ...event.content, parts: partsOf(event.content).filter(isVisible) } };
+
+const toShown = (event: Event): Event => withVisibleParts(withSpoken(event));
 
 const isForeign = (event: Event, audience: Audience) => event.author !== 'user' && event.author !== audience.agentName;
 
@@ -183,11 +186,9 @@ function pairCalls(events: Event[]): Content[] {
   return events.flatMap((event) => {
     const isUser = event.author === 'user';
     const parts = partsOf(event.content).filter((part) => !part.functionResponse && !(isUser && part.functionCall));
-    const answered = functionCallsOf(event.content).flatMap((call) => slots.get(call) ?? []);
-    return [
-      { role: isUser ? 'user' : 'model', parts },
-      { role: 'user', parts: answered.map(toResponse) },
-    ];
+    const content = { role: isUser ? 'user' : 'model', parts };
+    const answered = slots.size === 0 ? [] : functionCallsOf(event.content).flatMap((call) => slots.get(call) ?? []);
+    return answered.length === 0 ? content : [content, { role: 'user', parts: answered.map(toResponse) }];
   });
 }
 

@@ -63,7 +63,8 @@ function answeredSince(events: Event[], index: number): Set<string | null | unde
 function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefined {
   const original = args?.['originalFunctionCall'] as Partial<OpenCall> | undefined;
   return original?.id && original.name
-    ? { id: original.id, name: original.name, args: original.args ?? {} }
+    ? // A copy: a tool may change its arguments, and the history may not.
+      { id: original.id, name: original.name, args: structuredClone(original.args ?? {}) }
     : undefined;
 }
 
