@@ -1,6 +1,7 @@
-import { and, desc, eq, lt, or, type SQL, sql } from 'drizzle-orm';
+import { and, desc, eq, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { cronjobRuns, cronjobs } from '../db/schema.ts';
+import { exactTime, isAfterPlace } from '../db/sql.ts';
 import { notifyOnCommit } from '../db/notifications.ts';
 import { ConflictError } from '../core/errors.ts';
 import type { ListPlace } from '../http/operation/cursor.ts';
@@ -63,7 +64,8 @@ const withLatestRun = (db: Database) => {
     .orderBy(desc(cronjobRuns.dueTime))
     .limit(1)
     .as('latest');
-  return db.select().from(cronjobs).leftJoinLateral(latest, sql`true`);
+  const columns = { cronjobs, latest: latest._.selectedFields, createTime: exactTime(cronjobs.createTime) };
+  return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
 };
 
 /** The condition for the cronjob of an id, of one user where `userId` is given. */
@@ -90,21 +92,25 @@ export async function lockCronjob(
   return found;
 }
 
-/** The cronjobs of a user over all applications, newest first, then by id; at most `limit`, after a place. */
+/**
+ * The cronjobs of a user over all applications, newest first, then by id; at most `limit`, after a place. Each with its
+ * own place.
+ */
 export async function listCronjobs(
   db: Database,
   userId: string,
   limit: number,
   after: ListPlace | undefined,
-): Promise<CronjobWithRun[]> {
-  const place =
-    after &&
-    or(lt(cronjobs.createTime, after.time), and(eq(cronjobs.createTime, after.time), lt(cronjobs.id, after.id)));
+): Promise<(CronjobWithRun & { place: ListPlace })[]> {
   const rows = await withLatestRun(db)
-    .where(and(eq(cronjobs.userId, userId), place))
+    .where(and(eq(cronjobs.userId, userId), isAfterPlace({ time: cronjobs.createTime, id: cronjobs.id }, after)))
     .orderBy(desc(cronjobs.createTime), desc(cronjobs.id))
     .limit(limit);
-  return rows.map((row) => ({ cronjob: row.cronjobs, latestRun: row.latest }));
+  return rows.map(({ cronjobs: cronjob, latest: latestRun, createTime: time }) => ({
+    cronjob,
+    latestRun,
+    place: { time, id: cronjob.id },
+  }));
 }
 
 /** Changes a cronjob that this transaction has locked, and wakes the schedulers when it commits. */

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
-import { toCursor, toPlace } from '../http/operation/cursor.ts';
+import { toPage, toPlace } from '../http/operation/cursor.ts';
 import { overrideDemands } from '../http/operation/demands.ts';
 import { operation } from '../http/operation/operation.ts';
 import type { Principal } from '../http/operation/principal.ts';
@@ -109,9 +109,7 @@ const listAll = operation({
   handler: async ({ database }: CronjobContext, { query, principal }) => {
     const userId = ownerOf(principal, query.ownerId, 'query');
     const found = await listCronjobs(database.reads, userId, query.limit + 1, toPlace(query.cursor));
-    const items = found.slice(0, query.limit);
-    const last = found.length > items.length ? items.at(-1)?.cronjob : undefined;
-    const nextCursor = last && toCursor({ time: last.createTime, id: last.id });
+    const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
     return { kind: 'value', value: { items: items.map(toCronjobWire), nextCursor } };
   },
 });

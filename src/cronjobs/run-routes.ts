@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
-import { toCursor, toPlace } from '../http/operation/cursor.ts';
+import { toPage, toPlace } from '../http/operation/cursor.ts';
 import { operation } from '../http/operation/operation.ts';
 import { cronjobPath, cronjobRunPath, pageSize } from '../http/operation/parameters.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob } from './access.ts';
@@ -68,10 +68,8 @@ const listAll = operation({
   errors: { 404: 'No such cronjob.' },
   handler: async ({ database }: CronjobContext, { path, query, principal }) => {
     const { cronjob } = await getCronjob(database.reads, principal, path.jobId);
-    const found = await listRuns(database.reads, cronjob, query.limit + 1, toPlace(query.cursor)?.time);
-    const items = found.slice(0, query.limit);
-    const last = found.length > items.length ? items.at(-1) : undefined;
-    const nextCursor = last && toCursor({ time: last.dueTime, id: last.id });
+    const found = await listRuns(database.reads, cronjob, query.limit + 1, toPlace(query.cursor));
+    const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
     return { kind: 'value', value: { items: items.map(toRunWire), nextCursor } };
   },
 });

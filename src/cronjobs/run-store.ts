@@ -1,9 +1,11 @@
-import { and, desc, eq, inArray, isNull, lt, type SQL, sql } from 'drizzle-orm';
+import { and, desc, eq, inArray, isNull, type SQL, sql } from 'drizzle-orm';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { cronjobRuns, cronjobs } from '../db/schema.ts';
 import { escapeText } from '../db/json-escape.ts';
 import { notifyOnCommit } from '../db/notifications.ts';
+import { exactTime, isAfterPlace } from '../db/sql.ts';
+import type { ListPlace } from '../http/operation/cursor.ts';
 import { type CronjobKey, isCronjob } from './cronjob-store.ts';
 import { CANCEL_TOPIC, CRONJOBS_TOPIC } from './topics.ts';
 
@@ -56,14 +58,20 @@ export async function forgetRunOutputs(tx: Database, { appName, userId, sessionI
 export const countActiveRuns = (db: Database, key: CronjobKey): Promise<number> =>
   db.$count(cronjobRuns, and(isRunOf(key), isNull(cronjobRuns.endTime)));
 
-/** The runs of a cronjob, newest due time first; at most `limit`, those due before a time. */
-export function listRuns(db: Database, key: CronjobKey, limit: number, before: Date | undefined): Promise<RunRow[]> {
-  return db
-    .select()
+/** The runs of a cronjob, newest due time first; at most `limit`, after a place. Each with its own place. */
+export async function listRuns(
+  db: Database,
+  key: CronjobKey,
+  limit: number,
+  after: ListPlace | undefined,
+): Promise<(RunRow & { place: ListPlace })[]> {
+  const rows = await db
+    .select({ run: cronjobRuns, time: exactTime(cronjobRuns.dueTime) })
     .from(cronjobRuns)
-    .where(and(isRunOf(key), before && lt(cronjobRuns.dueTime, before)))
-    .orderBy(desc(cronjobRuns.dueTime))
+    .where(and(isRunOf(key), isAfterPlace({ time: cronjobRuns.dueTime, id: cronjobRuns.id }, after)))
+    .orderBy(desc(cronjobRuns.dueTime), desc(cronjobRuns.id))
     .limit(limit);
+  return rows.map(({ run, time }) => ({ ...run, place: { time, id: run.id } }));
 }
 
 /** One run of a cronjob; `undefined` where there is none. */

@@ -40,3 +40,16 @@ function entriesOf<Table extends PgTable>(table: Table, values: Values<Table>): 
     return column && value !== undefined ? [[column, value as Value]] : [];
   });
 }
+
+/** ISO 8601 in UTC with microseconds. */
+const EXACT_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
+
+/** A time as text with all its digits: what a `Date` reads of it has lost three. */
+export const exactTime = (column: AnyPgColumn): SQL<string> =>
+  sql<string>`to_char(${column} at time zone 'utc', ${sql.raw(`'${EXACT_TIME}'`)})`;
+
+/** The condition for what comes after a place in a list whose newest are first, then by id downwards. */
+export const isAfterPlace = (
+  row: { time: AnyPgColumn; id: AnyPgColumn },
+  place: { time: string; id: string } | undefined,
+): SQL | undefined => place && sql`(${row.time}, ${row.id}) < (${place.time}::timestamptz, ${place.id})`;

@@ -1,18 +1,19 @@
 import { z } from 'zod';
 import { sessionSchema } from '../core/session.ts';
+import { readCursor, toCursor } from '../http/operation/cursor.ts';
 import { operation } from '../http/operation/operation.ts';
 import { pageSize, userPath } from '../http/operation/parameters.ts';
+import { ValidationFailedError, valueError } from '../http/operation/request-errors.ts';
 import { exampleListedSession } from './examples.ts';
 import { labelCondition, MAX_LABELS, toLabelChoice } from './label.ts';
 import { sendText } from './send-text.ts';
 import { appNotFound, area, NEXT_CURSOR_HEADER, type SessionContext, SESSIONS_PATH } from './session-context.ts';
-import { decodeCursor, encodeCursor } from './session-cursor.ts';
-import { listSessions } from './session-list-store.ts';
+import { listSessions, type SessionOrder } from './session-list-store.ts';
 
 const cursor = z
   .string()
   .transform((text, { issues }) => {
-    const place = decodeCursor(text);
+    const place = readCursor(text);
     const message = `it must be the header ${NEXT_CURSOR_HEADER} of the page before`;
     if (!place) issues.push({ code: 'custom', message, input: text });
     return place;
@@ -24,6 +25,8 @@ const seconds = (which: string) => z.number().optional().describe(`Only sessions
 
 /** What of a list is wanted. */
 const listQuery = z.object({
+  sort: z.enum(['updated', 'created']).default('updated').describe('The time that they are sorted by.'),
+  order: z.enum(['desc', 'asc']).default('desc').describe('`desc`: newest first; `asc`: oldest first.'),
   limit: pageSize('Maximum number of sessions of a page [all].').optional(),
   cursor,
   updatedAfter: seconds('updated after'),
@@ -47,6 +50,10 @@ const listQuery = z.object({
     .describe("True: with the members of `Session` that ADK's own clients do not know."),
 });
 
+/** The name of an order within cursors; those of the default one have none. */
+const nameOf = ({ sort, order }: SessionOrder) =>
+  sort === 'updated' && order === 'desc' ? undefined : `${sort} ${order}`;
+
 /** The sessions of a user. */
 export const listSessionsOperation = operation({
   method: 'get',
@@ -57,7 +64,8 @@ export const listSessionsOperation = operation({
   area,
   summary: 'List sessions',
   description:
-    'Newest first, then by id. Sessions made by evaluation runs are left out; `events` is always `[]`. All of them, ' +
+    'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
+    '`events` is always `[]`. All of them, ' +
     'or with `limit` a page, shorter where states are large: the header ' +
     `\`${NEXT_CURSOR_HEADER}\` is the \`cursor\` of the next one.`,
   owner: 'path',
@@ -66,11 +74,15 @@ export const listSessionsOperation = operation({
   errors: { 404: 'No such application, nor sessions of a former one.' },
   handler: async ({ database, agents }: SessionContext, { path: { appName, userId }, query, response }) => {
     const { cursor: after, label, ...filter } = query;
+    const sort = nameOf(filter);
+    if (after && after.sort !== sort) {
+      throw new ValidationFailedError([valueError(['query', 'cursor'], 'it is of a list in another order')]);
+    }
     const page = { ...filter, after, labels: label && toLabelChoice(label) };
     const { next, ...text } = await listSessions(database.reads, appName, userId, page);
     // Sessions of an application that is served no more can still be read and deleted.
     if (text.first === '[]' && !agents.has(appName)) throw appNotFound(appName);
-    if (next) response.setHeader(NEXT_CURSOR_HEADER, encodeCursor(next));
+    if (next) response.setHeader(NEXT_CURSOR_HEADER, toCursor({ ...next, sort }));
     return sendText(response, text);
   },
 });

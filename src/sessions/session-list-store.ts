@@ -2,18 +2,25 @@ import { type Placeholder, type SQL, and, eq, not, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { appStates, sessions, userStates } from '../db/schema.ts';
+import { exactTime } from '../db/sql.ts';
 import { statement, value } from '../db/statement.ts';
+import type { ListPlace } from '../http/operation/cursor.ts';
 import { firstTextOf } from './first-text.ts';
 import type { JsonStream } from './json-stream.ts';
 import type { LabelChoice } from './label.ts';
-import type { SessionCursor } from './session-cursor.ts';
 import { detailedTail, estimatedBytes, s, sessionTexts, statesOf } from './session-text.ts';
 
+/** What a list is sorted by, and then by id: the time of the last update or that of the creation. */
+export interface SessionOrder {
+  sort: 'updated' | 'created';
+  order: 'desc' | 'asc';
+}
+
 /** Which part of a user's list of sessions is wanted; by default all of it. Times are Unix seconds. */
-export interface SessionPage {
+export interface SessionPage extends Partial<SessionOrder> {
   limit?: number | undefined;
   /** Sessions that come after this one in the order of the list. */
-  after?: SessionCursor | undefined;
+  after?: ListPlace | undefined;
   updatedAfter?: number | undefined;
   updatedBefore?: number | undefined;
   createdAfter?: number | undefined;
@@ -40,19 +47,19 @@ const fitting = (appName: string | Placeholder, userId: string | Placeholder) =>
   where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
 
 /**
- * The sessions of one user as the JSON text of an array, newest first, then by id; those of evaluation runs are left
- * out and `events` is always `[]`. It never touches the table of events. One statement on `sessions_list_idx` unless
- * all of very many sessions are wanted; then the list is that of the first one's moment, and each session as it is
- * when its turn comes. `next` is the place of the last one of a page where more follow.
+ * The sessions of one user as the JSON text of an array, by default newest first, then by id; those of evaluation runs
+ * are left out and `events` is always `[]`. It touches the table of events for first texts of older versions only. One
+ * statement on `sessions_list_idx`, or on `sessions_created_idx`, unless all of very many sessions are wanted; then the
+ * list is that of the first one's moment, and each session as it is when its turn comes. `next` is the place of the
+ * last one of a page where more follow.
  */
 export async function listSessions(
   db: Database,
   appName: string,
   userId: string,
-  { after, limit, withDetails = false, ...filter }: SessionPage = {},
-): Promise<JsonStream & { next?: SessionCursor }> {
+  { after, limit, withDetails = false, sort = 'updated', order = 'desc', ...filter }: SessionPage = {},
+): Promise<JsonStream & { next?: ListPlace }> {
   const given = {
-    afterTime: after?.updateTime,
     updatedAfter: toSeconds(filter.updatedAfter),
     updatedBefore: toSeconds(filter.updatedBefore),
     createdAfter: toSeconds(filter.createdAfter),
@@ -62,8 +69,10 @@ export async function listSessions(
     text: filter.text === undefined ? undefined : escapeText(filter.text),
   } satisfies Record<ConditionName, unknown>;
   const names = CONDITION_NAMES.filter((name) => given[name] !== undefined);
-  const [row] = await selectSessions({ isPage: limit !== undefined, withDetails, names })(db, {
+  const shape = { sort, order, isPage: limit !== undefined, isAfter: after !== undefined, withDetails, names };
+  const [row] = await selectSessions(shape)(db, {
     ...given,
+    afterTime: after?.time,
     appName,
     userId,
     size: limit ?? MAX_SESSIONS,
@@ -80,12 +89,11 @@ export async function listSessions(
 interface ListRow {
   text: string;
   further: string[];
-  last: SessionCursor | null;
+  last: ListPlace | null;
 }
 
 /** What a list may be limited by; each needs no more than the row of a session that the index has led to. */
 const CONDITIONS = {
-  afterTime: sql`(${s.updateTime}, ${s.id}) < (${value('afterTime')}::timestamptz, ${value('afterId')})`,
   updatedAfter: sql`${s.updateTime} > to_timestamp(${value('updatedAfter')}::float8)`,
   updatedBefore: sql`${s.updateTime} < to_timestamp(${value('updatedBefore')}::float8)`,
   createdAfter: sql`${s.createTime} > to_timestamp(${value('createdAfter')}::float8)`,
@@ -98,8 +106,9 @@ type ConditionName = keyof typeof CONDITIONS;
 const CONDITION_NAMES = Object.keys(CONDITIONS) as ConditionName[];
 
 /** What differs between the texts of lists. */
-interface ListShape {
+interface ListShape extends SessionOrder {
   isPage: boolean;
+  isAfter: boolean;
   withDetails: boolean;
   names: ConditionName[];
 }
@@ -114,31 +123,34 @@ function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>>
   return found;
 }
 
-function listText({ isPage, withDetails, names }: ListShape): SQL {
+function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShape): SQL {
+  const time = { updated: s.updateTime, created: s.createTime }[sort];
+  const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
+  const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')})`;
   const isListed = and(
     eq(s.appName, value('appName')),
     eq(s.userId, value('userId')),
     not(s.isEval),
+    isAfter ? position : undefined,
     ...names.map((name) => CONDITIONS[name]),
   );
-  const newestFirst = sql`order by ${s.updateTime} desc, ${s.id} desc`;
-  const time = sql`to_char(${s.updateTime} at time zone 'utc', ${CURSOR_TIME})`;
-  const cursor = sql`json_build_object('id', ${s.id}, 'updateTime', ${time})`;
+  const inOrder = sql`order by ${time} ${direction}, ${s.id} ${direction}`;
+  const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
   // Of a page only whether there are more, of all the ids of the others; they are read only where there are some.
-  const others = sql`select ${s.id} from ${sessions} ${s} where ${isListed} ${newestFirst}
+  const others = sql`select ${s.id} from ${sessions} ${s} where ${isListed} ${inOrder}
     offset (select n from fitting)`;
   return sql`
     with wanted as materialized (
-      select ${s}.* from ${sessions} ${s} where ${isListed} ${newestFirst} limit ${value('size')}::int + 1),
+      select ${s}.* from ${sessions} ${s} where ${isListed} ${inOrder} limit ${value('size')}::int + 1),
     sized as (
       select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
-      from wanted ${s} window listed as (${newestFirst}) ${newestFirst} limit ${value('size')}),
+      from wanted ${s} window listed as (${inOrder}) ${inOrder} limit ${value('size')}),
     fitting as materialized ${fitting(value('appName'), value('userId'))}
-    select (select coalesce(string_agg(${textOf(withDetails)}, ',' ${newestFirst}), '')
+    select (select coalesce(string_agg(${textOf(withDetails)}, ',' ${inOrder}), '')
             from (select sized.* from sized, fitting where place <= n) ${statesOf}) as text,
            case when n < (select count(*) from wanted)
                 then ${isPage ? sql`array['']` : sql`array(${others})::text[]`} else '{}' end as further,
-           (select ${cursor} from sized ${s} where place = n) as last
+           (select ${place} from sized ${s} where place = n) as last
     from fitting`;
 }
 
@@ -151,9 +163,6 @@ function textOf(withDetails: boolean): SQL {
 /** What lies outside timestamptz becomes its first or last year. */
 const toSeconds = (seconds: number | undefined) =>
   seconds === undefined ? undefined : Math.min(Math.max(seconds, -2e11), 9e12);
-
-/** ISO 8601 in UTC with microseconds. */
-const CURSOR_TIME = 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
 
 async function* readFurtherSessions(
   db: Database,

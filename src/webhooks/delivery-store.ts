@@ -1,9 +1,10 @@
-import { and, desc, eq, inArray, lt, or, sql } from 'drizzle-orm';
+import { and, desc, eq, inArray, sql } from 'drizzle-orm';
 import { notifyOnCommit } from '../db/notifications.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { escapeJson } from '../db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../db/schema.ts';
+import { exactTime, isAfterPlace } from '../db/sql.ts';
 import type { ListPlace } from '../http/operation/cursor.ts';
 import { WEBHOOKS_TOPIC } from './topics.ts';
 import type { DeliveryAnswer } from './webhook.ts';
@@ -153,20 +154,23 @@ export async function postponeDelivery(
     .where(isHeld(delivery));
 }
 
-/** The deliveries of a webhook, newest first, then by id; at most `limit`, of a status where given, after a place. */
-export function listDeliveries(
+/**
+ * The deliveries of a webhook, newest first, then by id; at most `limit`, of a status where given, after a place. Each
+ * with its own place.
+ */
+export async function listDeliveries(
   db: Database,
   webhook: WebhookKey,
   limit: number,
   { status, after }: { status: DeliveryRow['status'] | undefined; after: ListPlace | undefined },
-): Promise<DeliveryRow[]> {
-  const place = after && or(lt(d.createTime, after.time), and(eq(d.createTime, after.time), lt(d.id, after.id)));
-  return db
-    .select()
+): Promise<(DeliveryRow & { place: ListPlace })[]> {
+  const rows = await db
+    .select({ delivery: d, time: exactTime(d.createTime) })
     .from(d)
-    .where(and(isOf(webhook), status && eq(d.status, status), place))
+    .where(and(isOf(webhook), status && eq(d.status, status), isAfterPlace({ time: d.createTime, id: d.id }, after)))
     .orderBy(desc(d.createTime), desc(d.id))
     .limit(limit);
+  return rows.map(({ delivery, time }) => ({ ...delivery, place: { time, id: delivery.id } }));
 }
 
 /** One delivery of a webhook; `undefined` where there is none. */

@@ -3,7 +3,7 @@ import type { Config } from '../core/config.ts';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/session.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
-import { toCursor, toPlace } from '../http/operation/cursor.ts';
+import { toPage, toPlace } from '../http/operation/cursor.ts';
 import { operation } from '../http/operation/operation.ts';
 import { ownerOf, visibleTo } from '../http/operation/own-user.ts';
 import { deliveryPath, pageSize, webhookPath } from '../http/operation/parameters.ts';
@@ -169,12 +169,10 @@ const listOfOne = operation({
   errors: { 404: 'No such webhook.' },
   handler: async ({ database }: WebhookContext, { path, query, principal }) => {
     const webhook = await getWebhook(database.reads, principal, path.webhookId);
-    const place = { status: query.status, after: toPlace(query.cursor) };
-    const found = await listDeliveries(database.reads, webhook, query.limit + 1, place);
-    const rows = found.slice(0, query.limit);
-    const last = found.length > rows.length ? rows.at(-1) : undefined;
-    const nextCursor = last && toCursor({ time: last.createTime, id: last.id });
-    return { kind: 'value', value: { items: rows.map(toDeliveryWire), nextCursor } };
+    const wanted = { status: query.status, after: toPlace(query.cursor) };
+    const found = await listDeliveries(database.reads, webhook, query.limit + 1, wanted);
+    const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
+    return { kind: 'value', value: { items: items.map(toDeliveryWire), nextCursor } };
   },
 });
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SignJWT } from 'jose';
+import { Client } from 'pg';
 import { describe, expect, test } from 'vitest';
 import { type Answer, startApp, type TestApp, testApp } from '../support/app.ts';
 import { gatedAgents, hostScript } from '../support/agents.ts';
@@ -157,6 +158,26 @@ describe('with CRONJOBS=true', () => {
       status: 422,
       body: { detail: [{ loc: ['query', 'cursor'], msg: 'Value error, this is no cursor of a list' }] },
     });
+  });
+
+  test('pages hold each cronjob once where several were made in one millisecond', async () => {
+    const ownerId = newOwner();
+    const made = [];
+    for (let n = 0; n < 4; n++) made.push((await create(app, { ownerId })).jobId);
+    const client = new Client({ connectionString: app.databaseUrl });
+    await client.connect();
+    const set = `update cronjobs set create_time = '2026-01-01T00:00:00.123400Z'::timestamptz + $2 * interval '1 us'
+      where id = $1`;
+    for (const [n, id] of made.entries()) await client.query(set, [id, n < 2 ? 0 : n]);
+    await client.end();
+    const seen: string[] = [];
+    for (let query: string | undefined = ''; query !== undefined; ) {
+      const { body } = await app.get(`${JOBS}?ownerId=${ownerId}&limit=1${query}`);
+      const page = body as { items: { jobId: string }[]; nextCursor?: string };
+      seen.push(...page.items.map(({ jobId }) => jobId));
+      query = page.nextCursor && `&cursor=${page.nextCursor}`;
+    }
+    expect(seen).toEqual([made[3], made[2], ...made.slice(0, 2).toSorted().toReversed()]);
   });
 
   test('a change raises the revision; a stale one is refused, an empty one too', async () => {

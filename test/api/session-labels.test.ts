@@ -146,6 +146,39 @@ describe('a list of sessions with conditions', () => {
     expect(rows).toEqual([{ text: expected.firstText }]);
   });
 
+  test('is sorted by creation or update, both ways, in pages; a cursor of another order is 422', async () => {
+    const user = newUser();
+    for (const sessionId of ['a', 'b', 'c']) await app.post(list(user), { sessionId });
+    await app.post(`${one(user, 'a')}/events`, said('again'));
+    const orders = { '': ['a', 'c', 'b'], 'sort=created': ['c', 'b', 'a'], 'sort=created&order=asc': ['a', 'b', 'c'] };
+    for (const [query, expected] of Object.entries({ ...orders, 'order=asc': ['b', 'c', 'a'] })) {
+      expect(await idsOf(`${list(user)}?${query}`)).toEqual(expected);
+      const seen: string[] = [];
+      for (let cursor: string | undefined = ''; cursor !== undefined; ) {
+        const page = await app.get(`${list(user)}?${query}&limit=1${cursor}`);
+        seen.push(...(page.body as { id: string }[]).map(({ id }) => id));
+        const next = page.headers.get('x-next-cursor');
+        cursor = next === null ? undefined : `&cursor=${next}`;
+      }
+      expect(seen).toEqual(expected);
+    }
+    const next = (await app.get(`${list(user)}?sort=created&limit=1`)).headers.get('x-next-cursor');
+    const mixed = await app.get(`${list(user)}?limit=1&cursor=${next}`);
+    expect([mixed.status, mixed.body]).toEqual([
+      422,
+      {
+        detail: [
+          {
+            type: 'value_error',
+            loc: ['query', 'cursor'],
+            msg: 'Value error, it is of a list in another order',
+            ctx: { error: {} },
+          },
+        ],
+      },
+    ]);
+  });
+
   test('has those created and updated between two times', async () => {
     const user = newUser();
     for (const sessionId of ['a', 'b', 'c']) await app.post(list(user), { sessionId });

@@ -87,6 +87,26 @@ const hurry = ({ webhookId }: Hook) =>
     [webhookId],
   );
 
+test('pages of deliveries hold each once where several were made in one millisecond', async () => {
+  const { webhookId, ownerId } = await register();
+  await sql.query(
+    `insert into webhook_deliveries (app_name, user_id, id, webhook_id, host, payload, status, retry_end_time, end_time,
+                                     create_time)
+     select 'harness_agent', $1, 'd' || n, $2, 'example.com', '{"type":"invocation.ended","data":{}}', 'delivered',
+            now(), now(), '2026-01-01T00:00:00.123400Z'::timestamptz + greatest(n, 2) * interval '1 us'
+     from generate_series(1, 4) n`,
+    [ownerId, webhookId],
+  );
+  const seen: string[] = [];
+  for (let query: string | undefined = ''; query !== undefined; ) {
+    const { body } = await app.get(`${HOOKS}/${webhookId}/deliveries?limit=1${query}`);
+    const page = body as { items: Delivery[]; nextCursor?: string };
+    seen.push(...page.items.map(({ deliveryId }) => deliveryId));
+    query = page.nextCursor && `&cursor=${page.nextCursor}`;
+  }
+  expect(seen).toEqual(['d4', 'd3', 'd2', 'd1']);
+});
+
 describe('a webhook', () => {
   test('is registered with a secret that is answered once', async () => {
     const path = `/${randomUUID()}`;

@@ -7,9 +7,9 @@ import { findArtifactVersionText, saveArtifactVersion } from '../../src/artifact
 import { claimSession, finishInvocation, type Lease, renewLease } from '../../src/invocations/lock-store.ts';
 import { appendEvents, listEvents, listEventsAfter } from '../../src/sessions/event-store.ts';
 import { findHistory } from '../../src/sessions/history-store.ts';
-import { listSessions } from '../../src/sessions/session-list-store.ts';
+import { listSessions, type SessionPage } from '../../src/sessions/session-list-store.ts';
 import { findSession, insertSession } from '../../src/sessions/session-store.ts';
-import { newKey, testPool, textEvent } from '../support/store.ts';
+import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 /** PostgreSQL makes five plans for the values at hand; then it takes one for any values, unless that is much worse. */
 const CALLS = 200;
@@ -63,4 +63,26 @@ test('a statement that is repeated is not planned again, whatever its values', a
     from pg_prepared_statements where generic_plans + custom_plans >= ${CALLS}`);
   expect(rows.length).toBeGreaterThanOrEqual(12);
   expect(rows.filter(({ calls, plans }) => plans > calls * MAX_PLANS_PER_CALL)).toEqual([]);
+});
+
+test.each<[string, SessionPage]>([
+  ['sessions_list_idx', {}],
+  ['sessions_list_idx', { labels: { values: [{ project: 'atlas' }], names: ['kind'] } }],
+  ['sessions_list_idx', { text: 'weather', order: 'asc' }],
+  ['sessions_created_idx', { sort: 'created' }],
+  ['sessions_created_idx', { sort: 'created', order: 'asc', labels: { values: [], names: ['kind'] } }],
+])('a page is read in the order of %s, without a sort of all sessions: %j', async (index, filter) => {
+  const { db } = store.pool;
+  const { appName, userId } = newKey();
+  await db.execute(sql`
+    insert into sessions (app_name, user_id, id, state, labels)
+    select ${appName}, ${userId}, 's' || n, '{}', jsonb_build_object('project', 'p' || n % 7)
+    from generate_series(1, 2000) n`);
+  await db.execute(sql`analyze sessions`);
+  const after = { time: '2999-01-01T00:00:00.000000Z', id: 's' };
+  const [text = ''] = await statementsOf(() => listSessions(db, appName, userId, { limit: 50, after, ...filter }));
+  const plan = await db.execute<{ 'QUERY PLAN': string }>(sql`explain (generic_plan, costs off) ${sql.raw(text)}`);
+  const lines = plan.rows.map((row) => row['QUERY PLAN']).join('\n');
+  const wanted = new RegExp(`CTE wanted\\n\\s+->  Limit\\n\\s+->  Index Scan (?:Backward )?using ${index} on`);
+  expect(lines).toMatch(wanted);
 });

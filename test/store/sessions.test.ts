@@ -8,7 +8,7 @@ import { deleteSession, type EventRange, findSession, insertSession } from '../.
 import { listSessions, type SessionPage } from '../../src/sessions/session-list-store.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
-import type { SessionCursor } from '../../src/sessions/session-cursor.ts';
+import type { ListPlace } from '../../src/http/operation/cursor.ts';
 import { type JsonStream, collect } from '../../src/sessions/json-stream.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../src/core/errors.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
@@ -175,7 +175,7 @@ describe('list', () => {
     const { rows } = await store.pool.db.execute<{ at: string }>(
       sql`select update_time::text as at from sessions where user_id = ${userId} and id = 'd'`,
     );
-    const after = { updateTime: rows[0]?.at ?? '', id: 'd' };
+    const after = { time: rows[0]?.at ?? '', id: 'd' };
     const second = await list(appName, userId, { limit: 2, after });
     expect([first, second].map((page) => page.map(({ id }) => id))).toEqual([
       ['e', 'd'],
@@ -288,7 +288,7 @@ describe('long sessions and lists', () => {
     for (const sessionId of sessions) await insertSession(store.pool.db, { appName, userId, sessionId }, {}, []);
     const whole = await list(appName, userId);
     const seen: string[][] = [];
-    for (let after: SessionCursor | undefined; ; ) {
+    for (let after: ListPlace | undefined; ; ) {
       const { next, ...text } = await listSessions(store.pool.db, appName, userId, { limit: 2, after });
       seen.push(((await valueOf<Wire[]>(text)) ?? []).map(({ id }) => id));
       if (!next) break;
