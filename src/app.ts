@@ -119,6 +119,7 @@ export function createApp(context: Context): Express {
     },
     proxies: { trusted: TRUSTED_PROXIES, refusesOthers: auth.mode === 'local' },
     log,
+    metrics: context.metrics,
     maxBodyBytes: config.MAX_BODY_BYTES,
     maxBodyValues: config.MAX_BODY_VALUES,
     limits: createRequestLimits(context.database, config.fairness),

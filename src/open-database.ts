@@ -2,7 +2,7 @@ import type { Config } from './core/config.ts';
 import { ConfigError } from './core/errors.ts';
 import type { Log } from './core/log.ts';
 import { type DatabaseAddress, listServers, shownAddress } from './db/connection.ts';
-import { type DatabasePool, openDatabase } from './db/database.ts';
+import { type DatabasePool, openDatabase, type PoolOptions } from './db/database.ts';
 import { startEmbedded } from './db/embedded/embedded.ts';
 import { migrateDatabase } from './db/migrate.ts';
 import { checkServingRole, findRole } from './db/rights.ts';
@@ -48,9 +48,15 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
 }
 
 /** Opens the pool of the service; warns where the database does not keep users apart. */
-export async function openPool(config: Config, { serving }: DatabaseAccess, log: Log): Promise<DatabasePool> {
+export async function openPool(
+  config: Config,
+  { serving }: DatabaseAccess,
+  log: Log,
+  onLent?: PoolOptions['onLent'],
+): Promise<DatabasePool> {
   return openDatabase({
     ...serving,
+    onLent,
     security: await findRowSecurity(config, serving, log),
     size: config.DATABASE_POOL_SIZE,
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,

@@ -3,6 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { Express } from 'express';
 import { type Context, createApp } from './app.ts';
 import { type HostedSources, hostAgents } from './host-agents.ts';
+import { namesOf, observeInvocations, openMetricsIfWanted } from './observability.ts';
 import { VERSION } from './version.ts';
 import { openContentStore } from './artifacts/open-content-store.ts';
 import type { Config } from './core/config.ts';
@@ -19,6 +20,7 @@ import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts'
 import { type EvalWorkerSettings, startEvalWorker } from './evals/run-worker.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from './core/log.ts';
+import type { OpenMetrics } from './metrics/open-metrics.ts';
 import { toEgressPolicy } from './webhooks/address.ts';
 import { type SenderSettings, startSender } from './webhooks/sender.ts';
 
@@ -28,6 +30,8 @@ export interface Runtime {
   url: string;
   /** The database for people: where it is, without a password. */
   database: string;
+  /** Where its metrics are; `undefined` where nobody can read them. */
+  metrics: string | undefined;
   /** Stops: no new work, a grace period for what runs, then everything that was started ends. Safe to call twice. */
   close(): Promise<void>;
 }
@@ -66,7 +70,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     const listener = await listen(server, options.config);
     let closed: Promise<void> | undefined;
     const close = () => (closed ??= runtime.closeWith((end) => listener.close(end)));
-    return { url: listener.url, database: runtime.database, close };
+    return { url: listener.url, database: runtime.database, metrics: runtime.metrics, close };
   } catch (error) {
     await runtime.close();
     throw error;
@@ -80,6 +84,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   const stops = { draining: new AbortController(), stopping: new AbortController() };
   try {
     const context = await toContext(options, resources, stops);
+    watch(resources.metrics, context);
     const app = createApp(context);
     const background = startBackground(context, resources.source.access, stops.draining.signal);
     const closeWith: OpenRuntime['closeWith'] = async (end) => {
@@ -97,7 +102,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
         endWithin({ graceMs, ended: whenEnded(), interrupt }),
       ));
     const attach = (server: Server) => context.sockets.attach(server, app);
-    return { app, attach, database: resources.source.shown, close, closeWith };
+    return { app, attach, database: resources.source.shown, metrics: resources.metrics?.url, close, closeWith };
   } catch (error) {
     await resources.close();
     throw error;
@@ -130,14 +135,18 @@ function startBackground(context: Context, { serving: address }: DatabaseAccess,
 /** What is open as long as the runtime runs. */
 interface Resources extends Pick<Context, 'database' | 'notifications' | 'admission' | 'tracing'> {
   source: DatabaseSource;
+  metrics: OpenMetrics | undefined;
   close(): Promise<void>;
 }
 
 async function openResources({ config, log }: RuntimeOptions): Promise<Resources> {
   const source = await findDatabase(config);
+  let metrics: OpenMetrics | undefined;
   const database = await migrate(source.access, config.MIGRATE)
-    .then(() => openPool(config, source.access, log))
+    .then(async () => (metrics = await openMetricsIfWanted(config)))
+    .then(() => openPool(config, source.access, log, metrics?.measures.lent))
     .catch(async (error: unknown) => {
+      await metrics?.close();
       await source.stop();
       throw error;
     });
@@ -147,6 +156,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const tracing = config.DEV_UI ? (await import('./traces/tracing.ts')).createTracing(database.db, log) : undefined;
   const close = async () => {
+    await metrics?.close();
     await tracing?.close();
     await notifications.close();
     await database.close();
@@ -154,13 +164,21 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   };
   const perUser = config.fairness.MAX_INVOCATIONS_PER_USER;
   const admission = createAdmission({ invocations: config.MAX_INVOCATIONS, perUser });
-  return { source, database, notifications, tracing, admission, close };
+  return { source, database, notifications, tracing, metrics, admission, close };
+}
+
+/** From now on the metrics show what is there only when the process has started. */
+function watch(metrics: OpenMetrics | undefined, { database, admission, sockets, agents }: Context): void {
+  metrics?.measures.watch(
+    { pools: () => database.use(), activeInvocations: () => admission.count(), openSockets: () => sockets.count() },
+    namesOf(agents),
+  );
 }
 
 /** What the operations get: resources, agents and settings in their own words. */
 async function toContext(
   { config, log, overrides, ...sources }: RuntimeOptions,
-  { database, notifications, admission, tracing }: Resources,
+  { database, notifications, admission, tracing, metrics }: Resources,
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
   return {
@@ -172,6 +190,8 @@ async function toContext(
     admission,
     tracing,
     histories: new HistoryCache(config.HISTORY_CACHE_BYTES),
+    metrics: metrics?.measures,
+    observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe]),
     contentStore: await openContentStore(config),
     agents: await hostAgents(config, (text) => log.warn(text), sources),
     newId: randomUUID,

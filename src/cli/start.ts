@@ -40,7 +40,7 @@ export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment()), console.error));
 }
 
-function printStart(config: Config, { url, database }: Runtime): void {
+function printStart(config: Config, { url, database, metrics }: Runtime): void {
   const { model } = readHarnessAgent(config);
   const modes = [`auth ${config.auth.mode}`, ...(config.DEV_UI ? ['development UI'] : [])].join(', ');
   const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
@@ -54,6 +54,7 @@ function printStart(config: Config, { url, database }: Runtime): void {
     `  database  ${database}`,
     `  model     ${modelText(model)}`,
     `  mode      ${modes}`,
+    ...(metrics ? [`  metrics   ${metrics}`] : []),
   ];
   if (config.auth.mode !== 'jwt') {
     lines.push(

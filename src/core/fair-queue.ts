@@ -21,6 +21,11 @@ export class FairQueue<Item> {
     return item;
   }
 
+  /** Of all owners together. */
+  get size(): number {
+    return [...this.#waiting.values()].reduce((sum, items) => sum + items.length, 0);
+  }
+
   get isEmpty(): boolean {
     return this.#waiting.size === 0;
   }

@@ -19,6 +19,7 @@ import { ACCESS } from './settings-of-access.ts';
 import { DATABASE } from './settings-of-database.ts';
 import { FAIRNESS } from './settings-of-fairness.ts';
 import { LIVE } from './settings-of-live.ts';
+import { OBSERVABILITY } from './settings-of-observability.ts';
 import { WEBHOOKS } from './settings-of-webhooks.ts';
 import { SIZES } from './settings-of-sizes.ts';
 import { REPLAYS, RETENTION } from './settings-of-replays.ts';
@@ -229,11 +230,6 @@ const OPERATION = {
     'Time between two sweeps, which end the invocations of dead processes and forget old keys and traces.',
   ),
   ...RETENTION,
-  LOG_LEVEL: choiceOr(
-    'warn',
-    ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'],
-    'What is logged, as JSON lines on standard error.',
-  ),
 };
 
 /** The settings by subject, in the order of `docs/configuration.md`. */
@@ -252,6 +248,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Evaluation', EVALUATION],
   ['Artifacts', ARTIFACTS],
   ['Operation', OPERATION],
+  ['Logs, metrics and traces', OBSERVABILITY],
 ];
 
 /** Every environment variable that the runtime reads, with its default and meaning. */
@@ -270,4 +267,5 @@ export const environmentSchema = z.object({
   ...EVALUATION,
   ...ARTIFACTS,
   ...OPERATION,
+  ...OBSERVABILITY,
 });

@@ -1,4 +1,5 @@
 import { escapeText } from '../db/json-escape.ts';
+import type { Metrics } from '../core/metrics.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { advanceCronjobs, claimDueCronjobs, type DueCronjob } from './claim-store.ts';
 import { scheduleOf } from './cronjob-view.ts';
@@ -12,6 +13,7 @@ const BATCH = 100;
 export interface FireContext {
   database: DatabasePool;
   newId: () => string;
+  metrics?: Metrics | undefined;
 }
 
 /**
@@ -19,10 +21,10 @@ export interface FireContext {
  * in it leaves the cronjobs due, and a due time has one row, whoever queues it.
  * @returns how many cronjobs were due.
  */
-export function fireDueCronjobs({ database, newId }: FireContext): Promise<number> {
-  return database.transaction(async (tx) => {
+export async function fireDueCronjobs({ database, newId, metrics }: FireContext): Promise<number> {
+  const fired = await database.transaction(async (tx) => {
     const due = await claimDueCronjobs(tx, BATCH);
-    if (due.length === 0) return 0;
+    if (due.length === 0) return [];
     const firings = due.map((one) => ({ ...one, firing: planOf(one) }));
     const replaced = firings.filter(({ firing }) => firing.replaces).map(({ cronjob }) => cronjob);
     if (replaced.length > 0) await cancelRunsOf(tx, replaced);
@@ -39,8 +41,12 @@ export function fireDueCronjobs({ database, newId }: FireContext): Promise<numbe
         runs: firing.runs.filter(({ skipped }) => skipped === undefined).length,
       })),
     );
-    return due.length;
+    return due;
   });
+  for (const { cronjob, now } of fired) {
+    if (cronjob.nextRunTime) metrics?.fired((now.getTime() - cronjob.nextRunTime.getTime()) / 1000);
+  }
+  return fired.length;
 }
 
 const planOf = ({ cronjob, now, activeRuns }: DueCronjob): Firing =>

@@ -1,9 +1,9 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
-import { DatabaseError, Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
+import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
 import { isPassingFailure } from '../core/errors.ts';
 import { actingUser } from './acting-user.ts';
 import { type DatabaseAddress, listServers, STAY_OPEN } from './connection.ts';
+import { repeated, sqlState } from './repeated.ts';
 import { beginFor, FOR_ALL_USERS, queryFor, type RowSecurity } from './row-security.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 import { Turns } from './turns.ts';
@@ -27,7 +27,17 @@ export interface DatabasePool {
   query(statement: { name?: string; text: string; values?: unknown[] }): Promise<{ rows: unknown[] }>;
   /** Runs `work` in one transaction and commits; any throw rolls back. It runs again after a deadlock. */
   transaction<T>(work: (tx: Database) => Promise<T>): Promise<T>;
+  /** How the connections are used right now, for metrics. */
+  use(): PoolUse[];
   close(): Promise<void>;
+}
+
+/** The connections of one of the two pools: open ones, those of them that nobody uses, and callers who wait. */
+export interface PoolUse {
+  pool: 'main' | 'reads';
+  open: number;
+  idle: number;
+  waiting: number;
 }
 
 /** How the pool behaves. */
@@ -56,17 +66,15 @@ export interface PoolOptions extends DatabaseAddress {
   connectTimeoutMs: number;
   /** What statements for one user run as [as the connection]. */
   security?: RowSecurity;
+  /** Called with the time that a connection was waited for. */
+  onLent?: ((pool: PoolUse['pool'], seconds: number) => void) | undefined;
   /** An idle connection broke; the pool has dropped it and goes on. */
   onIdleError: (error: Error) => void;
 }
 
 const READ_SHARE = 0.25;
-/** Serialization failure, deadlock, lock not available: nothing was done, and the same work can succeed at once. */
-const REPEATABLE = new Set(['40001', '40P01', '55P03']);
-const MAX_REPEATS = 3;
 /** How much longer than the server's own time-out we wait for the error that it sends. */
 const CLIENT_SLACK_MS = 1_000;
-const MAX_PAUSE_MS = 200;
 /** Every connection ends at that age, so that none stays with a server that the address no longer leads to. */
 const MAX_LIFETIME_SECONDS = 300;
 /** Read-only, and a server that shuts down or promotes: this connection will not do any work again. */
@@ -98,6 +106,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
     reads: drizzle({ client: reads }),
     query: (statement) => main.query(statement),
     transaction: (work) => repeated(() => transaction(main, work)),
+    use: () => [main.use(), reads.use()],
     close: async () => void (await Promise.all([main.end(), reads.end()])),
   };
 }
@@ -134,12 +143,13 @@ class ServerPool extends Pool {
   readonly security: RowSecurity;
   /** Statements of one caller do not make all others wait: connections are lent to callers by turns. */
   readonly #turns: Turns;
+  readonly #onLent: PoolOptions['onLent'];
 
   constructor(
     config: PoolConfig & { max: number; connectionTimeoutMillis: number },
     servers: ServerChoice,
     isForReads: boolean,
-    { preparesStatements: namesStatements, security }: Pick<PoolOptions, 'preparesStatements' | 'security'>,
+    { preparesStatements: namesStatements, security, onLent }: PoolOptions,
   ) {
     super({
       ...config,
@@ -153,6 +163,7 @@ class ServerPool extends Pool {
     this.#servers = servers;
     this.#isForReads = isForReads;
     this.security = security ?? { role: undefined };
+    this.#onLent = onLent;
     this.#turns = new Turns(config.max, { ms: config.connectionTimeoutMillis, message: NO_FREE_CONNECTION });
   }
 
@@ -164,9 +175,11 @@ class ServerPool extends Pool {
    * and never a write. @throws what the last server answered.
    */
   async lend(): Promise<LentClient> {
+    const startedAt = performance.now();
     const end = await this.#turns.take();
     try {
       const client = await this.#connectToPrimary();
+      this.#onLent?.(this.#name, (performance.now() - startedAt) / 1000);
       const release = client.release.bind(client);
       client.release = (mustEnd) => {
         release(mustEnd);
@@ -177,6 +190,14 @@ class ServerPool extends Pool {
       end();
       throw error;
     }
+  }
+
+  use(): PoolUse {
+    return { pool: this.#name, open: this.totalCount, idle: this.idleCount, waiting: this.#turns.waiting };
+  }
+
+  get #name(): PoolUse['pool'] {
+    return this.#isForReads ? 'reads' : 'main';
   }
 
   async #connectToPrimary(): Promise<LentClient> {
@@ -230,21 +251,6 @@ class ServerPool extends Pool {
 type LentClient = PoolClient & Pick<ServerClient, 'isReadOnly'>;
 
 /**
- * Does `work` again, at most three times and after a random pause, when it failed in a way that leaves nothing
- * behind.
- */
-async function repeated<T>(work: () => Promise<T>): Promise<T> {
-  for (let repeats = 0; ; repeats++) {
-    try {
-      return await work();
-    } catch (error) {
-      if (repeats >= MAX_REPEATS || !REPEATABLE.has(sqlState(error)?.code ?? '')) throw error;
-      await sleep(Math.random() * MAX_PAUSE_MS);
-    }
-  }
-}
-
-/**
  * One transaction on one connection. Not drizzle's own `transaction`: in 0.45.4 it loses the connection for good when
  * BEGIN fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241). A connection whose state is
  * unsure is closed.
@@ -272,17 +278,6 @@ async function transaction<T>(pool: ServerPool, work: (tx: Database) => Promise<
   } finally {
     client.release(unsure);
   }
-}
-
-/**
- * SQLSTATE and constraint of a failed statement, wherever drizzle put the driver's error; `undefined` for any other
- * error.
- */
-function sqlState(error: unknown): { code: string; constraint: string | undefined } | undefined {
-  for (let at = error; at instanceof Error; at = at.cause) {
-    if (at instanceof DatabaseError && at.code) return { code: at.code, constraint: at.constraint };
-  }
-  return undefined;
 }
 
 /**

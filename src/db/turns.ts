@@ -21,6 +21,11 @@ export class Turns {
     this.#timeoutMessage = timeout.message;
   }
 
+  /** How many wait. */
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
   /** Waits for a turn; what is returned ends it. @throws {Error} after too long a wait */
   async take(): Promise<() => void> {
     if (this.#free > 0) this.#free -= 1;

@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import express, { type Express, type RequestHandler } from 'express';
 import helmet from 'helmet';
 import type { z } from 'zod';
+import type { Metrics } from '../core/metrics.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
 import { docsPage } from './openapi/docs-page.ts';
 import { openApiDocument } from './openapi/document.ts';
@@ -28,6 +29,8 @@ export interface HttpAppOptions {
   origins: OriginOptions;
   proxies: ProxyOptions;
   log: EdgeLog;
+  /** Counts the answers; without it nobody does. */
+  metrics?: Metrics | undefined;
   /** Largest body after inflating, bytes. */
   maxBodyBytes: number;
   /** Maximum number of values in a JSON body. */
@@ -55,6 +58,7 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.disable('etag');
   app.enable('case sensitive routing');
   app.use(requestId);
+  if (options.metrics) app.use(countRequests(options.metrics));
   app.use(securityHeaders());
   trustProxies(app, options.proxies);
   app.use(proxyGuard(options.proxies));
@@ -69,6 +73,7 @@ export function createHttpApp(options: HttpAppOptions): Express {
       readTextBody: readTextBody({ maxBytes: maxBodyBytes }),
       validationOf: createValidation(document),
       limits: options.limits,
+      metrics: options.metrics,
     }),
   );
   for (const page of options.pages ?? []) app.use(page);
@@ -87,6 +92,22 @@ const requestId: RequestHandler = (request, response, next) => {
   response.setHeader('x-request-id', id);
   next();
 };
+
+/** The status of an answer that nobody waited for, as nginx logs it. */
+const CLIENT_CLOSED_REQUEST = 499;
+
+/** Counts every answer under the operation that the router names. */
+const countRequests =
+  (metrics: Metrics): RequestHandler =>
+  (_request, response, next) => {
+    const startedAt = performance.now();
+    response.once('close', () => {
+      const operationId = (response.locals.operationId as string | undefined) ?? 'unknown';
+      const status = response.headersSent ? response.statusCode : CLIENT_CLOSED_REQUEST;
+      metrics.request(operationId, status, (performance.now() - startedAt) / 1000);
+    });
+    next();
+  };
 
 /** Answers are data: nothing in them may run, be framed or be kept by a cache. Pages set a policy of their own. */
 function securityHeaders(): RequestHandler {

@@ -2,6 +2,7 @@ import { type Request, type RequestHandler, type Response, Router } from 'expres
 import { setTimeout as sleep } from 'node:timers/promises';
 import { asCaller } from '../core/caller.ts';
 import { actingFor } from '../db/acting-user.ts';
+import type { Metrics } from '../core/metrics.ts';
 import { networkOf } from '../core/network.ts';
 import { LimitError, NotFoundError } from '../core/errors.ts';
 import { authorize, type Resource } from './access/authorize.ts';
@@ -23,6 +24,8 @@ interface Steps {
   appNameOf: (name: string) => string;
   /** What one caller may take of what all share; without it as much as there is. */
   limits?: RequestLimits | undefined;
+  /** Counts open streams; without it nobody does. */
+  metrics?: Metrics | undefined;
 }
 
 /**
@@ -52,6 +55,7 @@ export function operationRouter(operations: Operation<unknown>[], steps: Steps):
 function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler[] {
   const { owner, body } = operation;
   return [
+    nameOperation(operation, steps.metrics),
     ...(owner === 'open' ? [] : [steps.authenticate]),
     authorizePath(operation, steps),
     requireDeliberate({ takesText: body?.isText === true }),
@@ -59,6 +63,22 @@ function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler
     ...(body ? [body.isText ? steps.readTextBody : steps.readJsonBody] : []),
     serve(operation, steps),
   ];
+}
+
+/** Says which operation answers, for the log and for metrics. */
+function nameOperation(
+  { operationId, path, isStream }: Operation<unknown>,
+  metrics: Metrics | undefined,
+): RequestHandler {
+  return (request, response, next) => {
+    response.locals.route = path;
+    response.locals.operationId = operationId;
+    // A WebSocket leaves its response behind; the server counts those.
+    if (isStream && request.headers.upgrade === undefined && metrics) {
+      response.once('close', metrics.stream(operationId));
+    }
+    next();
+  };
 }
 
 /** What the path alone decides, before a byte of the body is read. */
@@ -121,7 +141,6 @@ const principalOf = (response: Response): Principal =>
 function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits }: Steps): RequestHandler {
   const validate = validationOf(operation);
   return async (request: Request, response: Response) => {
-    response.locals.route = operation.path;
     const valid = await validate(request);
     const principal = principalOf(response);
     const resource = resourceOf(operation, valid, request, appNameOf);

@@ -10,6 +10,8 @@ export interface Admission {
    * @throws {LimitError} when the caller has as many as one may have
    */
   admit<T>(userId: string, work: () => Promise<T>): Promise<T>;
+  /** How many run or wait. */
+  count(): number;
   /** Settles when no invocation is left. */
   whenIdle(): Promise<void>;
 }
@@ -31,6 +33,7 @@ export function createAdmission(max: { invocations: number; perUser: number }): 
         release();
       }
     },
+    count: () => present.size,
     async whenIdle() {
       while (present.size > 0) await Promise.allSettled(present);
     },

@@ -99,13 +99,14 @@ const toQueuedRequest = (key: SessionKey, invocationId: string, body: z.infer<ty
   inBackground(toRequest(key, invocationId, body), body.webhookUrl ?? undefined);
 
 /** Runs an invocation that waits, unless another process is faster. */
-async function runQueued(context: InvocationContext, { key, invocationId, body }: QueueHead): Promise<void> {
+async function runQueued(context: InvocationContext, { key, invocationId, body, waited }: QueueHead): Promise<void> {
   const lease = newLease(context, { key, invocationId });
   const parsed = startInvocationSchema.safeParse(body);
   const request = parsed.success ? toQueuedRequest(key, invocationId, parsed.data) : undefined;
   await context.admission.admit(key.userId, async () => {
     const events = request ? claimEvents(request, context.newId) : [];
     if (!(await persist(() => claimTurn(context, lease, events), CLAIM_PATIENCE_MS))) return;
+    context.metrics?.queued('claimed', waited);
     if (request) {
       const agent = findAgent(context, request);
       await runClaimed({ context, request, agent, lease, listener: () => undefined }, context.stopping);

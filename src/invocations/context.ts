@@ -1,13 +1,14 @@
 import type { HostedAgent } from '../apps/hosted-agent.ts';
 import type { IdempotentRequest } from '../idempotency/key.ts';
 import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts';
-import type { RunEnd, RunInput } from '../agent/loop/run.ts';
+import type { InvocationObserver, RunEnd, RunInput } from '../agent/loop/run.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import type { Tracing } from '../traces/tracing.ts';
 import type { LeaseTimes } from './session-lock.ts';
 import type { Log } from '../core/log.ts';
+import type { Metrics } from '../core/metrics.ts';
 import type { Slots } from '../limits/slots.ts';
 import type { Content, JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
@@ -41,6 +42,9 @@ export interface InvocationContext {
   log: Log;
   /** Keeps what the agent does, prompts included: in development UI mode only. */
   tracing?: Tracing | undefined;
+  /** Begins to observe an invocation: for its trace, for metrics. */
+  observe?: ((invocation: Pick<InvocationRequest, 'key' | 'invocationId'>) => InvocationObserver) | undefined;
+  metrics?: Metrics | undefined;
   /** By application name. */
   agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;

@@ -1,17 +1,14 @@
 import type { SessionKey } from '../core/session.ts';
 import type { Log } from '../core/log.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
-import type { DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import { listDeadHolders } from './dead-store.ts';
-import { takeOver } from './take-over.ts';
+import { takeOver, type TakeOverContext } from './take-over.ts';
 
 /** What ending needs of the process. */
-interface EndingContext {
-  database: DatabasePool;
+interface EndingContext extends TakeOverContext {
   notifications: Notifications;
   log: Log;
-  newId: () => string;
 }
 
 /** Sessions of one list. */
@@ -30,9 +27,10 @@ export async function endDeadInvocations(context: EndingContext): Promise<void> 
   }
 }
 
-async function endHolder({ database, notifications, log, newId }: EndingContext, key: SessionKey): Promise<boolean> {
+async function endHolder(context: EndingContext, key: SessionKey): Promise<boolean> {
+  const { notifications, log } = context;
   try {
-    const holder = await takeOver(database, key, newId, { skipLocked: true });
+    const holder = await takeOver(context, key, { skipLocked: true });
     if (holder.kind === 'absent') return false;
     for (const topic of [sessionTopic(key), freeTopic(key)]) notifications.publish(topic);
     return true;

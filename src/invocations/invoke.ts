@@ -1,4 +1,4 @@
-import type { RunEnd } from '../agent/loop/run.ts';
+import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/run.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../apps/hosted-agent.ts';
 import { functionCallsOf } from '../core/content.ts';
@@ -16,7 +16,6 @@ import { budgetText } from '../budgets/budget.ts';
 import { eventBytes, type NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
 import { listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
-import type { InvocationTrace } from '../traces/invocation-trace.ts';
 import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
 import { fenceIn } from './fence.ts';
 import { endingEvents, isStopped } from './invocation.ts';
@@ -25,7 +24,7 @@ import { newUsage, type Usage } from './usage.ts';
 import { appendOnce, finishOnce, persist } from './persist.ts';
 import { claimEvents, lateEvents, withDelta } from './question.ts';
 import { acquireSession, type ClaimRequest } from './session-lock.ts';
-import { observeAll, TapeRecorder } from './tape.ts';
+import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**
@@ -124,7 +123,7 @@ interface RunningInvocation extends ClaimedInvocation {
   usage: Usage;
   /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
   tooMuch: AbortController;
-  trace: InvocationTrace | undefined;
+  observer: InvocationObserver | undefined;
   /** From the moment on that the loop begins. */
   recorder?: TapeRecorder;
 }
@@ -136,15 +135,16 @@ export async function runClaimed(claimed: ClaimedInvocation, outside: AbortSigna
   publish();
   const times = { timeoutMs: context.limits.timeoutMs, renewalMs: context.leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
+  const observer = context.observe?.(lease);
   try {
-    const trace = context.tracing?.startInvocation(lease);
     const question = lateEvents(claimed.request, context.newId);
     const limits = { toolCalls: 0, usage: newUsage(), tooMuch: new AbortController() };
-    const running: RunningInvocation = { ...claimed, signal: fence.signal, question, ...limits, trace };
+    const running: RunningInvocation = { ...claimed, signal: fence.signal, question, ...limits, observer };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
-    trace?.end(ending.error);
+    observer?.end(ending);
     return await finish(running, ending);
   } finally {
+    observer?.end(undefined);
     fence.release();
     publish();
     context.notifications.publish(freeTopic(lease.key));
@@ -178,7 +178,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       streaming: request.streaming,
       services: newToolServices(context, lease),
       newId: context.newId,
-      observer: observeAll([running.trace, running.recorder]),
+      observer: observeAll([running.observer, running.recorder]),
       onUse: (use) => running.usage.add(use),
     });
     try {

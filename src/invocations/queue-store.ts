@@ -41,6 +41,8 @@ export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   body: unknown;
   /** True where nobody holds the session. */
   isFree: boolean;
+  /** How long it has waited, seconds. */
+  waited: number;
 }
 
 /**
@@ -58,15 +60,24 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       and (${q.createTime}, ${q.id}) < (${invocations.createTime}, ${invocations.id})`);
   const { appName, userId, sessionId, id, request, createTime } = invocations;
   const rows = await db
-    .select({ appName, userId, sessionId, id, text: sql<string>`${request}::text`, isFree: isFree(invocations) })
+    .select({
+      appName,
+      userId,
+      sessionId,
+      id,
+      text: sql<string>`${request}::text`,
+      isFree: isFree(invocations),
+      waited: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
+    })
     .from(invocations)
     .where(and(isBackground, notExists(earlier)))
     .orderBy(sql`row_number() over (partition by ${userId} order by ${createTime})`, createTime)
     .limit(limit);
-  return rows.map(({ id: invocationId, text, isFree: free, ...key }) => ({
+  return rows.map(({ id: invocationId, text, isFree: free, waited, ...key }) => ({
     key,
     invocationId,
     body: JSON.parse(unescapeJson(text)) as unknown,
     isFree: free,
+    waited,
   }));
 }

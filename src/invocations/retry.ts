@@ -28,7 +28,7 @@ export async function findRepeated(
   let found = await find();
   if (found && isActive(found) && !found.live) {
     if (found.status === 'queued') await endDeadWaiters(context.database.db);
-    else await takeOver(context.database, found.key, context.newId);
+    else await takeOver(context, found.key);
     found = await find();
   }
   if (found && found.hash !== request.hash)

@@ -1,7 +1,7 @@
 import { sessionNotFound } from '../core/session.ts';
 import { freeTopic, stopTopic } from '../core/topics.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database, DatabasePool } from '../db/database.ts';
+import type { Database } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
 import {
   AgentError,
@@ -17,7 +17,7 @@ import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
 import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, renewLease } from './lock-store.ts';
 import { dequeueInvocation, findWaiter } from './queue-store.ts';
-import { takeOver } from './take-over.ts';
+import { takeOver, type TakeOverContext } from './take-over.ts';
 import { standInLine } from './waiting-line.ts';
 
 /** How long sessions are held and waited for, in milliseconds. */
@@ -55,10 +55,8 @@ export interface ClaimRequest {
 }
 
 /** What acquiring sessions needs of the process. */
-export interface LockContext {
-  database: DatabasePool;
+export interface LockContext extends TakeOverContext {
   notifications: Notifications;
-  newId: () => string;
 }
 
 /**
@@ -74,7 +72,7 @@ export async function acquireSession(context: LockContext, request: ClaimRequest
   const claim = () => claimSession(context.database.db, lease, events, createSession);
   for (;;) {
     if (await claim()) return true;
-    const holder = await takeOver(context.database, lease.key, context.newId);
+    const holder = await takeOver(context, lease.key);
     if (isMine(holder, lease)) return true;
     if (holder.kind === 'live') return waitForTurn(context, request, holder.invocationId);
     // Free: its dead holder was just ended, or it belongs to a request that waits already.
@@ -105,10 +103,15 @@ async function waitForTurn(
     context.notifications.publish(stopTopic(runningId));
   }
   if (place.kind !== 'queued' || body !== undefined) return false;
+  const startedAt = performance.now();
+  const waited = (outcome: 'claimed' | 'refused') =>
+    context.metrics?.queued(outcome, (performance.now() - startedAt) / 1000);
   try {
     await takeTurn(context, request, place.createTime);
+    waited('claimed');
     return true;
   } catch (error) {
+    waited('refused');
     // Where the database is away the place is given up all the same: its lease runs out.
     await dequeueInvocation(db, lease).catch(() => undefined);
     context.notifications.publish(freeTopic(lease.key));
@@ -194,7 +197,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
 
 /** Ends the session's holder if it is dead, and wakes those that wait. @returns true where this request holds it. */
 async function endDeadHolder(context: LockContext, lease: Lease): Promise<boolean> {
-  const holder = await takeOver(context.database, lease.key, context.newId);
+  const holder = await takeOver(context, lease.key);
   if (holder.kind === 'free') context.notifications.publish(freeTopic(lease.key));
   return isMine(holder, lease);
 }
@@ -205,7 +208,7 @@ const waitedInVain = ({ key }: Lease) =>
 /** Claims the session for a queued invocation if it is its turn. */
 export async function claimTurn(context: LockContext, lease: Lease, events: NewEvent[]): Promise<boolean> {
   if (await claimQueued(context.database.db, lease, events)) return true;
-  return isMine(await takeOver(context.database, lease.key, context.newId), lease);
+  return isMine(await takeOver(context, lease.key), lease);
 }
 
 /** Nothing was stored for a request that still waits, so where its process stops another replica may take it. */

@@ -1,4 +1,5 @@
-import type { DatabasePool } from '../db/database.ts';
+import type { Metrics } from '../core/metrics.ts';
+import type { Database, DatabasePool } from '../db/database.ts';
 import { endingEvents, type InvocationError } from './invocation.ts';
 import { listInvocationEvents } from '../sessions/event-store.ts';
 import { releaseSession } from '../sessions/session-lease.ts';
@@ -11,31 +12,47 @@ const PROCESS_DIED: InvocationError = {
   message: 'The invocation was interrupted: its process stopped before the answer.',
 };
 
+/** What a take-over needs of the process. */
+export interface TakeOverContext {
+  database: DatabasePool;
+  newId: () => string;
+  metrics?: Metrics | undefined;
+}
+
 /**
  * Ends a session's dead invocation, if it has one: its open function calls are answered, it is marked interrupted,
  * the session is free. One transaction that holds the session row, so that of several takers one acts and a late
  * writer finds its token gone.
  * @returns who holds the session now; `absent` also where `skipLocked` is set and another transaction has the row.
  */
-export function takeOver(
-  database: DatabasePool,
+export async function takeOver(
+  { database, newId, metrics }: TakeOverContext,
   key: SessionKey,
-  newId: () => string,
   { skipLocked = false } = {},
 ): Promise<LockHolder> {
-  return database.transaction(async (tx) => {
-    const holder = await findLockHolder(tx, key, skipLocked);
-    if (holder.kind !== 'dead') return holder;
-    const { invocationId, token } = holder;
-    if (invocationId === undefined) {
-      await releaseSession(tx, key, token);
-      return { kind: 'free' };
-    }
-    const events = await listInvocationEvents(tx, key, invocationId);
-    const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
-    const ending = endingEvents(invocationId, author, events, PROCESS_DIED, newId);
-    const lease = { key, invocationId, token, durationMs: 0 };
-    await finishInvocation(tx, lease, ending, { status: 'interrupted', error: PROCESS_DIED, revokesToken: true });
-    return { kind: 'free' };
-  });
+  const { holder, wasDead } = await database.transaction((tx) => endIfDead(tx, key, newId, skipLocked));
+  if (wasDead) metrics?.takenOver();
+  return holder;
+}
+
+async function endIfDead(
+  tx: Database,
+  key: SessionKey,
+  newId: () => string,
+  skipLocked: boolean,
+): Promise<{ holder: LockHolder; wasDead: boolean }> {
+  const holder = await findLockHolder(tx, key, skipLocked);
+  if (holder.kind !== 'dead') return { holder, wasDead: false };
+  const { invocationId, token } = holder;
+  const free = { holder: { kind: 'free' }, wasDead: true } as const;
+  if (invocationId === undefined) {
+    await releaseSession(tx, key, token);
+    return free;
+  }
+  const events = await listInvocationEvents(tx, key, invocationId);
+  const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
+  const ending = endingEvents(invocationId, author, events, PROCESS_DIED, newId);
+  const lease = { key, invocationId, token, durationMs: 0 };
+  await finishInvocation(tx, lease, ending, { status: 'interrupted', error: PROCESS_DIED, revokesToken: true });
+  return free;
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { AgentOverrides } from '../agent/definition/agent.ts';
 import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definition/model.ts';
 import { placeholdersOf } from '../agent/loop/instruction.ts';
-import type { ObservedAgent, RunObserver } from '../agent/loop/run.ts';
+import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../agent/loop/run.ts';
 import { type Content, type JsonObject, partsOf } from '../core/content.ts';
 
 /** What an agent gave its model beside the conversation. */
@@ -103,7 +103,7 @@ export class TapeRecorder implements RunObserver {
     this.#payload = { version: 1, overrides: { ...overrides, ...noServers(mcpServers) }, hasOwnServers, ...empty };
   }
 
-  modelCall(agent: ObservedAgent, request: ModelRequest): () => void {
+  modelCall(agent: ObservedAgent, request: ModelRequest): ObservedStep<unknown> {
     const { calls, prompts } = this.#payload;
     if (calls.length < MAX_CALLS) {
       const { prompt, hash } = toPrompt(agent, request);
@@ -111,11 +111,11 @@ export class TapeRecorder implements RunObserver {
       const place = prompts.findIndex(([, known]) => known === hash);
       calls.push([place, contentsDigest(request.contents), instructionDigest(request.instruction)]);
     }
-    return () => undefined;
+    return UNOBSERVED;
   }
 
-  toolCall(): () => void {
-    return () => undefined;
+  toolCall(): ObservedStep<unknown> {
+    return UNOBSERVED;
   }
 
   event(): void {
@@ -147,19 +147,3 @@ export class TapeRecorder implements RunObserver {
 
 /** That a request took all servers away is kept: it names none. */
 const noServers = (servers: AgentOverrides['mcpServers']) => (servers?.length === 0 ? { mcpServers: [] } : {});
-
-/** Several observers as one. */
-export function observeAll(observers: (RunObserver | undefined)[]): RunObserver {
-  const present = observers.filter((observer) => observer !== undefined);
-  return {
-    modelCall: (...call) => {
-      const ends = present.map((observer) => observer.modelCall(...call));
-      return (event) => ends.forEach((end) => end(event));
-    },
-    toolCall: (...call) => {
-      const ends = present.map((observer) => observer.toolCall(...call));
-      return (response) => ends.forEach((end) => end(response));
-    },
-    event: (event) => present.forEach((observer) => observer.event(event)),
-  };
-}

@@ -1,4 +1,4 @@
-import type { ObservedAgent, RunObserver } from '../agent/loop/run.ts';
+import type { InvocationObserver, ObservedAgent, ObservedStep } from '../agent/loop/run.ts';
 import { type HrTime, ROOT_CONTEXT, type Span, SpanStatusCode, trace, type Tracer } from '@opentelemetry/api';
 import type { ModelRequest } from '../agent/definition/model.ts';
 import { functionResponsesOf, type JsonObject } from '../core/content.ts';
@@ -34,7 +34,7 @@ interface EndedSpan {
  * Turns the steps of one invocation into spans: `invocation` → `invoke_agent <name>` → `call_llm` → `execute_tool
  * <name>`. Nothing here waits or touches the database. Steps that are cut off before they end are not kept.
  */
-export class InvocationTrace implements RunObserver {
+export class InvocationTrace implements InvocationObserver {
   readonly #tracer: Tracer;
   readonly #attributes: Attributes;
   readonly #now = startClock();
@@ -50,26 +50,28 @@ export class InvocationTrace implements RunObserver {
     this.#root = this.#start('invocation', undefined, {});
   }
 
-  modelCall({ name }: Pick<ObservedAgent, 'name'>, request: ModelRequest): (event: Event | undefined) => void {
+  modelCall({ name }: Pick<ObservedAgent, 'name'>, request: ModelRequest): ObservedStep<Event> {
     const span = this.#start('call_llm', this.#agent(name), modelRequestAttributes(request));
-    return (event) => {
+    const end = (event: Event | undefined) => {
       if (event) span.setAttributes(modelAnswerAttributes(event));
       if (event?.errorCode) fail(span, event.errorCode);
       for (const id of callIdsOf(event ?? {})) this.#requestedBy.set(id, span);
       span.end(this.#now());
       this.#agent(name);
     };
+    return { end };
   }
 
-  toolCall(agentName: string, call: TracedCall): (response: JsonObject | undefined) => void {
+  toolCall(agentName: string, call: TracedCall): ObservedStep<JsonObject> {
     const parent = this.#requestedBy.get(call.id) ?? this.#agent(agentName);
     const span = this.#start(toolSpanName(call), parent, toolCallAttributes(call));
-    return (response) => {
+    const end = (response: JsonObject | undefined) => {
       if (response) span.setAttributes(toolResponseAttributes(response));
       if (typeof response?.['error'] === 'string') fail(span, 'tool_error');
       this.#answeredCalls.set(call.id, { span, endTime: this.#now() });
       this.#agent(agentName);
     };
+    return { end };
   }
 
   event(event: Event): void {
@@ -82,8 +84,8 @@ export class InvocationTrace implements RunObserver {
     }
   }
 
-  /** Ends the trace; `error` where the invocation failed. */
-  end(error: { code: string } | undefined): void {
+  end(ending: Parameters<InvocationObserver['end']>[0]): void {
+    const error = ending ? ending.error : UNKNOWN_END;
     for (const { span, endTime } of [...this.#answeredCalls.values(), ...this.#agents.values()]) span.end(endTime);
     if (error) fail(this.#root, error.code);
     this.#root.end(this.#now());
@@ -105,6 +107,9 @@ export class InvocationTrace implements RunObserver {
     );
   }
 }
+
+/** The error of an invocation whose end is not known here. */
+const UNKNOWN_END = { code: 'unknown_end' };
 
 /** OpenTelemetry's mark of a failed step, and the code for people. */
 function fail(span: Span, code: string): void {

@@ -18,7 +18,7 @@ import { insertSpans } from './span-store.ts';
  * them.
  */
 export interface Tracing {
-  startInvocation(invocation: TracedInvocation): InvocationTrace;
+  startInvocation: (invocation: TracedInvocation) => InvocationTrace;
   /** Resolves when every span that has ended by now is stored, or given up; never rejects. */
   flush(): Promise<void>;
   /** Stores what is left; spans that end later are lost. Never rejects. */

@@ -139,10 +139,10 @@ export async function postponeDelivery(
   delivery: DeliveryRow,
   pauseMs: number,
   answers: DeliveryAnswer[],
-): Promise<void> {
+): Promise<'postponed' | 'failed'> {
   const next = sql`${now} + ${pauseMs} * interval '1 millisecond'`;
   const isOver = sql`${next} > ${d.retryEndTime}`;
-  await db
+  const [row] = await db
     .update(d)
     .set({
       answers: answersColumn(answers),
@@ -151,7 +151,9 @@ export async function postponeDelivery(
       endTime: sql`case when ${isOver} then ${now} end`,
       leaseToken: null,
     })
-    .where(isHeld(delivery));
+    .where(isHeld(delivery))
+    .returning({ status: d.status });
+  return row?.status === 'failed' ? 'failed' : 'postponed';
 }
 
 /**

@@ -1,5 +1,6 @@
 import { isPassingFailure } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import type { Metrics } from '../core/metrics.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { hourly, lookWhenWoken } from '../db/look-when-woken.ts';
 import type { Notifications } from '../db/notifications.ts';
@@ -50,6 +51,7 @@ export interface SenderContext {
   draining: AbortSignal;
   /** Aborted when it has to end: what is being sent is left to others. */
   stopping: AbortSignal;
+  metrics?: Metrics | undefined;
 }
 
 /** The part of a process that sends deliveries. */
@@ -115,7 +117,7 @@ function createWork(
 
 /** Makes one attempt and stores what came of it. Never throws: a lease that runs out leaves it to others. */
 async function deliver(
-  { database, stopping, log }: SenderContext,
+  { database, stopping, log, metrics }: SenderContext,
   egress: Egress,
   claimed: ClaimedDelivery,
   timeoutMs: number,
@@ -125,11 +127,16 @@ async function deliver(
     const answer = await sendOnce(egress, claimed, timeoutMs, stopping);
     const answers = withAnswer(delivery, answer);
     const { status = 0 } = answer;
-    if (status >= 200 && status < 300) await endDelivery(database.db, delivery, 'delivered', answers);
-    else if (status === GONE) await endDelivery(database.db, delivery, 'failed', answers);
-    else {
+    if (status >= 200 && status < 300) {
+      await endDelivery(database.db, delivery, 'delivered', answers);
+      metrics?.delivered('delivered');
+    } else if (status === GONE) {
+      await endDelivery(database.db, delivery, 'failed', answers);
+      metrics?.delivered('failed');
+    } else {
       const pauseMs = stopping.aborted ? 0 : retryPauseMs(delivery.attempt);
-      await postponeDelivery(database.db, delivery, pauseMs, answers);
+      const outcome = await postponeDelivery(database.db, delivery, pauseMs, answers);
+      metrics?.delivered(outcome);
     }
   } catch (error) {
     if (!isPassingFailure(error)) log.error({ err: error, deliveryId: delivery.id }, 'a delivery failed');

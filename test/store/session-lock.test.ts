@@ -98,7 +98,7 @@ describe('finish', () => {
   test('a writer whose token is gone writes nothing: no event, no status, no renewal', async () => {
     const dead = newLease(0);
     await claim(dead);
-    expect(await takeOver(store.pool, dead.key, randomUUID)).toEqual({ kind: 'free' });
+    expect(await takeOver({ database: store.pool, newId: randomUUID }, dead.key)).toEqual({ kind: 'free' });
     const lost = new LeaseLostError(`The invocation no longer holds session ${dead.key.sessionId}.`);
     await expect(appendEvents(store.pool.db, dead.key, [textEvent('late')], dead.token)).rejects.toEqual(lost);
     await expect(finishInvocation(store.pool.db, dead, [textEvent('late')], { status: 'succeeded' })).rejects.toEqual(
@@ -129,7 +129,7 @@ describe('take over', () => {
       content: { role: 'user', parts: [{ functionResponse: { id: 'one', name: 'tool_one', response: { ok: true } } }] },
     });
     await appendEvents(store.pool.db, dead.key, [answered], dead.token);
-    await takeOver(store.pool, dead.key, randomUUID);
+    await takeOver({ database: store.pool, newId: randomUUID }, dead.key);
     const history = await findHistory(store.pool.db, dead.key);
     const message = 'The invocation was interrupted: its process stopped before the answer.';
     expect(history?.events.slice(3)).toEqual([
@@ -168,10 +168,15 @@ describe('take over', () => {
   test('leaves a live invocation alone, and of 10 takers of a dead one each finds it free', async () => {
     const live = newLease();
     await claim(live);
-    expect(await takeOver(store.pool, live.key, randomUUID)).toMatchObject({ kind: 'live', token: live.token });
+    expect(await takeOver({ database: store.pool, newId: randomUUID }, live.key)).toMatchObject({
+      kind: 'live',
+      token: live.token,
+    });
     const dead = newLease(0);
     await claim(dead);
-    const holders = await Promise.all(Array.from({ length: 10 }, () => takeOver(store.pool, dead.key, randomUUID)));
+    const holders = await Promise.all(
+      Array.from({ length: 10 }, () => takeOver({ database: store.pool, newId: randomUUID }, dead.key)),
+    );
     expect(holders).toEqual(Array.from({ length: 10 }, () => ({ kind: 'free' })));
     expect((await findHistory(store.pool.db, dead.key))?.events).toHaveLength(2);
   });
@@ -214,7 +219,7 @@ describe('races', () => {
       await look.promise;
     });
     await claimed.promise;
-    const looking = takeOver(store.pool, lease.key, randomUUID);
+    const looking = takeOver({ database: store.pool, newId: randomUUID }, lease.key);
     // The look is certainly waiting when the database says that it waits for a lock.
     for (let waiting = 0; waiting === 0; ) {
       const { rows } = await store.pool.db.execute<{ n: number }>(
@@ -232,7 +237,7 @@ describe('races', () => {
   test('a zombie that was taken over does not take the take-over for its own end', async () => {
     const zombie = newLease(0);
     await claim(zombie);
-    await takeOver(store.pool, zombie.key, randomUUID);
+    await takeOver({ database: store.pool, newId: randomUUID }, zombie.key);
     expect(await hasFinished(store.pool.db, zombie)).toBe(false);
   });
 
@@ -275,7 +280,13 @@ describe('races', () => {
     const body = { newMessage: { parts: [{ text: 'nul \u0000' }] } };
     expect(await enqueueInvocation(store.pool.db, queued, 8, body)).toMatchObject({ kind: 'queued' });
     await endDeadWaiters(store.pool.db);
-    const head = { key: queued.key, invocationId: queued.invocationId, body, isFree: false };
+    const head = {
+      key: queued.key,
+      invocationId: queued.invocationId,
+      body,
+      isFree: false,
+      waited: expect.any(Number) as unknown,
+    };
     const headOf = async () =>
       (await listQueueHeads(store.pool.db, 100)).find(({ key }) => key.sessionId === queued.key.sessionId);
     expect(await headOf()).toEqual(head);

@@ -108,11 +108,10 @@ describe('createTracing', () => {
       const invocation = tracing.startInvocation({ key, invocationId: `e-${number}` });
       const secret = { modelName: 'm', instruction: 'SECRET', contents: [], tools: [], sampling: {} };
       const { signal } = new AbortController();
-      invocation.modelCall(
-        { name: 'one' },
-        { ...secret, signal },
-      )({ id: `event-${number}`, invocationId: 'e', author: 'one' });
-      invocation.end(undefined);
+      invocation
+        .modelCall({ name: 'one' }, { ...secret, signal })
+        .end({ id: `event-${number}`, invocationId: 'e', author: 'one' });
+      invocation.end({ error: undefined, paused: false });
     }
     return tracing;
   };
@@ -122,7 +121,7 @@ describe('createTracing', () => {
     expect(await count()).toBe(0);
     await tracing.flush();
     expect(await count()).toBe(3);
-    tracing.startInvocation({ key, invocationId: 'later' }).end(undefined);
+    tracing.startInvocation({ key, invocationId: 'later' }).end({ error: undefined, paused: false });
     await tracing.close();
     expect(await count()).toBe(4);
     expect(logged).toEqual([]);
@@ -144,7 +143,7 @@ describe('createTracing', () => {
     const tracing = trace({ maxWaiting: 4 }, 3);
     await tracing.flush();
     expect(await count()).toBe(8);
-    tracing.startInvocation({ key, invocationId: 'later' }).end(undefined);
+    tracing.startInvocation({ key, invocationId: 'later' }).end({ error: undefined, paused: false });
     await tracing.close();
     expect(await count()).toBe(9);
     expect(logged).toEqual([expect.stringContaining('Dropped 1 spans')]);
@@ -174,8 +173,8 @@ describe('createTracing', () => {
     const tracing = createTracing(store.pool.db, log, { lingerMs: HOUR });
     const invocation = tracing.startInvocation({ key, invocationId: 'e' });
     const answered = invocation.toolCall('one', { id: 'c', name: 'tool', args: {} });
-    invocation.end({ code: 'interrupted' });
-    answered({ result: 1 });
+    invocation.end({ error: { code: 'interrupted', message: '' }, paused: false });
+    answered.end({ result: 1 });
     await tracing.close();
     expect((JSON.parse(await list()) as { name: string }[]).map(({ name }) => name)).toEqual([
       'invocation',

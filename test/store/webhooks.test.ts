@@ -128,7 +128,7 @@ describe('an invocation with a webhook leaves one delivery when it', () => {
   test('ran in a process that is gone: the take-over ends it', async () => {
     const { key, webhook } = await begun();
     await expire(key);
-    await Promise.all([1, 2, 3].map(() => takeOver(store.pool, key, randomUUID)));
+    await Promise.all([1, 2, 3].map(() => takeOver({ database: store.pool, newId: randomUUID }, key)));
     expect(await deliveriesOf(webhook)).toEqual([pending('invocation.ended', 'interrupted', 'interrupted')]);
   });
 

@@ -3,7 +3,7 @@ import { Client, escapeIdentifier } from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
 
 /** A database of one's own. */
-interface TestDatabase {
+export interface TestDatabase {
   url: string;
   drop(): Promise<void>;
 }

@@ -48,6 +48,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['webhooks', ['core', 'db', 'http/operation', 'net']],
   ['apps', ['agent/definition', 'core', 'http/operation']],
   ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'http/operation', 'sessions']],
+  ['metrics', ['agent/loop', 'core', 'db']],
   [
     'invocations',
     ['agent/definition', 'agent/loop', 'apps', 'artifacts', 'budgets', 'core', 'db', 'http/operation'].concat([
@@ -90,6 +91,7 @@ const LINE: [folder: string, imports: string[]][] = [
     [
       'agent',
       'agent/definition',
+      'agent/loop',
       'agent/mcp',
       'agent/models',
       'agent/tools',
@@ -109,6 +111,7 @@ const LINE: [folder: string, imports: string[]][] = [
         'invocations/routes',
         'limits',
         'memory',
+        'metrics',
         'service',
         'sessions',
         'traces',

@@ -131,9 +131,9 @@ async function answerTraced(
   call: OpenCall,
   decisions: Decisions,
 ): Promise<Answer> {
-  const endSpan = invocation.input.observer?.toolCall(turn.agent.name, call);
+  const step = invocation.input.observer?.toolCall(turn.agent.name, call);
   const answer = await answerCall(invocation, turn, call, decisions);
-  endSpan?.(answer.response);
+  step?.end(answer.response);
   return answer;
 }
 

@@ -1,4 +1,4 @@
-import type { RunObserver } from './run.ts';
+import type { ObservedStep } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
 import { answerTextOf, partsOf, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
@@ -75,11 +75,11 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
   }
   invocation.used.llmCalls += 1;
   const ended = new AbortController();
-  let endSpan: ReturnType<RunObserver['modelCall']> | undefined;
+  let step: ObservedStep<NewEvent> | undefined;
   let answer: NewEvent | undefined;
   try {
     const request = await toRequest(invocation, turn, AbortSignal.any([signal, ended.signal]));
-    endSpan = invocation.input.observer?.modelCall(agent, request);
+    step = invocation.input.observer?.modelCall(agent, request);
     const stream = agent.model.generate(request);
     // Made once: an answer can have hundreds of partial events, which differ in their ids and deltas only.
     const partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
@@ -92,7 +92,7 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     return (answer = withError(newEvent(invocation, turn, {}), toAgentError(invocation, turn, error)));
   } finally {
     ended.abort();
-    endSpan?.(answer);
+    step?.end(answer);
   }
 }
 

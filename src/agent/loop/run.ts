@@ -30,20 +30,49 @@ export interface RunInput {
 }
 
 /** What an observer sees of the agent that calls its model: its instruction before anything is filled in. */
-export type ObservedAgent = Pick<AgentNode, 'name' | 'instruction' | 'appendedInstruction' | 'tools'>;
+export type ObservedAgent = Pick<AgentNode, 'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model'>;
+
+/** A step that is under way. */
+export interface ObservedStep<Result> {
+  /** The trace context (W3C) that others are handed who do some of the step. */
+  traceparent?: string | undefined;
+  /** Called at its end; without a result where the step was cut off, or the call stays open. */
+  end(result: Result | undefined): void;
+}
 
 /** Is notified of the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
 export interface RunObserver {
-  /** A model call begins; what is returned is called at its end, without an event where it was cut off. */
-  modelCall(agent: ObservedAgent, request: ModelRequest): (event: NewEvent | undefined) => void;
-  /** A tool call begins; what is returned is called at its end, without a response where the call stays open. */
-  toolCall(
-    agentName: string,
-    call: { id: string; name: string; args: JsonObject },
-  ): (response: JsonObject | undefined) => void;
+  /** A model call begins; its result is the event that it makes. */
+  modelCall(agent: ObservedAgent, request: ModelRequest): ObservedStep<NewEvent>;
+  /** A tool call begins; its result is the response. */
+  toolCall(agentName: string, call: { id: string; name: string; args: JsonObject }): ObservedStep<JsonObject>;
   /** A complete event was made. */
   event(event: NewEvent): void;
 }
+
+/** Observes a whole invocation. */
+export interface InvocationObserver extends RunObserver {
+  /** Called once, with its end; `undefined` where that is not known here: taken over, or the database is away. */
+  end(ending: Pick<RunEnd, 'error' | 'paused'> | undefined): void;
+}
+
+/** What is not observed. */
+export const UNOBSERVED: ObservedStep<unknown> = { end: () => undefined };
+
+/** Several observers as one; the first trace context is handed on. */
+export function observeAll(observers: (RunObserver | undefined)[]): RunObserver {
+  const present = observers.filter((observer) => observer !== undefined);
+  return {
+    modelCall: (...call) => together(present.map((observer) => observer.modelCall(...call))),
+    toolCall: (...call) => together(present.map((observer) => observer.toolCall(...call))),
+    event: (event) => present.forEach((observer) => observer.event(event)),
+  };
+}
+
+const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> => ({
+  traceparent: steps.find(({ traceparent }) => traceparent !== undefined)?.traceparent,
+  end: (result) => steps.forEach((step) => step.end(result)),
+});
 
 /**
  * How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status; a pause may have

@@ -18,6 +18,8 @@ export interface Sockets {
    * @throws {RequestRefusedError} for a request that is none. @throws {UnavailableError} when there are too many.
    */
   accept(request: IncomingMessage, response: ServerResponse): Promise<WebSocket>;
+  /** How many are open. */
+  count(): number;
 }
 
 /** @param limits `frameBytes` of one message, `sockets` that may be open at once */
@@ -30,6 +32,7 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
   });
   const upgrades = new WeakMap<IncomingMessage, { socket: Duplex; head: Buffer }>();
   return {
+    count: () => webSockets.clients.size,
     attach(server, app) {
       server.on('upgrade', (request, socket, head) => {
         const response = new ServerResponse(request);

@@ -3,7 +3,7 @@ import type { AgentNode, AgentOverrides } from '../../agent/definition/agent.ts'
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/definition/model.ts';
 import type { Tool, ToolServices } from '../../agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
-import type { ObservedAgent, RunObserver } from '../../agent/loop/run.ts';
+import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../../agent/loop/run.ts';
 import { SIBLING_FAILED } from '../../agent/loop/run-node.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
@@ -104,13 +104,13 @@ export class Player implements RunObserver {
     };
   }
 
-  modelCall(agent: ObservedAgent, request: ModelRequest): () => void {
+  modelCall(agent: ObservedAgent, request: ModelRequest): ObservedStep<unknown> {
     this.#agents.set(request, agent);
-    return () => undefined;
+    return UNOBSERVED;
   }
 
-  toolCall(): () => void {
-    return () => undefined;
+  toolCall(): ObservedStep<unknown> {
+    return UNOBSERVED;
   }
 
   event(): void {

@@ -14,7 +14,7 @@ async function outlineOf(prepared: PreparedAgent, members: Partial<RunInput> = {
   const key = { appName: 'a', userId: 'u', sessionId: 's' };
   const observer = new InvocationTrace(provider.getTracer('test'), { key, invocationId: 'e' });
   const { end } = await runToEnd(runInput({ agent: prepared, observer, ...members }));
-  observer.end(end.error);
+  observer.end(end);
   const spans = exporter.getFinishedSpans();
   for (const { startTime, endTime } of spans)
     expect(endTime[0] * 1e9 + endTime[1]).toBeGreaterThanOrEqual(startTime[0] * 1e9 + startTime[1]);

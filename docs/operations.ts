@@ -1,0 +1,21 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { INSTRUMENTS, type Instrument } from '../src/metrics/instruments.ts';
+
+const PAGE = fileURLToPath(new URL('operations.md', import.meta.url));
+
+/** The page `docs/operations.md` with the metrics that there are; what people wrote around the table stays. */
+export const operationsPage = (): string =>
+  readFileSync(PAGE, 'utf8').replace(/\| metric \|[^]*?\n\n/, () => `${metricsTable()}\n\n`);
+
+const metricsTable = () =>
+  [
+    '| metric | kind | labels | meaning |',
+    '|---|---|---|---|',
+    ...Object.values(INSTRUMENTS).map(({ name, kind, labels, description }: Instrument) => {
+      const names = labels.map((label) => `\`${label}\``).join(', ');
+      return `| \`${name.replaceAll('.', '_')}\` | ${kind} | ${names} | ${description} |`;
+    }),
+  ].join('\n');
+
+if (import.meta.main) writeFileSync(PAGE, operationsPage());

@@ -1,0 +1,20 @@
+/**
+ * What a process counts of its work while somebody reads its metrics. Every method returns at once and never throws.
+ * No label is chosen by a caller: names of operations, outcomes and pools only.
+ */
+export interface Metrics {
+  /** A request was answered. `operation` is its operation id, `unknown` where no route took it. */
+  request(operation: string, status: number, seconds: number): void;
+  /** A stream of server-sent events begins; what is returned is called at its end. */
+  stream(operation: string): () => void;
+  /** An invocation has waited for its session, in vain or not. */
+  queued(outcome: 'claimed' | 'refused', seconds: number): void;
+  /** The invocation of a dead process was ended. */
+  takenOver(): void;
+  /** A connection of the database was waited for. */
+  lent: (pool: 'main' | 'reads', seconds: number) => void;
+  /** A cronjob was fired so long after its time. */
+  fired(latenessSeconds: number): void;
+  /** An attempt to send a delivery to a webhook has ended. */
+  delivered(outcome: 'delivered' | 'postponed' | 'failed'): void;
+}

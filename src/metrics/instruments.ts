@@ -1,0 +1,159 @@
+import type { Attributes, Meter, MetricOptions } from '@opentelemetry/api';
+
+/** What a metric is: a count that only grows, a value of now, or a distribution. */
+type Kind = 'counter' | 'gauge' | 'histogram';
+
+/** One metric: its name as OpenTelemetry and Prometheus have it, its unit, meaning and labels. */
+export interface Instrument {
+  name: string;
+  kind: Kind;
+  unit: string;
+  description: string;
+  labels: string[];
+  /** Upper bounds of a histogram [those of {@link SECONDS}]. */
+  buckets?: number[];
+}
+
+/** From a cached read to the longest answer of an agent. */
+const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
+/** What a request to the pool waits: most often nothing. */
+const SHORT_SECONDS = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5];
+const LONG_SECONDS = [0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600];
+/** As OpenTelemetry's conventions advise for `gen_ai.client.token.usage`. */
+const TOKENS = [1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
+
+const counter = (name: string, labels: string[], description: string): Instrument => ({
+  name,
+  kind: 'counter',
+  unit: '',
+  labels,
+  description,
+});
+const gauge = (name: string, labels: string[], description: string, unit = ''): Instrument => ({
+  name,
+  kind: 'gauge',
+  unit,
+  labels,
+  description,
+});
+const seconds = (name: string, labels: string[], description: string, buckets = SECONDS): Instrument => ({
+  name,
+  kind: 'histogram',
+  unit: 's',
+  labels,
+  description,
+  buckets,
+});
+
+const MODEL_LABELS = ['gen_ai_operation_name', 'gen_ai_provider_name', 'gen_ai_request_model'];
+
+/**
+ * Every metric of the process. Names are written as Prometheus has them, since its exporter adds no unit; those of
+ * model calls are OpenTelemetry's (GenAI semantic conventions), with dots.
+ */
+export const INSTRUMENTS = {
+  request: seconds(
+    'agent_runtime_http_request_duration_seconds',
+    ['operation', 'status'],
+    'Requests by operation id and status, from their headers to the end of the answer. 499: the client left first.',
+  ),
+  streams: gauge('agent_runtime_streams', ['operation'], 'Open streams: server-sent events, and live sessions.'),
+  invocation: seconds(
+    'agent_runtime_invocation_duration_seconds',
+    ['outcome'],
+    'Invocations from their claim to their end: succeeded, paused, lost (ended elsewhere), or an error code.',
+  ),
+  active: gauge('agent_runtime_invocations_active', [], 'Invocations that run or wait in this process.'),
+  queue: seconds(
+    'agent_runtime_queue_wait_seconds',
+    ['outcome'],
+    'Time that invocations waited for a busy session, those in the background included.',
+  ),
+  takeOver: counter('agent_runtime_lease_takeovers_total', [], 'Sessions taken from processes that died or slept.'),
+  modelCall: {
+    ...seconds(
+      'gen_ai.client.operation.duration',
+      [...MODEL_LABELS, 'error_type'],
+      'Model calls of agents, with their retries. Models of requests that no agent here has are `other`.',
+    ),
+  },
+  tokens: {
+    name: 'gen_ai.client.token.usage',
+    kind: 'histogram',
+    unit: '{token}',
+    labels: [...MODEL_LABELS, 'gen_ai_token_type'],
+    description: 'Tokens of model calls, by type: input, output.',
+    buckets: TOKENS,
+  },
+  toolCall: seconds(
+    'agent_runtime_tool_call_duration_seconds',
+    ['tool', 'outcome'],
+    'Tool calls: ok, error, open (a person answers later), cut_off. Tools of MCP servers and skills are `other`.',
+  ),
+  connections: gauge(
+    'agent_runtime_db_connections',
+    ['pool', 'state'],
+    'Connections of the database: used and idle, of the pool for all and of the one for plain reads.',
+  ),
+  connectionWaiters: gauge('agent_runtime_db_waiting', ['pool'], 'Statements that wait for a connection.'),
+  connectionWait: seconds(
+    'agent_runtime_db_wait_seconds',
+    ['pool'],
+    'Time that statements and transactions waited for a connection.',
+    SHORT_SECONDS,
+  ),
+  loopDelay: gauge(
+    'agent_runtime_event_loop_delay_seconds',
+    ['quantile'],
+    'Delay of the event loop since the last look: quantiles 0.5, 0.99 and 1.',
+    's',
+  ),
+  lateness: seconds(
+    'agent_runtime_cronjob_lateness_seconds',
+    [],
+    'How long after its time a cronjob was fired.',
+    LONG_SECONDS,
+  ),
+  delivery: counter(
+    'agent_runtime_webhook_attempts_total',
+    ['outcome'],
+    'Attempts to send a delivery: delivered, postponed to a further attempt, failed for good.',
+  ),
+  cpu: counter('process_cpu_seconds_total', [], 'CPU time of the process, user and system.'),
+  memory: gauge('process_resident_memory_bytes', [], 'Memory of the process.', 'By'),
+  startTime: gauge('process_start_time_seconds', [], 'Unix time at which the process started.', 's'),
+} as const satisfies Record<string, Instrument>;
+
+const optionsOf = ({ unit, description, buckets }: Instrument): MetricOptions => ({
+  unit,
+  description,
+  ...(buckets ? { advice: { explicitBucketBoundaries: buckets } } : {}),
+});
+
+/** A histogram as a function that records one value. */
+export function toRecorder(meter: Meter, instrument: Instrument): (value: number, labels: Attributes) => void {
+  const histogram = meter.createHistogram(instrument.name, optionsOf(instrument));
+  return (value, labels) => histogram.record(value, labels);
+}
+
+/** A counter as a function that counts one. */
+export function toCounter(meter: Meter, instrument: Instrument): (labels?: Attributes) => void {
+  const created = meter.createCounter(instrument.name, optionsOf(instrument));
+  return (labels) => created.add(1, labels);
+}
+
+/** A value that is looked at when somebody reads the metrics. */
+export function observeValue(
+  meter: Meter,
+  instrument: Instrument,
+  look: () => [value: number, labels?: Attributes][],
+): void {
+  const options = optionsOf(instrument);
+  const created =
+    instrument.kind === 'counter'
+      ? meter.createObservableCounter(instrument.name, options)
+      : meter.createObservableGauge(instrument.name, options);
+  created.addCallback((result) => {
+    for (const [value, labels] of look()) result.observe(value, labels);
+  });
+}

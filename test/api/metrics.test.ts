@@ -1,0 +1,337 @@
+import { randomUUID } from 'node:crypto';
+import { request } from 'node:http';
+import { Client } from 'pg';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { INSTRUMENTS } from '../../src/metrics/instruments.ts';
+import type { Runtime } from '../../src/runtime.ts';
+import { gatedAgents } from '../support/agents.ts';
+import { client, startOn } from '../support/app.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { readMetrics, type Samples, valuesOf } from '../support/metrics.ts';
+import { callPart } from '../support/scripted-model.ts';
+import { startReceiver, type Receiver } from '../support/webhook-receiver.ts';
+
+const SESSIONS = '/apps/harness_agent/users/u/sessions';
+const adder = {
+  name: 'add',
+  description: 'Adds.',
+  parameters: { type: 'object' },
+  needsConfirmation: false,
+  run: async ({ a }: { a?: unknown }) => {
+    if (a === undefined) throw new Error('a is missing');
+    return { sum: a };
+  },
+};
+const gate = gatedAgents([adder]);
+let receiver: Receiver;
+let database: TestDatabase;
+let metricsWithout: string | undefined;
+let runtime: Runtime;
+let sql: Client;
+let app: ReturnType<typeof client>;
+beforeAll(async () => {
+  receiver = await startReceiver();
+  database = await createTestDatabase();
+  const without = await startOn(database.url, { DEV_UI: 'false' });
+  metricsWithout = without.metrics;
+  await without.close();
+  const settings = { CRONJOBS: 'true', WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin, DEV_UI: 'false' };
+  const more = { METRICS_PORT: '0', ALLOWED_HOSTS: 'metrics.example', SWEEP_INTERVAL_MS: '50' };
+  runtime = await startOn(database.url, { ...settings, ...more }, { agents: gate.agents });
+  app = client(runtime.url);
+  sql = new Client({ connectionString: database.url });
+  await sql.connect();
+});
+afterAll(async () => {
+  await sql.end();
+  await runtime.close();
+  await database.drop();
+  await receiver.close();
+});
+
+const metrics = () => readMetrics(runtime.metrics);
+/** How much a metric grew, by its labels; what did not grow is left out. */
+function growth(name: string, [before, after]: [Samples, Samples]): Record<string, number> {
+  const old = valuesOf(before, name);
+  const grown = Object.entries(valuesOf(after, name)).map(([labels, value]) => [labels, value - (old[labels] ?? 0)]);
+  return Object.fromEntries(grown.filter(([, value]) => value !== 0));
+}
+/** The metrics before and after some traffic; `has` says what they have when it is counted. */
+async function around(traffic: () => Promise<unknown>, has: (change: [Samples, Samples]) => boolean = () => true) {
+  const before = await metrics();
+  await traffic();
+  return await vi.waitUntil(
+    async () => {
+      const change: [Samples, Samples] = [before, await metrics()];
+      return has(change) && change;
+    },
+    { timeout: 20_000 },
+  );
+}
+const message = (text: string) => ({ newMessage: { role: 'user', parts: [{ text }] } });
+const invoke = (sessionId: string, more: object = {}) =>
+  app.post('/harness/invoke', {
+    prompt: 'Go on.',
+    harness_name: 'h',
+    run_agent_request: { user_id: 'u', session_id: sessionId },
+    ...more,
+  });
+let calls = 0;
+/** Waits for the next model call. */
+const entered = () => gate.entered(++calls);
+/** Asks the port of the metrics under another name. */
+const ask = (path: string, host: string, method = 'GET') =>
+  new Promise<number | undefined>((resolve, reject) => {
+    const options = { method, headers: { host } };
+    request(new URL(path, runtime.metrics), options, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    })
+      .on('error', reject)
+      .end();
+  });
+
+describe('requests', () => {
+  const COUNT = 'agent_runtime_http_request_duration_seconds_count';
+
+  test('are counted by operation id and status, whoever they are about', async () => {
+    const change = await around(
+      async () => {
+        await app.post(`${SESSIONS}/${randomUUID()}`, {});
+        await app.get(`${SESSIONS}/${randomUUID()}`);
+        await app.get(`${SESSIONS}/${randomUUID()}`);
+        await app.post(SESSIONS, { state: 'no object' });
+        await app.get(`/no/such/${randomUUID()}`);
+        await app.send('PUT', SESSIONS, {});
+      },
+      (each) => Object.keys(growth(COUNT, each)).length >= 4,
+    );
+    expect(growth(COUNT, change)).toEqual({
+      'operation=createSessionWithId,status=200': 1,
+      'operation=getSession,status=404': 2,
+      'operation=createSession,status=422': 1,
+      'operation=unknown,status=404': 1,
+      'operation=unknown,status=405': 1,
+    });
+  });
+
+  test('have a histogram of their time', async () => {
+    const [, after] = await around(() => app.get('/health'));
+    const name = 'agent_runtime_http_request_duration_seconds_bucket';
+    const buckets = Object.entries(valuesOf(after, name)).filter(([labels]) => labels.includes('operation=health,'));
+    const values = buckets.map(([, value]) => value);
+    expect(values).toEqual(values.toSorted((a, b) => a - b));
+    expect(buckets.at(-1)).toEqual(['operation=health,status=200,le=+Inf', values.at(-1)]);
+  });
+
+  test('a client that leaves first is 499', async () => {
+    const change = await around(
+      async () => {
+        const leaving = new AbortController();
+        const answer = fetch(`${runtime.url}/harness/invoke`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body: JSON.stringify({
+            prompt: 'x',
+            harness_name: 'h',
+            run_agent_request: { user_id: 'u', session_id: 'left' },
+          }),
+          signal: leaving.signal,
+        });
+        await entered();
+        leaving.abort();
+        await answer.catch(() => undefined);
+      },
+      (each) => growth(COUNT, each)['operation=harnessInvoke,status=499'] === 1,
+    );
+    expect(growth(COUNT, change)).toEqual({ 'operation=harnessInvoke,status=499': 1 });
+    gate.open(); // it goes on without its client
+    await vi.waitUntil(async () => valuesOf(await metrics(), 'agent_runtime_invocations_active')[''] === 0);
+  });
+
+  test('open streams are there while they are open', async () => {
+    await app.post(`${SESSIONS}/streamed`, {});
+    const leaving = new AbortController();
+    const streams = async () => valuesOf(await metrics(), 'agent_runtime_streams')['operation=streamEvents'];
+    await fetch(`${runtime.url}${SESSIONS}/streamed/events/stream`, { signal: leaving.signal });
+    expect(await streams()).toBe(1);
+    leaving.abort();
+    await vi.waitUntil(async () => (await streams()) === 0);
+  });
+});
+
+describe('invocations', () => {
+  test('model calls with their tokens, tool calls and the outcome', async () => {
+    const change = await around(async () => {
+      const answer = invoke('counted');
+      await entered();
+      expect(valuesOf(await metrics(), 'agent_runtime_invocations_active')).toEqual({ '': 1 });
+      gate.open([callPart('add', { a: 1 }), callPart('add', {}), callPart(`made-up-${randomUUID()}`)]);
+      await entered();
+      gate.open();
+      expect((await answer).body).toMatchObject({ output: expect.stringContaining('answer'), error: null });
+    });
+    const chat = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=scripted';
+    expect(growth('agent_runtime_invocation_duration_seconds_count', change)).toEqual({ 'outcome=succeeded': 1 });
+    expect(growth('gen_ai_client_operation_duration_count', change)).toEqual({ [chat]: 2 });
+    expect(growth('gen_ai_client_token_usage_sum', change)).toEqual({
+      [`${chat},gen_ai_token_type=input`]: 20,
+      [`${chat},gen_ai_token_type=output`]: 10,
+    });
+    expect(growth('agent_runtime_tool_call_duration_seconds_count', change)).toEqual({
+      'tool=add,outcome=ok': 1,
+      'tool=add,outcome=error': 1,
+      'tool=other,outcome=error': 1,
+    });
+    expect(valuesOf(await metrics(), 'agent_runtime_invocations_active')).toEqual({ '': 0 });
+  });
+
+  test('a model that a request names is `other`', async () => {
+    const change = await around(async () => {
+      const answer = invoke('own-model', { harness: { model_name: `model-${randomUUID()}` } });
+      await entered();
+      gate.open();
+      expect(await answer).toMatchObject({ status: 200, body: { error: null } });
+    });
+    const other = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=other';
+    expect(growth('gen_ai_client_operation_duration_count', change)).toEqual({ [other]: 1 });
+  });
+
+  test('a failure counts under its code', async () => {
+    const change = await around(async () => {
+      const answer = invoke('failing');
+      await entered();
+      gate.open([{ text: ' ' }]);
+      expect((await answer).body).toMatchObject({ error: expect.stringContaining('empty answer') });
+    });
+    const chat = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=scripted';
+    expect(growth('agent_runtime_invocation_duration_seconds_count', change)).toEqual({ 'outcome=empty_answer': 1 });
+    expect(growth('gen_ai_client_operation_duration_count', change)).toEqual({
+      [`${chat},error_type=empty_answer`]: 1,
+    });
+  });
+
+  test('the wait for a busy session is counted, of requests and of the background', async () => {
+    const [asked, background] = [
+      () => invoke('asked'),
+      () => app.post(`${SESSIONS}/background/invocations`, message('x')),
+    ];
+    await app.post(`${SESSIONS}/background`, {});
+    for (const start of [asked, background]) {
+      const change = await around(
+        async () => {
+          const first = start();
+          await entered();
+          const second = start();
+          await vi.waitUntil(
+            async () => (await sql.query(`select from invocations where status = 'queued'`)).rowCount === 1,
+          );
+          gate.open();
+          await entered();
+          gate.open();
+          await Promise.all([first, second]);
+        },
+        (each) => growth('agent_runtime_queue_wait_seconds_count', each)['outcome=claimed'] === 1,
+      );
+      expect(growth('agent_runtime_queue_wait_seconds_count', change)).toEqual({ 'outcome=claimed': 1 });
+    }
+  });
+
+  test('the session of a dead process is counted when it is taken over', async () => {
+    await app.post(`${SESSIONS}/dead`, {});
+    const token = randomUUID();
+    const change = await around(
+      async () => {
+        await sql.query(`insert into invocations
+        (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+        values ('harness_agent', 'u', 'dead', 'e-dead', 'running', '${token}', now() - interval '1 second')`);
+        await sql.query(`update sessions set lease_token = '${token}' where id = 'dead'`);
+      },
+      (each) => Object.keys(growth('agent_runtime_lease_takeovers_total', each)).length > 0,
+    );
+    expect(growth('agent_runtime_lease_takeovers_total', change)).toEqual({ '': 1 });
+  });
+});
+
+describe('the process', () => {
+  test('connections of the database, and the waits for them', async () => {
+    const change = await around(() => app.get(SESSIONS));
+    expect(growth('agent_runtime_db_wait_seconds_count', change)['pool=reads']).toBeGreaterThan(0);
+    const [, after] = change;
+    expect(Object.keys(valuesOf(after, 'agent_runtime_db_connections')).toSorted()).toEqual(
+      ['main', 'reads'].flatMap((pool) => ['idle', 'used'].map((state) => `pool=${pool},state=${state}`)),
+    );
+    expect(valuesOf(after, 'agent_runtime_db_waiting')).toEqual({ 'pool=main': 0, 'pool=reads': 0 });
+  });
+
+  test('the event loop, CPU and memory', async () => {
+    const samples = await metrics();
+    const delay = valuesOf(samples, 'agent_runtime_event_loop_delay_seconds');
+    expect(Object.keys(delay)).toEqual(['quantile=0.5', 'quantile=0.99', 'quantile=1']);
+    expect(samples.get('process_resident_memory_bytes')).toBeGreaterThan(10_000_000);
+    expect(samples.get('process_cpu_seconds_total')).toBeGreaterThan(0);
+    expect(samples.get('process_start_time_seconds')).toBeLessThan(Date.now() / 1000);
+  });
+
+  test('a cronjob that is fired, and a delivery of how its run ended', async () => {
+    const change = await around(
+      async () => {
+        receiver.reply('/hook', (n) => (n === 1 ? 500 : 204));
+        const webhookUrl = `${receiver.origin}/hook`;
+        expect((await app.post('/harness/webhooks', { ownerId: 'u', url: webhookUrl })).status).toBe(201);
+        const schedule = { type: 'once', onceAt: '2900-01-01T00:00:00Z' };
+        const job = await app.post('/harness/cronjobs', { ownerId: 'u', name: 'j', prompt: 'p', schedule, webhookUrl });
+        expect(job.status).toBe(201);
+        await sql.query(`update cronjobs set next_run_time = now() - interval '40 seconds'`);
+        await sql.query(`select pg_notify('agent_runtime', '["cronjobs"]')`);
+        await entered();
+        gate.open();
+      },
+      (each) => (growth('agent_runtime_webhook_attempts_total', each)['outcome=postponed'] ?? 0) === 1,
+    );
+    expect(growth('agent_runtime_cronjob_lateness_seconds_count', change)).toEqual({ '': 1 });
+    expect(growth('agent_runtime_cronjob_lateness_seconds_sum', change)['']).toBeGreaterThan(40);
+  });
+});
+
+describe('the port', () => {
+  test('has every metric of the list, no other, and no label that a caller chose', async () => {
+    const text = await (await fetch(runtime.metrics ?? '')).text();
+    const types = [...text.matchAll(/^# TYPE (\S+ \w+)$/gm)].map(([, type = '']) => type);
+    const listed = Object.values(INSTRUMENTS).map(({ name, kind }) => `${name.replaceAll('.', '_')} ${kind}`);
+    expect(types.toSorted()).toEqual([...listed, 'target_info gauge'].toSorted());
+    expect(text.replaceAll(/^#.*$/gm, '')).not.toMatch(/counted|busy|streamed|made-up|e-dead/);
+    for (const { name, labels } of Object.values(INSTRUMENTS)) {
+      const samples = [...text.matchAll(new RegExp(`^${name.replaceAll('.', '_')}\\w*\\{(.*)\\}`, 'gm'))];
+      const used = samples.flatMap(([, each = '']) => [...each.matchAll(/(\w+)="/g)].map(([, label = '']) => label));
+      expect([...new Set(used)].filter((label) => label !== 'le' && !labels.some((known) => known === label))).toEqual(
+        [],
+      );
+    }
+  });
+
+  test('answers to addresses, local names and allowed ones only, and to nothing but /metrics', async () => {
+    const statuses = ['127.0.0.1', 'localhost:9464', '[::1]:9464', 'runtime:9464', 'metrics.example'].map((host) =>
+      ask('/metrics', host),
+    );
+    expect(await Promise.all(statuses)).toEqual([200, 200, 200, 200, 200]);
+    expect(await ask('/metrics', 'evil.example:9464')).toBe(403);
+    expect(await ask('/health', '127.0.0.1')).toBe(404);
+    expect(await ask('/metrics', '127.0.0.1', 'POST')).toBe(404);
+  });
+
+  test('is not the port of the service', async () => {
+    expect((await app.get('/metrics')).status).toBe(404);
+  });
+
+  test('is there only where a setting says so', async () => {
+    expect(metricsWithout).toBeUndefined();
+  });
+
+  test('that is taken ends the start with a sentence', async () => {
+    const { port } = new URL(runtime.metrics ?? '');
+    await expect(startOn(database.url, { METRICS_PORT: port })).rejects.toThrow(
+      `METRICS_PORT: ${port} is taken on 127.0.0.1; choose another.`,
+    );
+  });
+});
