@@ -37,7 +37,7 @@ export const USER_TABLES: readonly UserTable[] = Object.values(schema)
   .toSorted((one, other) => one.depth - other.depth || (one.name < other.name ? -1 : 1));
 
 /** The condition that rows are a user's. */
-export const isOf = ({ appName, userId }: User, { columns }: UserTable): SQL =>
+const isOf = ({ appName, userId }: User, { columns }: UserTable): SQL =>
   sql`${columns['appName']} = ${appName} and ${columns['userId']} = ${userId}`;
 
 /** How many rows of a table are a user's. */
