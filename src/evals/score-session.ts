@@ -1,5 +1,4 @@
-import { NotFoundError } from '../core/errors.ts';
-import { type SessionKey, sessionNotFound } from '../core/session.ts';
+import type { SessionKey } from '../core/session.ts';
 import { findHistory } from '../sessions/history-store.ts';
 import { toActualTurns } from './actual-turns.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
@@ -8,8 +7,8 @@ import { pairTurns, scoreCase, type ScoredCase } from './score-case.ts';
 import type { EvalRunContext } from './start-run.ts';
 
 /**
- * Scores the turns of a stored session up to one of its events, without calling the agent.
- * @throws {NotFoundError} where the session is gone.
+ * Scores the turns of a stored session up to one of its events, without calling the agent; `undefined` where the
+ * session is gone.
  */
 export async function scoreSession(
   { database, agents, config }: EvalRunContext,
@@ -17,10 +16,10 @@ export async function scoreSession(
   lastSequence: number,
   metrics: EvalMetric[],
   signal: AbortSignal,
-): Promise<ScoredCase> {
+): Promise<ScoredCase | undefined> {
   const agent = agents.get(key.appName);
   const history = await findHistory(database.reads, key);
-  if (!agent || !history) throw new NotFoundError(sessionNotFound(key.sessionId));
+  if (!agent || !history) return undefined;
   const prepared = await agent.prepare({ mcpServers: [] }, signal, key.userId);
   try {
     const scoring = { ...toScoring(prepared, config.EVALS_JUDGE_MODEL, {}, signal), own: agent.evals?.metrics };

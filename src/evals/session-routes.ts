@@ -120,7 +120,8 @@ const score = operation({
   summary: 'Score stored sessions',
   description:
     'Those that the caller may read, all filters choose, and these metrics have not scored as they are now: one that ' +
-    'goes on is scored again. The agent is not called. Metrics that need an expected conversation say so.',
+    'goes on is scored again, one that is deleted meanwhile is left out. The agent is not called. Metrics that need an ' +
+    'expected conversation say so.',
   owner: 'caller',
   parameters: { path: appPath },
   body: { schema: scoreSchema, required: true, example: { evalMetrics: exampleMetrics, tool: 'calculator' } },
@@ -134,8 +135,9 @@ const score = operation({
       if (signal.aborted) break;
       const key = { appName, userId: one.userId, sessionId: one.sessionId };
       const scored = await scoreSession(context, key, one.lastSequence, metrics, signal);
-      await saveSessionScore(context.database.db, key, { ...one, scored }, hash);
-      scores.push({ ...one, scored });
+      // One that was deleted since it was chosen is not scored, as if it had been deleted before.
+      const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, hash));
+      if (isKept) scores.push({ ...one, scored });
     }
     return { kind: 'value', value: scores.map(toShown) };
   },

@@ -5,6 +5,7 @@ import { evalSessionScores } from '../db/schema.ts';
 import { insertSelect } from '../db/sql.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { ChosenSession } from '../sessions/choose-sessions.ts';
+import { heldSession } from '../sessions/session-lease.ts';
 import { s } from '../sessions/session-text.ts';
 import type { ScoredCase } from './score-case.ts';
 
@@ -38,13 +39,17 @@ export interface SessionScore extends ChosenSession {
   scored: ScoredCase;
 }
 
-/** Keeps the scores of a session as it was; in the place of those by the same metrics at the same event. */
+/**
+ * Keeps the scores of a session as it was; in the place of those by the same metrics at the same event.
+ * @returns false where the session was deleted meanwhile, and nothing was written.
+ */
 export async function saveSessionScore(
   db: Database,
-  { appName, userId, sessionId }: SessionKey,
+  key: SessionKey,
   { lastSequence, scored }: Pick<SessionScore, 'lastSequence' | 'scored'>,
   metricsHash: string,
-): Promise<void> {
+): Promise<boolean> {
+  const { appName, userId, sessionId } = key;
   const insert = insertSelect(e, {
     appName,
     userId,
@@ -53,10 +58,12 @@ export async function saveSessionScore(
     metricsHash,
     result: sql`${escapeJson(scored)}::jsonb`,
   });
-  await db.execute(sql`
-    ${insert}
+  const { rows } = await db.execute(sql`
+    ${insert} from (${heldSession(key)}) held
     on conflict on constraint eval_session_scores_pkey
-    do update set result = excluded.result, create_time = excluded.create_time`);
+    do update set result = excluded.result, create_time = excluded.create_time
+    returning 1`);
+  return rows.length > 0;
 }
 
 /** Scores of the sessions of some users, or of all, newest first. */

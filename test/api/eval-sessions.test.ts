@@ -8,7 +8,8 @@ import { startApp, type TestApp } from '../support/app.ts';
 
 const METRIC = `export const metric = {
   description: 'Short answers.',
-  score: ({ answer, question }) => {
+  score: async ({ answer, question }) => {
+    if (question.includes('vanish')) await globalThis.whileScoring();
     if (question.includes('explode')) throw new Error('boom');
     return question.includes('strange') ? 7 : answer.length < 40 ? 1 : 0;
   },
@@ -119,6 +120,17 @@ test('a session is scored once as it is, and again when it goes on; sets are cho
   ]);
   await app.send('DELETE', '/apps/shop/users/u1/sessions/s1');
   expect((await app.get(`${D}/session-scores?userId=u1`)).body).toEqual([]);
+});
+
+test('a session that is deleted while it is scored is left out, and its scores are not kept', async () => {
+  await say('u3', 'gone', 'I vanish');
+  await say('u3', 'stays', 'I do not');
+  const remove = () => app.send('DELETE', '/apps/shop/users/u3/sessions/gone');
+  Object.assign(globalThis, { whileScoring: remove });
+  const chosen = { evalMetrics: [SHORT], users: ['u3'] };
+  const scored = await app.post(`${D}/session-scores`, chosen);
+  expect([scored.status, (scored.body as Score[]).map(({ sessionId }) => sessionId)]).toEqual([200, ['stays']]);
+  expect((await app.get(`${D}/session-scores?userId=u3`)).body).toMatchObject([{ sessionId: 'stays' }]);
 });
 
 test('a metric of the application is listed, runs, and says why where it cannot', async () => {
