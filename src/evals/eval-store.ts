@@ -148,17 +148,20 @@ export async function listEvalSetIds(db: Database, appName: string, ownerId?: st
   return rows.map(({ id }) => id);
 }
 
-/** A set with its cases, oldest first, as JSON text; nulls stay, as ADK writes sets. `undefined` without such a set. */
+/** A set with its cases, oldest first, as JSON text; `undefined` without such a set. */
 export async function findEvalSetText(db: Database, key: EvalSetKey): Promise<string | undefined> {
-  const { rows } = await db.execute<{ text: string }>(sql`
-    select json_build_object(
-             'eval_set_id', ${evalSets.id}, 'name', ${evalSets.name}, 'description', ${evalSets.description},
-             'eval_cases', (select coalesce(json_agg(${evalCaseVersions.payload}
-                                                     order by ${evalCases.createTime}, ${evalCases.id}), '[]')
-                            from ${evalCases} join ${evalCaseVersions} on ${isNewest} where ${isOfSet}),
-             'creation_timestamp', extract(epoch from ${evalSets.createTime}))::text as text
-    from ${evalSets} where ${isSet(key)}`);
-  return rows[0] && unescapeJson(rows[0].text);
+  const { rows } = await db.execute<{ text: string | null }>(sql`
+    select (json_object_agg(key, value) filter (where value is not null))::text as text
+    from ${evalSets} cross join lateral (values
+      ('eval_set_id', to_json(${evalSets.id})), ('name', to_json(${evalSets.name})),
+      ('description', to_json(${evalSets.description})),
+      ('eval_cases', (select coalesce(json_agg(${evalCaseVersions.payload}
+                                               order by ${evalCases.createTime}, ${evalCases.id}), '[]')
+                      from ${evalCases} join ${evalCaseVersions} on ${isNewest} where ${isOfSet})),
+      ('creation_timestamp', to_json(extract(epoch from ${evalSets.createTime})))) as member(key, value)
+    where ${isSet(key)}`);
+  const text = rows[0]?.text;
+  return text == null ? undefined : unescapeJson(text);
 }
 
 /** Deletes a set with its cases. @throws {NotFoundError} when there is none. */

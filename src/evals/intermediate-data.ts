@@ -11,9 +11,14 @@ type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
  */
 export const toStoredCase = (evalCase: EvalCaseBody): EvalCaseBody => mapData(evalCase, withoutToolUses);
 
-/** A case as the UI reads it: turns with `invocationEvents` get ADK 1.x's members beside them. */
-export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody =>
-  mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data));
+/**
+ * A case as clients read it: turns with `invocationEvents` get ADK 1.x's members beside them, for the UI;
+ * `finalSessionState` is always there, as in ADK.
+ */
+export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody => ({
+  ...mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data)),
+  finalSessionState: evalCase.finalSessionState ?? {},
+});
 
 function mapData(evalCase: EvalCaseBody, change: (data: IntermediateData) => IntermediateData): EvalCaseBody {
   if (!evalCase.conversation) return evalCase;

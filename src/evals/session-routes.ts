@@ -120,8 +120,8 @@ const score = operation({
   summary: 'Score stored sessions',
   description:
     'Those that the caller may read, all filters choose, and these metrics have not scored as they are now: one that ' +
-    'goes on is scored again, one that is deleted meanwhile is left out. The agent is not called. Metrics that need an ' +
-    'expected conversation say so.',
+    'goes on is scored again, one that is deleted meanwhile is left out. The agent is not called. Metrics that ' +
+    'need an expected conversation say so.',
   owner: 'caller',
   parameters: { path: appPath },
   body: { schema: scoreSchema, required: true, example: { evalMetrics: exampleMetrics, tool: 'calculator' } },

@@ -156,7 +156,7 @@ export const evalSetOperations = [
 
 async function create(database: DatabasePool, key: EvalSetKey, evalSet: NewEvalSet): Promise<void> {
   if (!EVAL_SET_ID.test(key.evalSetId)) {
-    throw new InvalidError(`Invalid Eval Set Id. Eval Set Id should have the \`${EVAL_SET_ID.source}\` format`);
+    throw new InvalidError(`Invalid Eval Set ID. Eval Set ID should have the \`${EVAL_SET_ID.source}\` format`);
   }
   await insertEvalSet(database.db, key, evalSet);
 }

@@ -28,7 +28,6 @@ describe('sets', () => {
     const set = {
       eval_set_id: 'b_set',
       name: 'b_set',
-      description: null,
       eval_cases: [evalCase('one')],
       creation_timestamp: clockNow,
     };
@@ -72,7 +71,7 @@ describe('sets', () => {
       const { status, body } = await create(id);
       expect([status, body]).toEqual([
         400,
-        { detail: 'Invalid Eval Set Id. Eval Set Id should have the `^[a-zA-Z0-9_]+$` format' },
+        { detail: 'Invalid Eval Set ID. Eval Set ID should have the `^[a-zA-Z0-9_]+$` format' },
       ]);
     }
     const twice = await create('twice', [evalCase('one'), evalCase('one')]);
@@ -101,7 +100,7 @@ describe('cases', () => {
   test('are read, replaced and deleted in both spellings', async () => {
     for (const [n, path] of cases('cases', 'one').entries()) {
       await create('cases', [evalCase('one')]);
-      expect((await app.get(path)).body).toEqual(evalCase('one'));
+      expect((await app.get(path)).body).toEqual({ ...evalCase('one'), finalSessionState: {} });
       // As the UI sends it: with members of its own, and without those it does not know.
       const edited = {
         evalId: 'one',
@@ -119,7 +118,7 @@ describe('cases', () => {
       expect([put.status, put.text]).toEqual([200, 'null']);
       const stored = structuredClone(edited) as { conversation: { finalResponse: { parts: { thought?: null }[] } }[] };
       delete stored.conversation[0]?.finalResponse.parts[0]?.thought;
-      expect((await app.get(path)).body).toEqual({ ...stored, creationTimestamp: 12.5 });
+      expect((await app.get(path)).body).toEqual({ ...stored, creationTimestamp: 12.5, finalSessionState: {} });
       const deleted = await app.send('DELETE', path);
       expect([deleted.status, deleted.text]).toEqual([200, 'null']);
       expect((await app.get(`${at}/eval_sets/cases/evals`)).body).toEqual([]);
@@ -143,6 +142,7 @@ describe('cases', () => {
       creationTimestamp: 3,
       sessionInput: { appName: 'a', userId: 'u' },
       conversation: [{ invocationId: 'i', userContent: { parts: [{ functionCall: { args: { a_b: 1 } } }] } }],
+      finalSessionState: {},
     });
   });
 
@@ -262,7 +262,8 @@ describe('older paths', () => {
     expect((await app.post(`${old}/eval_sets/older`)).text).toBe('null');
     expect((await app.get(`${old}/eval_sets`)).body).toEqual(expect.arrayContaining(['old', 'older']));
     expect((await app.get(`${old}/eval_sets/old/evals`)).body).toEqual(['one']);
-    expect((await app.get(`${old}/eval_sets/old/evals/one`)).body).toEqual(evalCase('one'));
+    const read = await app.get(`${old}/eval_sets/old/evals/one`);
+    expect(read.body).toEqual({ ...evalCase('one'), finalSessionState: {} });
     expect((await app.send('PUT', `${old}/eval_sets/old/evals/one`, evalCase('one'))).text).toBe('null');
     await app.post('/apps/harness_agent/users/u/sessions', { sessionId: 'for-old' });
     const added = await app.post(`${old}/eval_sets/old/add_session`, {
