@@ -33,7 +33,9 @@ function differences(expected: Json, actual: Json | undefined, at = ''): string[
         .map((text) => text.replaceAll(/[.()+]/g, '\\$&'))
         .join('[\\d.a-f-]+')}$`,
     );
-    return pattern.test(String(actual)) ? [] : [`${at}: ${JSON.stringify(actual)}, not ${expected}`];
+    return typeof actual === 'string' && pattern.test(actual)
+      ? []
+      : [`${at}: ${JSON.stringify(actual)}, not ${expected}`];
   }
   if (Array.isArray(expected) && Array.isArray(actual)) {
     const [one] = expected;
@@ -112,7 +114,7 @@ test('the exchanges are answered as they were recorded, or as a rule with a reas
   for (const exchange of exchanges) {
     await prepare(exchange);
     const answer = await send(exchange);
-    const compare = (expected: Answer) => differences(expected as never, answer as never);
+    const compare = (expected: Answer) => differences(expected, answer);
     let expected: Answer = exchange;
     const recorded = compare({ status: exchange.status, response: exchange.response });
     if (recorded.length === 0) {

@@ -41,10 +41,11 @@ export const without = (object: { [name: string]: Json }, ...names: string[]) =>
 const detailOf = ({ response }: Answer) =>
   isObject(response) && typeof response['detail'] === 'string' ? response['detail'] : '';
 type Recorded = { [name: string]: Json };
+const evalIdOf = (result: Json) => (result as { evalId: string }).evalId;
 /** Results of cases, by the case: those of a run come in the order of our set, which was not recorded. */
 export const inOrder = (value: Json): Json =>
   Array.isArray(value) && value.every((each) => isObject(each) && 'evalId' in each)
-    ? value.toSorted((a, b) => (String((a as Recorded)['evalId']) < String((b as Recorded)['evalId']) ? -1 : 1))
+    ? value.toSorted((a, b) => (evalIdOf(a) < evalIdOf(b) ? -1 : 1))
     : isObject(value)
       ? Object.fromEntries(Object.entries(value).map(([name, each]) => [name, inOrder(each)]))
       : value;
@@ -154,7 +155,7 @@ export const RULES: Rule[] = [
     reason: 'what is absent is named',
     change: (answer, { request }) =>
       detailOf(answer) === 'Session not found' && isObject(request)
-        ? { ...answer, response: { detail: `Session not found: ${String(request['sessionId'])}` } }
+        ? { ...answer, response: { detail: `Session not found: ${request['sessionId'] as string}` } }
         : answer,
   },
   {
@@ -170,7 +171,7 @@ export const RULES: Rule[] = [
       const set = isObject(request) ? (request['evalSet'] ?? request['eval_set']) : undefined;
       if (answer.status !== 200 || !isObject(set)) return answer;
       const { name = set['eval_set_id'] ?? '', eval_cases = [] } = set;
-      return { ...answer, response: { ...(answer.response as object), name, eval_cases } as Json };
+      return { ...answer, response: { ...(answer.response as object), name, eval_cases } };
     },
   },
   {

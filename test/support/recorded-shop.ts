@@ -53,7 +53,7 @@ function answerTo({ contents, modelName }: ModelRequest): { parts: Part[]; token
   if (results.some(({ name }) => name !== 'transfer_to_agent')) {
     const sorted = (value: object) =>
       `{${Object.entries(value)
-        .toSorted()
+        .toSorted(([a], [b]) => (a < b ? -1 : 1))
         .map(([k, v]) => `${JSON.stringify(k)}: ${JSON.stringify(v)}`)
         .join(', ')}}`;
     const said = results.map(({ name, response }) => `${name} says ${sorted(response as object)}`);
