@@ -59,6 +59,25 @@ begin
   return null;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.delete_old_audit_entries(days integer, entries bigint)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public'
+AS $function$
+declare
+  deleted integer;
+begin
+  perform set_config('agent_runtime.audit_deletes', 'on', true);
+  delete from audit_log where id in (
+    select id from (select id, time from audit_log order by id limit 1000) oldest
+    where time < clock_timestamp() - interval '1 day'
+      and (time < clock_timestamp() - days * interval '1 day' or id <= (select max(id) from audit_log) - entries));
+  get diagnostics deleted = row_count;
+  perform set_config('agent_runtime.audit_deletes', 'off', true);
+  return deleted = 1000;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -139,40 +158,14 @@ begin
   return null;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.refuse_on_hold()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-declare
-  held_session text := '';
-begin
-  if tg_argv[0] = 'id' then held_session := old.id;
-  elsif tg_argv[0] = 'session_id' then held_session := coalesce(old.session_id, '');
-  end if;
-  if exists (select from legal_holds h where h.app_name = old.app_name and h.user_id = old.user_id
-             and h.session_id in ('', held_session)) then
-    raise exception 'the data is on legal hold' using errcode = 'AR423';
-  end if;
-  return old;
-end $function$;
-
-CREATE OR REPLACE FUNCTION public.refuse_while_erased()
+CREATE OR REPLACE FUNCTION public.refuse_audit_change()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 begin
-  perform pg_advisory_xact_lock_shared(user_data_lock(new.app_name, new.user_id));
-  if exists (select from user_erasures e where e.app_name = new.app_name and e.user_id = new.user_id) then
-    raise exception 'the user is being erased' using errcode = 'AR409';
-  end if;
-  return new;
+  if tg_op = 'DELETE' and current_setting('agent_runtime.audit_deletes', true) = 'on' then return null; end if;
+  raise exception 'audit_log is only appended to' using errcode = '42501';
 end $function$;
-
-CREATE OR REPLACE FUNCTION public.user_data_lock(app text, owner text)
- RETURNS bigint
- LANGUAGE sql
- IMMUTABLE
-RETURN hashtextextended(((app || ''::text) || owner), (7240014)::bigint);
 
 CREATE OR REPLACE FUNCTION public.webhook_time(moment timestamp with time zone)
  RETURNS text
@@ -223,6 +216,20 @@ create table artifacts (
   session_id text collate "C" not null,
   name text collate "C" not null,
   next_version integer not null
+);
+
+create table audit_log (
+  id bigint not null,
+  "time" timestamp(6) with time zone default clock_timestamp() not null,
+  caller_kind text not null,
+  caller text,
+  address text,
+  operation text,
+  resource jsonb not null,
+  decision text not null,
+  reason text,
+  request_id text not null,
+  left_out integer default 0 not null
 );
 
 create table budget_uses (
@@ -450,14 +457,6 @@ create table invocations (
   webhook_url text
 );
 
-create table legal_holds (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C" not null,
-  reason text not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
 create table memories (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -516,14 +515,6 @@ create table spans (
   create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
-create table user_erasures (
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  counts jsonb default '{}'::jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null
-);
-
 create table user_states (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -572,6 +563,12 @@ alter table artifact_versions add constraint artifact_versions_content_check CHE
 alter table artifact_versions add constraint artifact_versions_pkey PRIMARY KEY (app_name, user_id, session_id, artifact_name, version);
 
 alter table artifacts add constraint artifacts_pkey PRIMARY KEY (app_name, user_id, session_id, name);
+
+alter table audit_log add constraint audit_log_caller_kind_check CHECK ((caller_kind = ANY (ARRAY['unknown'::text, 'anonymous'::text, 'key'::text, 'user'::text])));
+
+alter table audit_log add constraint audit_log_decision_check CHECK ((decision = ANY (ARRAY['allowed'::text, 'refused'::text])));
+
+alter table audit_log add constraint audit_log_pkey PRIMARY KEY (id);
 
 alter table budget_uses add constraint budget_uses_pkey PRIMARY KEY (app_name, user_id, day, shard);
 
@@ -659,8 +656,6 @@ alter table invocations add constraint invocations_status_check CHECK ((status =
 
 alter table invocations add constraint invocations_stop_requested_as_check CHECK ((stop_requested_as = ANY (ARRAY['cancelled'::text, 'interrupted'::text])));
 
-alter table legal_holds add constraint legal_holds_pkey PRIMARY KEY (app_name, user_id, session_id);
-
 alter table memories add constraint memories_pkey PRIMARY KEY (app_name, user_id, session_id, event_id);
 
 alter table model_prices add constraint model_prices_pkey PRIMARY KEY (model);
@@ -672,8 +667,6 @@ alter table sessions add constraint sessions_last_sequence_check CHECK ((last_se
 alter table sessions add constraint sessions_pkey PRIMARY KEY (app_name, user_id, id);
 
 alter table spans add constraint spans_pkey PRIMARY KEY (app_name, user_id, session_id, trace_id, id);
-
-alter table user_erasures add constraint user_erasures_pkey PRIMARY KEY (app_name, user_id);
 
 alter table user_states add constraint user_states_pkey PRIMARY KEY (app_name, user_id);
 
@@ -719,6 +712,8 @@ alter table webhook_deliveries add constraint webhook_deliveries_webhook_fkey FO
 
 CREATE INDEX agent_prompts_age_idx ON public.agent_prompts USING btree (use_time);
 
+CREATE INDEX audit_log_time_idx ON public.audit_log USING btree ("time");
+
 CREATE INDEX budget_uses_day_idx ON public.budget_uses USING btree (app_name, day);
 
 CREATE INDEX cronjob_runs_running_idx ON public.cronjob_runs USING btree (lease_expire_time) WHERE (status = 'running'::text);
@@ -761,8 +756,6 @@ CREATE INDEX spans_event_idx ON public.spans USING btree (app_name, event_id);
 
 CREATE INDEX spans_session_idx ON public.spans USING btree (app_name, session_id, start_ns);
 
-CREATE INDEX user_erasures_age_idx ON public.user_erasures USING btree (update_time);
-
 CREATE INDEX webhook_deliveries_due_idx ON public.webhook_deliveries USING btree (next_attempt_time) WHERE (status = 'pending'::text);
 
 CREATE INDEX webhook_deliveries_list_idx ON public.webhook_deliveries USING btree (app_name, user_id, webhook_id, create_time DESC, id DESC);
@@ -773,61 +766,17 @@ CREATE INDEX webhooks_id_idx ON public.webhooks USING btree (id);
 
 CREATE INDEX webhooks_list_idx ON public.webhooks USING btree (user_id, create_time);
 
-CREATE TRIGGER artifact_versions_erasure BEFORE INSERT ON public.artifact_versions FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
-
-CREATE TRIGGER artifact_versions_hold BEFORE DELETE ON public.artifact_versions FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER artifacts_erasure BEFORE INSERT ON public.artifacts FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
-
-CREATE TRIGGER artifacts_hold BEFORE DELETE ON public.artifacts FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER cronjob_runs_hold BEFORE DELETE ON public.cronjob_runs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change();
 
 CREATE TRIGGER cronjob_runs_webhook_insert AFTER INSERT ON public.cronjob_runs FOR EACH ROW WHEN ((new.end_time IS NOT NULL)) EXECUTE FUNCTION insert_delivery_of_run();
 
 CREATE TRIGGER cronjob_runs_webhook_update AFTER UPDATE OF end_time ON public.cronjob_runs FOR EACH ROW WHEN (((old.end_time IS NULL) AND (new.end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
 
-CREATE TRIGGER cronjobs_erasure BEFORE INSERT ON public.cronjobs FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
-
-CREATE TRIGGER cronjobs_hold BEFORE DELETE ON public.cronjobs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
-
-CREATE TRIGGER eval_session_scores_hold BEFORE DELETE ON public.eval_session_scores FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER eval_verdicts_hold BEFORE DELETE ON public.eval_verdicts FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
 CREATE TRIGGER events_changed AFTER DELETE OR UPDATE ON public.events FOR EACH ROW WHEN ((pg_trigger_depth() = 0)) EXECUTE FUNCTION count_changed_events();
-
-CREATE TRIGGER events_hold BEFORE DELETE ON public.events FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER invocation_tapes_hold BEFORE DELETE ON public.invocation_tapes FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER invocations_erasure BEFORE INSERT ON public.invocations FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
-
-CREATE TRIGGER invocations_hold BEFORE DELETE ON public.invocations FOR EACH ROW WHEN ((old.status <> 'queued'::text)) EXECUTE FUNCTION refuse_on_hold('session_id');
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
 CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
-
-CREATE TRIGGER memories_erasure BEFORE INSERT ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
-
-CREATE TRIGGER memories_hold BEFORE DELETE ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER sessions_erasure BEFORE INSERT ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
-
-CREATE TRIGGER sessions_hold BEFORE DELETE ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('id');
-
-CREATE TRIGGER spans_hold BEFORE DELETE ON public.spans FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
-
-CREATE TRIGGER user_states_erasure BEFORE INSERT ON public.user_states FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
-
-CREATE TRIGGER user_states_hold BEFORE DELETE ON public.user_states FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
-
-CREATE TRIGGER webhook_deliveries_hold BEFORE DELETE ON public.webhook_deliveries FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
-
-CREATE TRIGGER webhooks_erasure BEFORE INSERT ON public.webhooks FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
-
-CREATE TRIGGER webhooks_hold BEFORE DELETE ON public.webhooks FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
 
 alter table artifact_versions enable row level security;
 alter table artifact_versions force row level security;
@@ -869,10 +818,6 @@ alter table invocations enable row level security;
 alter table invocations force row level security;
 create policy of_user on invocations using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
-alter table legal_holds enable row level security;
-alter table legal_holds force row level security;
-create policy of_user on legal_holds using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
-
 alter table memories enable row level security;
 alter table memories force row level security;
 create policy of_user on memories using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
@@ -884,10 +829,6 @@ create policy of_user on sessions using (((user_id = ( SELECT current_setting('a
 alter table spans enable row level security;
 alter table spans force row level security;
 create policy of_user on spans using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
-
-alter table user_erasures enable row level security;
-alter table user_erasures force row level security;
-create policy of_user on user_erasures using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table user_states enable row level security;
 alter table user_states force row level security;
@@ -915,6 +856,22 @@ create view inspect.artifacts as
    FROM artifacts a
      JOIN artifact_versions v ON v.app_name = a.app_name AND v.user_id = a.user_id AND v.session_id = a.session_id AND v.artifact_name = a.name
   GROUP BY a.app_name, a.user_id, a.session_id, a.name;
+
+create view inspect.audit as
+ SELECT "time",
+    decision,
+    caller_kind,
+    caller,
+    address,
+    operation,
+    resource ->> 'appName'::text AS app_name,
+    resource ->> 'userId'::text AS user_id,
+    resource ->> 'sessionId'::text AS session_id,
+    resource,
+    reason,
+    request_id,
+    left_out
+   FROM audit_log;
 
 create view inspect.budget_uses as
  SELECT app_name,
@@ -1181,6 +1138,17 @@ comment on column artifacts.name is 'Artifact name as it was sent.';
 comment on column artifacts.next_version is 'Number of the next version; only rises, also after a delete.';
 comment on column artifacts.session_id is 'Session, or empty for an artifact of the user (name begins with user:).';
 comment on column artifacts.user_id is 'Owner.';
+comment on column audit_log."time" is 'When the entry was stored: of what was allowed to change something before it began, of the rest within a second.';
+comment on column audit_log.address is 'Address of the client, as TRUSTED_PROXIES lets it be known.';
+comment on column audit_log.caller is 'User of the token or id of the key; null for keys of RUNTIME_API_KEYS, which have none.';
+comment on column audit_log.caller_kind is 'user: of a token; key: holder of a runtime key; anonymous: mode local; unknown: refused before anybody was known.';
+comment on column audit_log.decision is 'allowed: the request was let begin, whatever came of it; refused.';
+comment on column audit_log.id is 'Order of the entries; has gaps.';
+comment on column audit_log.left_out is 'How many refusals of the same caller were not kept before this one.';
+comment on column audit_log.operation is 'operationId of the document; null for what was refused before that was known.';
+comment on column audit_log.reason is 'Why it was refused.';
+comment on column audit_log.request_id is 'X-Request-Id of the answer.';
+comment on column audit_log.resource is 'What the request was about: names of its path, and the user and application of its content.';
 comment on column budget_uses.app_name is 'Application.';
 comment on column budget_uses.cost is 'Their cost by the prices of then.';
 comment on column budget_uses.day is 'Day in UTC.';
@@ -1343,6 +1311,19 @@ comment on column inspect.artifacts.total_bytes is 'Bytes of all versions.';
 comment on column inspect.artifacts.update_time is 'When the latest version was saved.';
 comment on column inspect.artifacts.user_id is 'Owner.';
 comment on column inspect.artifacts.version_count is 'Number of its versions.';
+comment on column inspect.audit."time" is 'When it was stored.';
+comment on column inspect.audit.address is 'Address of the client.';
+comment on column inspect.audit.app_name is 'Application that the request was about.';
+comment on column inspect.audit.caller is 'User of the token or id of the key.';
+comment on column inspect.audit.caller_kind is 'user, key, anonymous or unknown.';
+comment on column inspect.audit.decision is 'allowed or refused.';
+comment on column inspect.audit.left_out is 'Refusals of the same caller that were not kept before this one.';
+comment on column inspect.audit.operation is 'operationId of the document.';
+comment on column inspect.audit.reason is 'Why it was refused.';
+comment on column inspect.audit.request_id is 'X-Request-Id of the answer.';
+comment on column inspect.audit.resource is 'All names of what the request was about.';
+comment on column inspect.audit.session_id is 'Session that the path named.';
+comment on column inspect.audit.user_id is 'User that the request was about.';
 comment on column inspect.budget_uses.app_name is 'Application.';
 comment on column inspect.budget_uses.cost is 'Their cost by model_prices of then.';
 comment on column inspect.budget_uses.day is 'Day in UTC.';
@@ -1527,11 +1508,6 @@ comment on column invocations.stop_requested_as is 'cancelled or interrupted: wh
 comment on column invocations.tool_calls is 'Tool calls made.';
 comment on column invocations.user_id is 'Owner of the session.';
 comment on column invocations.webhook_url is 'Address of the webhook that is sent how it ends; null without one.';
-comment on column legal_holds.app_name is 'The application.';
-comment on column legal_holds.create_time is 'When it was set.';
-comment on column legal_holds.reason is 'Why, in the words of whoever set it.';
-comment on column legal_holds.session_id is 'The session; empty for all that the user has.';
-comment on column legal_holds.user_id is 'The user.';
 comment on column memories.app_name is 'Application.';
 comment on column memories.author is 'Who said it.';
 comment on column memories.content is 'The content of the event.';
@@ -1575,11 +1551,6 @@ comment on column spans.session_id is 'Session that the invocation belongs to.';
 comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
 comment on column spans.trace_id is 'Trace; one per invocation.';
 comment on column spans.user_id is 'Owner of the session.';
-comment on column user_erasures.app_name is 'The application.';
-comment on column user_erasures.counts is 'Rows deleted so far, by table.';
-comment on column user_erasures.create_time is 'When it was requested first.';
-comment on column user_erasures.update_time is 'When somebody last worked on it: the sweeper takes up what was left.';
-comment on column user_erasures.user_id is 'The user.';
 comment on column user_states.app_name is 'Application.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
@@ -1612,13 +1583,12 @@ comment on function assert_session_size(bigint) is 'The size, or an error when i
 comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection, or it has more keys than agent_runtime.max_state_keys.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb) is 'The writers, or an error when what agents wrote for the writer is larger than the setting agent_runtime.max_app_state_bytes_per_user of the connection.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
+comment on function delete_old_audit_entries(integer,bigint) is 'Deletes up to 1,000 entries of the audit that are older than so many days or beyond so many, none of the last day. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
 comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
-comment on function refuse_on_hold() is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
-comment on function refuse_while_erased() is 'For a trigger: a user that is being erased gets nothing new.';
-comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add some, exclusive for the begin of an erasure.';
+comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
 comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after PROMPT_RETENTION_DAYS without use.';
@@ -1626,6 +1596,7 @@ comment on table agent_runtime_migrations is 'The migrations that this schema ha
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
+comment on table audit_log is 'Who was allowed or refused what, without content. Appended by the service, which may do nothing else with it.';
 comment on table budget_uses is 'What was used, counted by the statements that begin invocations and store what models answered.';
 comment on table budgets is 'What users of an application may use in a day or a month of UTC. Read with each claim, so a change holds at once.';
 comment on table cronjob_runs is 'The runs of the cronjobs. A due time has one row, which is the claim to fire it.';
@@ -1641,17 +1612,16 @@ comment on table events is 'The conversation. Ordered by sequence and never by t
 comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';
 comment on table invocation_tapes is 'What a replay needs to know of an invocation beside its events: one row for each time that it ran.';
 comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
-comment on table legal_holds is 'What must not be deleted, whoever wants it: all data of a user, or one session. Triggers refuse it.';
 comment on table memories is 'What was said in sessions that were added to the memory of a user; searched by words.';
 comment on table model_prices is 'What models cost, in a currency of the operator.';
 comment on table rate_limits is 'What callers did in the running minute, by classes of operations, and wrong credentials. May be emptied at any time.';
 comment on table sessions is 'One conversation of one user with one application.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
-comment on table user_erasures is 'Users that are being erased. The row goes with the last of their data; until then triggers refuse new data.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
 comment on table webhook_deliveries is 'What is sent to webhooks and how that went: the outbox. Triggers insert a row in the statement that ends an invocation or a run.';
 comment on table webhooks is 'Addresses that users have registered for deliveries.';
 comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
+comment on view inspect.audit is 'Who was allowed or refused what.';
 comment on view inspect.budget_uses is 'What each user used by day, those of deleted sessions and of failed invocations included.';
 comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
 comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';

@@ -6,16 +6,17 @@ import { artifactOperations } from './artifacts/routes.ts';
 import { budgetOperations } from './budgets/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from './core/config.ts';
+import type { Log } from './core/log.ts';
 import { HARNESS_APP } from './core/session.ts';
 import { cronjobOperations } from './cronjobs/routes.ts';
 import { devUiPages } from './devui/routes.ts';
 import { evalOperations } from './evals/routes.ts';
-import { createHttpApp } from './http/http-app.ts';
+import { createHttpApp, type HttpAppOptions } from './http/http-app.ts';
+import type { Audit } from './http/operation/audit.ts';
 import type { Sockets } from './http/operation/sockets.ts';
 import { bind, type Operation } from './http/operation/operation.ts';
 import { idempotent } from './idempotency/operations.ts';
 import type { InvocationContext } from './invocations/context.ts';
-import { holdOperations } from './holds/routes.ts';
 import { harnessInvoke } from './invocations/routes/harness-invoke.ts';
 import { invocationOperations } from './invocations/routes/invocations.ts';
 import { invokeLegacy } from './invocations/routes/invoke-legacy.ts';
@@ -32,7 +33,6 @@ import { memoryOperations } from './memory/routes.ts';
 import { serviceOperations } from './service/routes.ts';
 import { sessionOperations } from './sessions/routes.ts';
 import { traceOperations } from './traces/routes.ts';
-import { userOperations } from './users/routes.ts';
 import { webhookOperations } from './webhooks/routes.ts';
 
 /** All that the application needs; tests give their own. */
@@ -42,6 +42,8 @@ export interface Context extends InvocationContext {
   version: string;
   /** False from the moment on that the process is told to stop. */
   isAccepting: () => boolean;
+  /** Where decisions on requests are kept; without it nowhere. */
+  audit?: Audit | undefined;
   /** The WebSockets of the server. */
   sockets: Sockets;
 }
@@ -80,8 +82,6 @@ export function listOperations(mode: {
     ...serviceOperations,
     ...appOperations,
     ...budgetOperations,
-    ...holdOperations,
-    ...userOperations,
     ...changeable.map(idempotent),
     ...runOperations,
     runLive,
@@ -115,7 +115,7 @@ export function createApp(context: Context): Express {
     operations: bound(operations),
     appNameOf: (name) => (aliases.has(name) ? HARNESS_APP : name),
     components: COMPONENTS,
-    auth,
+    auth: withReport(auth, log),
     origins: {
       ownNamesOnly: DEV_UI || auth.mode === 'local',
       allowedHosts: ALLOWED_HOSTS,
@@ -128,9 +128,16 @@ export function createApp(context: Context): Express {
     maxBodyValues: config.MAX_BODY_VALUES,
     limits: createRequestLimits(context.database, config.fairness),
     logins: loginLimit(context),
+    audit: context.audit,
     pages: DEV_UI ? devUiPages() : [],
   });
 }
+
+/** An issuer that is down shows in the log: until its keys are an hour old nobody else notices. */
+const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
+  auth.mode === 'jwt'
+    ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }
+    : auth;
 
 function loginLimit({ database, config }: Context) {
   const points = config.MAX_FAILED_LOGINS_PER_MINUTE;

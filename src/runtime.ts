@@ -5,6 +5,7 @@ import { type Context, createApp } from './app.ts';
 import { type HostedSources, hostAgents } from './host-agents.ts';
 import { namesOf, observeInvocations, openMetricsIfWanted } from './observability.ts';
 import { VERSION } from './version.ts';
+import { openAudit } from './audit/audit.ts';
 import { openContentStore } from './artifacts/open-content-store.ts';
 import type { Config } from './core/config.ts';
 import { openNotifications } from './db/notifications.ts';
@@ -119,6 +120,7 @@ function startBackground(context: Context, { serving: address }: DatabaseAccess,
     ...connection,
     traceHours: config.TRACE_RETENTION_HOURS,
     promptDays: config.PROMPT_RETENTION_DAYS,
+    audit: { days: config.AUDIT_RETENTION_DAYS, count: config.AUDIT_RETENTION_COUNT },
     evalRuns,
   };
   const sweeping = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
@@ -133,7 +135,7 @@ function startBackground(context: Context, { serving: address }: DatabaseAccess,
 }
 
 /** What is open as long as the runtime runs. */
-interface Resources extends Pick<Context, 'database' | 'notifications' | 'admission' | 'tracing'> {
+interface Resources extends Pick<Context, 'database' | 'notifications' | 'admission' | 'tracing' | 'audit'> {
   source: DatabaseSource;
   metrics: OpenMetrics | undefined;
   close(): Promise<void>;
@@ -155,16 +157,18 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   );
   // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const tracing = config.DEV_UI ? (await import('./traces/tracing.ts')).createTracing(database.db, log) : undefined;
+  const audit = openAuditOf(config, database, log);
   const close = async () => {
     await metrics?.close();
     await tracing?.close();
+    await audit?.close();
     await notifications.close();
     await database.close();
     await source.stop();
   };
   const perUser = config.fairness.MAX_INVOCATIONS_PER_USER;
   const admission = createAdmission({ invocations: config.MAX_INVOCATIONS, perUser });
-  return { source, database, notifications, tracing, metrics, admission, close };
+  return { source, database, notifications, tracing, metrics, admission, audit, close };
 }
 
 /** From now on the metrics show what is there only when the process has started. */
@@ -175,10 +179,15 @@ function watch(metrics: OpenMetrics | undefined, { database, admission, sockets,
   );
 }
 
+const openAuditOf = (config: Config, database: Context['database'], log: Log) => {
+  const { AUDIT, AUDIT_MAX_REFUSALS_PER_MINUTE: refusalsPerMinute } = config;
+  return AUDIT === 'off' ? undefined : openAudit(database, { readsToo: AUDIT === 'all', refusalsPerMinute }, log);
+};
+
 /** What the operations get: resources, agents and settings in their own words. */
 async function toContext(
   { config, log, overrides, ...sources }: RuntimeOptions,
-  { database, notifications, admission, tracing, metrics }: Resources,
+  { database, notifications, admission, tracing, metrics, audit }: Resources,
   { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
 ): Promise<Context> {
   return {
@@ -192,6 +201,7 @@ async function toContext(
     histories: new HistoryCache(config.HISTORY_CACHE_BYTES),
     metrics: metrics?.measures,
     observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe]),
+    audit,
     contentStore: await openContentStore(config),
     agents: await hostAgents(config, (text) => log.warn(text), sources),
     newId: randomUUID,

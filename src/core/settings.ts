@@ -16,6 +16,7 @@ import {
   whole,
 } from './setting-schemas.ts';
 import { ACCESS } from './settings-of-access.ts';
+import { AUDIT } from './settings-of-audit.ts';
 import { DATABASE } from './settings-of-database.ts';
 import { FAIRNESS } from './settings-of-fairness.ts';
 import { LIVE } from './settings-of-live.ts';
@@ -238,6 +239,7 @@ export const SETTING_GROUPS: readonly [heading: string, settings: Record<string,
   ['Database', DATABASE],
   ['Access', ACCESS],
   ['Limits of one user', FAIRNESS],
+  ['Audit', AUDIT],
   ['Model', MODEL],
   ['Agent', AGENT],
   ['Invocations and limits', INVOCATIONS],
@@ -257,6 +259,7 @@ export const environmentSchema = z.object({
   ...DATABASE,
   ...ACCESS,
   ...FAIRNESS,
+  ...AUDIT,
   ...MODEL,
   ...AGENT,
   ...INVOCATIONS,

@@ -12,6 +12,9 @@ export const JOURNAL = 'agent_runtime_migrations';
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
+/** Of this one the serving role gets the right to insert and no other. */
+const AUDIT_LOG = getTableName(tables.auditLog);
+const CHANGED = TABLE_NAMES.filter((name) => name !== AUDIT_LOG);
 /** One grant of all replicas that start at once: concurrent ones fail. Any number does. */
 export const GRANT_LOCK = 7_240_009;
 /** So many lacking rights are named; the others are counted. */
@@ -28,7 +31,8 @@ const LACKING = `
   select string_agg(privilege, ', ' order by place) || ' on ' || c.relname
   from theirs, pg_class c join pg_namespace n on n.oid = c.relnamespace,
     unnest(array['select', 'insert', 'update', 'delete']) with ordinality each (privilege, place)
-  where n.nspname = schema and c.relkind = 'r' and (c.relname = any($3) or (c.relname = $4 and privilege = 'select'))
+  where n.nspname = schema and c.relkind = 'r' and (c.relname = any($3) or (c.relname = $4 and privilege = 'select')
+      or (c.relname = $5 and privilege = 'insert'))
     and not has_table_privilege(role, c.oid, privilege)
   group by c.relname
   union all
@@ -40,7 +44,7 @@ const LACKING = `
 
 /** The rights that a role lacks to serve the tables of a schema, e.g. `insert, update on events`, by name. */
 export async function listLackingRights(client: Client, schema: string, role: string): Promise<string[]> {
-  const { rows } = await client.query<{ lack: string }>(LACKING, [role, schema, TABLE_NAMES, JOURNAL]);
+  const { rows } = await client.query<{ lack: string }>(LACKING, [role, schema, CHANGED, JOURNAL, AUDIT_LOG]);
   return rows.map(({ lack }) => lack);
 }
 
@@ -48,12 +52,13 @@ export async function listLackingRights(client: Client, schema: string, role: st
 export async function grantRights(client: Client, schema: string, role: string): Promise<void> {
   if ((await listLackingRights(client, schema, role)).length === 0) return;
   const [inSchema, toRole] = [escapeIdentifier(schema), escapeIdentifier(role)];
-  const names = TABLE_NAMES.map((name) => `${inSchema}.${escapeIdentifier(name)}`).join(', ');
+  const names = CHANGED.map((name) => `${inSchema}.${escapeIdentifier(name)}`).join(', ');
   await client.query(`
     begin;
     select pg_advisory_xact_lock(${GRANT_LOCK});
     grant usage on schema ${inSchema} to ${toRole};
     grant select, insert, update, delete on ${names} to ${toRole};
+    grant insert on ${inSchema}.${AUDIT_LOG} to ${toRole};
     grant select on ${inSchema}.${JOURNAL} to ${toRole};
     commit`);
   const { rows } = await client.query<{ name: string }>(

@@ -22,12 +22,12 @@ import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time }
  * looks; `migrations/schema.sql` shows them all.
  */
 export { cronjobRuns, cronjobs } from './cronjob-schema.ts';
+export { auditLog } from './audit-schema.ts';
 export { budgets, budgetUses, modelPrices } from './budget-schema.ts';
 export { rateLimits } from './limit-schema.ts';
 export { evalSessionScores, evalVerdicts } from './eval-live-schema.ts';
 export { agentPrompts, invocationTapes } from './replay-schema.ts';
 export { evalCases, evalCaseVersions, evalRunCases, evalRuns, evalSets } from './eval-schema.ts';
-export { legalHolds, userErasures } from './user-data-schema.ts';
 export { webhookDeliveries, webhooks } from './webhook-schema.ts';
 
 /** Conversations; `lease_token` says who may write into one. */

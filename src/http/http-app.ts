@@ -7,8 +7,10 @@ import type { Metrics } from '../core/metrics.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
 import { docsPage } from './openapi/docs-page.ts';
 import { openApiDocument } from './openapi/document.ts';
+import { keepRefusals } from './audited.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { readJsonBody, readTextBody } from './validation/json-body.ts';
+import type { Audit } from './operation/audit.ts';
 import type { Operation } from './operation/operation.ts';
 import type { LoginLimit, RequestLimits } from './operation/request-limits.ts';
 import { type OriginOptions, originGuard } from './access/origin-guard.ts';
@@ -39,6 +41,8 @@ export interface HttpAppOptions {
   limits?: RequestLimits | undefined;
   /** How often a credential may be wrong; without it as often as one likes. */
   logins?: LoginLimit | undefined;
+  /** Where decisions are kept; without it nowhere. */
+  audit?: Audit | undefined;
   /**
    * Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin
    * guard.
@@ -74,12 +78,14 @@ export function createHttpApp(options: HttpAppOptions): Express {
       validationOf: createValidation(document),
       limits: options.limits,
       metrics: options.metrics,
+      audit: options.audit,
     }),
   );
   for (const page of options.pages ?? []) app.use(page);
   app.use(() => {
     throw new RequestRefusedError('unknown_path', 'Not Found');
   });
+  app.use(keepRefusals(options.audit, log));
   app.use(errorHandler({ log, maxBodyBytes }));
   return app;
 }

@@ -5,9 +5,11 @@ import { actingFor } from '../db/acting-user.ts';
 import type { Metrics } from '../core/metrics.ts';
 import { networkOf } from '../core/network.ts';
 import { LimitError, NotFoundError } from '../core/errors.ts';
+import { entryOf, notedAbsent } from './audited.ts';
 import { authorize, type Resource } from './access/authorize.ts';
 import { requireDeliberate } from './access/origin-guard.ts';
-import type { Answer, Operation } from './operation/operation.ts';
+import type { Audit } from './operation/audit.ts';
+import { type Answer, loadOf, type Operation } from './operation/operation.ts';
 import { ANONYMOUS, callerId, type Principal } from './operation/principal.ts';
 import { byFixedSegmentsFirst, camelCase, expressPath, pathPattern, type Route, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
@@ -26,6 +28,7 @@ interface Steps {
   limits?: RequestLimits | undefined;
   /** Counts open streams; without it nobody does. */
   metrics?: Metrics | undefined;
+  audit?: Audit | undefined;
 }
 
 /**
@@ -65,7 +68,7 @@ function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler
   ];
 }
 
-/** Says which operation answers, for the log and for metrics. */
+/** Says which operation answers, for the log, for metrics and for the audit. */
 function nameOperation(
   { operationId, path, isStream }: Operation<unknown>,
   metrics: Metrics | undefined,
@@ -73,6 +76,8 @@ function nameOperation(
   return (request, response, next) => {
     response.locals.route = path;
     response.locals.operationId = operationId;
+    // Express takes them away before the handlers of errors.
+    response.locals.params = request.params;
     // A WebSocket leaves its response behind; the server counts those.
     if (isStream && request.headers.upgrade === undefined && metrics) {
       response.once('close', metrics.stream(operationId));
@@ -86,7 +91,8 @@ function authorizePath(operation: Operation<unknown>, { appNameOf }: Pick<Steps,
   return (request, response, next) => {
     const { app_name: sent, user_id: userId } = request.params as Record<string, string | undefined>;
     const appName = sent === undefined ? undefined : appNameOf(sent);
-    authorize(principalOf(response), operation, { appName, userId, absent: () => notFound(operation, request) });
+    const absent = notedAbsent(response, () => notFound(operation, request));
+    authorize(principalOf(response), operation, { appName, userId, absent });
     next();
   };
 }
@@ -138,13 +144,14 @@ function notFound({ absent }: Operation<unknown>, request: Request): NotFoundErr
 const principalOf = (response: Response): Principal =>
   (response.locals.principal as Principal | undefined) ?? ANONYMOUS;
 
-function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits }: Steps): RequestHandler {
+function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits, audit }: Steps): RequestHandler {
   const validate = validationOf(operation);
+  const kind = { isRead: isRead(operation) };
   return async (request: Request, response: Response) => {
     const valid = await validate(request);
     const principal = principalOf(response);
     const resource = resourceOf(operation, valid, request, appNameOf);
-    authorize(principal, operation, resource);
+    authorize(principal, operation, { ...resource, absent: notedAbsent(response, resource.absent) });
     if (typeof operation.owner === 'object') {
       response.locals.caller = callerId(principal, networkOf(request.ip), operation.owner.user(valid));
     }
@@ -159,11 +166,15 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits 
     };
     const answer = await refusedSlowly(caller, async () => {
       if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
+      if (audit?.isAbout(kind)) await audit.allowed(entryOf(request, response, resource), kind);
       return asCaller(caller, () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call)));
     });
     sendAnswer(response, answer, operation.success?.status ?? 200);
   };
 }
+
+/** True for what changes nothing and runs nothing. */
+const isRead = (operation: Operation<unknown>) => operation.method === 'get' && loadOf(operation) !== 'invoke';
 
 /** Whoever acts for certain users only: the database shows the work the rows of the one that the request is about. */
 function limitedTo<T>(principal: Principal, named: string | undefined, work: () => Promise<T>): Promise<T> {

@@ -63,7 +63,7 @@ test('a start that only looks says that there is nothing, and makes nothing; so 
 });
 
 test('a role that owns nothing serves from a schema of its own, beside a foreign table `sessions`', async () => {
-  const runtime = await startOn(urlOf(server), { ...settings(), CRONJOBS: 'true' });
+  const runtime = await startOn(urlOf(server), { ...settings(), CRONJOBS: 'true', AUDIT: 'writes' });
   const { get, post, send } = httpClient(runtime.url);
   const invoked = await post('/harness/invoke', {
     prompt: 'What is 17 * 23? Use the calculator.',
@@ -92,8 +92,16 @@ test('a role that owns nothing serves from a schema of its own, beside a foreign
     select has_schema_privilege('${server}', 'agents', 'create')
         or has_database_privilege('${server}', current_database(), 'create')
         or has_table_privilege('${server}', 'public.sessions', 'select')
-        or has_table_privilege('${server}', 'agents.agent_runtime_migrations', 'insert') as right`);
+        or has_table_privilege('${server}', 'agents.agent_runtime_migrations', 'insert')
+        or has_table_privilege('${server}', 'agents.audit_log', 'select, update, delete, truncate') as right`);
   expect(rights.rows).toEqual([{ right: false }]);
+  const { rows: kept } = await sql.query('select operation from agents_inspect.audit order by time');
+  expect(kept.map(({ operation }) => operation as string)).toEqual([
+    'harnessInvoke',
+    'updateSession',
+    'saveArtifact',
+    'deleteSession',
+  ]);
 });
 
 test('it starts by itself where nothing is missing, and the check says so', async () => {

@@ -41,7 +41,10 @@ export async function startEdge(
     auth: { mode: 'local' },
     origins: { ownNamesOnly: false },
     proxies: { trusted: [], refusesOthers: false },
-    log: { error: (fields, message) => logged.push({ fields, message }) },
+    log: {
+      error: (fields, message) => logged.push({ fields, message }),
+      warn: (fields, message) => logged.push({ fields, message }),
+    },
     maxBodyBytes: 1_000_000,
     maxBodyValues: 10_000_000,
     ...options,

@@ -36,19 +36,19 @@ const LINE: [folder: string, imports: string[]][] = [
   ['agent', ['agent/definition', 'agent/loop', 'agent/mcp', 'agent/tools', 'core']],
   ['http/operation', ['core']],
   ['limits', ['core', 'db', 'http/operation']],
+  ['audit', ['core', 'db', 'http/operation', 'limits']],
   ['budgets', ['core', 'db', 'http/operation']],
   ['http/access', ['core', 'http/operation']],
   ['http/validation', ['core', 'http/operation']],
   ['http/openapi', ['http/operation']],
   ['http', ['core', 'db', 'http/access', 'http/openapi', 'http/operation', 'http/validation']],
-  ['holds', ['db', 'http/operation']],
   ['sessions', ['core', 'db', 'http/operation']],
   ['artifacts', ['core', 'db', 'http/operation', 'sessions']],
   ['memory', ['core', 'db', 'http/operation', 'sessions']],
   ['idempotency', ['core', 'db', 'http/operation', 'sessions']],
-  ['webhooks', ['core', 'db', 'holds', 'http/operation', 'net']],
+  ['webhooks', ['core', 'db', 'http/operation', 'net']],
   ['apps', ['agent/definition', 'core', 'http/operation']],
-  ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'holds', 'http/operation', 'sessions']],
+  ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'http/operation', 'sessions']],
   ['metrics', ['agent/loop', 'core', 'db']],
   [
     'invocations',
@@ -77,25 +77,14 @@ const LINE: [folder: string, imports: string[]][] = [
   ['evals/judges', ['core', 'evals/metrics']],
   [
     'evals',
-    ['agent/definition', 'apps', 'core', 'db', 'evals/judges', 'evals/metrics', 'holds'].concat([
-      'http/operation',
+    ['agent/definition', 'apps', 'core', 'db', 'evals/judges', 'evals/metrics', 'http/operation'].concat([
       'http/validation',
       'idempotency',
       'invocations',
       'sessions',
     ]),
   ],
-  [
-    'cronjobs',
-    ['agent/definition', 'apps', 'core', 'db', 'holds', 'http/operation', 'idempotency', 'invocations', 'webhooks'],
-  ],
-  [
-    'users',
-    ['artifacts', 'core', 'db', 'evals', 'holds', 'http/operation', 'idempotency', 'invocations'].concat([
-      'sessions',
-      'traces',
-    ]),
-  ],
+  ['cronjobs', ['agent/definition', 'apps', 'core', 'db', 'http/operation', 'idempotency', 'invocations', 'webhooks']],
   ['service', ['core', 'db', 'http/operation']],
   ['devui', ['http/operation']],
   [
@@ -109,13 +98,14 @@ const LINE: [folder: string, imports: string[]][] = [
       'agent/tools',
       'apps',
       'artifacts',
+      'audit',
       'budgets',
       'core',
       'cronjobs',
       'db',
       'db/embedded',
     ].concat(
-      ['devui', 'evals', 'holds', 'http', 'http/operation', 'idempotency'],
+      ['devui', 'evals', 'http', 'http/operation', 'idempotency'],
       [
         'invocations',
         'invocations/live',
@@ -127,7 +117,7 @@ const LINE: [folder: string, imports: string[]][] = [
         'service',
         'sessions',
         'traces',
-      ].concat('users', 'webhooks'),
+      ].concat('webhooks'),
     ),
   ],
   [

@@ -15,6 +15,8 @@ export interface JwksOptions {
   jwksUrl?: string | undefined;
   /** Longest wait for the issuer, milliseconds [3000]. */
   timeoutMs?: number | undefined;
+  /** Keys could not be fetched; at most every five seconds. */
+  onFailure?: ((error: unknown) => void) | undefined;
 }
 
 /** After this long a removed key is refused. */
@@ -56,7 +58,7 @@ export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
  * and repeats the last good answer. By itself jose asks again for every token (59 fetches for 100 tokens) and refuses
  * all of them.
  */
-function keySetFetch({ issuer, jwksUrl }: JwksOptions): { fetch: FetchImplementation; isTooOld(): boolean } {
+function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: FetchImplementation; isTooOld(): boolean } {
   let address = jwksUrl;
   let last: { keySet: JSONWebKeySet; fetchedAt: number } | undefined;
   let failedAt = Number.NEGATIVE_INFINITY;
@@ -71,8 +73,9 @@ function keySetFetch({ issuer, jwksUrl }: JwksOptions): { fetch: FetchImplementa
           // Throws for what is no key set: it must not take the place of the last good one.
           createLocalJWKSet(keySet);
           last = { keySet, fetchedAt: Date.now() };
-        } catch {
+        } catch (error) {
           failedAt = Date.now();
+          onFailure?.(error);
         }
       }
       if (isTooOld()) throw new UnavailableError('The keys to verify tokens with cannot be fetched for now.');

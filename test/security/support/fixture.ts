@@ -109,7 +109,8 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
            array(select p.confrelid::regclass::text from pg_constraint p
                  where p.conrelid = c.oid and p.contype = 'f' and p.confrelid <> c.oid) as parents
     from pg_class c
-    where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and c.relname <> 'rate_limits' order by 1`);
+    where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and c.relname not in ('rate_limits', 'audit_log')
+    order by 1`);
   const tables = parentsFirst(rows);
   const { rows: columns } = await client.query<{ table: string; names: string }>(`
     select table_name as table, string_agg(quote_ident(column_name), ', ') as names from information_schema.columns
@@ -119,8 +120,7 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
     const names = namesOf.get(name);
     return `insert into ${escapeIdentifier(name)} (${names}) select ${names} from snapshot.${escapeIdentifier(name)}`;
   });
-  // A legal hold would refuse the others.
-  const erase = ['legal_holds', ...tables.toReversed()].map((name) => `delete from ${escapeIdentifier(name)}`);
+  const erase = tables.toReversed().map((name) => `delete from ${escapeIdentifier(name)}`);
   const hash = tables.map(
     (name) =>
       `select '${name}' as name, md5(string_agg(t::text, chr(10) order by t::text)) from ${escapeIdentifier(name)} t`,

@@ -26,7 +26,8 @@ async function answerTo(thrown: unknown, before = (_response: express.Response) 
     before(response);
     throw thrown;
   });
-  app.use(errorHandler({ log: { error: (fields, message) => logged.push(fields, message) }, maxBodyBytes: 10 }));
+  const note = (fields: object, message: string) => logged.push(fields, message);
+  app.use(errorHandler({ log: { error: note, warn: note }, maxBodyBytes: 10 }));
   const server = createServer(app);
   const port = await listen(server);
   try {
