@@ -23,6 +23,20 @@ export class ConflictError extends AppError {
   readonly code = 'conflict';
 }
 
+/** A change was to be made to another version of a session than there is by now; `etag` is that one's. */
+export class PreconditionFailedError extends AppError {
+  readonly code = 'precondition_failed';
+  readonly etag: string | undefined;
+  constructor(etag: string | undefined) {
+    super(
+      etag === undefined
+        ? 'If-Match: there is no such session.'
+        : `If-Match: the session has changed, its ETag is ${etag} now. Read it again and decide anew.`,
+    );
+    this.etag = etag;
+  }
+}
+
 /**
  * The session runs another invocation: the wait for it was in vain, too many wait already, or the request would not
  * wait.

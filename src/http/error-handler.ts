@@ -15,6 +15,7 @@ import {
   LimitError,
   LeaseLostError,
   NotFoundError,
+  PreconditionFailedError,
   SESSION_TOO_LARGE,
   stateRefusal,
   StoppedError,
@@ -66,8 +67,8 @@ export function errorHandler(options: { log: EdgeLog; maxBodyBytes: number }): E
 }
 
 function sendFailure(response: Response, { status, detail, headers, limit }: Failure): void {
-  for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
   response.removeHeader('etag');
+  for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
   const body = Buffer.from(JSON.stringify({ detail, limit }));
   response.writeHead(status, { 'content-type': 'application/json', 'content-length': body.length }).end(body);
 }
@@ -119,6 +120,9 @@ function appFailure(error: AppError): Failure {
   if (error instanceof InvalidError) return { status: 400, detail };
   if (error instanceof ConflictError || error instanceof LeaseLostError || error instanceof StoppedError) {
     return { status: 409, detail };
+  }
+  if (error instanceof PreconditionFailedError) {
+    return { status: 412, detail, headers: error.etag === undefined ? {} : { etag: error.etag } };
   }
   if (error instanceof TooLargeError) return { status: 413, detail };
   if (error instanceof UnauthenticatedError) return { status: 401, detail, headers: { 'www-authenticate': 'Bearer' } };

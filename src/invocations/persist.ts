@@ -45,7 +45,7 @@ export function appendOnce(
   const extra = models.length > 0 ? { ctes: countUse(lease.key, use), note: overBudget(lease.key, use) } : undefined;
   return persist(async () => {
     try {
-      const stored = await appendEvents(db, lease.key, [event], lease.token, extra);
+      const stored = await appendEvents(db, lease.key, [event], { leaseToken: lease.token, extra });
       return stored.map(({ note, ...each }) => ({ ...each, over: (note ?? undefined) as OverBudget | undefined }));
     } catch (error) {
       if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);

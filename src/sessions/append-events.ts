@@ -71,8 +71,9 @@ export const newSession = ({ key, events, delta }: EventAppend) => ({
   isEval: sql`${EVAL_SESSION_ID_PREFIXES.some((prefix) => key.sessionId.startsWith(prefix))}::boolean`,
 });
 
-/** The time of a change of a session: after that of the one before, also where the clock went back. */
-export const NEXT_UPDATE_TIME = sql`greatest(${sessions.updateTime} + interval '1 microsecond', clock_timestamp())`;
+/** The time of a change of a row: after that of the one before, also where the clock went back. */
+export const nextUpdateTime = ({ updateTime }: { updateTime: AnyPgColumn }): SQL =>
+  sql`greatest(${updateTime} + interval '1 microsecond', clock_timestamp())`;
 
 /**
  * What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock
@@ -85,14 +86,15 @@ export const advanceSession = ({ events, delta }: EventAppend, { isLast = false 
     ...(text === '' ? {} : { firstText: nextFirstText(sessions, text) }),
     lastSequence: sql`${sessions.lastSequence} + ${events.length}::int`,
     eventBytes: isLast ? newSize : limitedSize(newSize),
-    updateTime: NEXT_UPDATE_TIME,
+    updateTime: nextUpdateTime(sessions),
   };
 };
 
 /** What a CTE `advanced` returns, which {@link appendEventCtes} goes on from. */
 export const ADVANCED = { lastSequence: sessions.lastSequence, updateTime: sessions.updateTime };
 
-const advanced = {
+/** What an append moves forward, as those who go on from a CTE `advanced` see it. */
+export const advanced = {
   lastSequence: sql`advanced.${names(sessions.lastSequence)}`,
   updateTime: sql`advanced.${names(sessions.updateTime)}`,
 };
@@ -157,7 +159,7 @@ const appMerge = ({ key: { appName, userId }, delta: { app }, isFromRuntime }: E
 };
 
 const mergeState = (table: typeof userStates | typeof appStates) =>
-  assignments(table, { state: merged(table.state, excluded(table.state)), updateTime: sql`clock_timestamp()` });
+  assignments(table, { state: merged(table.state, excluded(table.state)), updateTime: nextUpdateTime(table) });
 
 /** A state with a delta merged into it. The statement fails where that is larger than `MAX_STATE_BYTES`. */
 const merged = (state: (typeof sessions | typeof userStates | typeof appStates)['state'], delta: SQL) =>

@@ -7,6 +7,7 @@ import { operation } from '../http/operation/operation.ts';
 import { afterSequence, pageSize, sessionPath } from '../http/operation/parameters.ts';
 import { exampleAnswer, exampleEvent } from './examples.ts';
 import { toNewEvents } from './new-event.ts';
+import { CHANGED, ifMatch, versionsOf } from './precondition.ts';
 import {
   absentSession,
   area,
@@ -28,23 +29,29 @@ const appendEventOperation = operation({
   scope: 'write',
   area,
   summary: 'Append an event',
-  description: 'Its state delta is merged into the state. `id`, `author` and `timestamp` are filled in where absent.',
+  description:
+    'Its state delta is merged into the state. `id`, `author` and `timestamp` are filled in where absent. The header ' +
+    '`ETag` is the new one of the session, for the next `If-Match`.',
   owner: 'path',
   demands: ({ body }) => eventDemands([body]),
-  parameters: { path: sessionPath },
+  parameters: { path: sessionPath, headers: ifMatch },
   body: { schema: eventSchema, required: true, example: { author: 'user', content: exampleEvent.content } },
   success: { schema: eventSchema, description: 'The event as it is stored.', example: exampleEvent },
   errors: {
     400: 'A partial event is never stored.',
     404: 'No such session.',
     409: 'The session has an event of this id.',
+    412: CHANGED,
   },
   absent: absentSession,
-  handler: async ({ database, notifications, newId, limits }: SessionContext, { path: key, body }) => {
+  handler: async (context: SessionContext, { path: key, body, headers, response }) => {
+    const { database, notifications, newId, limits } = context;
     const [event] = toNewEvents([body], newId);
     if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
     checkEventSize(event, limits.eventBytes);
-    const [stored] = await appendEvents(database.db, key, [event]);
+    const versions = versionsOf(headers['if-match']);
+    const [stored] = await appendEvents(database.db, key, [event], { versions });
+    if (stored) response.setHeader('etag', `"${stored.version}"`);
     notifications.publish(sessionTopic(key));
     return { kind: 'json', text: stored?.text ?? 'null' };
   },

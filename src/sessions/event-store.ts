@@ -1,10 +1,11 @@
 import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
-import { ADVANCED, advanceSession, appendEventCtes, givenEvents, newAppend } from './append-events.ts';
+import { ADVANCED, advanced, advanceSession, appendEventCtes, givenEvents, newAppend } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { unescapeJson } from '../db/json-escape.ts';
 import { events, sessions } from '../db/schema.ts';
 import { isSession } from './session-key.ts';
-import { estimatedBytes, s } from './session-text.ts';
+import { changeRefused, hasVersion } from './precondition.ts';
+import { estimatedBytes, s, versionOf } from './session-text.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../core/errors.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../core/session.ts';
@@ -16,7 +17,7 @@ export interface StoredEvent {
 }
 
 /** What another feature adds to a statement that appends: CTEs that go on from `advanced`, and a value of its own. */
-export interface AppendExtra {
+interface AppendExtra {
   ctes: SQL;
   note: SQL;
 }
@@ -28,35 +29,46 @@ const toEvent = (text: string) => JSON.parse(unescapeJson(text)) as Event;
 export const eventExists = ({ sessionId }: SessionKey) =>
   new ConflictError(`Event already exists in session ${sessionId}.`);
 
+/** What an append asks for beside its events. */
+export interface AppendOptions {
+  /** The append is an invocation's: it is refused when the session's lease is another's by now. */
+  leaseToken?: string | undefined;
+  /** It is refused where the session has none of these versions by now. */
+  versions?: string[] | undefined;
+  extra?: AppendExtra | undefined;
+}
+
+/** An event as it was stored, with the version that the session has by it. */
+export type AppendedEvent = StoredEvent & { version: string; note?: unknown };
+
 /**
- * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement. With
- * a `leaseToken` the append is an invocation's: it is refused when the session's lease is another's by now.
+ * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement.
  * @throws {NotFoundError} when there is no such session. @throws {LeaseLostError} when the token is no longer the
- * session's.
+ * session's. @throws {PreconditionFailedError} when the session has another version.
  * @throws {ConflictError} when the session has an event of one of the ids.
  */
 export async function appendEvents(
   db: Database,
   key: SessionKey,
   newEvents: NewEvent[],
-  leaseToken?: string,
-  extra?: AppendExtra,
-): Promise<(StoredEvent & { note?: unknown })[]> {
+  { leaseToken, versions, extra }: AppendOptions = {},
+): Promise<AppendedEvent[]> {
   const append = newAppend(key, newEvents, leaseToken !== undefined);
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
-  const advanced = db
+  const updated = db
     .update(sessions)
     .set(advanceSession(append))
-    .where(and(isSession(key, sessions), fence))
+    .where(and(isSession(key, sessions), fence, hasVersion(sessions, versions)))
     .returning(ADVANCED);
   const note = extra ? sql`, (${extra.note}) as note` : sql``;
-  const appended = db.execute<{ sequence: number; text: string; note?: unknown }>(sql`
-    with ${givenEvents(append)}, advanced as ${advanced} ${appendEventCtes(append)} ${extra?.ctes}
-    select sequence, payload::text as text ${note} from appended order by sequence`);
+  const appended = db.execute<AppendedEvent & Record<string, unknown>>(sql`
+    with ${givenEvents(append)}, advanced as ${updated} ${appendEventCtes(append)} ${extra?.ctes}
+    select sequence, payload::text as text, ${versionOf(advanced)} as version ${note}
+    from appended, advanced order by sequence`);
   const { rows } = await onConflict(appended, 'events_id_key', () => eventExists(key));
   if (rows.length === newEvents.length) return rows.map(unescaped);
   if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
-  throw new NotFoundError(sessionNotFound(key.sessionId));
+  throw versions ? await changeRefused(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
 }
 
 const unescaped = <Row extends { text: string }>(row: Row): Row => ({ ...row, text: unescapeJson(row.text) });
@@ -109,7 +121,8 @@ export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_E
               order by ${events.sequence} limit ${limit}) e) sized
   where sized.bytes_before < ${MAX_BYTES}) page`;
 
-const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
+/** The condition that an event is one of session `s`. */
+export const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
 /*
@@ -277,16 +290,3 @@ export async function findFirstSequence(db: Database, key: SessionKey, invocatio
     .where(isOfInvocation(key, invocationId));
   return row?.first ?? 0;
 }
-
-/**
- * The piece of a statement that reads what was said in a session: `(id, author, event_time, content, text)`, thoughts
- * left out.
- */
-export const saidInSession = (key: SessionKey): SQL => sql`
-  select ${events.id} as id, ${events.author} as author, ${events.eventTime} as event_time,
-         ${events.payload} -> 'content' as content,
-         (select string_agg(part ->> 'text', ' ') from jsonb_array_elements(${parts}) part
-          where coalesce(part ->> 'thought', 'false') <> 'true') as text
-  from ${events} where ${isSession(key, events)} and jsonb_typeof(${parts}) = 'array'`;
-
-const parts = sql`${events.payload} -> 'content' -> 'parts'`;

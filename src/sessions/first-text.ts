@@ -25,18 +25,21 @@ export function firstTextIn(events: readonly NewEvent[]): string {
 type SessionColumns = Record<'appName' | 'userId' | 'id' | 'firstText', AnyPgColumn>;
 
 /** Of a session that an earlier version wrote, the events tell the first text; null where there is none. */
-const textOfEvents = ({ appName, userId, id }: SessionColumns) => sql`(
+const textOfEvents = ({ appName, userId, id }: SessionColumns, isWanted = sql`true`) => sql`(
   select left(said.text, ${sql.raw(String(MAX_LENGTH))})
   from ${eventTable}, lateral (
     select string_agg(part ->> 'text', ' ') as text
     from jsonb_array_elements(${eventTable.payload} #> '{content,parts}') part) said
   where ${eventTable.appName} = ${appName} and ${eventTable.userId} = ${userId} and ${eventTable.sessionId} = ${id}
     and ${eventTable.author} = 'user' and jsonb_typeof(${eventTable.payload} #> '{content,parts}') = 'array'
-    and said.text <> ''
+    and said.text <> '' and ${isWanted}
   order by ${eventTable.sequence} limit 1)`;
 
 /** The first text of a session; null or empty where there is none. */
 export const firstTextOf = (row: SessionColumns): SQL => sql`coalesce(${row.firstText}, ${textOfEvents(row)})`;
+
+/** The first text of a session as it was after event `n`; null where there is none. */
+export const firstTextAt = (row: SessionColumns, n: SQL): SQL => textOfEvents(row, sql`${eventTable.sequence} <= ${n}`);
 
 /** The first text of a session to which `text` is added. */
 export const nextFirstText = (row: typeof sessions, text: string): SQL => sql`

@@ -2,6 +2,7 @@ import { sessionPath } from '../http/operation/parameters.ts';
 import { operation } from '../http/operation/operation.ts';
 import { changeLabels, findLabels } from './label-store.ts';
 import { labelChangesSchema, labelsSchema, MAX_LABELS, MAX_LABELS_BYTES } from './label.ts';
+import { CHANGED, ifMatch, versionsOf } from './precondition.ts';
 import { absentSession, area, SESSION_PATH, type SessionContext } from './session-context.ts';
 
 const LABELS_PATH = `${SESSION_PATH}/labels`;
@@ -19,10 +20,11 @@ const getLabels = operation({
   success,
   errors: { 404: 'No such session.' },
   absent: absentSession,
-  handler: async ({ database }: SessionContext, { path, notFound }) => {
-    const text = await findLabels(database.reads, path);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text };
+  handler: async ({ database }: SessionContext, { path, response, notFound }) => {
+    const found = await findLabels(database.reads, path);
+    if (!found) throw notFound();
+    response.setHeader('etag', `"${found.version}"`);
+    return { kind: 'json', text: found.text };
   },
 });
 
@@ -37,15 +39,16 @@ const updateLabels = operation({
     'Names and values for the client to find sessions by; agents do not see them. `lastUpdateTime` moves. A session ' +
     `has at most ${MAX_LABELS}, ${MAX_LABELS_BYTES} bytes together.`,
   owner: 'path',
-  parameters: { path: sessionPath },
+  parameters: { path: sessionPath, headers: ifMatch },
   body: { schema: labelChangesSchema, required: true, example: { project: 'atlas', draft: null } },
   success,
-  errors: { 404: 'No such session.', 413: 'The labels would be too many or too large together.' },
+  errors: { 404: 'No such session.', 412: CHANGED, 413: 'The labels would be too many or too large together.' },
   absent: absentSession,
-  handler: async ({ database }: SessionContext, { path, body }) => ({
-    kind: 'json',
-    text: await changeLabels(database.db, path, body),
-  }),
+  handler: async ({ database }: SessionContext, { path, body, headers, response }) => {
+    const { text, version } = await changeLabels(database.db, path, body, versionsOf(headers['if-match']));
+    response.setHeader('etag', `"${version}"`);
+    return { kind: 'json', text };
+  },
 });
 
 /** The labels of a session: get, change. */

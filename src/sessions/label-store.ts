@@ -4,28 +4,39 @@ import { type SessionKey, sessionNotFound } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
 import { sessions } from '../db/schema.ts';
-import { NEXT_UPDATE_TIME } from './append-events.ts';
+import { nextUpdateTime } from './append-events.ts';
 import { MAX_LABELS, MAX_LABELS_BYTES } from './label.ts';
+import { changeRefused, hasVersion } from './precondition.ts';
 import { isSession } from './session-key.ts';
+import { versionOf } from './session-text.ts';
 
-const text = sql<string>`${sessions.labels}::text`;
+/** The labels of a session as JSON text, with the version that the session has. */
+export interface FoundLabels {
+  text: string;
+  version: string;
+}
 
-/** The labels of a session as JSON text; `undefined` where there is no session. */
-export async function findLabels(db: Database, key: SessionKey): Promise<string | undefined> {
-  const [row] = await db.select({ text }).from(sessions).where(isSession(key, sessions));
-  return row && unescapeJson(row.text);
+const columns = { text: sql<string>`${sessions.labels}::text`, version: versionOf(sessions) };
+
+/** The labels of a session; `undefined` where there is no session. */
+export async function findLabels(db: Database, key: SessionKey): Promise<FoundLabels | undefined> {
+  const [row] = await db.select(columns).from(sessions).where(isSession(key, sessions));
+  return row && { ...row, text: unescapeJson(row.text) };
 }
 
 /**
  * Sets the labels that have a value and removes those that are null, in one statement; the session counts as updated.
- * @returns all of its labels as JSON text.
+ * With `versions` it has one of these, or nothing is done.
+ * @returns all of its labels.
  * @throws {NotFoundError} where there is no session. @throws {TooLargeError} where the labels would be too many.
+ * @throws {PreconditionFailedError} where the session has another version.
  */
 export async function changeLabels(
   db: Database,
   key: SessionKey,
   changes: Record<string, string | null>,
-): Promise<string> {
+  versions?: string[],
+): Promise<FoundLabels> {
   const given = Object.entries(changes);
   const set = Object.fromEntries(given.filter(([, value]) => value !== null));
   const removed = given.filter(([, value]) => value === null).map(([name]) => name);
@@ -34,10 +45,12 @@ export async function changeLabels(
     and (select count(*) from jsonb_object_keys(${labels})) <= ${MAX_LABELS}`;
   const [row] = await db
     .update(sessions)
-    .set({ labels, updateTime: NEXT_UPDATE_TIME })
-    .where(and(isSession(key, sessions), isAllowed))
-    .returning({ text });
-  if (row) return unescapeJson(row.text);
-  if ((await findLabels(db, key)) === undefined) throw new NotFoundError(sessionNotFound(key.sessionId));
+    .set({ labels, updateTime: nextUpdateTime(sessions) })
+    .where(and(isSession(key, sessions), isAllowed, hasVersion(sessions, versions)))
+    .returning(columns);
+  if (row) return { ...row, text: unescapeJson(row.text) };
+  const found = await findLabels(db, key);
+  if (!found) throw new NotFoundError(sessionNotFound(key.sessionId));
+  if (versions && !versions.includes(found.version)) throw await changeRefused(db, key);
   throw new TooLargeError(`A session has at most ${MAX_LABELS} labels, ${MAX_LABELS_BYTES} bytes together.`);
 }

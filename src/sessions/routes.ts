@@ -1,6 +1,7 @@
+import type { Response } from 'express';
 import { z } from 'zod';
 import type { JsonObject } from '../core/content.ts';
-import { NotFoundError } from '../core/errors.ts';
+import { NotFoundError, PreconditionFailedError } from '../core/errors.ts';
 import type { Event } from '../core/event.ts';
 import {
   createSessionSchema,
@@ -15,10 +16,11 @@ import { sessionTopic } from '../core/topics.ts';
 import type { Database } from '../db/database.ts';
 import { eventDemands, sharedStateDemands } from '../http/operation/demands.ts';
 import { type Answer, operation } from '../http/operation/operation.ts';
-import { afterSequence, INT32_MAX, sessionPath, userPath } from '../http/operation/parameters.ts';
+import { sessionPath, userPath } from '../http/operation/parameters.ts';
 import { appendEvents } from './event-store.ts';
 import { eventOperations } from './event-routes.ts';
 import { exampleListedSession, exampleSession } from './examples.ts';
+import { getSession } from './get-routes.ts';
 import { collect } from './json-stream.ts';
 import { labelOperations } from './label-routes.ts';
 import { listSessionsOperation } from './list-routes.ts';
@@ -32,40 +34,8 @@ import {
   type SessionContext,
   SESSIONS_PATH,
 } from './session-context.ts';
-import { sendText } from './send-text.ts';
+import { CHANGED, findEtag, ifMatch, versionsOf } from './precondition.ts';
 import { deleteSession, findSession, insertSession } from './session-store.ts';
-
-const getSession = operation({
-  method: 'get',
-  path: SESSION_PATH,
-  operationId: 'getSession',
-  load: 'heavy',
-  scope: 'read',
-  area,
-  summary: 'Get a session',
-  description: 'With its state and all events, in order. This is also how a session is exported.',
-  owner: 'path',
-  parameters: {
-    path: sessionPath,
-    query: z.object({
-      numRecentEvents: z
-        .int()
-        .min(0)
-        .max(INT32_MAX)
-        .optional()
-        .describe('Only the newest so many events, still oldest first.'),
-      afterSequence: afterSequence.optional(),
-    }),
-  },
-  success: { schema: sessionSchema, description: 'The session.', example: exampleSession },
-  errors: { 404: 'No such session.' },
-  absent: absentSession,
-  handler: async ({ database }: SessionContext, { path, query, response, notFound }) => {
-    const text = await findSession(database.reads, path, query);
-    if (!text) throw notFound();
-    return sendText(response, text);
-  },
-});
 
 const createSession = operation({
   method: 'post',
@@ -89,9 +59,9 @@ const createSession = operation({
   },
   success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
   errors: { 404: 'No such application.', 409: 'The id is taken.' },
-  handler: async (context: SessionContext, { path, body }) => {
-    const sessionId = body.sessionId?.trim() || context.newId();
-    return create(context, { ...path, sessionId }, body.state ?? {}, body.events ?? []);
+  handler: async (context: SessionContext, { path, body, response }) => {
+    const key = { ...path, sessionId: body.sessionId?.trim() || context.newId() };
+    return create(context, key, { state: body.state ?? {}, events: body.events ?? [] }, response);
   },
 });
 
@@ -110,7 +80,8 @@ const createSessionWithId = operation({
   success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
   errors: { 404: 'No such application.', 409: 'The id is taken.' },
   absent: absentSession,
-  handler: (context: SessionContext, { path, body }) => create(context, path, toLegacyState(body), []),
+  handler: (context: SessionContext, { path, body, response }) =>
+    create(context, path, { state: toLegacyState(body), events: [] }, response),
 });
 
 const updateSession = operation({
@@ -120,22 +91,24 @@ const updateSession = operation({
   scope: 'write',
   area,
   summary: "Change a session's state",
-  description: 'Appends an event that carries the change.',
+  description: 'Appends an event that carries the change. The header `ETag` is for the next `If-Match`.',
   owner: 'path',
   demands: ({ body }) => sharedStateDemands(body.stateDelta),
-  parameters: { path: sessionPath },
+  parameters: { path: sessionPath, headers: ifMatch },
   body: { schema: updateSessionSchema, required: true, example: { stateDelta: { topic: 'arithmetic' } } },
   success: {
     schema: sessionSchema,
     description: 'The session with the change, and all events.',
     example: exampleSession,
   },
-  errors: { 404: 'No such session.' },
+  errors: { 404: 'No such session.', 412: CHANGED },
   absent: absentSession,
-  handler: async ({ database, notifications, newId }: SessionContext, { path: key, body }) => {
-    await appendEvents(database.db, key, [toStateEvent(body.stateDelta, newId)]);
+  handler: async (context: SessionContext, { path: key, body, headers, response }) => {
+    const { database, notifications, newId } = context;
+    const versions = versionsOf(headers['if-match']);
+    await appendEvents(database.db, key, [toStateEvent(body.stateDelta, newId)], { versions });
     notifications.publish(sessionTopic(key));
-    return answerSession(database.db, key);
+    return answerSession(database.db, key, response);
   },
 });
 
@@ -158,12 +131,16 @@ const deleteSessionOperation = operation({
         .default(false)
         .describe("True: the user's memory forgets what was said in it; evaluation cases made from it go too."),
     }),
+    headers: ifMatch,
   },
+  errors: { 412: `${CHANGED} Also where there is no session.` },
   absent: absentSession,
-  handler: async ({ database, forgetSession }: SessionContext, { path: key, query }) => {
+  handler: async ({ database, forgetSession }: SessionContext, { path: key, query, headers }) => {
+    const tags = headers['if-match'];
     await database.transaction(async (tx) => {
       // The session first: an addition to the memory locks it, and so comes before or finds nothing to add.
-      await deleteSession(tx, key);
+      const isDeleted = await deleteSession(tx, key, versionsOf(tags));
+      if (tags && !isDeleted) throw new PreconditionFailedError(await findEtag(tx, key));
       await forgetSession(tx, key, { copiesToo: query.forgetMemories });
     });
     return { kind: 'value', value: null };
@@ -185,18 +162,19 @@ export const sessionOperations = [
 async function create(
   { database, newId, limits, agents }: SessionContext,
   key: SessionKey,
-  state: JsonObject,
-  events: Event[],
+  { state, events }: { state: JsonObject; events: Event[] },
+  response: Response,
 ): Promise<Answer> {
   if (!agents.has(key.appName)) throw appNotFound(key.appName);
   const created = toNewEvents(events, newId);
   for (const event of created) checkEventSize(event, limits.eventBytes);
   await insertSession(database.db, key, state, created);
-  return answerSession(database.db, key);
+  return answerSession(database.db, key, response);
 }
 
-async function answerSession(db: Database, key: SessionKey): Promise<Answer> {
-  const text = await findSession(db, key);
-  if (!text) throw new NotFoundError(sessionNotFound(key.sessionId));
-  return { kind: 'json', text: await collect(text) };
+async function answerSession(db: Database, key: SessionKey, response: Response): Promise<Answer> {
+  const found = await findSession(db, key);
+  if (!found) throw new NotFoundError(sessionNotFound(key.sessionId));
+  response.setHeader('etag', found.etag);
+  return { kind: 'json', text: await collect(found) };
 }

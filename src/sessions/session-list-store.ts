@@ -8,7 +8,8 @@ import type { ListPlace } from '../http/operation/cursor.ts';
 import { firstTextOf } from './first-text.ts';
 import type { JsonStream } from './json-stream.ts';
 import type { LabelChoice } from './label.ts';
-import { detailedTail, estimatedBytes, s, sessionTexts, statesOf } from './session-text.ts';
+import { clampedSeconds } from './session-store.ts';
+import { estimatedBytes, s, sessionTexts, statesOf } from './session-text.ts';
 
 /** What a list is sorted by, and then by id: the time of the last update or that of the creation. */
 export interface SessionOrder {
@@ -156,13 +157,11 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
 
 /** A session of a list as JSON text. */
 function textOf(withDetails: boolean): SQL {
-  const [head, tail] = sessionTexts;
-  return withDetails ? sql`${head} || ${detailedTail}` : sql`${head} || ${tail}`;
+  const [head, tail] = sessionTexts({ withDetails });
+  return sql`${head} || ${tail}`;
 }
 
-/** What lies outside timestamptz becomes its first or last year. */
-const toSeconds = (seconds: number | undefined) =>
-  seconds === undefined ? undefined : Math.min(Math.max(seconds, -2e11), 9e12);
+const toSeconds = (seconds: number | undefined) => (seconds === undefined ? undefined : clampedSeconds(seconds));
 
 async function* readFurtherSessions(
   db: Database,

@@ -1,4 +1,4 @@
-import { sql } from 'drizzle-orm';
+import { and, type SQL, sql } from 'drizzle-orm';
 import { appendEventCtes, ADVANCED, type EventAppend, givenEvents, newAppend, newSession } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
@@ -6,8 +6,11 @@ import { statement, value } from '../db/statement.ts';
 import { sessions } from '../db/schema.ts';
 import { eventExists, eventPage, findEventPage } from './event-store.ts';
 import { isSession, KEY } from './session-key.ts';
-import { s, sessionTexts, withStates } from './session-text.ts';
-import { ConflictError } from '../core/errors.ts';
+import { firstTextAt } from './first-text.ts';
+import { etagOf, s, sessionTexts, withStates } from './session-text.ts';
+import { sequenceAt, stateAt, timeAt } from './as-of.ts';
+import { hasVersion } from './precondition.ts';
+import { ConflictError, InvalidError } from '../core/errors.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { JsonStream } from './json-stream.ts';
@@ -15,43 +18,97 @@ import type { SessionKey } from '../core/session.ts';
 import { splitDelta } from '../core/state.ts';
 import { INT32_MAX } from '../http/operation/parameters.ts';
 
-/** What part of a session's events is wanted; by default all. */
-export interface EventRange {
+/** What of a session is wanted; by default all of it as it is. */
+export interface SessionRange {
   /** Only events after this sequence. */
   afterSequence?: number | undefined;
   /** Only the newest so many, still oldest first. */
   numRecentEvents?: number | undefined;
+  /** As it was after this event; 0 is before the first. */
+  atSequence?: number | undefined;
+  /** As it was at this Unix time in seconds. */
+  atTime?: number | undefined;
+  /** True: with the optional members of the Session as the document has it. */
+  withDetails?: boolean | undefined;
 }
+
+/** A session as JSON text, with its ETag. */
+export type FoundSession = JsonStream & { etag: string };
 
 /**
  * One session with its events as JSON text that PostgreSQL assembled, `undefined` where there is none. One statement
  * unless the events are many. All is of the moment of the first one: events never change and their sequence has no
  * gaps, so that later statements go on up to the last sequence of then, without a transaction that would stay open
  * for a slow reader.
+ * @throws {InvalidError} for an `atSequence` that the session has not reached.
  */
 export async function findSession(
   db: Database,
   key: SessionKey,
-  { afterSequence = 0, numRecentEvents }: EventRange = {},
-): Promise<JsonStream | undefined> {
-  const [row] = await selectSession(db, { ...key, afterSequence, numRecentEvents: numRecentEvents ?? INT32_MAX });
+  { afterSequence = 0, numRecentEvents = INT32_MAX, atSequence, atTime, withDetails = false }: SessionRange = {},
+): Promise<FoundSession | undefined> {
+  const at = atSequence === undefined ? (atTime === undefined ? 'now' : 'time') : 'sequence';
+  const values = { ...key, afterSequence, numRecentEvents, atSequence, atTime: clampedSeconds(atTime ?? 0) };
+  const [row] = await selectSession[at][withDetails ? 'detailed' : 'plain'](db, values);
   if (!row) return undefined;
+  checkReached(row.reached, atSequence);
+  const { etag } = row;
   const first = unescapeJson(row.head + row.events);
-  if (row.last === null || row.last === row.final) return { first: first + row.tail };
-  return { first, rest: readFurtherEvents(db, key, { ...row, last: row.last }) };
+  if (row.last === null || row.last === row.final) return { first: first + unescapeJson(row.tail), etag };
+  return { first, etag, rest: readFurtherEvents(db, key, { ...row, last: row.last }) };
 }
 
-const [sessionHead, sessionTail] = sessionTexts;
-const selectSession = statement<SessionRow>(
-  () => sql`
-    select ${sessionHead} as head, coalesce(page.text, '') as events, ${sessionTail} as tail, page.last,
-           ${s.lastSequence} as final, extract(epoch from ${s.createTime}) as created
-    from ${withStates} cross join ${eventPage(
-      sql`greatest(${value('afterSequence')}::int, ${s.lastSequence} - ${value('numRecentEvents')}::int)`,
-      sql`${s.lastSequence}`,
-    )}
-    where ${isSession(KEY, s)}`,
-);
+/** @throws {InvalidError} where a session has not reached a sequence. */
+function checkReached(reached: number, atSequence: number | undefined): void {
+  if (atSequence === undefined || atSequence <= reached) return;
+  throw new InvalidError(`The session has ${reached} events; it has not reached ${atSequence}.`);
+}
+
+/** What lies outside timestamptz becomes its first or last year. */
+export const clampedSeconds = (seconds: number): number => Math.min(Math.max(seconds, -2e11), 9e12);
+
+/** How a session is read: up to which event, what that needs to be joined, and what stands around its events. */
+interface SessionForm {
+  n: SQL;
+  join: SQL;
+  texts: [SQL, SQL];
+}
+
+const asItIs = (withDetails: boolean): SessionForm => ({
+  n: sql`${s.lastSequence}`,
+  join: sql``,
+  texts: sessionTexts({ withDetails }),
+});
+
+function asOf(sequence: SQL, withDetails: boolean): SessionForm {
+  const n = sql`moment.n`;
+  const then = { state: stateAt(n), updateTime: timeAt(n), lastSequence: n, firstText: firstTextAt(s, n) };
+  // `offset 0`: it is found once, and not again wherever it is used.
+  const join = sql`cross join lateral (select ${sequence} as n offset 0) moment`;
+  return { n, join, texts: sessionTexts({ ...then, withDetails }) };
+}
+
+function bothOf(form: (withDetails: boolean) => SessionForm) {
+  const select = (withDetails: boolean) =>
+    statement<SessionRow>(() => {
+      const { n, join, texts } = form(withDetails);
+      const after = sql`greatest(${value('afterSequence')}::int, ${n} - ${value('numRecentEvents')}::int)`;
+      return sql`
+        select ${texts[0]} as head, coalesce(page.text, '') as events, ${texts[1]} as tail, page.last,
+               ${n} as final, ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created,
+               ${etagOf} as etag
+        from ${withStates} ${join} cross join ${eventPage(after, n)}
+        where ${isSession(KEY, s)}`;
+    });
+  return { plain: select(false), detailed: select(true) };
+}
+
+/** The statements of {@link findSession}: of now or of then, with or without details. */
+const selectSession = {
+  now: bothOf(asItIs),
+  sequence: bothOf((withDetails) => asOf(sql`${value('atSequence')}::int`, withDetails)),
+  time: bothOf((withDetails) => asOf(sequenceAt(sql`${value('atTime')}::float8`), withDetails)),
+};
 
 interface SessionRow extends Record<string, unknown> {
   head: string;
@@ -60,8 +117,11 @@ interface SessionRow extends Record<string, unknown> {
   /** Sequence of the last event in `events`. */
   last: number | null;
   final: number;
+  /** The last sequence of the session now. */
+  reached: number;
   /** Seconds, exact: a time as text depends on the date style, and one with the name of a zone may be another's. */
   created: string;
+  etag: string;
 }
 
 async function* readFurtherEvents(
@@ -75,7 +135,7 @@ async function* readFurtherEvents(
     yield `,${unescapeJson(page.text)}`;
     after = page.last;
   }
-  yield tail;
+  yield unescapeJson(tail);
 }
 
 /**
@@ -124,9 +184,10 @@ export async function findInitialState(db: Database, key: SessionKey): Promise<J
 }
 
 /**
- * Deletes a session with its events and invocations; deleting what is not there does nothing. Artifacts and shared
- * state stay.
+ * Deletes a session with its events and invocations, of some versions only where they are given. Artifacts and shared
+ * state stay. @returns false where there was none.
  */
-export async function deleteSession(db: Database, key: SessionKey): Promise<void> {
-  await db.delete(sessions).where(isSession(key, sessions));
+export async function deleteSession(db: Database, key: SessionKey, versions?: string[]): Promise<boolean> {
+  const { rowCount } = await db.delete(sessions).where(and(isSession(key, sessions), hasVersion(sessions, versions)));
+  return (rowCount ?? 0) > 0;
 }

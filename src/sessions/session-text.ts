@@ -23,16 +23,40 @@ export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coal
  */
 export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_size(${column})`;
 
-/** The JSON text of a session before and after the text of its events. */
-export const sessionTexts = [
-  sql`'{"id":' || to_json(${s.id}) || ',"appName":' || to_json(${s.appName}) || ',"userId":' || to_json(${s.userId}) ||
-    ',"state":' || ${mergedState} || ',"events":['`,
-  sql`'],"lastUpdateTime":' || extract(epoch from ${s.updateTime}) || '}'`,
-] as const;
+/** What of a session's text is not as the row says it. */
+interface TextOptions {
+  state?: SQL;
+  updateTime?: SQL | AnyPgColumn;
+  lastSequence?: SQL | AnyPgColumn;
+  firstText?: SQL;
+  /** True: with the members that are told only to those who want them. */
+  withDetails?: boolean;
+}
 
-/** As the second of {@link sessionTexts}, for a client that wants to know more of the session. */
-export const detailedTail = sql`'],"lastUpdateTime":' || extract(epoch from ${s.updateTime}) ||
-  ',"createTime":' || extract(epoch from ${s.createTime}) || ',"lastSequence":' || ${s.lastSequence} ||
-  ',"labels":' || ${s.labels} || ',"firstText":' || to_json(coalesce(${firstTextOf(s)}, '')) ||
-  coalesce(',"forkedFrom":{"sessionId":' || to_json(${s.forkedFromId}) ||
-           ',"atSequence":' || ${s.forkedFromSequence} || '}', '') || '}'`;
+/** The JSON text of a session before and after the text of its events. */
+export function sessionTexts({
+  state = mergedState,
+  updateTime = s.updateTime,
+  lastSequence = s.lastSequence,
+  firstText = firstTextOf(s),
+  withDetails = false,
+}: TextOptions = {}): [SQL, SQL] {
+  const details = sql` || ',"createTime":' || extract(epoch from ${s.createTime}) ||
+    ',"lastSequence":' || ${lastSequence} || ',"labels":' || ${s.labels} ||
+    ',"firstText":' || to_json(coalesce(${firstText}, '')) ||
+    coalesce(',"forkedFrom":{"sessionId":' || to_json(${s.forkedFromId}) ||
+             ',"atSequence":' || ${s.forkedFromSequence} || '}', '')`;
+  return [
+    sql`'{"id":' || to_json(${s.id}) || ',"appName":' || to_json(${s.appName}) ||
+    ',"userId":' || to_json(${s.userId}) || ',"state":' || ${state} || ',"events":['`,
+    sql`'],"lastUpdateTime":' || extract(epoch from ${updateTime}) ${withDetails ? details : sql``} || '}'`,
+  ];
+}
+
+/** The version of a row: its last change in microseconds. Each change moves it on. */
+export const versionOf = ({ updateTime }: { updateTime: AnyPgColumn | SQL }): SQL<string> =>
+  sql<string>`to_hex((extract(epoch from ${updateTime}) * 1000000)::bigint)`;
+
+/** The ETag of session `s` with its shared states joined: `"session.app.user"`. */
+export const etagOf = sql<string>`'"' || ${versionOf(s)} || '.' || coalesce(${versionOf(a)}, '') || '.' ||
+  coalesce(${versionOf(u)}, '') || '"'`;

@@ -37,7 +37,7 @@ test('agents write so much `app:` state for one user, and as before for others',
     const key = { appName: 'harness_agent', userId, sessionId: randomUUID() };
     const lease = { key, invocationId: randomUUID(), token: randomUUID(), durationMs: 60_000 };
     await claimSession(store.db, lease, [], true);
-    return (name: string) => appendEvents(store.db, key, [stateEvent(name)], lease.token);
+    return (name: string) => appendEvents(store.db, key, [stateEvent(name)], { leaseToken: lease.token });
   };
   const [mallory, alice] = [await agentOf('mallory'), await agentOf('alice')];
   await mallory('app:a');

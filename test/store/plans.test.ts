@@ -31,8 +31,8 @@ async function useAll(db: Database, key: SessionKey): Promise<void> {
   await insertSession(db, key, { 'app:a': 1, 'user:b': 2, c: 3 }, [textEvent('first')]);
   await claimSession(db, lease, [textEvent('prompt')], true);
   await findHistory(db, key);
-  await appendEvents(db, key, [textEvent('call')], lease.token);
-  await appendEvents(db, key, [textEvent('one'), textEvent('two')], lease.token);
+  await appendEvents(db, key, [textEvent('call')], { leaseToken: lease.token });
+  await appendEvents(db, key, [textEvent('one'), textEvent('two')], { leaseToken: lease.token });
   await renewLease(db, lease);
   await finishInvocation(db, lease, [textEvent('answer')], { status: 'succeeded', answer: '"answer"' });
   await findSession(db, key);

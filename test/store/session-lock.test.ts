@@ -100,7 +100,9 @@ describe('finish', () => {
     await claim(dead);
     expect(await takeOver({ database: store.pool, newId: randomUUID }, dead.key)).toEqual({ kind: 'free' });
     const lost = new LeaseLostError(`The invocation no longer holds session ${dead.key.sessionId}.`);
-    await expect(appendEvents(store.pool.db, dead.key, [textEvent('late')], dead.token)).rejects.toEqual(lost);
+    await expect(
+      appendEvents(store.pool.db, dead.key, [textEvent('late')], { leaseToken: dead.token }),
+    ).rejects.toEqual(lost);
     await expect(finishInvocation(store.pool.db, dead, [textEvent('late')], { status: 'succeeded' })).rejects.toEqual(
       lost,
     );
@@ -121,14 +123,14 @@ describe('take over', () => {
       nodeInfo: { path: 'team@1/helper@1' },
       content: { role: 'model', parts: calls },
     });
-    await appendEvents(store.pool.db, dead.key, [called], dead.token);
+    await appendEvents(store.pool.db, dead.key, [called], { leaseToken: dead.token });
     const answered = textEvent('', {
       invocationId: dead.invocationId,
       author: 'helper',
       nodeInfo: { path: 'team@1/helper@1' },
       content: { role: 'user', parts: [{ functionResponse: { id: 'one', name: 'tool_one', response: { ok: true } } }] },
     });
-    await appendEvents(store.pool.db, dead.key, [answered], dead.token);
+    await appendEvents(store.pool.db, dead.key, [answered], { leaseToken: dead.token });
     await takeOver({ database: store.pool, newId: randomUUID }, dead.key);
     const history = await findHistory(store.pool.db, dead.key);
     const message = 'The invocation was interrupted: its process stopped before the answer.';

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import { appendEvents, listEvents } from '../../src/sessions/event-store.ts';
 import { findHistory } from '../../src/sessions/history-store.ts';
-import { deleteSession, type EventRange, findSession, insertSession } from '../../src/sessions/session-store.ts';
+import { deleteSession, type SessionRange, findSession, insertSession } from '../../src/sessions/session-store.ts';
 import { listSessions, type SessionPage } from '../../src/sessions/session-list-store.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
@@ -31,7 +31,7 @@ interface Wire {
 }
 
 const valueOf = async <Value>(text: JsonStream | undefined) => text && (JSON.parse(await collect(text)) as Value);
-const read = async (key: ReturnType<typeof newKey>, range?: EventRange) =>
+const read = async (key: ReturnType<typeof newKey>, range?: SessionRange) =>
   (await valueOf<Wire>(await findSession(store.pool.db, key, range))) as Wire;
 const list = async (appName: string, userId: string, page?: SessionPage) =>
   (await valueOf<Wire[]>(await listSessions(store.pool.db, appName, userId, page))) ?? [];
@@ -118,9 +118,9 @@ describe('append', () => {
       new NotFoundError(`Session not found: ${key.sessionId}`),
     );
     await insertSession(store.pool.db, key, {}, []);
-    await expect(appendEvents(store.pool.db, key, [stateEvent({ 'user:x': 1 })], randomUUID())).rejects.toBeInstanceOf(
-      LeaseLostError,
-    );
+    await expect(
+      appendEvents(store.pool.db, key, [stateEvent({ 'user:x': 1 })], { leaseToken: randomUUID() }),
+    ).rejects.toBeInstanceOf(LeaseLostError);
     const session = await read(key);
     expect([session.events, session.state]).toEqual([[], {}]);
   });
@@ -199,7 +199,7 @@ describe('long sessions and lists', () => {
       expect([session.id, session.state, session.events]).toEqual([key.sessionId, { a: 1 }, events]);
     });
     expect(statements).toHaveLength(3);
-    const ranges: [EventRange, number[]][] = [
+    const ranges: [SessionRange, number[]][] = [
       [{ numRecentEvents: 0 }, []],
       [{ numRecentEvents: 2 }, [2_499, 2_500]],
       [{ numRecentEvents: 9_999 }, from(1, 2_500)],

@@ -111,7 +111,7 @@ function isSameOrigin(request: Request, origin: string): boolean {
 
 function allowOrigin(request: Request, response: Response, origin: string, next: () => void): void {
   response.setHeader('access-control-allow-origin', origin);
-  response.setHeader('access-control-expose-headers', 'x-next-cursor, x-request-id, retry-after, x-limit');
+  response.setHeader('access-control-expose-headers', 'etag, x-next-cursor, x-request-id, retry-after, x-limit');
   response.vary('Origin');
   const wanted = request.headers['access-control-request-method'];
   if (request.method !== 'OPTIONS' || wanted === undefined) return next();

@@ -135,6 +135,9 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     [success?.status ?? 200]: success
       ? json(success.description, { schema: schemaOf(success.schema), example: success.example }, success.mediaType)
       : json('Done: the JSON value `null`.', { schema: { type: 'null' }, example: null }),
+    ...Object.fromEntries(
+      Object.entries(operation.bare ?? {}).map(([status, description]) => [status, { description }]),
+    ),
     ...Object.fromEntries(Object.entries(refusals).map(([status, reason]) => [status, refusal(reason)])),
     ...(body || parameters ? { 422: refusal('The request does not match its schema.', 'HTTPValidationError') } : {}),
     default: refusal('Any other failure.'),

@@ -120,6 +120,8 @@ interface OperationBase {
   isStream?: true;
   /** Statuses of `ApiError` answers beside 422, with their reason. */
   errors?: Record<number, string>;
+  /** Statuses of answers without a body, with their reason. */
+  bare?: Record<number, string>;
 }
 
 /**
