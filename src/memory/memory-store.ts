@@ -3,7 +3,7 @@ import type { Database } from '../db/database.ts';
 import { escapeText, unescapeJson } from '../db/json-escape.ts';
 import { memories } from '../db/schema.ts';
 import { insertSelect } from '../db/sql.ts';
-import { saidInSession } from '../sessions/said-in-session.ts';
+import { saidInSession } from '../sessions/event-words.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
 import type { Content } from '../core/content.ts';

@@ -7,7 +7,7 @@ import { appStates, events as eventTable, sessions, userStates } from '../db/sch
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
-import { firstTextIn, nextFirstText } from './first-text.ts';
+import { firstTextIn, nextFirstText } from './event-first-text.ts';
 import { type ScopedDelta, splitDelta, withoutTemporary } from '../core/state.ts';
 
 /** Events on their way into one statement, with the state change that all of them make together. */

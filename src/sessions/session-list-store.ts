@@ -5,7 +5,7 @@ import { appStates, sessions, userStates } from '../db/schema.ts';
 import { exactTime } from '../db/sql.ts';
 import { statement, value } from '../db/statement.ts';
 import type { ListPlace } from '../http/operation/cursor.ts';
-import { firstTextOf } from './first-text.ts';
+import { firstTextOf } from './event-first-text.ts';
 import type { JsonStream } from './json-stream.ts';
 import type { LabelChoice } from './label.ts';
 import { clampedSeconds } from './session-store.ts';

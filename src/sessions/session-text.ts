@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { type AnyPgColumn, alias } from 'drizzle-orm/pg-core';
 import { appStates, sessions, userStates } from '../db/schema.ts';
-import { firstTextOf } from './first-text.ts';
+import { firstTextOf } from './event-first-text.ts';
 
 /** The row of sessions in every statement that is made of these parts. */
 export const s = alias(sessions, 's');

@@ -2,14 +2,14 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { NewEvent } from '../core/event.ts';
 import { escapeText } from '../db/json-escape.ts';
-import { events as eventTable, type sessions } from '../db/schema.ts';
+import { events, type sessions } from '../db/schema.ts';
 
 /** Code points that are kept of the first text. */
 const MAX_LENGTH = 200;
 
 /** The beginning of the first text of a user among events, for a text column; empty where there is none. */
-export function firstTextIn(events: readonly NewEvent[]): string {
-  for (const { author, content } of events) {
+export function firstTextIn(given: readonly NewEvent[]): string {
+  for (const { author, content } of given) {
     if (author !== 'user') continue;
     const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
     // Of a long text no more is taken apart than can be needed: a code point is at most two UTF-16 units.
@@ -27,19 +27,19 @@ type SessionColumns = Record<'appName' | 'userId' | 'id' | 'firstText', AnyPgCol
 /** Of a session that an earlier version wrote, the events tell the first text; null where there is none. */
 const textOfEvents = ({ appName, userId, id }: SessionColumns, isWanted = sql`true`) => sql`(
   select left(said.text, ${sql.raw(String(MAX_LENGTH))})
-  from ${eventTable}, lateral (
+  from ${events}, lateral (
     select string_agg(part ->> 'text', ' ') as text
-    from jsonb_array_elements(${eventTable.payload} #> '{content,parts}') part) said
-  where ${eventTable.appName} = ${appName} and ${eventTable.userId} = ${userId} and ${eventTable.sessionId} = ${id}
-    and ${eventTable.author} = 'user' and jsonb_typeof(${eventTable.payload} #> '{content,parts}') = 'array'
+    from jsonb_array_elements(${events.payload} #> '{content,parts}') part) said
+  where ${events.appName} = ${appName} and ${events.userId} = ${userId} and ${events.sessionId} = ${id}
+    and ${events.author} = 'user' and jsonb_typeof(${events.payload} #> '{content,parts}') = 'array'
     and said.text <> '' and ${isWanted}
-  order by ${eventTable.sequence} limit 1)`;
+  order by ${events.sequence} limit 1)`;
 
 /** The first text of a session; null or empty where there is none. */
 export const firstTextOf = (row: SessionColumns): SQL => sql`coalesce(${row.firstText}, ${textOfEvents(row)})`;
 
 /** The first text of a session as it was after event `n`; null where there is none. */
-export const firstTextAt = (row: SessionColumns, n: SQL): SQL => textOfEvents(row, sql`${eventTable.sequence} <= ${n}`);
+export const firstTextAt = (row: SessionColumns, n: SQL): SQL => textOfEvents(row, sql`${events.sequence} <= ${n}`);
 
 /** The first text of a session to which `text` is added. */
 export const nextFirstText = (row: typeof sessions, text: string): SQL => sql`
