@@ -1,18 +1,63 @@
-import { type InvocationObserver, observeAll } from './agent/loop/run.ts';
+import { type InvocationObserver, observeAll, UNOBSERVED } from './agent/loop/run.ts';
 import { listAgents } from './apps/agent-description.ts';
 import type { HostedAgent } from './apps/hosted-agent.ts';
 import type { Config } from './core/config.ts';
+import type { Log } from './core/log.ts';
+import type { Database } from './db/database.ts';
 import type { InvocationContext } from './invocations/context.ts';
 import type { KnownNames } from './metrics/measure.ts';
 import type { OpenMetrics } from './metrics/open-metrics.ts';
+import type { Tracing } from './traces/tracing.ts';
 import { VERSION } from './version.ts';
 
 /** The metrics of this process; `undefined`, at no cost, where nobody can read them. */
-export async function openMetricsIfWanted(config: Config): Promise<OpenMetrics | undefined> {
-  if (config.METRICS_PORT === undefined) return undefined;
+export async function openMetricsIfWanted(config: Config, log: Log): Promise<OpenMetrics | undefined> {
+  if (config.METRICS_PORT === undefined && config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined) return undefined;
   // OpenTelemetry's packages take 15 MB and a quarter of a second.
   const { openMetrics } = await import('./metrics/open-metrics.ts');
-  return openMetrics(config, VERSION);
+  return openMetrics(config, VERSION, log);
+}
+
+/** Traces of invocations: kept for the development UI, sent to a collector; `undefined` where nobody wants them. */
+export async function openTracingIfWanted(config: Config, db: Database, log: Log): Promise<Tracing | undefined> {
+  const { DEV_UI, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint } = config;
+  if (!DEV_UI && endpoint === undefined) return undefined;
+  // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
+  const { createTracing } = await import('./traces/tracing.ts');
+  if (endpoint === undefined) return createTracing(db, log);
+  const [{ createOtlpProcessor }, { toResource }] = await Promise.all([
+    import('./traces/otlp.ts'),
+    import('./metrics/open-metrics.ts'),
+  ]);
+  return createTracing(DEV_UI ? db : undefined, log, {
+    exporting: await createOtlpProcessor({ ...config, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint }, log),
+    keepsContent: DEV_UI || config.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT,
+    resource: toResource(config, VERSION),
+  });
+}
+
+/** Says at level `info` how each invocation ended, and nothing of what was said. */
+export function logInvocations(log: Log): Observe | undefined {
+  if (!log.isLevelEnabled('info')) return undefined;
+  return ({ key, invocationId }) => {
+    const startedAt = performance.now();
+    const counts = { modelCalls: 0, toolCalls: 0 };
+    const count = (name: keyof typeof counts) => () => {
+      counts[name] += 1;
+      return UNOBSERVED;
+    };
+    return {
+      modelCall: count('modelCalls'),
+      toolCall: count('toolCalls'),
+      event: () => undefined,
+      end: (ending) => {
+        const outcome = ending ? (ending.error?.code ?? (ending.paused ? 'paused' : 'succeeded')) : 'lost';
+        const ms = Math.round(performance.now() - startedAt);
+        const { appName, sessionId } = key;
+        log.info({ appName, sessionId, invocationId, outcome, ms, ...counts }, 'invocation ended');
+      },
+    };
+  };
 }
 
 type Observe = NonNullable<InvocationContext['observe']>;

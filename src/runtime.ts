@@ -3,7 +3,13 @@ import { createServer, type Server } from 'node:http';
 import type { Express } from 'express';
 import { type Context, createApp } from './app.ts';
 import { type HostedSources, hostAgents } from './host-agents.ts';
-import { namesOf, observeInvocations, openMetricsIfWanted } from './observability.ts';
+import {
+  logInvocations,
+  namesOf,
+  observeInvocations,
+  openMetricsIfWanted,
+  openTracingIfWanted,
+} from './observability.ts';
 import { VERSION } from './version.ts';
 import { openAudit } from './audit/audit.ts';
 import { openContentStore } from './artifacts/open-content-store.ts';
@@ -145,7 +151,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   const source = await findDatabase(config);
   let metrics: OpenMetrics | undefined;
   const database = await migrate(source.access, config.MIGRATE)
-    .then(async () => (metrics = await openMetricsIfWanted(config)))
+    .then(async () => (metrics = await openMetricsIfWanted(config, log)))
     .then(() => openPool(config, source.access, log, metrics?.measures.lent))
     .catch(async (error: unknown) => {
       await metrics?.close();
@@ -155,8 +161,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   const notifications = openNotifications(source.access.serving, (error) =>
     log.warn({ err: error }, 'notifications broke'),
   );
-  // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
-  const tracing = config.DEV_UI ? (await import('./traces/tracing.ts')).createTracing(database.db, log) : undefined;
+  const tracing = await openTracingIfWanted(config, database.db, log);
   const audit = openAuditOf(config, database, log);
   const close = async () => {
     await metrics?.close();
@@ -200,7 +205,7 @@ async function toContext(
     tracing,
     histories: new HistoryCache(config.HISTORY_CACHE_BYTES),
     metrics: metrics?.measures,
-    observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe]),
+    observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)]),
     audit,
     contentStore: await openContentStore(config),
     agents: await hostAgents(config, (text) => log.warn(text), sources),

@@ -17,7 +17,7 @@ export type Config = Environment & {
 };
 
 /** Variables whose value is never shown. */
-const SECRET = /KEY|URL|TOKEN|MCP_SERVERS/;
+const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
 
 /**
  * Reads the settings. An empty variable counts as unset.

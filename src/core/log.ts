@@ -1,5 +1,6 @@
 import pino from 'pino';
 import { causes, connectionReason } from './errors.ts';
+import { workFields } from './work.ts';
 
 /** The log: JSON lines on standard error. Bodies, prompts and answers are never given to it. */
 export type Log = pino.Logger;
@@ -20,7 +21,10 @@ const REDACTED = [
 /** Creates the log; `level` is one of pino's, `silent` for none. Standard output stays free for what a person reads. */
 export function createLog(level: string, destination: pino.DestinationStream = pino.destination(2)): Log {
   const redact = { paths: REDACTED, censor: '[redacted]' };
-  return pino({ level, base: null, serializers: { err: toLogFields }, redact, hooks: limitRepeats() }, destination);
+  return pino(
+    { level, base: null, mixin: workFields, serializers: { err: toLogFields }, redact, hooks: limitRepeats() },
+    destination,
+  );
 }
 
 /**

@@ -1,13 +1,30 @@
-import { choiceOr, documented, integer, rangeText, textOr } from './setting-schemas.ts';
+import { z } from 'zod';
+import { choiceOr, documented, flag, integer, rangeText, textOr, url, whole } from './setting-schemas.ts';
 
 const PORTS: [number, number] = [0, 65_535];
+
+/** `name=value` pairs as OpenTelemetry writes them, values percent-encoded; broken ones are refused. */
+const headers = z
+  .string()
+  .transform((text, context) => {
+    const pairs = text.split(',').map((pair) => /^\s*([\w!#$%&'*+.^`|~-]+)\s*=\s*(.*?)\s*$/.exec(pair));
+    try {
+      if (pairs.every((pair) => pair !== null))
+        return Object.fromEntries(pairs.map(([, name = '', value = '']) => [name, decodeURIComponent(value)]));
+    } catch {
+      // A broken percent-escape.
+    }
+    context.addIssue({ code: 'custom', message: 'name=value pairs with commas between them' });
+    return z.NEVER;
+  })
+  .default({});
 
 /** What is logged, and where metrics and traces of the process can be read. */
 export const OBSERVABILITY = {
   LOG_LEVEL: choiceOr(
     'warn',
     ['silent', 'fatal', 'error', 'warn', 'info', 'debug', 'trace'],
-    'What is logged, as JSON lines on standard error.',
+    'What is logged, as JSON lines on standard error. `info`: requests and ends of invocations too.',
   ),
   METRICS_PORT: documented(
     integer(PORTS).optional(),
@@ -15,8 +32,41 @@ export const OBSERVABILITY = {
     rangeText(PORTS),
     'no such port',
   ),
-  METRICS_HOST: textOr(
-    '127.0.0.1',
-    'Address to listen on for `/metrics`: one that only the collector of metrics reaches.',
+  METRICS_HOST: textOr('127.0.0.1', 'Address to listen on for `/metrics`, which only the collector is to reach.'),
+  OTEL_EXPORTER_OTLP_ENDPOINT: url('Collector that traces and metrics are sent to, by OTLP over HTTP.', 'none'),
+  OTEL_EXPORTER_OTLP_HEADERS: documented(
+    headers,
+    'Headers for the collector, its key for instance.',
+    '`name=value`, comma-separated',
+    'none',
+  ),
+  OTEL_EXPORTER_OTLP_PROTOCOL: choiceOr(
+    'http/protobuf',
+    ['http/protobuf', 'http/json'],
+    'How traces and metrics are written for the collector.',
+  ),
+  OTEL_SERVICE_NAME: textOr('agent-runtime', 'Name of this service in traces and metrics.'),
+  OTEL_METRIC_EXPORT_INTERVAL: whole(
+    60_000,
+    [1_000, 3_600_000],
+    'Time between two exports of metrics to the collector, milliseconds.',
+  ),
+  OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag(
+    false,
+    'Whether traces for the collector have what people, models and tools said.',
   ),
 };
+
+/** The settings of the collector, where there is one. */
+export interface OtlpSettings {
+  OTEL_EXPORTER_OTLP_ENDPOINT: string;
+  OTEL_EXPORTER_OTLP_HEADERS: Record<string, string>;
+  OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf' | 'http/json';
+  OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: boolean;
+}
+
+/** How an exporter of OpenTelemetry reaches the collector. */
+export const toOtlpOptions = (settings: OtlpSettings, signal: 'traces' | 'metrics') => ({
+  url: `${settings.OTEL_EXPORTER_OTLP_ENDPOINT.replace(/\/$/, '')}/v1/${signal}`,
+  headers: settings.OTEL_EXPORTER_OTLP_HEADERS,
+});

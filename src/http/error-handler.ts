@@ -36,6 +36,9 @@ import {
 export interface EdgeLog {
   error(fields: Record<string, unknown>, message: string): void;
   warn(fields: Record<string, unknown>, message: string): void;
+  /** What there is at level `info` [nothing]. */
+  info?(fields: Record<string, unknown>, message: string): void;
+  isLevelEnabled?(level: string): boolean;
 }
 
 /** What a failure becomes on the wire. */

@@ -4,6 +4,7 @@ import express, { type Express, type RequestHandler } from 'express';
 import helmet from 'helmet';
 import type { z } from 'zod';
 import type { Metrics } from '../core/metrics.ts';
+import { workingOn } from '../core/work.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
 import { docsPage } from './openapi/docs-page.ts';
 import { openApiDocument } from './openapi/document.ts';
@@ -62,7 +63,8 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.disable('etag');
   app.enable('case sensitive routing');
   app.use(requestId);
-  if (options.metrics) app.use(countRequests(options.metrics));
+  const seen = [options.metrics, logged(log)].filter((each) => each !== undefined);
+  if (seen.length > 0) app.use(countRequests(seen));
   app.use(securityHeaders());
   trustProxies(app, options.proxies);
   app.use(proxyGuard(options.proxies));
@@ -102,15 +104,26 @@ const requestId: RequestHandler = (request, response, next) => {
 /** The status of an answer that nobody waited for, as nginx logs it. */
 const CLIENT_CLOSED_REQUEST = 499;
 
+/** Says at level `info` what was answered; nothing of a path but its operation, and nothing of a body. */
+function logged(log: EdgeLog): Pick<Metrics, 'request'> | undefined {
+  if (!log.isLevelEnabled?.('info')) return undefined;
+  return {
+    request: (operation, status, seconds) =>
+      log.info?.({ operation, status, ms: Math.round(seconds * 1000) }, 'request answered'),
+  };
+}
+
 /** Counts every answer under the operation that the router names. */
 const countRequests =
-  (metrics: Metrics): RequestHandler =>
+  (seen: Pick<Metrics, 'request'>[]): RequestHandler =>
   (_request, response, next) => {
     const startedAt = performance.now();
     response.once('close', () => {
       const operationId = (response.locals.operationId as string | undefined) ?? 'unknown';
       const status = response.headersSent ? response.statusCode : CLIENT_CLOSED_REQUEST;
-      metrics.request(operationId, status, (performance.now() - startedAt) / 1000);
+      const seconds = (performance.now() - startedAt) / 1000;
+      const work = { requestId: response.locals.requestId as string };
+      workingOn(work, () => seen.forEach((each) => each.request(operationId, status, seconds)));
     });
     next();
   };

@@ -2,6 +2,7 @@ import { type Request, type RequestHandler, type Response, Router } from 'expres
 import { setTimeout as sleep } from 'node:timers/promises';
 import { asCaller } from '../core/caller.ts';
 import { actingFor } from '../db/acting-user.ts';
+import { workingOn } from '../core/work.ts';
 import type { Metrics } from '../core/metrics.ts';
 import { networkOf } from '../core/network.ts';
 import { LimitError, NotFoundError } from '../core/errors.ts';
@@ -167,7 +168,10 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits,
     const answer = await refusedSlowly(caller, async () => {
       if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
       if (audit?.isAbout(kind)) await audit.allowed(entryOf(request, response, resource), kind);
-      return asCaller(caller, () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call)));
+      const work = { requestId: response.locals.requestId as string, callerTrace: traceOf(request) };
+      return workingOn(work, () =>
+        asCaller(caller, () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call))),
+      );
     });
     sendAnswer(response, answer, operation.success?.status ?? 200);
   };
@@ -175,6 +179,9 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits,
 
 /** True for what changes nothing and runs nothing. */
 const isRead = (operation: Operation<unknown>) => operation.method === 'get' && loadOf(operation) !== 'invoke';
+
+/** The trace context of a caller; of several headers none counts. */
+const traceOf = ({ headers: { traceparent } }: Request) => (typeof traceparent === 'string' ? traceparent : undefined);
 
 /** Whoever acts for certain users only: the database shows the work the rows of the one that the request is about. */
 function limitedTo<T>(principal: Principal, named: string | undefined, work: () => Promise<T>): Promise<T> {

@@ -13,6 +13,7 @@ import type { Slots } from '../limits/slots.ts';
 import type { Content, JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
+import type { StoredEvent } from '../sessions/event-store.ts';
 import type { HistoryCache } from '../sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, InvocationError } from './invocation.ts';
@@ -115,3 +116,11 @@ export interface EventFrame {
 
 /** Called with each event of the agent: stored ones after they were stored, partial ones as they come. */
 export type EventListener = (frame: EventFrame) => void;
+
+/** Calls a listener with events as they were stored. */
+export function notifyListener(listener: EventListener, stored: StoredEvent[], events: NewEvent[]): void {
+  for (const [position, { sequence, text }] of stored.entries()) {
+    const event = events[position];
+    if (event) listener({ text, event, sequence });
+  }
+}

@@ -2,7 +2,8 @@ import { z } from 'zod';
 import { type ErrorCode, errorCodeList } from '../core/error-codes.ts';
 import type { FunctionCall } from '../core/content.ts';
 import { functionCallsOf, functionResponsesOf } from '../core/content.ts';
-import type { Event, NewEvent } from '../core/event.ts';
+import { AgentError } from '../core/errors.ts';
+import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
@@ -91,3 +92,10 @@ export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
 /** The error message of an invocation that a request stopped. */
 export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
   status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';
+
+/** @throws {AgentError} for an event whose JSON has more bytes */
+export function checkSize(event: NewEvent, maxBytes: number): void {
+  const size = eventBytes(event);
+  if (size > maxBytes)
+    throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${maxBytes} bytes.`);
+}

@@ -13,12 +13,19 @@ import {
 } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
 import { budgetText } from '../budgets/budget.ts';
-import { eventBytes, type NewEvent } from '../core/event.ts';
+import type { NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
-import { listInvocationEvents, type StoredEvent } from '../sessions/event-store.ts';
-import type { EventListener, InvocationContext, InvocationEnd, InvocationRequest } from './context.ts';
+import { workingOn } from '../core/work.ts';
+import { listInvocationEvents } from '../sessions/event-store.ts';
+import {
+  type EventListener,
+  type InvocationContext,
+  type InvocationEnd,
+  type InvocationRequest,
+  notifyListener,
+} from './context.ts';
 import { fenceIn } from './fence.ts';
-import { endingEvents, isStopped } from './invocation.ts';
+import { checkSize, endingEvents, isStopped } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { newUsage, type Usage } from './usage.ts';
 import { appendOnce, finishOnce, persist } from './persist.ts';
@@ -128,8 +135,14 @@ interface RunningInvocation extends ClaimedInvocation {
   recorder?: TapeRecorder;
 }
 
+/** What {@link runFenced} does; the log names session and invocation meanwhile. */
+export const runClaimed: typeof runFenced = (claimed, outside) =>
+  workingOn({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
+    runFenced(claimed, outside),
+  );
+
 /** Runs the agent inside a fence, stores how that ended and releases the session. */
-export async function runClaimed(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
+async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Promise<InvocationEnd> {
   const { context, lease } = claimed;
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
   publish();
@@ -220,19 +233,6 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   if (over) running.tooMuch.abort(new AgentError('budget_exceeded', budgetText(over)));
   notifyListener(listener, stored, [event]);
   context.notifications.publish(sessionTopic(lease.key));
-}
-
-function notifyListener(listener: EventListener, stored: StoredEvent[], events: NewEvent[]): void {
-  for (const [position, { sequence, text }] of stored.entries()) {
-    const event = events[position];
-    if (event) listener({ text, event, sequence });
-  }
-}
-
-function checkSize(event: NewEvent, maxBytes: number): void {
-  const size = eventBytes(event);
-  if (size > maxBytes)
-    throw new AgentError('event_too_large', `An event of ${size} bytes is over the limit of ${maxBytes} bytes.`);
 }
 
 /** What is left to store of an invocation: how it ended, and its last events. */

@@ -1,9 +1,18 @@
 import type { InvocationObserver, ObservedAgent, ObservedStep } from '../agent/loop/run.ts';
-import { type HrTime, ROOT_CONTEXT, type Span, SpanStatusCode, trace, type Tracer } from '@opentelemetry/api';
+import {
+  type Context,
+  type HrTime,
+  ROOT_CONTEXT,
+  type Span,
+  SpanStatusCode,
+  trace,
+  type Tracer,
+} from '@opentelemetry/api';
 import type { ModelRequest } from '../agent/definition/model.ts';
 import { functionResponsesOf, type JsonObject } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
+import { currentWork } from '../core/work.ts';
 import {
   agentAttributes,
   ATTRIBUTE,
@@ -17,6 +26,7 @@ import {
   toolSpanName,
   type TracedCall,
 } from './span.ts';
+import { toContext, toTraceparent } from './trace-context.ts';
 
 /** The invocation that a trace is about. */
 export interface TracedInvocation {
@@ -36,6 +46,8 @@ interface EndedSpan {
  */
 export class InvocationTrace implements InvocationObserver {
   readonly #tracer: Tracer;
+  /** False: what people, models and tools said stays away. */
+  readonly #keepsContent: boolean;
   readonly #attributes: Attributes;
   readonly #now = startClock();
   readonly #root: Span;
@@ -44,34 +56,37 @@ export class InvocationTrace implements InvocationObserver {
   /** The model call that requested a tool call, by the id of the tool call. */
   readonly #requestedBy = new Map<string, Span>();
 
-  constructor(tracer: Tracer, { key, invocationId }: TracedInvocation) {
+  constructor(tracer: Tracer, { key, invocationId }: TracedInvocation, keepsContent = true) {
     this.#tracer = tracer;
+    this.#keepsContent = keepsContent;
     this.#attributes = invocationAttributes(key, invocationId);
-    this.#root = this.#start('invocation', undefined, {});
+    this.#root = this.#start('invocation', toContext(currentWork().callerTrace), {});
   }
 
-  modelCall({ name }: Pick<ObservedAgent, 'name'>, request: ModelRequest): ObservedStep<Event> {
-    const span = this.#start('call_llm', this.#agent(name), modelRequestAttributes(request));
+  modelCall({ name, model }: Pick<ObservedAgent, 'name' | 'model'>, request: ModelRequest): ObservedStep<Event> {
+    const attributes = modelRequestAttributes(request, model.provider, this.#keepsContent);
+    const span = this.#start('call_llm', this.#below(this.#agent(name)), attributes);
     const end = (event: Event | undefined) => {
-      if (event) span.setAttributes(modelAnswerAttributes(event));
+      if (event) span.setAttributes(modelAnswerAttributes(event, this.#keepsContent));
       if (event?.errorCode) fail(span, event.errorCode);
       for (const id of callIdsOf(event ?? {})) this.#requestedBy.set(id, span);
       span.end(this.#now());
       this.#agent(name);
     };
-    return { end };
+    return { end, traceparent: toTraceparent(span) };
   }
 
   toolCall(agentName: string, call: TracedCall): ObservedStep<JsonObject> {
     const parent = this.#requestedBy.get(call.id) ?? this.#agent(agentName);
-    const span = this.#start(toolSpanName(call), parent, toolCallAttributes(call));
+    const attributes = toolCallAttributes(call, this.#keepsContent);
+    const span = this.#start(toolSpanName(call), this.#below(parent), attributes);
     const end = (response: JsonObject | undefined) => {
-      if (response) span.setAttributes(toolResponseAttributes(response));
+      if (response && this.#keepsContent) span.setAttributes(toolResponseAttributes(response));
       if (typeof response?.['error'] === 'string') fail(span, 'tool_error');
       this.#answeredCalls.set(call.id, { span, endTime: this.#now() });
       this.#agent(agentName);
     };
-    return { end };
+    return { end, traceparent: toTraceparent(span) };
   }
 
   event(event: Event): void {
@@ -93,13 +108,18 @@ export class InvocationTrace implements InvocationObserver {
 
   /** The span of an agent, which from now on ends here or later. */
   #agent(name: string): Span {
-    const span = this.#agents.get(name)?.span ?? this.#start(`invoke_agent ${name}`, this.#root, agentAttributes(name));
+    const span =
+      this.#agents.get(name)?.span ??
+      this.#start(`invoke_agent ${name}`, this.#below(this.#root), agentAttributes(name));
     this.#agents.set(name, { span, endTime: this.#now() });
     return span;
   }
 
-  #start(name: string, parent: Span | undefined, attributes: Attributes): Span {
-    const context = parent ? trace.setSpan(ROOT_CONTEXT, parent) : ROOT_CONTEXT;
+  #below(parent: Span): Context {
+    return trace.setSpan(ROOT_CONTEXT, parent);
+  }
+
+  #start(name: string, context: Context, attributes: Attributes): Span {
     return this.#tracer.startSpan(
       name,
       { startTime: this.#now(), attributes: { ...this.#attributes, ...attributes } },

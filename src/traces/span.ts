@@ -87,29 +87,31 @@ export interface TracedRequest {
  * Of a span `call_llm`: the request in ADK's shape. Without an operation name: that of a model call makes the UI
  * insist on an event id, which a call that is cut off does not have.
  */
-export const modelRequestAttributes = ({
-  modelName,
-  instruction,
-  contents,
-  tools,
-  sampling,
-}: TracedRequest): Attributes => ({
+export const modelRequestAttributes = (
+  { modelName, instruction, contents, tools, sampling }: TracedRequest,
+  provider: string,
+  keepsContent = true,
+): Attributes => ({
   'gen_ai.request.model': modelName,
-  [ATTRIBUTE.llmRequest]: boundedJson({
-    model: modelName,
-    config: { ...sampling, system_instruction: instruction, tools: [{ function_declarations: tools }] },
-    contents,
+  'gen_ai.provider.name': provider,
+  ...(keepsContent && {
+    [ATTRIBUTE.llmRequest]: boundedJson({
+      model: modelName,
+      config: { ...sampling, system_instruction: instruction, tools: [{ function_declarations: tools }] },
+      contents,
+    }),
   }),
 });
 
 /** What a span `call_llm` learns from the event that stores the answer or the error. */
-export function modelAnswerAttributes(event: Event): Attributes {
+export function modelAnswerAttributes(event: Event, keepsContent = true): Attributes {
   const { id, content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage } = event;
   const answer = { content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage };
   const { promptTokenCount: input, candidatesTokenCount: output } = usageMetadata ?? {};
   return {
     ...(id ? { [ATTRIBUTE.eventId]: id } : {}),
-    [ATTRIBUTE.llmResponse]: boundedJson(answer),
+    ...(keepsContent && { [ATTRIBUTE.llmResponse]: boundedJson(answer) }),
+    ...(modelVersion ? { 'gen_ai.response.model': modelVersion } : {}),
     ...(finishReason ? { 'gen_ai.response.finish_reasons': [finishReason.toLowerCase()] } : {}),
     ...(typeof input === 'number' ? { 'gen_ai.usage.input_tokens': input } : {}),
     ...(typeof output === 'number' ? { 'gen_ai.usage.output_tokens': output } : {}),
@@ -127,11 +129,12 @@ export interface TracedCall {
 export const toolSpanName = ({ name }: TracedCall): string => `execute_tool ${shortName(name)}`;
 
 /** Of a span `execute_tool <name>`. */
-export const toolCallAttributes = ({ id, name, args }: TracedCall): Attributes => ({
+export const toolCallAttributes = ({ id, name, args }: TracedCall, keepsContent = true): Attributes => ({
   [ATTRIBUTE.operation]: 'execute_tool',
   'gen_ai.tool.name': shortName(name),
   'gen_ai.tool.call.id': shortName(id),
-  [ATTRIBUTE.toolArgs]: boundedJson(args),
+  'gen_ai.tool.type': 'function',
+  ...(keepsContent && { [ATTRIBUTE.toolArgs]: boundedJson(args) }),
 });
 
 /** What a span `execute_tool <name>` learns from the tool's answer. */

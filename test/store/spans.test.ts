@@ -6,6 +6,7 @@ import type { Span } from '../../src/traces/span.ts';
 import { deleteOldSpans, findEventTraceText, insertSpans, listSessionSpansText } from '../../src/traces/span-store.ts';
 import { createTracing, type TracingOptions } from '../../src/traces/tracing.ts';
 import { toLogFields } from '../../src/core/log.ts';
+import { agent } from '../support/agent-fixtures.ts';
 import { newKey, testPool } from '../support/store.ts';
 
 const store = testPool();
@@ -109,7 +110,7 @@ describe('createTracing', () => {
       const secret = { modelName: 'm', instruction: 'SECRET', contents: [], tools: [], sampling: {} };
       const { signal } = new AbortController();
       invocation
-        .modelCall({ name: 'one' }, { ...secret, signal })
+        .modelCall(agent({ name: 'one' }), { ...secret, signal })
         .end({ id: `event-${number}`, invocationId: 'e', author: 'one' });
       invocation.end({ error: undefined, paused: false });
     }

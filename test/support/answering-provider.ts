@@ -1,4 +1,4 @@
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 /** A request as a model sees it. */
@@ -14,6 +14,7 @@ export interface Asked {
   /** All messages behind the system prompt, as the wire has them. */
   messages: { role: string; content?: unknown; tool_calls?: unknown }[];
   body: Record<string, unknown>;
+  headers: IncomingHttpHeaders;
 }
 
 /** What it answers: a text, or calls of tools, or an HTTP error. */
@@ -38,7 +39,10 @@ export async function startAnsweringProvider(reply: (asked: Asked) => Reply): Pr
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
-      const one = toAsked(JSON.parse(Buffer.concat(chunks).toString()) as Record<string, unknown>);
+      const one = {
+        ...toAsked(JSON.parse(Buffer.concat(chunks).toString()) as Record<string, unknown>),
+        headers: request.headers,
+      };
       asked.push(one);
       send(response, reply(one), () => `call-${(calls += 1)}`);
     });
@@ -55,7 +59,7 @@ export async function startAnsweringProvider(reply: (asked: Asked) => Reply): Pr
   };
 }
 
-function toAsked(body: Record<string, unknown>): Asked {
+function toAsked(body: Record<string, unknown>): Omit<Asked, 'headers'> {
   const all = body['messages'] as Asked['messages'];
   const [first, ...rest] = all;
   const messages = first?.role === 'system' ? rest : all;

@@ -3,6 +3,7 @@ import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import { argumentsError } from '../arguments/check-arguments.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
+import { inTrace } from '../../core/work.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { Tool } from '../definition/tool.ts';
 
@@ -132,7 +133,7 @@ async function answerTraced(
   decisions: Decisions,
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall(turn.agent.name, call);
-  const answer = await answerCall(invocation, turn, call, decisions);
+  const answer = await inTrace(step?.traceparent, () => answerCall(invocation, turn, call, decisions));
   step?.end(answer.response);
   return answer;
 }

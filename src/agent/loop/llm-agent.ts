@@ -3,6 +3,7 @@ import { AgentError } from '../../core/errors.ts';
 import { answerTextOf, partsOf, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
+import { inTrace } from '../../core/work.ts';
 import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
 import { toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
@@ -84,7 +85,10 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     // Made once: an answer can have hundreds of partial events, which differ in their ids and deltas only.
     const partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
     for (;;) {
-      const next = await orAborted(stream.next(), signal);
+      const next = await orAborted(
+        inTrace(step?.traceparent, () => stream.next()),
+        signal,
+      );
       if (next.done) return (answer = toAnswerEvent(invocation, turn, next.value));
       if (partial) yield { ...partial, id: invocation.input.newId(), ...next.value };
     }

@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
+import { currentWork } from '../../core/work.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Egress } from '../../net/egress.ts';
 import type { ForeignSchemas } from '../arguments/foreign-schemas.ts';
@@ -97,7 +98,8 @@ async function connect(server: McpServer, egress: Egress, timeoutMs: number, sig
   throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
 }
 
-function newTransport({ url, headers }: McpServer, { fetch }: Egress, kind: 'streamable-http' | 'sse'): Transport {
+function newTransport({ url, headers }: McpServer, egress: Egress, kind: 'streamable-http' | 'sse'): Transport {
+  const fetch = withTraceparent(egress.fetch);
   const options = { fetch, requestInit: headers ? { headers } : {} };
   return kind === 'sse'
     ? new SSEClientTransport(new URL(url), options)
@@ -107,6 +109,17 @@ function newTransport({ url, headers }: McpServer, { fetch }: Egress, kind: 'str
         reconnectionOptions: NO_RECONNECT,
       });
 }
+
+/** Requests of a step carry its trace context. */
+const withTraceparent =
+  (fetch: Egress['fetch']): Egress['fetch'] =>
+  (url, init) => {
+    const { traceparent } = currentWork();
+    if (traceparent === undefined) return fetch(url, init);
+    const headers = new Headers(init?.headers);
+    headers.set('traceparent', traceparent);
+    return fetch(url, { ...init, headers });
+  };
 
 /** An invocation is short: a stream that breaks is not taken up again. */
 const NO_RECONNECT = {

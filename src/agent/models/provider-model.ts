@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { abortError } from '../../core/abort.ts';
+import { currentWork } from '../../core/work.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
@@ -96,6 +97,7 @@ async function* attemptOnce(
 }
 
 function toOptions(request: ModelRequest, provider: ProviderName, abortSignal: AbortSignal): CallOptions {
+  const { traceparent } = currentWork();
   return {
     prompt: toPrompt(request, provider),
     ...(request.tools.length > 0
@@ -110,6 +112,7 @@ function toOptions(request: ModelRequest, provider: ProviderName, abortSignal: A
       : {}),
     ...request.sampling,
     ...providerOptions(provider),
+    ...(traceparent === undefined ? {} : { headers: { traceparent } }),
     includeRawChunks: provider === 'google',
     abortSignal,
   };

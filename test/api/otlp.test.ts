@@ -1,0 +1,250 @@
+import { Writable } from 'node:stream';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { readConfig } from '../../src/core/config.ts';
+import { createLog } from '../../src/core/log.ts';
+import { type Runtime, startRuntime } from '../../src/runtime.ts';
+import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
+import { client, startOn } from '../support/app.ts';
+import { type CollectedSpan, type Collector, startCollector } from '../support/collector.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
+
+const SECRET = 'a word that nobody is to read';
+const TRACE_ID = '4bf92f3577b34da6a3ce929d0e0e4736';
+const CALLER_SPAN = '00f067aa0ba902b7';
+const TRACEPARENT = `00-${TRACE_ID}-${CALLER_SPAN}-01`;
+let database: TestDatabase;
+let collector: Collector;
+let silent: Collector;
+let mcp: FakeMcp;
+let provider: AnsweringProvider;
+let quiet: Runtime;
+const runtimes: Runtime[] = [];
+const lines: string[] = [];
+
+const settings = () => ({
+  DEV_UI: 'false',
+  MODEL_PROVIDER: 'openai-compatible',
+  MODEL_NAME: 'm',
+  MODEL_BASE_URL: provider.baseUrl,
+  MCP_SERVERS: JSON.stringify([{ name: 'far', url: mcp.url }]),
+});
+const start = async (more: Record<string, string>) => {
+  const runtime = await startOn(database.url, { ...settings(), ...more });
+  runtimes.push(runtime);
+  return runtime;
+};
+beforeAll(async () => {
+  [database, collector, silent] = await Promise.all([
+    createTestDatabase(),
+    startCollector(),
+    startCollector({ answers: false }),
+  ]);
+  mcp = await startMcpServer([
+    { name: 'look', call: () => ({ content: [{ type: 'text', text: `seen: ${SECRET}` }] }) },
+  ]);
+  provider = await startAnsweringProvider(({ results }) =>
+    results.length === 0 ? { calls: [['look', { at: SECRET }]] } : `answer: ${SECRET}`,
+  );
+  quiet = await start({
+    OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
+    OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
+    OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Bearer%20collector-key',
+    OTEL_SERVICE_NAME: 'my-agents',
+    OTEL_METRIC_EXPORT_INTERVAL: '1000',
+  });
+});
+afterAll(async () => {
+  for (const runtime of runtimes) await runtime.close();
+  await Promise.all([mcp.close(), provider.close(), collector.close(), silent.close()]);
+  await database.drop();
+});
+
+const invoke = (runtime: Runtime, sessionId: string, headers = {}) =>
+  client(runtime.url).post(
+    '/harness/invoke',
+    { prompt: `Look: ${SECRET}`, harness_name: 'h', run_agent_request: { user_id: 'u', session_id: sessionId } },
+    headers,
+  );
+const traceOf = (sessionId: string) => collector.trace('invocation', 'gen_ai.conversation.id', sessionId);
+/** The tree as lines, indented by depth. */
+const outline = (spans: CollectedSpan[], parent: string | undefined, indent = ''): string[] =>
+  spans
+    .filter(({ parentSpanId }) => (parentSpanId || undefined) === parent)
+    .flatMap(({ name, spanId }) => [indent + name, ...outline(spans, spanId, `${indent}  `)]);
+
+describe('traces', () => {
+  test('follow the conventions for GenAI, without a word of what was said', async () => {
+    expect((await invoke(quiet, 's1')).body).toMatchObject({ output: `answer: ${SECRET}`, error: null });
+    const spans = await traceOf('s1');
+    expect(outline(spans, undefined)).toEqual([
+      'invocation',
+      '  invoke_agent harness_agent',
+      '    chat m',
+      '      execute_tool look',
+      '    chat m',
+    ]);
+    const [chat] = spans.filter(({ name }) => name === 'chat m');
+    const common = {
+      'agent_runtime.app_name': 'harness_agent',
+      'agent_runtime.invocation_id': expect.stringMatching(/^e-/) as unknown,
+      'gen_ai.conversation.id': 's1',
+      'user.id': 'u',
+    };
+    const event = { 'agent_runtime.event_id': expect.any(String) as unknown };
+    expect(chat).toMatchObject({ kind: 3 });
+    expect(chat?.attributes).toEqual({
+      ...common,
+      ...event,
+      'gen_ai.operation.name': 'chat',
+      'gen_ai.provider.name': 'openai-compatible',
+      'gen_ai.request.model': 'm',
+      'gen_ai.response.model': expect.any(String) as unknown,
+      'gen_ai.response.finish_reasons': ['stop'],
+      'gen_ai.usage.input_tokens': expect.any(Number) as unknown,
+      'gen_ai.usage.output_tokens': expect.any(Number) as unknown,
+    });
+    expect(spans.find(({ name }) => name === 'execute_tool look')?.attributes).toEqual({
+      ...common,
+      ...event,
+      'gen_ai.operation.name': 'execute_tool',
+      'gen_ai.tool.name': 'look',
+      'gen_ai.tool.type': 'function',
+      'gen_ai.tool.call.id': expect.any(String) as unknown,
+    });
+    expect(Buffer.concat(collector.exports.map(({ body }) => body)).toString()).not.toContain(SECRET);
+  });
+
+  test('go to the collector with its key and the name of the service', async () => {
+    await invoke(quiet, 's2');
+    await traceOf('s2');
+    const [first] = collector.exports.filter(({ path }) => path === '/v1/traces');
+    expect(first?.headers['authorization']).toBe('Bearer collector-key');
+    expect(first?.body.toString()).toContain('{"key":"service.name","value":{"stringValue":"my-agents"}}');
+  });
+
+  test('go on from the caller, and go on at the provider and at MCP servers', async () => {
+    const before = { asked: provider.asked.length, headers: mcp.headers.length };
+    await invoke(quiet, 's3', { traceparent: TRACEPARENT });
+    const spans = await traceOf('s3');
+    expect(new Set(spans.map(({ traceId }) => traceId))).toEqual(new Set([TRACE_ID]));
+    expect(outline(spans, CALLER_SPAN)[0]).toBe('invocation');
+    const idsOf = (name: string) =>
+      spans.filter((span) => span.name === name).map(({ spanId }) => `00-${TRACE_ID}-${spanId}-01`);
+    const asked = provider.asked.slice(before.asked).map(({ headers }) => String(headers['traceparent']));
+    expect(asked.toSorted()).toEqual(idsOf('chat m').toSorted());
+    const called = mcp.headers.slice(before.headers).map(({ traceparent }) => traceparent);
+    expect(called.filter(Boolean)).toEqual(idsOf('execute_tool look'));
+  });
+
+  test('begin anew where the trace context is none, of a forbidden version, too long, or no such thing', async () => {
+    const none = '00-00000000000000000000000000000000-00f067aa0ba902b7-01';
+    const bad = [none, `ff-${TRACE_ID}-${CALLER_SPAN}-01`, `${TRACEPARENT}-more`, 'x'.repeat(5_000)];
+    await Promise.all(bad.map((traceparent, index) => invoke(quiet, `bad ${index}`, { traceparent })));
+    for (const index of bad.keys()) {
+      const spans = await traceOf(`bad ${index}`);
+      expect(outline(spans, undefined)[0]).toBe('invocation');
+      expect(spans[0]?.traceId).not.toBe(TRACE_ID);
+    }
+  });
+
+  test('have what was said where a setting asks for it; protobuf is what they are written in', async () => {
+    const talkative = await start({
+      DEV_UI: 'true',
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: 'true',
+    });
+    await invoke(talkative, 's4', { traceparent: TRACEPARENT });
+    const sent = await vi.waitUntil(() =>
+      collector.exports.find(
+        ({ path, headers }) => path === '/v1/traces' && headers['content-type'] === 'application/x-protobuf',
+      ),
+    );
+    const text = sent.body.toString('latin1');
+    const message = { role: 'user', parts: [{ type: 'text', content: `Look: ${SECRET}` }] };
+    expect(text).toContain(JSON.stringify([message]));
+    for (const name of ['gen_ai.output.messages', 'gen_ai.tool.call.arguments', 'gen_ai.system_instructions']) {
+      expect(text).toContain(name);
+    }
+    // The Web UI still has its own trace, which begins with the invocation.
+    const kept = await client(talkative.url).get('/dev/apps/harness_agent/debug/trace/session/s4');
+    const roots = (kept.body as { name: string; parent_span_id: string | null }[]).filter(
+      ({ parent_span_id: parent }) => parent === null,
+    );
+    expect(roots.map(({ name }) => name)).toEqual(['invocation']);
+  });
+});
+
+test('metrics go to the collector too, without a port of their own', async () => {
+  await invoke(quiet, 's5');
+  await vi.waitUntil(() => collector.metricNames().has('gen_ai.client.token.usage'), { timeout: 30_000 });
+  expect([...collector.metricNames()]).toEqual(
+    expect.arrayContaining(['agent_runtime_http_request_duration_seconds', 'agent_runtime_db_connections']),
+  );
+  expect(quiet.metrics).toBeUndefined();
+});
+
+describe('a collector that never answers', () => {
+  test('slows nothing, and keeps nobody from ending; the log has the ids of the work and no content', async () => {
+    const environment = {
+      ...settings(),
+      DATABASE_URL: database.url,
+      PORT: '0',
+      DRAIN_DELAY_MS: '0',
+      OTEL_EXPORTER_OTLP_ENDPOINT: silent.url,
+      OTEL_METRIC_EXPORT_INTERVAL: '1000',
+    };
+    const destination = new Writable({
+      write: (chunk: Buffer, _encoding, done) => {
+        lines.push(chunk.toString());
+        done();
+      },
+    });
+    const runtime = await startRuntime({ config: readConfig(environment), log: createLog('info', destination) });
+    const answers = await Promise.all(
+      Array.from({ length: 5 }, (_, index) => invoke(runtime, `dead ${index}`, { 'x-request-id': `request-${index}` })),
+    );
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
+    await vi.waitUntil(() => silent.exports.some(({ path }) => path === '/v1/traces'), { timeout: 30_000 });
+    await runtime.close();
+    const entries = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(entries.filter(({ requestId }) => requestId === 'request-3')).toEqual([
+      {
+        level: 30,
+        time: expect.any(Number) as unknown,
+        requestId: 'request-3',
+        sessionId: 'dead 3',
+        invocationId: expect.stringMatching(/^e-/) as unknown,
+        appName: 'harness_agent',
+        outcome: 'succeeded',
+        ms: expect.any(Number) as unknown,
+        modelCalls: 2,
+        toolCalls: 1,
+        msg: 'invocation ended',
+      },
+      {
+        level: 30,
+        time: expect.any(Number) as unknown,
+        requestId: 'request-3',
+        operation: 'harnessInvoke',
+        status: 200,
+        ms: expect.any(Number) as unknown,
+        msg: 'request answered',
+      },
+    ]);
+    expect(lines.join('')).not.toContain(SECRET);
+  });
+
+  test('one that is not there at all does neither', async () => {
+    const gone = await startCollector();
+    await gone.close();
+    const runtime = await start({ OTEL_EXPORTER_OTLP_ENDPOINT: gone.url });
+    expect((await invoke(runtime, 'gone')).status).toBe(200);
+  });
+});
+
+test('a header for the collector that is none ends the start, without showing it', () => {
+  expect(() => readConfig({ OTEL_EXPORTER_OTLP_HEADERS: 'secret-key' })).toThrow(
+    'OTEL_EXPORTER_OTLP_HEADERS: found a wrong value; allowed: name=value pairs with commas between them.',
+  );
+});

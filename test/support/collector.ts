@@ -1,0 +1,95 @@
+import { createServer, type IncomingHttpHeaders } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { vi } from 'vitest';
+
+/** A span as OTLP/JSON has it. */
+interface WireSpan {
+  name: string;
+  kind: number;
+  traceId: string;
+  spanId: string;
+  parentSpanId?: string;
+  attributes: { key: string; value: Record<string, unknown> }[];
+  status: { code?: number };
+}
+
+/** A span with its attributes by name. */
+export type CollectedSpan = Omit<WireSpan, 'attributes'> & { attributes: Record<string, unknown> };
+
+/** A request to the collector. */
+interface Export {
+  path: string;
+  headers: IncomingHttpHeaders;
+  body: Buffer;
+}
+
+/** A collector on loopback that keeps what it is sent. */
+export interface Collector {
+  url: string;
+  exports: Export[];
+  /** The spans of all requests in OTLP/JSON so far. */
+  spans(): CollectedSpan[];
+  /** Settles when a span of this name has come whose attributes say so; gives all of its trace. */
+  trace(name: string, attribute: string, value: string): Promise<CollectedSpan[]>;
+  /** Names of the metrics that have come. */
+  metricNames(): Set<string>;
+  close(): Promise<void>;
+}
+
+type Resources = { scopeSpans?: { spans: WireSpan[] }[]; scopeMetrics?: { metrics: { name: string }[] }[] }[];
+
+/** Starts a collector; with `answers: false` it takes requests and never answers. */
+export async function startCollector({ answers = true } = {}): Promise<Collector> {
+  const exports: Export[] = [];
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      exports.push({ path: request.url ?? '', headers: request.headers, body: Buffer.concat(chunks) });
+      if (answers) response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const sent = (path: string, member: string) =>
+    exports
+      .filter((each) => each.path === path && each.headers['content-type'] === 'application/json')
+      .flatMap(({ body }) => (JSON.parse(body.toString()) as Record<string, Resources>)[member] ?? []);
+  const spans = () =>
+    sent('/v1/traces', 'resourceSpans')
+      .flatMap(({ scopeSpans = [] }) => scopeSpans.flatMap((scope) => scope.spans))
+      .map((span) => ({ ...span, attributes: toAttributes(span.attributes) }));
+  return {
+    url: `http://127.0.0.1:${port}`,
+    exports,
+    spans,
+    trace: (name, attribute, value) =>
+      vi.waitUntil(
+        () => {
+          const all = spans();
+          const found = all.find((span) => span.name === name && span.attributes[attribute] === value);
+          return found && all.filter(({ traceId }) => traceId === found.traceId);
+        },
+        { timeout: 30_000 },
+      ),
+    metricNames: () =>
+      new Set(
+        sent('/v1/metrics', 'resourceMetrics').flatMap(({ scopeMetrics = [] }) =>
+          scopeMetrics.flatMap(({ metrics }) => metrics.map(({ name }) => name)),
+        ),
+      ),
+    close: async () => {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+/** Values of OTLP say their type; lists are read as lists. */
+const toAttributes = (attributes: WireSpan['attributes']) =>
+  Object.fromEntries(attributes.map(({ key, value }) => [key, toValue(value)]));
+
+function toValue(value: Record<string, unknown>): unknown {
+  const { arrayValue } = value as { arrayValue?: { values: Record<string, unknown>[] } };
+  return arrayValue ? arrayValue.values.map(toValue) : Object.values(value)[0];
+}
