@@ -167,6 +167,41 @@ begin
   raise exception 'audit_log is only appended to' using errcode = '42501';
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.refuse_on_hold()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  held_session text := '';
+begin
+  if tg_argv[0] = 'id' then held_session := old.id;
+  elsif tg_argv[0] = 'session_id' then held_session := coalesce(old.session_id, '');
+  end if;
+  if exists (select from legal_holds h where h.app_name = old.app_name and h.user_id = old.user_id
+             and h.session_id in ('', held_session)) then
+    raise exception 'the data is on legal hold' using errcode = 'AR423';
+  end if;
+  return old;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.refuse_while_erased()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform pg_advisory_xact_lock_shared(user_data_lock(new.app_name, new.user_id));
+  if exists (select from user_erasures e where e.app_name = new.app_name and e.user_id = new.user_id) then
+    raise exception 'the user is being erased' using errcode = 'AR409';
+  end if;
+  return new;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.user_data_lock(app text, owner text)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE
+RETURN hashtextextended(((app || ''::text) || owner), (7240014)::bigint);
+
 CREATE OR REPLACE FUNCTION public.webhook_time(moment timestamp with time zone)
  RETURNS text
  LANGUAGE sql
@@ -457,6 +492,14 @@ create table invocations (
   webhook_url text
 );
 
+create table legal_holds (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  reason text not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table memories (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -513,6 +556,14 @@ create table spans (
   end_ns bigint not null,
   attributes jsonb not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
+create table user_erasures (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  counts jsonb default '{}'::jsonb not null,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table user_states (
@@ -656,6 +707,8 @@ alter table invocations add constraint invocations_status_check CHECK ((status =
 
 alter table invocations add constraint invocations_stop_requested_as_check CHECK ((stop_requested_as = ANY (ARRAY['cancelled'::text, 'interrupted'::text])));
 
+alter table legal_holds add constraint legal_holds_pkey PRIMARY KEY (app_name, user_id, session_id);
+
 alter table memories add constraint memories_pkey PRIMARY KEY (app_name, user_id, session_id, event_id);
 
 alter table model_prices add constraint model_prices_pkey PRIMARY KEY (model);
@@ -667,6 +720,8 @@ alter table sessions add constraint sessions_last_sequence_check CHECK ((last_se
 alter table sessions add constraint sessions_pkey PRIMARY KEY (app_name, user_id, id);
 
 alter table spans add constraint spans_pkey PRIMARY KEY (app_name, user_id, session_id, trace_id, id);
+
+alter table user_erasures add constraint user_erasures_pkey PRIMARY KEY (app_name, user_id);
 
 alter table user_states add constraint user_states_pkey PRIMARY KEY (app_name, user_id);
 
@@ -756,6 +811,8 @@ CREATE INDEX spans_event_idx ON public.spans USING btree (app_name, event_id);
 
 CREATE INDEX spans_session_idx ON public.spans USING btree (app_name, session_id, start_ns);
 
+CREATE INDEX user_erasures_age_idx ON public.user_erasures USING btree (update_time);
+
 CREATE INDEX webhook_deliveries_due_idx ON public.webhook_deliveries USING btree (next_attempt_time) WHERE (status = 'pending'::text);
 
 CREATE INDEX webhook_deliveries_list_idx ON public.webhook_deliveries USING btree (app_name, user_id, webhook_id, create_time DESC, id DESC);
@@ -766,17 +823,63 @@ CREATE INDEX webhooks_id_idx ON public.webhooks USING btree (id);
 
 CREATE INDEX webhooks_list_idx ON public.webhooks USING btree (user_id, create_time);
 
+CREATE TRIGGER artifact_versions_erasure BEFORE INSERT ON public.artifact_versions FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER artifact_versions_hold BEFORE DELETE ON public.artifact_versions FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER artifacts_erasure BEFORE INSERT ON public.artifacts FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER artifacts_hold BEFORE DELETE ON public.artifacts FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
 CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change();
+
+CREATE TRIGGER cronjob_runs_hold BEFORE DELETE ON public.cronjob_runs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
 CREATE TRIGGER cronjob_runs_webhook_insert AFTER INSERT ON public.cronjob_runs FOR EACH ROW WHEN ((new.end_time IS NOT NULL)) EXECUTE FUNCTION insert_delivery_of_run();
 
 CREATE TRIGGER cronjob_runs_webhook_update AFTER UPDATE OF end_time ON public.cronjob_runs FOR EACH ROW WHEN (((old.end_time IS NULL) AND (new.end_time IS NOT NULL))) EXECUTE FUNCTION insert_delivery_of_run();
 
+CREATE TRIGGER cronjobs_erasure BEFORE INSERT ON public.cronjobs FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER cronjobs_hold BEFORE DELETE ON public.cronjobs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
+
+CREATE TRIGGER eval_session_scores_hold BEFORE DELETE ON public.eval_session_scores FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER eval_verdicts_hold BEFORE DELETE ON public.eval_verdicts FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
 CREATE TRIGGER events_changed AFTER DELETE OR UPDATE ON public.events FOR EACH ROW WHEN ((pg_trigger_depth() = 0)) EXECUTE FUNCTION count_changed_events();
+
+CREATE TRIGGER events_hold BEFORE DELETE ON public.events FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER invocation_tapes_hold BEFORE DELETE ON public.invocation_tapes FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER invocations_erasure BEFORE INSERT ON public.invocations FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER invocations_hold BEFORE DELETE ON public.invocations FOR EACH ROW WHEN ((old.status <> 'queued'::text)) EXECUTE FUNCTION refuse_on_hold('session_id');
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
 CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
+
+CREATE TRIGGER memories_erasure BEFORE INSERT ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER memories_hold BEFORE DELETE ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER sessions_erasure BEFORE INSERT ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER sessions_hold BEFORE DELETE ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('id');
+
+CREATE TRIGGER spans_hold BEFORE DELETE ON public.spans FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER user_states_erasure BEFORE INSERT ON public.user_states FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER user_states_hold BEFORE DELETE ON public.user_states FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
+
+CREATE TRIGGER webhook_deliveries_hold BEFORE DELETE ON public.webhook_deliveries FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
+
+CREATE TRIGGER webhooks_erasure BEFORE INSERT ON public.webhooks FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
+
+CREATE TRIGGER webhooks_hold BEFORE DELETE ON public.webhooks FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('');
 
 alter table artifact_versions enable row level security;
 alter table artifact_versions force row level security;
@@ -818,6 +921,10 @@ alter table invocations enable row level security;
 alter table invocations force row level security;
 create policy of_user on invocations using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
+alter table legal_holds enable row level security;
+alter table legal_holds force row level security;
+create policy of_user on legal_holds using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
 alter table memories enable row level security;
 alter table memories force row level security;
 create policy of_user on memories using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
@@ -829,6 +936,10 @@ create policy of_user on sessions using (((user_id = ( SELECT current_setting('a
 alter table spans enable row level security;
 alter table spans force row level security;
 create policy of_user on spans using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table user_erasures enable row level security;
+alter table user_erasures force row level security;
+create policy of_user on user_erasures using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table user_states enable row level security;
 alter table user_states force row level security;
@@ -1508,6 +1619,11 @@ comment on column invocations.stop_requested_as is 'cancelled or interrupted: wh
 comment on column invocations.tool_calls is 'Tool calls made.';
 comment on column invocations.user_id is 'Owner of the session.';
 comment on column invocations.webhook_url is 'Address of the webhook that is sent how it ends; null without one.';
+comment on column legal_holds.app_name is 'The application.';
+comment on column legal_holds.create_time is 'When it was set.';
+comment on column legal_holds.reason is 'Why, in the words of whoever set it.';
+comment on column legal_holds.session_id is 'The session; empty for all that the user has.';
+comment on column legal_holds.user_id is 'The user.';
 comment on column memories.app_name is 'Application.';
 comment on column memories.author is 'Who said it.';
 comment on column memories.content is 'The content of the event.';
@@ -1551,6 +1667,11 @@ comment on column spans.session_id is 'Session that the invocation belongs to.';
 comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
 comment on column spans.trace_id is 'Trace; one per invocation.';
 comment on column spans.user_id is 'Owner of the session.';
+comment on column user_erasures.app_name is 'The application.';
+comment on column user_erasures.counts is 'Rows deleted so far, by table.';
+comment on column user_erasures.create_time is 'When it was requested first.';
+comment on column user_erasures.update_time is 'When somebody last worked on it: the sweeper takes up what was left.';
+comment on column user_erasures.user_id is 'The user.';
 comment on column user_states.app_name is 'Application.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
@@ -1589,6 +1710,9 @@ comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronj
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
 comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
 comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
+comment on function refuse_on_hold() is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
+comment on function refuse_while_erased() is 'For a trigger: a user that is being erased gets nothing new.';
+comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add some, exclusive for the begin of an erasure.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
 comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after PROMPT_RETENTION_DAYS without use.';
@@ -1612,11 +1736,13 @@ comment on table events is 'The conversation. Ordered by sequence and never by t
 comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';
 comment on table invocation_tapes is 'What a replay needs to know of an invocation beside its events: one row for each time that it ran.';
 comment on table invocations is 'One prompt up to its final answer. The row is the truth about it.';
+comment on table legal_holds is 'What must not be deleted, whoever wants it: all data of a user, or one session. Triggers refuse it.';
 comment on table memories is 'What was said in sessions that were added to the memory of a user; searched by words.';
 comment on table model_prices is 'What models cost, in a currency of the operator.';
 comment on table rate_limits is 'What callers did in the running minute, by classes of operations, and wrong credentials. May be emptied at any time.';
 comment on table sessions is 'One conversation of one user with one application.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
+comment on table user_erasures is 'Users that are being erased. The row goes with the last of their data; until then triggers refuse new data.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
 comment on table webhook_deliveries is 'What is sent to webhooks and how that went: the outbox. Triggers insert a row in the statement that ends an invocation or a run.';
 comment on table webhooks is 'Addresses that users have registered for deliveries.';

@@ -17,6 +17,7 @@ import type { Sockets } from './http/operation/sockets.ts';
 import { bind, type Operation } from './http/operation/operation.ts';
 import { idempotent } from './idempotency/operations.ts';
 import type { InvocationContext } from './invocations/context.ts';
+import { holdOperations } from './holds/routes.ts';
 import { harnessInvoke } from './invocations/routes/harness-invoke.ts';
 import { invocationOperations } from './invocations/routes/invocations.ts';
 import { invokeLegacy } from './invocations/routes/invoke-legacy.ts';
@@ -33,6 +34,7 @@ import { memoryOperations } from './memory/routes.ts';
 import { serviceOperations } from './service/routes.ts';
 import { sessionOperations } from './sessions/routes.ts';
 import { traceOperations } from './traces/routes.ts';
+import { userOperations } from './users/routes.ts';
 import { webhookOperations } from './webhooks/routes.ts';
 
 /** All that the application needs; tests give their own. */
@@ -82,6 +84,8 @@ export function listOperations(mode: {
     ...serviceOperations,
     ...appOperations,
     ...budgetOperations,
+    ...holdOperations,
+    ...userOperations,
     ...changeable.map(idempotent),
     ...runOperations,
     runLive,

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type AuditRetention, deleteOldEntries } from './audit/audit-store.ts';
 import { isPassingFailure } from './core/errors.ts';
 import type { Log } from './core/log.ts';
+import type { ContentStore } from './artifacts/content-store.ts';
 import { ifAlone } from './db/advisory-lock.ts';
 import type { DatabaseAddress } from './db/connection.ts';
 import type { DatabasePool } from './db/database.ts';
@@ -14,6 +15,8 @@ import { forgetInvocationKeys } from './invocations/invocation-store.ts';
 import { deleteOldPrompts } from './invocations/tape-store.ts';
 import { endDeadWaiters, endLostInvocations } from './invocations/dead-store.ts';
 import { deleteOldSpans } from './traces/span-store.ts';
+import type { Tracing } from './traces/tracing.ts';
+import { goOnErasing } from './users/erase-user.ts';
 
 /** What sweeping needs of the process. */
 export interface SweepContext {
@@ -22,6 +25,9 @@ export interface SweepContext {
   address: DatabaseAddress;
   connectTimeoutMs: number;
   notifications: Notifications;
+  /** Where the artifacts of users that are being erased are. */
+  contentStore: ContentStore;
+  tracing?: Tracing | undefined;
   log: Log;
   newId: () => string;
   /** How long traces are kept; also where none are made any more. */
@@ -49,6 +55,7 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
     ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
     ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
     ['deleting old traces', () => deleteOldSpans(db, context.traceHours)],
+    ['going on with erasures', () => goOnErasing(context)],
     ['deleting old entries of the audit', () => deleteOldEntries(db, context.audit)],
     ['deleting old prompts', () => deleteOldPrompts(db, context.promptDays)],
   ];

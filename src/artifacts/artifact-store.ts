@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { and, desc, eq, exists, inArray, sql } from 'drizzle-orm';
+import { and, desc, eq, exists, inArray, isNotNull, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson, unescapeText } from '../db/json-escape.ts';
 import { artifacts, artifactVersions } from '../db/schema.ts';
@@ -212,4 +212,42 @@ export async function listArtifactNames(db: Database, { appName, userId, session
     )
     .orderBy(artifacts.name);
   return rows.map(({ name }) => name);
+}
+
+/** At most `limit` keys of objects that hold artifacts of a user. */
+export async function listObjectKeys(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  limit: number,
+): Promise<string[]> {
+  const rows = await db
+    .select({ objectKey: sql<string>`${artifactVersions.objectKey}` })
+    .from(artifactVersions)
+    .where(
+      and(
+        eq(artifactVersions.appName, appName),
+        eq(artifactVersions.userId, userId),
+        isNotNull(artifactVersions.objectKey),
+      ),
+    )
+    .limit(limit);
+  return rows.map(({ objectKey }) => objectKey);
+}
+
+/** Deletes the versions whose bytes are in these objects. @returns how many there were */
+export async function deleteVersionsIn(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  objectKeys: string[],
+): Promise<number> {
+  const { rowCount } = await db
+    .delete(artifactVersions)
+    .where(
+      and(
+        eq(artifactVersions.appName, appName),
+        eq(artifactVersions.userId, userId),
+        inArray(artifactVersions.objectKey, objectKeys),
+      ),
+    );
+  return rowCount ?? 0;
 }

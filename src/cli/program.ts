@@ -5,6 +5,7 @@ import { CommandError } from './command-error.ts';
 import { VERSION } from '../version.ts';
 import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands } from './session-commands.ts';
+import { addUserCommands } from './user-commands.ts';
 import { addPastCommands, addWorkCommands } from './work-commands.ts';
 
 /** Exit code of a command line that cannot be understood, and of work that could not be begun. */
@@ -58,6 +59,7 @@ function createProgram(end: (code: number) => void): Command {
   addArtifactCommands(program);
   addWorkCommands(program, end);
   addPastCommands(program, end);
+  addUserCommands(program);
   for (const command of withSubcommands(program)) command.exitOverride();
   return program;
 }

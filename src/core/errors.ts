@@ -210,3 +210,13 @@ export const stateRefusal = (error: unknown): string | undefined =>
   Object.entries(STATE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
 /** True for the error that the SQL function `assert_session_size` raises (migrations). */
 export const isSessionTooLarge = (error: unknown): boolean => hasCode(error, 'AR414');
+
+/** What a caller is told when a trigger keeps the data of a user as they are (migrations), by its SQLSTATE. */
+const USER_DATA_REFUSALS: Record<string, string> = {
+  AR423: 'The data is on legal hold: nothing of it is deleted until an operator removes the hold.',
+  AR409: 'The data of this user is being erased: nothing new is taken until that is done.',
+};
+
+/** Why the data of a user may not be deleted, or not grow, by an error of a trigger; `undefined` for any other. */
+export const userDataRefusal = (error: unknown): string | undefined =>
+  Object.entries(USER_DATA_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];

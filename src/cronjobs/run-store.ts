@@ -3,6 +3,7 @@ import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { cronjobRuns, cronjobs } from '../db/schema.ts';
 import { escapeText } from '../db/json-escape.ts';
+import { isOnHold } from '../holds/hold-store.ts';
 import { notifyOnCommit } from '../db/notifications.ts';
 import { exactTime, isAfterPlace } from '../db/sql.ts';
 import type { ListPlace } from '../http/operation/cursor.ts';
@@ -124,14 +125,17 @@ export async function skipWaitingRuns(db: Database, key: CronjobKey, message: st
  * once.
  */
 export async function deleteOldRuns(db: Database, days: number, count: number, limit: number): Promise<void> {
+  const counted = { appName: sql`counted.app_name`, userId: sql`counted.user_id`, sessionId: sql`counted.session_id` };
   const old = sql`
     select app_name, user_id, cronjob_id, id from (
       select ${cronjobRuns.appName}, ${cronjobRuns.userId}, ${cronjobRuns.cronjobId}, ${cronjobRuns.id},
-             ${cronjobRuns.endTime},
+             ${cronjobRuns.sessionId}, ${cronjobRuns.endTime},
              row_number() over (partition by ${cronjobRuns.appName}, ${cronjobRuns.userId}, ${cronjobRuns.cronjobId}
                                 order by ${cronjobRuns.dueTime} desc) as place
       from ${cronjobRuns}) counted
-    where end_time < ${now} - ${days} * interval '1 day' or (place > ${count} and end_time is not null) limit ${limit}`;
+    where (end_time < ${now} - ${days} * interval '1 day' or (place > ${count} and end_time is not null))
+      and not ${isOnHold(counted)}
+    limit ${limit}`;
   await db
     .delete(cronjobRuns)
     .where(

@@ -28,6 +28,7 @@ export { rateLimits } from './limit-schema.ts';
 export { evalSessionScores, evalVerdicts } from './eval-live-schema.ts';
 export { agentPrompts, invocationTapes } from './replay-schema.ts';
 export { evalCases, evalCaseVersions, evalRunCases, evalRuns, evalSets } from './eval-schema.ts';
+export { legalHolds, userErasures } from './user-data-schema.ts';
 export { webhookDeliveries, webhooks } from './webhook-schema.ts';
 
 /** Conversations; `lease_token` says who may write into one. */

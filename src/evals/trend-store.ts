@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
+import { isOnHold } from '../holds/hold-store.ts';
 import { evalRunCases, evalRuns } from '../db/schema.ts';
 
 /** What one run of a set gave. */
@@ -81,7 +82,9 @@ export async function deleteOldRuns(
       delete from ${evalRuns} using old where ${evalRuns.appName} = old.app_name and ${evalRuns.id} = old.id)
     select distinct ${c.appName} as "appName", ${c.sessionUserId} as "userId", ${c.sessionId} as "sessionId"
     from ${c} join old on ${c.appName} = old.app_name and ${c.runId} = old.id
-    where ${c.sessionId} is not null and not exists (
+    where ${c.sessionId} is not null
+      and not ${isOnHold({ appName: c.appName, userId: c.sessionUserId, sessionId: c.sessionId })}
+      and not exists (
       select from ${c} other
       where other.app_name = ${c.appName} and other.session_user_id = ${c.sessionUserId}
         and other.session_id = ${c.sessionId}

@@ -22,6 +22,7 @@ import {
   TooLargeError,
   UnauthenticatedError,
   UnavailableError,
+  userDataRefusal,
 } from '../core/errors.ts';
 import { toLogFields } from '../core/log.ts';
 import type { ValidationDetail } from './operation/error-bodies.ts';
@@ -181,6 +182,8 @@ function databaseFailure(error: unknown): Failure | undefined {
   if (isPassingFailure(error)) return { ...unavailable('The database is not available for now.'), isUnexpected: true };
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return { status: 413, detail: refusal };
+  const kept = userDataRefusal(error);
+  if (kept !== undefined) return { status: 409, detail: kept };
   if (isSessionTooLarge(error)) return { status: 413, detail: SESSION_TOO_LARGE };
   for (const { code } of causes(error)) {
     if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code)) {

@@ -1,4 +1,4 @@
-import { and, eq, lt, type SQL, sql } from 'drizzle-orm';
+import { and, eq, inArray, lt, type SQL, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../db/batches.ts';
 import type { Database } from '../db/database.ts';
 import { escapeText, unescapeText } from '../db/json-escape.ts';
@@ -101,3 +101,26 @@ export async function deleteOldKeys(db: Database, hours: number): Promise<void> 
   const isNext = isInBatch(idempotencyKeys, isOld, idempotencyKeys.createTime);
   await inBatches(() => db.delete(idempotencyKeys).where(isNext));
 }
+
+/**
+ * Deletes the answers that are kept under no user and name this one: those of operations whose user stands in the
+ * body alone. @returns how many there were
+ */
+export async function deleteAnswersNaming(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+): Promise<number> {
+  const { rowCount } = await db.delete(idempotencyKeys).where(namesUser(appName, userId));
+  return rowCount ?? 0;
+}
+
+/** How many kept answers {@link deleteAnswersNaming} would delete. */
+export const countAnswersNaming = (db: Database, user: Pick<SessionKey, 'appName' | 'userId'>): Promise<number> =>
+  db.$count(idempotencyKeys, namesUser(user.appName, user.userId));
+
+const namesUser = (appName: string, userId: string) =>
+  and(
+    inArray(idempotencyKeys.appName, [appName, '']),
+    eq(idempotencyKeys.userId, ''),
+    sql`strpos(${idempotencyKeys.responseBody}, ${escapeText(JSON.stringify(userId))}) > 0`,
+  );

@@ -161,3 +161,34 @@ export async function forgetInvocationKeys(db: Database, hours: number): Promise
   const isNext = isInBatch(invocations, condition, invocations.createTime);
   await inBatches(() => db.update(invocations).set({ idempotencyKey: null }).where(isNext));
 }
+
+/** Asks all active invocations of a user to end as cancelled, as {@link requestStop} does. @returns them */
+export function requestStopOfUser(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+): Promise<{ sessionId: string; invocationId: string }[]> {
+  const status = 'cancelled';
+  const waits = sql`${invocations.status} = 'queued'`;
+  return db
+    .update(invocations)
+    .set({
+      stopRequestedAs: status,
+      endTime: sql`case when ${waits} then clock_timestamp() end`,
+      errorCode: sql`case when ${waits} then ${status} end`,
+      errorMessage: sql`case when ${waits} then ${stoppedMessage(status)} end`,
+      request: sql`case when ${waits} then null else ${invocations.request} end`,
+      status: sql`case when ${waits} then ${status} else ${invocations.status} end`,
+    })
+    .where(and(eq(invocations.appName, appName), eq(invocations.userId, userId), isActive))
+    .returning({ sessionId: invocations.sessionId, invocationId: invocations.id });
+}
+
+/** How many invocations of a user run in a process that lives. */
+export const countRunning = (
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+): Promise<number> =>
+  db.$count(
+    invocations,
+    and(eq(invocations.appName, appName), eq(invocations.userId, userId), eq(invocations.status, 'running'), isLive),
+  );

@@ -1,10 +1,11 @@
-import { and, desc, eq, inArray, lt, sql } from 'drizzle-orm';
+import { and, desc, eq, inArray, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../db/batches.ts';
 import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { spans } from '../db/schema.ts';
 import { insertSelect } from '../db/sql.ts';
 import type { SessionKey } from '../core/session.ts';
+import { isOnHold } from '../holds/hold-store.ts';
 import { isSession } from '../sessions/session-key.ts';
 import type { Span } from './span.ts';
 
@@ -89,6 +90,6 @@ export async function findEventTraceText(db: Database, scope: SpanScope, eventId
 
 /** Deletes the spans that are older than so many hours, in short statements. @returns how many there were. */
 export function deleteOldSpans(db: Database, hours: number): Promise<number> {
-  const isOld = lt(spans.createTime, sql`clock_timestamp() - ${hours} * interval '1 hour'`);
+  const isOld = sql`${spans.createTime} < clock_timestamp() - ${hours} * interval '1 hour' and not ${isOnHold(spans)}`;
   return inBatches(() => db.delete(spans).where(isInBatch(spans, isOld, spans.createTime)));
 }

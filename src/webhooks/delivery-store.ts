@@ -6,6 +6,7 @@ import { escapeJson } from '../db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../db/schema.ts';
 import { exactTime, isAfterPlace } from '../db/sql.ts';
 import type { ListPlace } from '../http/operation/cursor.ts';
+import { isOnHold } from '../holds/hold-store.ts';
 import { WEBHOOKS_TOPIC } from './topics.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 import type { WebhookKey, WebhookRow } from './webhook-store.ts';
@@ -227,6 +228,8 @@ export async function deleteOldDeliveries(db: Database, days: number, count: num
              row_number() over (partition by ${d.appName}, ${d.userId}, ${d.webhookId}
                                 order by ${d.createTime} desc) as place
       from ${d} where ${d.endTime} is not null) ended
-    where end_time < ${now} - ${days} * interval '1 day' or place > ${count} limit ${limit}`;
+    where (end_time < ${now} - ${days} * interval '1 day' or place > ${count})
+      and not ${isOnHold({ appName: sql`ended.app_name`, userId: sql`ended.user_id` })}
+    limit ${limit}`;
   await db.delete(d).where(sql`(${d.appName}, ${d.userId}, ${d.id}) in (${old})`);
 }

@@ -30,6 +30,22 @@ test('the keys of every table of user data begin with app_name, user_id', async 
   for (const { name, columns } of rows) expect([name, columns.slice(0, 2)]).toEqual([name, ['app_name', 'user_id']]);
 });
 
+test('a trigger keeps what is on legal hold, in every table of users but those of marks and counts', async () => {
+  const { rows } = await store.pool.db.execute(sql`
+    select c.relname as name from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'user_id'
+    where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and not exists (
+      select from pg_trigger t join pg_proc p on p.oid = t.tgfoid
+      where t.tgrelid = c.oid and p.proname = 'refuse_on_hold') order by 1`);
+  expect(rows.map(({ name }) => name)).toEqual([
+    'budget_uses',
+    'budgets',
+    // Copies of answers for a day.
+    'idempotency_keys',
+    'legal_holds',
+    'user_erasures',
+  ]);
+});
+
 test('the views for people show sessions and conversations', async () => {
   const key = newKey();
   await insertSession(store.pool.db, key, { a: 1 }, [

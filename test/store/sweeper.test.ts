@@ -6,6 +6,7 @@ import pino from 'pino';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { toLogFields } from '../../src/core/log.ts';
 import type { SessionKey } from '../../src/core/session.ts';
+import { rowContent } from '../../src/artifacts/content-store.ts';
 import { type Notifications, openNotifications } from '../../src/db/notifications.ts';
 import { insertSession } from '../../src/sessions/session-store.ts';
 import { sweep } from '../../src/sweeper.ts';
@@ -35,6 +36,7 @@ const sweepOnce = () =>
     address: { url: store.url },
     connectTimeoutMs: 120_000,
     notifications,
+    contentStore: rowContent(1_000_000),
     log: pino({ base: null, serializers: { err: toLogFields } }, lines),
     newId: randomUUID,
     traceHours: 72,
@@ -194,4 +196,18 @@ test('every job finds its rows by an index', async () => {
       { tablename: 'spans', indexdef: expect.stringMatching(/\(create_time\)$/) },
     ]),
   );
+});
+
+test('an erasure that was cut off is gone on with; holds keep what the sweep would delete', async () => {
+  await insertOld(73, 'old');
+  await store.pool.db.execute(sql`
+    insert into user_erasures (app_name, user_id, update_time)
+    select app_name, user_id, clock_timestamp() - interval '61 seconds' from spans where id = 'old'`);
+  await insertOld(73, 'held');
+  await store.pool.db.execute(sql`
+    insert into legal_holds select app_name, user_id, session_id, 'Case 1' from spans where id = 'held'`);
+  await sweepOnce();
+  expect(await rows('select id from spans')).toEqual([{ id: 'held' }]);
+  expect(await rows('select id from invocations')).toEqual([{ id: 'held' }]);
+  expect(await rows('select from user_erasures')).toEqual([]);
 });

@@ -42,13 +42,14 @@ const LINE: [folder: string, imports: string[]][] = [
   ['http/validation', ['core', 'http/operation']],
   ['http/openapi', ['http/operation']],
   ['http', ['core', 'db', 'http/access', 'http/openapi', 'http/operation', 'http/validation']],
+  ['holds', ['db', 'http/operation']],
   ['sessions', ['core', 'db', 'http/operation']],
   ['artifacts', ['core', 'db', 'http/operation', 'sessions']],
   ['memory', ['core', 'db', 'http/operation', 'sessions']],
   ['idempotency', ['core', 'db', 'http/operation', 'sessions']],
-  ['webhooks', ['core', 'db', 'http/operation', 'net']],
+  ['webhooks', ['core', 'db', 'holds', 'http/operation', 'net']],
   ['apps', ['agent/definition', 'core', 'http/operation']],
-  ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'http/operation', 'sessions']],
+  ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'holds', 'http/operation', 'sessions']],
   ['metrics', ['agent/loop', 'core', 'db']],
   [
     'invocations',
@@ -77,14 +78,25 @@ const LINE: [folder: string, imports: string[]][] = [
   ['evals/judges', ['core', 'evals/metrics']],
   [
     'evals',
-    ['agent/definition', 'apps', 'core', 'db', 'evals/judges', 'evals/metrics', 'http/operation'].concat([
+    ['agent/definition', 'apps', 'core', 'db', 'evals/judges', 'evals/metrics', 'holds'].concat([
+      'http/operation',
       'http/validation',
       'idempotency',
       'invocations',
       'sessions',
     ]),
   ],
-  ['cronjobs', ['agent/definition', 'apps', 'core', 'db', 'http/operation', 'idempotency', 'invocations', 'webhooks']],
+  [
+    'cronjobs',
+    ['agent/definition', 'apps', 'core', 'db', 'holds', 'http/operation', 'idempotency', 'invocations', 'webhooks'],
+  ],
+  [
+    'users',
+    ['artifacts', 'core', 'db', 'evals', 'holds', 'http/operation', 'idempotency', 'invocations'].concat([
+      'sessions',
+      'traces',
+    ]),
+  ],
   ['service', ['core', 'db', 'http/operation']],
   ['devui', ['http/operation']],
   [
@@ -105,7 +117,7 @@ const LINE: [folder: string, imports: string[]][] = [
       'db',
       'db/embedded',
     ].concat(
-      ['devui', 'evals', 'http', 'http/operation', 'idempotency'],
+      ['devui', 'evals', 'holds', 'http', 'http/operation', 'idempotency'],
       [
         'invocations',
         'invocations/live',
@@ -117,7 +129,7 @@ const LINE: [folder: string, imports: string[]][] = [
         'service',
         'sessions',
         'traces',
-      ].concat('webhooks'),
+      ].concat('users', 'webhooks'),
     ),
   ],
   [

@@ -13,14 +13,17 @@ export interface Resource {
   absent: () => NotFoundError;
 }
 
+const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
+
 /**
  * The one decision on who may do what: the scope of the operation, then what the caller is bound to, then the scopes
  * that the content needs.
  * @throws {ForbiddenError} where a scope is missing. @throws {NotFoundError} for what is another's
  */
 export function authorize(principal: Principal, operation: Operation<unknown>, resource: Resource): void {
-  const { scope } = operation;
+  const { scope, isForKeys } = operation;
   if (scope !== 'none') requireScope(principal, scope, 'this operation needs it.');
+  if (isForKeys && principal.kind === 'user') throw new ForbiddenError(FOR_KEYS);
   const { appName, userId, demands = [] } = resource;
   if (userId !== undefined && !mayActFor(principal, userId)) throw resource.absent();
   if (appName !== undefined && !mayUse(principal, appName)) throw resource.absent();

@@ -114,6 +114,8 @@ interface OperationBase {
   description?: string;
   /** What a credential must allow; `none` where none is asked for. */
   scope: Scope | 'none';
+  /** True where tokens of users are refused, whatever their scopes: it is for the operator's own keys. */
+  isForKeys?: true;
   /** What it costs, where method and scope do not say it: see {@link loadOf}. */
   load?: Load;
   /** True where its answer lasts: it counts as a stream. */

@@ -120,7 +120,8 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
     const names = namesOf.get(name);
     return `insert into ${escapeIdentifier(name)} (${names}) select ${names} from snapshot.${escapeIdentifier(name)}`;
   });
-  const erase = tables.toReversed().map((name) => `delete from ${escapeIdentifier(name)}`);
+  // A legal hold would refuse the others.
+  const erase = ['legal_holds', ...tables.toReversed()].map((name) => `delete from ${escapeIdentifier(name)}`);
   const hash = tables.map(
     (name) =>
       `select '${name}' as name, md5(string_agg(t::text, chr(10) order by t::text)) from ${escapeIdentifier(name)} t`,

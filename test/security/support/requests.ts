@@ -91,7 +91,7 @@ const SHARED_STATE: Record<string, (names: Names) => Json> = {
   startInvocation: () => ({ newMessage: MESSAGE, stateDelta: SHARED }),
 };
 /** Their content may need a scope for an override, and never touches shared state. */
-const WITHOUT_SHARED_STATE = new Set(['createCronjob', 'updateCronjob', 'harnessInvoke']);
+const WITHOUT_SHARED_STATE = new Set(['createCronjob', 'updateCronjob', 'harnessInvoke', 'replayInvocation']);
 
 const runOf = ({ appName, userId, sessionId }: Names): Json => ({ appName, userId, sessionId, newMessage: MESSAGE });
 
