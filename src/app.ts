@@ -33,6 +33,8 @@ import { createRequestLimits } from './limits/request-limits.ts';
 import { memoryOperations } from './memory/routes.ts';
 import { serviceOperations } from './service/routes.ts';
 import { sessionOperations } from './sessions/routes.ts';
+import type { SessionContext } from './sessions/session-context.ts';
+import { copyArtifacts } from './artifacts/copy-artifacts.ts';
 import { traceOperations } from './traces/routes.ts';
 import { userOperations } from './users/routes.ts';
 import { webhookOperations } from './webhooks/routes.ts';
@@ -54,6 +56,7 @@ export interface Context extends InvocationContext {
 interface OperationContext extends Context {
   /** Sessions stand below what quotes them. */
   forgetSession: ForgetSession;
+  copyArtifacts: SessionContext['copyArtifacts'];
   liveLimits: LiveLimits;
 }
 
@@ -112,7 +115,12 @@ export function createApp(context: Context): Express {
   });
   const bound = (some: Operation<OperationContext>[]) =>
     bind(
-      { ...context, forgetSession: createForgetSession(context.tracing), liveLimits: toLiveLimits(config) },
+      {
+        ...context,
+        forgetSession: createForgetSession(context.tracing),
+        copyArtifacts: (db, source, point) => copyArtifacts(db, context.contentStore, source, point),
+        liveLimits: toLiveLimits(config),
+      },
       some.map((each) => withAliases(each, aliases)),
     );
   return createHttpApp({

@@ -39,7 +39,7 @@ const versionText = sql<string>`
        else ',"mimeType":' || to_json(${artifactVersions.mimeType}) end || '}'`;
 
 /** Where a version lives: the same for every client, built from escaped segments so that two names never share one. */
-function canonicalUriPrefix(key: ArtifactKey): string {
+export function canonicalUriPrefix(key: ArtifactKey): string {
   const segment = encodeURIComponent;
   const user = `postgres://apps/${segment(key.appName)}/users/${segment(key.userId)}`;
   const scope = scopeOf(key) === '' ? user : `${user}/sessions/${segment(key.sessionId)}`;

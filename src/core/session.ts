@@ -41,6 +41,10 @@ export const chosenIdentifierSchema = identifierText(/^[^\x00-\x1f]{0,256}$/u);
 /** Sessions whose id starts so were made by an evaluation run, here or by ADK's own tools; lists leave them out. */
 export const EVAL_SESSION_ID_PREFIXES = ['adk-eval-session-', '___eval___session___'] as const;
 
+/** True for the id of a session of an evaluation run. */
+export const isEvalSession = (sessionId: string): boolean =>
+  EVAL_SESSION_ID_PREFIXES.some((prefix) => sessionId.startsWith(prefix));
+
 /** The specification's Session. */
 export const sessionSchema = z
   .looseObject({

@@ -6,7 +6,7 @@ import { emptyObject } from '../db/columns.ts';
 import { appStates, events as eventTable, sessions, userStates } from '../db/schema.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
-import { EVAL_SESSION_ID_PREFIXES, type SessionKey } from '../core/session.ts';
+import { isEvalSession, type SessionKey } from '../core/session.ts';
 import { firstTextIn, nextFirstText } from './event-first-text.ts';
 import { type ScopedDelta, splitDelta, withoutTemporary } from '../core/state.ts';
 
@@ -68,7 +68,7 @@ export const newSession = ({ key, events, delta }: EventAppend) => ({
   firstText: sql`${firstTextIn(events)}::text`,
   lastSequence: sql`${events.length}::int`,
   eventBytes: limitedSize(GIVEN_BYTES),
-  isEval: sql`${EVAL_SESSION_ID_PREFIXES.some((prefix) => key.sessionId.startsWith(prefix))}::boolean`,
+  isEval: sql`${isEvalSession(key.sessionId)}::boolean`,
 });
 
 /** The time of a change of a row: after that of the one before, also where the clock went back. */

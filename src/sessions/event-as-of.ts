@@ -27,11 +27,11 @@ const changesUpTo = (n: SQL, which: SQL): SQL => sql`coalesce((
 const isShared = sql`(starts_with(changed.key, 'user:') or starts_with(changed.key, 'app:'))`;
 
 /** The own state before the first event; of a session of an older version, what no event changed since. */
-const initialState = sql`coalesce(${s.initialState}, ${s.state} - array(
+export const initialState = sql`coalesce(${s.initialState}, ${s.state} - array(
   select changed.key from ${events} cross join lateral jsonb_each(${delta}) changed where ${isOfSession}))`;
 
 /** The state of the session's own, without what it shares. */
-const ownStateAt = (n: SQL): SQL => sql`case when ${n} = ${s.lastSequence} then ${s.state}
+export const ownStateAt = (n: SQL): SQL => sql`case when ${n} = ${s.lastSequence} then ${s.state}
   else ${initialState} || ${changesUpTo(n, sql`not ${isShared}`)} end`;
 
 /**

@@ -21,6 +21,15 @@ export const labelChangesSchema = z
   .refine((changes) => Object.keys(changes).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`)
   .describe('Labels by name: a string sets one, null removes it, others stay.');
 
+/** Labels of a session that is made. */
+export const newLabelsSchema = z
+  .record(labelName, labelValue)
+  .refine((labels) => Object.keys(labels).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`)
+  .refine(
+    (labels) => Buffer.byteLength(JSON.stringify(labels)) <= MAX_LABELS_BYTES,
+    `at most ${MAX_LABELS_BYTES} bytes are allowed`,
+  );
+
 /** What a session is labelled with. */
 export const labelsSchema = z.record(z.string(), z.string()).describe('The labels, by name.');
 

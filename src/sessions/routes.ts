@@ -20,6 +20,7 @@ import { sessionPath, userPath } from '../http/operation/parameters.ts';
 import { appendEvents } from './event-store.ts';
 import { eventOperations } from './event-routes.ts';
 import { exampleListedSession, exampleSession } from './examples.ts';
+import { forkSession } from './fork-routes.ts';
 import { getSession } from './get-routes.ts';
 import { collect } from './json-stream.ts';
 import { labelOperations } from './label-routes.ts';
@@ -155,6 +156,7 @@ export const sessionOperations = [
   createSessionWithId,
   updateSession,
   deleteSessionOperation,
+  forkSession,
   ...labelOperations,
   ...eventOperations,
 ];

@@ -3,6 +3,7 @@ import { eventBytes, type NewEvent } from '../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../core/session.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
+import type { ForkPoint } from './fork-store.ts';
 
 export const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
 export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
@@ -20,6 +21,12 @@ export interface SessionContext {
   agents: { has(appName: string): boolean };
   /** Deletes what features above sessions hold of a session, in the transaction that has deleted it. */
   forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
+  /** Copies the artifacts of a session as of a point, in two steps: what it returns inserts the copies, and counts. */
+  copyArtifacts: (
+    db: Database,
+    source: SessionKey,
+    point: ForkPoint,
+  ) => Promise<(tx: Database, sessionId: string) => Promise<number>>;
   /** Largest event, bytes of its JSON. */
   limits: { eventBytes: number };
 }

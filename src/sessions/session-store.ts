@@ -59,7 +59,7 @@ export async function findSession(
 }
 
 /** @throws {InvalidError} where a session has not reached a sequence. */
-function checkReached(reached: number, atSequence: number | undefined): void {
+export function checkReached(reached: number, atSequence: number | undefined): void {
   if (atSequence === undefined || atSequence <= reached) return;
   throw new InvalidError(`The session has ${reached} events; it has not reached ${atSequence}.`);
 }

@@ -59,6 +59,7 @@ const BODIES: Record<string, (names: Names) => Json> = {
   addSessionToEvalSet: ({ userId, sessionId }) => ({ evalId: FREE, userId, sessionId }),
   runAgent: ({ appName, userId, sessionId }) => ({ appName, userId, sessionId, newMessage: MESSAGE }),
   updateCronjob: () => ({ name: 'Evening sums' }),
+  forkSession: () => ({ sessionId: FREE, atSequence: 0 }),
 };
 
 /** Names in the path that must be free. */
