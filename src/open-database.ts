@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import type { Config } from './core/config.ts';
 import { ConfigError } from './core/errors.ts';
 import type { Log } from './core/log.ts';
@@ -10,8 +11,10 @@ import { prepareRowSecurity, type RowSecurity } from './db/row-security.ts';
 
 /** The ways to one database. */
 export interface DatabaseAccess {
-  /** As the role that serves. */
+  /** As the role that serves, for statements and transactions. */
   serving: DatabaseAddress;
+  /** The same past a pooler, for LISTEN and for locks [`serving`]. */
+  direct?: DatabaseAddress | undefined;
   /** As the role that owns the tables, where that is another one. */
   migration?: DatabaseAddress | undefined;
 }
@@ -26,25 +29,42 @@ export interface DatabaseSource {
 
 /** The database of the settings; the embedded one is started. @throws {ConfigError} for a URL that is none. */
 export async function findDatabase(config: Config): Promise<DatabaseSource> {
-  const { DATABASE_URL, DATABASE_MIGRATION_URL, DATABASE_SCHEMA: schema, DATA_DIR } = config;
+  const { DATABASE_URL, DATA_DIR } = config;
+  const schema = config.DATABASE_SCHEMA;
+  const shared = { schema, passwordFile: config.DATABASE_PASSWORD_FILE, caFile: config.DATABASE_CA_FILE };
+  const toAddress = (setting: 'DATABASE_MIGRATION_URL' | 'DATABASE_DIRECT_URL'): DatabaseAddress | undefined => {
+    const url = config[setting];
+    return url === undefined ? undefined : { ...shared, url, setting };
+  };
+  const [migration, direct] = [toAddress('DATABASE_MIGRATION_URL'), toAddress('DATABASE_DIRECT_URL')];
   if (DATABASE_URL === undefined) {
-    if (DATABASE_MIGRATION_URL !== undefined) {
-      throw new ConfigError('DATABASE_MIGRATION_URL: it is of no use without DATABASE_URL.');
-    }
+    const useless = migration ?? direct;
+    if (useless) throw new ConfigError(`${useless.setting}: it is of no use without DATABASE_URL.`);
     const embedded = await startEmbedded({ dir: DATA_DIR });
     const shown = `embedded PostgreSQL in ${embedded.home}`;
     return { access: { serving: { url: embedded.url, schema } }, shown, stop: () => embedded.stop() };
   }
-  const serving = { url: DATABASE_URL, schema };
-  const migration = DATABASE_MIGRATION_URL && {
-    url: DATABASE_MIGRATION_URL,
-    schema,
-    setting: 'DATABASE_MIGRATION_URL',
-  };
-  const access: DatabaseAccess = { serving, ...(migration ? { migration } : {}) };
-  for (const address of [serving, migration]) if (address) listServers(address);
+  const isPooled = (config.DATABASE_POOLER ?? (direct ? 'transaction' : 'none')) === 'transaction';
+  const serving = { ...shared, url: DATABASE_URL, isPooled };
+  checkCaFile(shared.caFile);
+  for (const address of [serving, migration, direct]) if (address) listServers(address);
   const { hosts, database } = shownAddress(DATABASE_URL);
-  return { access, shown: `PostgreSQL at ${hosts}${database}`, stop: async () => undefined };
+  return {
+    access: { serving, migration, direct },
+    shown: `PostgreSQL at ${hosts}${database}`,
+    stop: async () => undefined,
+  };
+}
+
+/** @throws {ConfigError} where it cannot be read: each connection would fail. */
+function checkCaFile(file: string | undefined): void {
+  if (file === undefined) return;
+  try {
+    readFileSync(file);
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    throw new ConfigError(`DATABASE_CA_FILE: ${file} cannot be read (${code}).`, { cause: error });
+  }
 }
 
 /** Opens the pool of the service; warns where the database does not keep users apart. */
@@ -67,7 +87,7 @@ export async function openPool(
     maxSessionBytes: config.MAX_SESSION_BYTES,
     maxPendingDeliveries: config.WEBHOOKS_MAX_PENDING_PER_USER,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
-    preparesStatements: config.DATABASE_PREPARED_STATEMENTS,
+    preparesStatements: (config.DATABASE_PREPARED_STATEMENTS ?? String(serving.isPooled !== true)) === 'true',
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });
 }
@@ -95,15 +115,15 @@ const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMil
  * @throws {ConfigError} when it cannot be used: why, without its password and without a statement.
  */
 export async function migrate(
-  { serving, migration }: DatabaseAccess,
+  { serving, direct = serving, migration }: DatabaseAccess,
   mode: Config['MIGRATE'] = 'on-start',
 ): Promise<void> {
   if (mode === 'off') return;
-  if (mode === 'check') await withReason(serving, migrateDatabase(serving, { applies: false }));
+  if (mode === 'check') await withReason(direct, migrateDatabase(direct, { applies: false }));
   else if (migration) {
     const servingRole = await withReason(serving, findRole(serving, CHECKING));
     await withReason(migration, migrateDatabase(migration, { servingRole }));
-  } else await withReason(serving, migrateDatabase(serving));
+  } else await withReason(direct, migrateDatabase(direct));
   await withReason(serving, checkServingRole(serving, CHECKING));
 }
 
@@ -111,7 +131,12 @@ async function withReason<T>({ url, setting = 'DATABASE_URL' }: DatabaseAddress,
   return work.catch((error: unknown) => {
     const { hosts } = shownAddress(url);
     const reason = error instanceof Error ? error.message || (error as NodeJS.ErrnoException).code : String(error);
-    const advice = error instanceof ConfigError ? '' : ` Check ${setting}.`;
+    const advice = error instanceof ConfigError ? '' : adviceOn(String(reason), setting);
     throw new ConfigError(`The database at ${hosts} cannot be used: ${reason}.${advice}`, { cause: error });
   });
 }
+
+/** What PgBouncer answers to settings of a connection, unless it is told to ignore them. */
+const REFUSES_SETTINGS = /unsupported startup parameter/;
+const adviceOn = (reason: string, setting: string) =>
+  REFUSES_SETTINGS.test(reason) ? ' Set DATABASE_POOLER=transaction.' : ` Check ${setting}.`;

@@ -117,7 +117,11 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
 }
 
 /** What happens without a request, until `signal`: `worked` settles when no work runs, `looked` when nobody looks. */
-function startBackground(context: Context, { serving: address }: DatabaseAccess, signal: AbortSignal) {
+function startBackground(
+  context: Context,
+  { serving, direct: address = serving }: DatabaseAccess,
+  signal: AbortSignal,
+) {
   const { config } = context;
   const connection = { address, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
   const evalRuns = { days: config.EVALS_RUN_RETENTION_DAYS, count: config.EVALS_RUN_RETENTION_COUNT };
@@ -158,9 +162,8 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
       await source.stop();
       throw error;
     });
-  const notifications = openNotifications(source.access.serving, (error) =>
-    log.warn({ err: error }, 'notifications broke'),
-  );
+  const { serving, direct = serving } = source.access;
+  const notifications = openNotifications(direct, (error) => log.warn({ err: error }, 'notifications broke'));
   const tracing = await openTracingIfWanted(config, database.db, log);
   const audit = openAuditOf(config, database, log);
   const close = async () => {

@@ -133,9 +133,9 @@ export class AgentError extends AppError {
 
 /**
  * SQLSTATE classes and codes after which the same request can work: connection, shutdown, resources, read-only,
- * locks.
+ * locks, and a password that is being changed.
  */
-const PASSING_SQLSTATE = /^(?:08...|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
+const PASSING_SQLSTATE = /^(?:08...|28P01|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
 /** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
 const PASSING_MESSAGES = new RegExp(

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { choiceOr, documented, flag, text, textOr, whole } from './setting-schemas.ts';
+import { choice, choiceOr, documented, text, textOr, whole } from './setting-schemas.ts';
 
 /** A name that needs no quotes, short enough for `<schema>_inspect`. */
 const SCHEMA = /^(?!pg_)[a-z_][a-z0-9_]{0,54}$/;
@@ -13,7 +13,26 @@ export const DATABASE = {
   DATABASE_MIGRATION_URL: text(
     'The same database as the role that owns the tables: it applies the migrations, and gives the role of ' +
       '`DATABASE_URL`, which then owns nothing, its rights on rows.',
+    '`DATABASE_DIRECT_URL`, else `DATABASE_URL`',
+  ),
+  DATABASE_POOLER: choice(
+    ['none', 'transaction'],
+    'What stands between this process and `DATABASE_URL`: nothing that matters, or a pooler in transaction mode, ' +
+      'such as PgBouncer. Then all that is set for a connection goes with each statement instead.',
+    '`transaction` with `DATABASE_DIRECT_URL`, else `none`',
+  ),
+  DATABASE_DIRECT_URL: text(
+    'The same database past the pooler, for LISTEN, locks and migrations: two connections of each process. Without ' +
+      'it a process behind a pooler is not notified of what others do, and looks every second.',
     '`DATABASE_URL`',
+  ),
+  DATABASE_PASSWORD_FILE: text(
+    'File with the password of the URLs that have none. It is read for each new connection, so it may change.',
+  ),
+  DATABASE_CA_FILE: text(
+    "File with the certificates (PEM) of those who vouch for the database's server. Connections are encrypted then, " +
+      'and the certificate and name of the server verified (`sslmode=verify-full`).',
+    'those that Node knows',
   ),
   DATABASE_SCHEMA: documented(
     z.string().regex(SCHEMA, 'lower-case letters, digits and _, at most 55, not pg_…').optional(),
@@ -32,9 +51,10 @@ export const DATABASE = {
   DATABASE_STATEMENT_TIMEOUT_MS: whole(10_000, [100, 600_000], 'Maximum time of one SQL statement.'),
   DATABASE_LOCK_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a row lock.'),
   DATABASE_CONNECT_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a connection.'),
-  DATABASE_PREPARED_STATEMENTS: flag(
-    true,
-    'Whether connections keep the plans of their statements. `false` for a pooler in transaction mode that does not ' +
-      'know prepared statements (PgBouncer before 1.21, or with `max_prepared_statements = 0`).',
+  DATABASE_PREPARED_STATEMENTS: choice(
+    ['true', 'false'],
+    'Whether connections keep the plans of their statements. A pooler in transaction mode has to know prepared ' +
+      'statements for it, as PgBouncer does since 1.21 with `max_prepared_statements`.',
+    '`false` behind a pooler, else `true`',
   ),
 };

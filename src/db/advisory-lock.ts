@@ -3,8 +3,8 @@ import { connect } from './server-client.ts';
 
 /**
  * Runs `work` while no other process does anything under the same lock; where another one does, nothing happens. The
- * lock belongs to a connection of its own, so it is given back whenever this process or its network dies; `work` has to
- * bear that another process begins then.
+ * lock belongs to a transaction on a connection of its own, which a pooler in transaction mode keeps together as well.
+ * It is given back whenever this process or its network dies; `work` has to bear that another process begins then.
  * @returns whether it was done.
  */
 export async function ifAlone(
@@ -19,11 +19,14 @@ export async function ifAlone(
     query_timeout: connectTimeoutMs,
   });
   try {
-    const { rows } = await client.query<{ mine: boolean }>('select pg_try_advisory_lock($1) as mine', [lock]);
+    await client.query('begin; set local idle_in_transaction_session_timeout = 0');
+    const { rows } = await client.query<{ mine: boolean }>('select pg_try_advisory_xact_lock($1) as mine', [lock]);
     if (rows[0]?.mine !== true) return false;
     await work();
     return true;
   } finally {
+    // A pooler closes the server's connection where a client leaves in a transaction.
+    await client.query('rollback').catch(() => undefined);
     await client.end().catch(() => undefined);
   }
 }

@@ -2,9 +2,10 @@ import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
 import { isPassingFailure } from '../core/errors.ts';
 import { actingUser } from './acting-user.ts';
-import { type DatabaseAddress, listServers, STAY_OPEN } from './connection.ts';
+import { listServers } from './connection.ts';
+import { connectionSettings, limitsOf, type PoolOptions } from './pool-options.ts';
 import { repeated, sqlState } from './repeated.ts';
-import { beginFor, FOR_ALL_USERS, queryFor, type RowSecurity } from './row-security.ts';
+import { beginFor, type Limits, needsLimits, queryFor } from './row-security.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 import { Turns } from './turns.ts';
 
@@ -40,38 +41,6 @@ export interface PoolUse {
   waiting: number;
 }
 
-/** How the pool behaves. */
-export interface PoolOptions extends DatabaseAddress {
-  /** Maximum of connections of this process; a quarter of them (one at least) are for reads. */
-  size: number;
-  /** Time-out of one statement. */
-  statementTimeoutMs: number;
-  /** Time-out of the wait for a row lock. */
-  lockTimeoutMs: number;
-  /**
-   * Maximum size of the state of a session, user or app, bytes of its JSON: the SQL function `assert_state_size`
-   * holds it.
-   */
-  maxStateBytes: number;
-  maxStateKeys: number;
-  /** Maximum size of what agents write into the state of an app for one user: `assert_writer_share` holds it. */
-  maxAppStateBytesPerUser: number;
-  /** Maximum size of the events of a session, bytes of their JSON: the SQL function `assert_session_size` holds it. */
-  maxSessionBytes: number;
-  /** Maximum of deliveries of a user that wait: the SQL function `insert_webhook_delivery` holds it. */
-  maxPendingDeliveries: number;
-  /** True: connections keep the plans of their statements; a pooler between has to know prepared statements. */
-  preparesStatements: boolean;
-  /** Time-out of the wait for a free connection, and for a new one to open. */
-  connectTimeoutMs: number;
-  /** What statements for one user run as [as the connection]. */
-  security?: RowSecurity;
-  /** Called with the time that a connection was waited for. */
-  onLent?: ((pool: PoolUse['pool'], seconds: number) => void) | undefined;
-  /** An idle connection broke; the pool has dropped it and goes on. */
-  onIdleError: (error: Error) => void;
-}
-
 const READ_SHARE = 0.25;
 /** How much longer than the server's own time-out we wait for the error that it sends. */
 const CLIENT_SLACK_MS = 1_000;
@@ -85,20 +54,7 @@ const NO_FREE_CONNECTION = 'timeout exceeded when trying to connect';
 /** Opens the pools; nothing connects before the first query. @throws {ConfigError} for a URL that is none. */
 export function openDatabase(options: PoolOptions): DatabasePool {
   const forReads = Math.max(1, Math.floor(options.size * READ_SHARE));
-  const settings = {
-    'agent_runtime.max_state_bytes': String(options.maxStateBytes),
-    'agent_runtime.max_state_keys': String(options.maxStateKeys),
-    'agent_runtime.max_app_state_bytes_per_user': String(options.maxAppStateBytesPerUser),
-    'agent_runtime.max_session_bytes': String(options.maxSessionBytes),
-    'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
-    ...FOR_ALL_USERS,
-    // The database of another operator may have any of these; what we read and lock is not to depend on them.
-    default_transaction_isolation: 'read committed',
-    DateStyle: 'ISO',
-    TimeZone: 'UTC',
-    ...STAY_OPEN,
-  };
-  const servers = new ServerChoice(listServers(options, settings));
+  const servers = new ServerChoice(listServers(options, connectionSettings(options)));
   const main = openPool(options, servers, Math.max(1, options.size - forReads), false);
   const reads = openPool(options, servers, forReads, true);
   return {
@@ -115,16 +71,13 @@ function openPool(options: PoolOptions, servers: ServerChoice, max: number, isFo
   const config = {
     max,
     maxLifetimeSeconds: MAX_LIFETIME_SECONDS,
-    statement_timeout: options.statementTimeoutMs,
-    lock_timeout: options.lockTimeoutMs,
-    idle_in_transaction_session_timeout: 10_000,
     connectionTimeoutMillis: options.connectTimeoutMs,
     // The server's own time-outs say nothing when the network swallows what either side sends.
     query_timeout: options.statementTimeoutMs + CLIENT_SLACK_MS,
     keepAlive: true,
     application_name: 'agent-runtime',
   } satisfies PoolConfig;
-  const pool = new ServerPool(config, servers, isForReads, options);
+  const pool = new ServerPool(config, servers, isForReads, options, limitsOf(options));
   // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
   pool.on('error', (error: Error) => {
     // While it ends, its connections may outlive it by a moment: an embedded server that stops then breaks them.
@@ -140,7 +93,7 @@ function openPool(options: PoolOptions, servers: ServerChoice, max: number, isFo
 class ServerPool extends Pool {
   readonly #servers: ServerChoice;
   readonly #isForReads: boolean;
-  readonly security: RowSecurity;
+  readonly security: Limits;
   /** Statements of one caller do not make all others wait: connections are lent to callers by turns. */
   readonly #turns: Turns;
   readonly #onLent: PoolOptions['onLent'];
@@ -149,7 +102,8 @@ class ServerPool extends Pool {
     config: PoolConfig & { max: number; connectionTimeoutMillis: number },
     servers: ServerChoice,
     isForReads: boolean,
-    { preparesStatements: namesStatements, security, onLent }: PoolOptions,
+    { preparesStatements: namesStatements, onLent }: PoolOptions,
+    security: Limits,
   ) {
     super({
       ...config,
@@ -162,7 +116,7 @@ class ServerPool extends Pool {
     });
     this.#servers = servers;
     this.#isForReads = isForReads;
-    this.security = security ?? { role: undefined };
+    this.security = security;
     this.#onLent = onLent;
     this.#turns = new Turns(config.max, { ms: config.connectionTimeoutMillis, message: NO_FREE_CONNECTION });
   }
@@ -241,7 +195,7 @@ class ServerPool extends Pool {
   #send(client: LentClient, args: unknown[]): Promise<unknown> {
     const userId = actingUser();
     // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
-    if (userId === undefined) return Reflect.apply(client.query, client, args) as Promise<unknown>;
+    if (!needsLimits(userId, this.security)) return Reflect.apply(client.query, client, args) as Promise<unknown>;
     const [statement, values] = args as [string | QueryConfig, unknown[] | undefined];
     const config = typeof statement === 'string' ? { text: statement } : statement;
     return queryFor(client, userId, this.security, { ...config, ...(values === undefined ? {} : { values }) });
@@ -260,7 +214,7 @@ async function transaction<T>(pool: ServerPool, work: (tx: Database) => Promise<
   let unsure = true;
   try {
     const userId = actingUser();
-    await client.query(userId === undefined ? 'begin' : beginFor(userId, pool.security));
+    await client.query(needsLimits(userId, pool.security) ? beginFor(userId, pool.security) : 'begin');
     try {
       const result = await work(drizzle({ client }));
       await client.query('commit');

@@ -33,21 +33,67 @@ const HEARTBEAT_MS = 10_000;
 const FIRST_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 2_000;
 
+/** Time between two looks where nobody is notified by others: behind a pooler, without a way past it. */
+const POLL_MS = 1_000;
+
 /**
  * Opens notifications over LISTEN and NOTIFY on one connection of their own, which is made anew when it breaks. They
- * only save time: a subscriber must also look by itself now and then, for instance behind a pooler without LISTEN.
+ * only save time: a subscriber must also look by itself now and then. A pooler in transaction mode knows no LISTEN:
+ * behind one subscribers are woken every second.
  */
 export const openNotifications = (
   address: DatabaseAddress,
   onError: (error: unknown) => void,
   { heartbeatMs = HEARTBEAT_MS, timeoutMs = TIMEOUT_MS } = {},
-): Notifications => new ListenNotifications(address, onError, { heartbeatMs, timeoutMs });
+): Notifications =>
+  address.isPooled ? new PolledNotifications() : new ListenNotifications(address, onError, { heartbeatMs, timeoutMs });
+
+/** The subscribers of a process. */
+class Subscribers {
+  readonly #calls = new Map<string, Set<() => void>>();
+
+  add(topic: string, wake: () => void): () => void {
+    const calls = this.#calls.get(topic) ?? new Set();
+    // Woken by whoever publishes: what follows is done for the subscriber, not for that one.
+    const asHere = actingAsHere(wake);
+    this.#calls.set(topic, calls.add(asHere));
+    return () => {
+      calls.delete(asHere);
+      if (calls.size === 0) this.#calls.delete(topic);
+    };
+  }
+
+  wake(topic: string): void {
+    this.#calls.get(topic)?.forEach((call) => call());
+  }
+
+  wakeAll(): void {
+    for (const topic of this.#calls.keys()) this.wake(topic);
+  }
+}
+
+class PolledNotifications implements Notifications {
+  readonly #subscribers = new Subscribers();
+  readonly #timer = setInterval(() => this.#subscribers.wakeAll(), POLL_MS).unref();
+
+  publish(topic: string): void {
+    this.#subscribers.wake(topic);
+  }
+
+  subscribe(topic: string, wake: () => void): () => void {
+    return this.#subscribers.add(topic, wake);
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+  }
+}
 
 class ListenNotifications implements Notifications {
   readonly #address: DatabaseAddress;
   readonly #onError: (error: unknown) => void;
   readonly #times: Record<'heartbeatMs' | 'timeoutMs', number>;
-  readonly #subscribers = new Map<string, Set<() => void>>();
+  readonly #subscribers = new Subscribers();
   readonly #pending = new Set<string>();
   readonly #closing = new AbortController();
   readonly #running: Promise<void>;
@@ -67,7 +113,7 @@ class ListenNotifications implements Notifications {
   }
 
   publish(topic: string): void {
-    this.#wake(topic);
+    this.#subscribers.wake(topic);
     this.#pending.add(topic);
     if (this.#isFlushing) return;
     this.#isFlushing = true;
@@ -75,23 +121,12 @@ class ListenNotifications implements Notifications {
   }
 
   subscribe(topic: string, wake: () => void): () => void {
-    const calls = this.#subscribers.get(topic) ?? new Set();
-    // Woken by whoever publishes: what follows is done for the subscriber, not for that one.
-    const asHere = actingAsHere(wake);
-    this.#subscribers.set(topic, calls.add(asHere));
-    return () => {
-      calls.delete(asHere);
-      if (calls.size === 0) this.#subscribers.delete(topic);
-    };
+    return this.#subscribers.add(topic, wake);
   }
 
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#running;
-  }
-
-  #wake(topic: string): void {
-    this.#subscribers.get(topic)?.forEach((call) => call());
   }
 
   async #stayConnected(): Promise<void> {
@@ -119,11 +154,11 @@ class ListenNotifications implements Notifications {
       client.on('notification', ({ payload, processId }) => {
         // What this process sent has woken its own subscribers already.
         if (processId === rows[0]?.pid) return;
-        for (const topic of JSON.parse(payload ?? '[]') as string[]) this.#wake(topic);
+        for (const topic of JSON.parse(payload ?? '[]') as string[]) this.#subscribers.wake(topic);
       });
       await client.query(`listen ${CHANNEL}`);
       this.#client = client;
-      for (const topic of this.#subscribers.keys()) this.#wake(topic);
+      this.#subscribers.wakeAll();
       await this.#stayAlive(client, AbortSignal.any([ended.signal, this.#closing.signal]));
     } finally {
       this.#client = undefined;

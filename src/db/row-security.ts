@@ -26,7 +26,7 @@ export type FoundRowSecurity = RowSecurity & { isVoid: boolean };
 /**
  * Finds out what statements for one user can run as, and makes the role for it where it is needed and absent. A role
  * that is neither a superuser nor bypasses row-level security is held to it as it is, also where it owns the tables.
- * @throws {ConfigError} where that role would see no rows, because a pooler keeps the settings of connections
+ * @throws {ConfigError} where that role would see no rows, because an unknown pooler keeps the settings of connections
  */
 export async function prepareRowSecurity(address: DatabaseAddress, config: ClientConfig): Promise<FoundRowSecurity> {
   const client = await connect(address, config, { acceptsReadOnly: true, settings: FOR_ALL_USERS });
@@ -38,11 +38,13 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
     );
     const { isAbove = false, isSuper = false, schema = '' } = own.rows[0] ?? {};
     if (isAbove) return await prepareLimitedRole(client, schema, isSuper);
+    // Behind a pooler each statement brings it along.
+    if (address.isPooled) return { role: undefined, isVoid: false };
     const { rows } = await client.query<{ all: string | null }>(`select current_setting('${ALL_USERS}', true) as all`);
     if (rows[0]?.all === 'on') return { role: undefined, isVoid: false };
     throw new ConfigError(
-      'The settings of a connection do not arrive at the database, and row-level security hides all rows without ' +
-        'them: let the pooler pass `options` on, or connect past it.',
+      'The settings of a connection do not arrive at the database: set DATABASE_POOLER=transaction, or connect past ' +
+        'the pooler.',
     );
   } finally {
     await client.end().catch(() => undefined);
@@ -78,15 +80,26 @@ const makeRole = (isSuper: boolean) => `
   ${isSuper ? '' : `grant ${LIMITED_ROLE} to current_user;`}
   commit`;
 
-/** The statement that limits the rest of its transaction to a user, which its parameter or a literal names. */
-const limitingTo = (user: string, { role }: RowSecurity) =>
-  `select set_config('${USER}', ${user}, true), set_config('${ALL_USERS}', 'off', true)${
-    role === undefined ? '' : `, set_config('role', '${role}', true)`
-  }`;
+/** What a statement or transaction is limited by; `settings`: those that its connection does not keep. */
+export type Limits = RowSecurity & { settings?: Record<string, string> };
 
-/** What begins a transaction that is limited to a user: one message. */
-export const beginFor = (userId: string, security: RowSecurity): string =>
-  `begin; ${limitingTo(escapeLiteral(userId), security)}`;
+/** True where what limits a statement goes with it, and is not what the connection has. */
+export const needsLimits = (userId: string | undefined, { settings }: Limits): boolean =>
+  userId !== undefined || settings !== undefined;
+
+/** The statement that limits the rest of its transaction to a user, which its parameter or a literal names, or not. */
+function limitingTo(user: string | undefined, { role, settings }: Limits): string {
+  const ofUser = { [ALL_USERS]: 'off', ...(role === undefined ? {} : { role }) };
+  const all = Object.entries({ ...settings, ...(user === undefined ? FOR_ALL_USERS : ofUser) });
+  const calls = all.map(([name, value]) => `set_config('${name}', ${escapeLiteral(value)}, true)`);
+  return `select ${[...(user === undefined ? [] : [`set_config('${USER}', ${user}, true)`]), ...calls].join(', ')}`;
+}
+
+/** What begins a transaction that is limited: one message. */
+export function beginFor(userId: string | undefined, limits: Limits): string {
+  const user = userId === undefined ? undefined : escapeLiteral(userId);
+  return `begin isolation level read committed; ${limitingTo(user, limits)}`;
+}
 
 /** The part of node-postgres's connection that sends messages of the extended protocol. */
 interface Wire {
@@ -108,12 +121,12 @@ const base = Query.prototype as unknown as QueryInternals;
  * a pooler in transaction mode.
  */
 class LimitedQuery extends Query {
-  readonly #limit: { text: string; userId: string };
+  readonly #limit: { text: string; values: string[] };
   /** True while the answers that come are those of the statement that limits. */
   #isLimiting = true;
 
   constructor(
-    limit: { text: string; userId: string },
+    limit: { text: string; values: string[] },
     config: QueryConfig | QueryArrayConfig,
     done: (error: Error | undefined, result: unknown) => void,
   ) {
@@ -123,7 +136,7 @@ class LimitedQuery extends Query {
 
   prepare(connection: Wire): void {
     connection.parse({ text: this.#limit.text, name: '' });
-    connection.bind({ values: [this.#limit.userId] });
+    connection.bind({ values: this.#limit.values });
     connection.execute({});
     base.prepare.call(this, connection);
   }
@@ -143,14 +156,17 @@ interface Queryable {
   query(query: Query): unknown;
 }
 
-/** Runs one statement with only the rows of a user, in one round trip. */
+/** Runs one statement within limits, with only the rows of a user where one is named, in one round trip. */
 export const queryFor = (
   client: Queryable,
-  userId: string,
-  security: RowSecurity,
+  userId: string | undefined,
+  limits: Limits,
   config: QueryConfig | QueryArrayConfig,
 ): Promise<unknown> =>
   new Promise((resolve, reject) => {
-    const limit = { text: limitingTo('$1', security), userId };
+    const limit =
+      userId === undefined
+        ? { text: limitingTo(undefined, limits), values: [] }
+        : { text: limitingTo('$1', limits), values: [userId] };
     client.query(new LimitedQuery(limit, config, (error, result) => (error ? reject(error) : resolve(result))));
   });

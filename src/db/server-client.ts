@@ -20,9 +20,12 @@ export class ServerClient extends Client {
   constructor({
     isAnyPrimary,
     namesStatements = false,
+    readPassword,
     ...config
-  }: ClientConfig & Pick<ServerAddress, 'isAnyPrimary'> & { namesStatements?: boolean }) {
+  }: ClientConfig & Pick<ServerAddress, 'isAnyPrimary' | 'readPassword'> & { namesStatements?: boolean }) {
     super(config);
+    // As an option, the empty one of the URL would win.
+    if (readPassword) Object.assign(this, { password: () => this.#orEnd(readPassword()) });
     this.#isAnyPrimary = isAnyPrimary;
     this.#namesStatements = namesStatements;
     // What a connection that breaks interrupts rejects as well, and the pool listens while it is idle. An event without
@@ -30,6 +33,14 @@ export class ServerClient extends Client {
     this.on('error', () => undefined);
     this.connection.on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
       this.#reported.set(parameterName, parameterValue);
+    });
+  }
+
+  /** node-postgres leaves a connection open whose password was not had; the server would wait for it for a minute. */
+  #orEnd(reading: Promise<string>): Promise<string> {
+    return reading.catch((error: unknown) => {
+      this.connection.stream.destroy();
+      throw error;
     });
   }
 

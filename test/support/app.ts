@@ -3,7 +3,7 @@ import type { Context } from '../../src/app.ts';
 import { readConfig } from '../../src/core/config.ts';
 import { createLog } from '../../src/core/log.ts';
 import { type Runtime, startRuntime } from '../../src/runtime.ts';
-import { createTestDatabase } from './database.ts';
+import { createTestDatabase, throughPooler } from './database.ts';
 
 /** An answer as a client sees it. */
 export interface Answer {
@@ -64,9 +64,11 @@ export function startOn(
   environment: Record<string, string> = {},
   overrides: Partial<Context> = {},
 ): Promise<Runtime> {
+  const pooled = throughPooler(databaseUrl);
   const settings = {
     ...PATIENT,
-    DATABASE_URL: databaseUrl,
+    DATABASE_URL: pooled ?? databaseUrl,
+    ...(pooled === undefined ? {} : { DATABASE_DIRECT_URL: databaseUrl }),
     PORT: '0',
     DEV_UI: 'true',
     DRAIN_DELAY_MS: '0',

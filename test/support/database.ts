@@ -47,3 +47,15 @@ async function administer(statement: string): Promise<void> {
     await client.end();
   }
 }
+
+/**
+ * The URL of a test database through the pooler of `TEST_POOLER=1`, which signs in as the user of the tests;
+ * `undefined` without it, and for other servers and users.
+ */
+export function throughPooler(databaseUrl: string): string | undefined {
+  const port = inject('poolerPort');
+  const [admin, url] = [new URL(inject('adminUrl')), new URL(databaseUrl)];
+  if (port === undefined || url.host !== admin.host || url.username !== admin.username || url.search) return undefined;
+  [url.hostname, url.port] = ['127.0.0.1', port];
+  return url.href;
+}

@@ -4,6 +4,7 @@ import { Client, escapeIdentifier } from 'pg';
 import type { TestProject } from 'vitest/node';
 import { migrateDatabase } from '../../src/db/migrate.ts';
 import { startEphemeral } from './ephemeral-server.ts';
+import { startPooler } from './pooler.ts';
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -11,6 +12,8 @@ declare module 'vitest' {
     adminUrl: string;
     /** The migrated database that `test/support/database.ts` clones. */
     templateDatabase: string;
+    /** Port of a PgBouncer in front of the test server, with `TEST_POOLER=1`. */
+    poolerPort: string | undefined;
   }
 }
 
@@ -36,9 +39,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
     const template = await createTemplate(server);
     project.provide('adminUrl', server.url);
     project.provide('templateDatabase', template.name);
+    const pooler = process.env['TEST_POOLER'] === '1' ? await startPooler(server.url) : undefined;
+    project.provide('poolerPort', pooler && new URL(pooler.urlOf(server.url)).port);
     const [serverMs, templateMs] = [readyAt - startedAt, performance.now() - readyAt].map(Math.round);
-    console.log(`test database: ${server.name}, server ${serverMs} ms, template ${templateMs} ms`);
+    const through = pooler ? ', through PgBouncer in transaction mode' : '';
+    console.log(`test database: ${server.name}${through}, server ${serverMs} ms, template ${templateMs} ms`);
     return async () => {
+      await pooler?.close();
       await template.drop();
       await server.stop();
     };

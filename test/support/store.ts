@@ -2,9 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { Client } from 'pg';
 import { afterAll, beforeAll } from 'vitest';
 import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
+import type { PoolOptions } from '../../src/db/pool-options.ts';
 import type { NewEvent } from '../../src/core/event.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { testDatabase } from './database.ts';
+import { testDatabase, throughPooler } from './database.ts';
 
 /** A pool on a database of the calling file's own; `pool` is there from `beforeAll` on. */
 export function testPool(size = 10): { readonly pool: DatabasePool; readonly url: string } {
@@ -26,9 +27,14 @@ export function testPool(size = 10): { readonly pool: DatabasePool; readonly url
 }
 
 /** A pool without limits of time: they would only say how busy the machine is. */
-export const openPool = (url: string, size = 10): DatabasePool =>
-  openDatabase({
-    url,
+export const openPool = (url: string, size = 10): DatabasePool => openDatabase(poolOptions(url, size));
+
+/** What {@link openPool} opens; behind the pooler of `TEST_POOLER=1` where there is one. */
+export function poolOptions(url: string, size: number): PoolOptions {
+  const pooled = throughPooler(url);
+  return {
+    url: pooled ?? url,
+    isPooled: pooled !== undefined,
     size,
     statementTimeoutMs: 120_000,
     lockTimeoutMs: 120_000,
@@ -38,9 +44,10 @@ export const openPool = (url: string, size = 10): DatabasePool =>
     maxAppStateBytesPerUser: 65_536,
     maxSessionBytes: 33_554_432,
     maxPendingDeliveries: 1_000,
-    preparesStatements: true,
+    preparesStatements: pooled === undefined,
     onIdleError: () => undefined,
-  });
+  };
+}
 
 /** A session key that no other test uses. */
 export const newKey = (): SessionKey => ({

@@ -1,0 +1,72 @@
+import { type DatabaseAddress, STAY_OPEN } from './connection.ts';
+import { FOR_ALL_USERS, type Limits, type RowSecurity } from './row-security.ts';
+
+/** How the pools behave. */
+export interface PoolOptions extends DatabaseAddress {
+  /** Maximum of connections of this process; a quarter of them (one at least) are for reads. */
+  size: number;
+  /** Time-out of one statement. */
+  statementTimeoutMs: number;
+  /** Time-out of the wait for a row lock. */
+  lockTimeoutMs: number;
+  /**
+   * Maximum size of the state of a session, user or app, bytes of its JSON: the SQL function `assert_state_size`
+   * holds it.
+   */
+  maxStateBytes: number;
+  maxStateKeys: number;
+  /** Maximum size of what agents write into the state of an app for one user: `assert_writer_share` holds it. */
+  maxAppStateBytesPerUser: number;
+  /** Maximum size of the events of a session, bytes of their JSON: the SQL function `assert_session_size` holds it. */
+  maxSessionBytes: number;
+  /** Maximum of deliveries of a user that wait: the SQL function `insert_webhook_delivery` holds it. */
+  maxPendingDeliveries: number;
+  /** True: connections keep the plans of their statements; a pooler between has to know prepared statements. */
+  preparesStatements: boolean;
+  /** Time-out of the wait for a free connection, and for a new one to open. */
+  connectTimeoutMs: number;
+  /** What statements for one user run as [as the connection]. */
+  security?: RowSecurity;
+  /** Called with the time that a connection was waited for. */
+  onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
+  /** An idle connection broke; the pool has dropped it and goes on. */
+  onIdleError: (error: Error) => void;
+}
+
+const IDLE_IN_TRANSACTION_MS = 10_000;
+
+/** What limits the statements of a pool, wherever it is set. */
+const ownSettings = (options: PoolOptions) => ({
+  statement_timeout: String(options.statementTimeoutMs),
+  lock_timeout: String(options.lockTimeoutMs),
+  idle_in_transaction_session_timeout: String(IDLE_IN_TRANSACTION_MS),
+  'agent_runtime.max_state_bytes': String(options.maxStateBytes),
+  'agent_runtime.max_state_keys': String(options.maxStateKeys),
+  'agent_runtime.max_app_state_bytes_per_user': String(options.maxAppStateBytesPerUser),
+  'agent_runtime.max_session_bytes': String(options.maxSessionBytes),
+  'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
+});
+
+/** Settings that a connection is opened with; none behind a pooler, which would refuse them or drop them. */
+export const connectionSettings = (options: PoolOptions): Record<string, string> =>
+  options.isPooled
+    ? {}
+    : {
+        ...ownSettings(options),
+        ...FOR_ALL_USERS,
+        // The database of another operator may have any of these; what we read and lock is not to depend on them.
+        default_transaction_isolation: 'read committed',
+        DateStyle: 'ISO',
+        TimeZone: 'UTC',
+        ...STAY_OPEN,
+      };
+
+/** What statements and transactions bring along: behind a pooler in transaction mode, all that is set. */
+export function limitsOf(options: PoolOptions): Limits {
+  const { security = { role: undefined }, schema, isPooled } = options;
+  if (!isPooled) return security;
+  return {
+    ...security,
+    settings: { ...ownSettings(options), ...(schema === undefined ? {} : { search_path: schema }) },
+  };
+}
