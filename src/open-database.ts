@@ -3,9 +3,10 @@ import type { Config } from './core/config.ts';
 import { ConfigError } from './core/errors.ts';
 import type { Log } from './core/log.ts';
 import { type DatabaseAddress, listServers, shownAddress } from './db/connection.ts';
-import { type DatabasePool, openDatabase, type PoolOptions } from './db/database.ts';
+import { type DatabasePool, openDatabase } from './db/database.ts';
 import { startEmbedded } from './db/embedded/embedded.ts';
 import { migrateDatabase } from './db/migrate.ts';
+import type { PoolOptions } from './db/pool-options.ts';
 import { checkServingRole, findRole } from './db/rights.ts';
 import { prepareRowSecurity, type RowSecurity } from './db/row-security.ts';
 
