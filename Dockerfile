@@ -18,6 +18,7 @@ RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /us
   /usr/local/bin/yarn /usr/local/bin/yarnpkg
 ENV NODE_ENV=production
 WORKDIR /app
+COPY LICENSE ./
 COPY --from=build /app/package.json ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
@@ -26,10 +27,12 @@ COPY migrations ./migrations
 # In a container the service is reached from outside, so it asks for a key: set RUNTIME_API_KEYS (or JWT_ISSUER).
 ENV HOST=0.0.0.0 PORT=8000
 EXPOSE 8000
-USER node
+# A number: Kubernetes with runAsNonRoot refuses a name.
+USER 1000:1000
 
-HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --start-interval=1s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/health`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
 
 # node is process 1 and handles SIGTERM itself: it drains, then exits with 0.
-CMD ["node", "dist/main.js"]
+# Behind it stand commands: docker run IMAGE migrate.
+ENTRYPOINT ["node", "dist/main.js"]

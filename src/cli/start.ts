@@ -40,7 +40,9 @@ export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment()), console.error));
 }
 
-function printStart(config: Config, { url, database, metrics }: Runtime): void {
+function printStart(config: Config, { url: bound, database, metrics }: Runtime): void {
+  // What is typed into a browser: every address of a machine is none.
+  const url = bound.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
   const { model } = readHarnessAgent(config);
   const modes = [`auth ${config.auth.mode}`, ...(config.DEV_UI ? ['development UI'] : [])].join(', ');
   const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';

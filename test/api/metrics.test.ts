@@ -242,10 +242,11 @@ describe('invocations', () => {
     const token = randomUUID();
     const change = await around(
       async () => {
+        // One transaction: between two the sweeper would find an invocation that lost its session.
         await sql.query(`insert into invocations
-        (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
-        values ('harness_agent', 'u', 'dead', 'e-dead', 'running', '${token}', now() - interval '1 second')`);
-        await sql.query(`update sessions set lease_token = '${token}' where id = 'dead'`);
+          (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+          values ('harness_agent', 'u', 'dead', 'e-dead', 'running', '${token}', now() - interval '1 second');
+          update sessions set lease_token = '${token}' where id = 'dead'`);
       },
       (each) => Object.keys(growth('agent_runtime_lease_takeovers_total', each)).length > 0,
     );

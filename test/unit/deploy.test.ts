@@ -1,0 +1,108 @@
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { environmentSchema } from '../../src/core/settings.ts';
+import { INSTRUMENTS } from '../../src/metrics/instruments.ts';
+
+const read = (path: string) => readFileSync(fileURLToPath(new URL(`../../${path}`, import.meta.url)), 'utf8');
+
+interface Service {
+  profiles?: string[];
+  ports?: string[];
+  environment?: Record<string, unknown>;
+  volumes?: string[];
+  read_only?: boolean;
+}
+
+describe('docker-compose.yml', () => {
+  const { services } = parse(read('docker-compose.yml'), { merge: true }) as { services: Record<string, Service> };
+  const inProfile = (name: string | undefined) =>
+    Object.keys(services).filter((each) => (services[each]?.profiles?.[0] ?? undefined) === name);
+
+  test('has what a profile says, and without one the database and the runtime', () => {
+    expect(inProfile(undefined)).toEqual(['postgres', 'runtime']);
+    expect(inProfile('dev')).toEqual(['dev']);
+    expect(inProfile('replicas')).toEqual(['replica-1', 'replica-2', 'proxy']);
+    expect(inProfile('observe')).toEqual(['prometheus', 'grafana']);
+  });
+
+  test('publishes on loopback only, and neither database nor metrics', () => {
+    const published = Object.entries(services).filter(([, { ports }]) => ports);
+    expect(published.map(([name]) => name)).toEqual(['runtime', 'dev', 'proxy', 'grafana']);
+    expect(published.flatMap(([, { ports = [] }]) => ports).filter((port) => !port.startsWith('127.0.0.1:'))).toEqual(
+      [],
+    );
+  });
+
+  test('sets only what the runtime knows, and trusts proxies only where nothing else reaches it', () => {
+    const runtimes = ['runtime', 'dev', 'replica-1', 'replica-2'];
+    const names = runtimes.flatMap((name) => Object.keys(services[name]?.environment ?? {}));
+    expect(names.filter((name) => !(name in environmentSchema.shape))).toEqual([]);
+    const trusting = runtimes.filter((name) => services[name]?.environment?.['TRUSTED_PROXIES'] !== undefined);
+    expect(trusting.filter((name) => services[name]?.ports)).toEqual([]);
+    expect(trusting).toEqual(['replica-1', 'replica-2']);
+  });
+
+  test('mounts files that there are', () => {
+    const mounted = Object.values(services).flatMap(({ volumes = [] }) =>
+      volumes.filter((each) => each.startsWith('.')),
+    );
+    expect(mounted.map((each) => read(each.split(':')[0] ?? '').length).filter((length) => length === 0)).toEqual([]);
+    expect(mounted).toHaveLength(5);
+  });
+});
+
+test('the image gets every file that its Dockerfile copies', () => {
+  const sent = new Set(
+    read('.dockerignore')
+      .split('\n')
+      .filter((line) => line.startsWith('!'))
+      .map((line) => line.slice(1)),
+  );
+  const copied = [...read('Dockerfile').matchAll(/^COPY (?!--from)(.+) \S+$/gm)].flatMap(([, names = '']) =>
+    names.split(' '),
+  );
+  expect(copied).toContain('src');
+  expect(copied.filter((name) => !sent.has(name.replace(/^\.\//, '')))).toEqual([]);
+});
+
+describe('the dashboard', () => {
+  const { panels } = JSON.parse(read('deploy/grafana/agent-runtime.json')) as {
+    panels: { title: string; targets: { expr: string; legendFormat: string }[] }[];
+  };
+  const exprs = panels.flatMap(({ targets }) => targets);
+  const exported = new Map(
+    Object.values(INSTRUMENTS).flatMap(({ name, kind, labels }) => {
+      const base = name.replaceAll('.', '_');
+      const names = kind === 'histogram' ? ['bucket', 'count', 'sum'].map((suffix) => `${base}_${suffix}`) : [base];
+      return names.map((each) => [each, new Set<string>([...labels, 'le', 'instance'])] as const);
+    }),
+  );
+  const metricsIn = (expr: string) => expr.match(/\b(?:agent_runtime|gen_ai_client|process)_\w+/g) ?? [];
+
+  test('asks for metrics that there are, and for all of them', () => {
+    const asked = exprs.flatMap(({ expr }) => metricsIn(expr));
+    expect(asked.filter((name) => !exported.has(name))).toEqual([]);
+    const missing = Object.values(INSTRUMENTS)
+      .map(({ name }) => name.replaceAll('.', '_'))
+      .filter((name) => !asked.some((each) => each.startsWith(name)));
+    expect(missing).toEqual([]);
+  });
+
+  test('asks for labels that they have', () => {
+    for (const { expr, legendFormat } of exprs) {
+      const [metric = ''] = metricsIn(expr);
+      const grouped = [...expr.matchAll(/by \(([^)]*)\)/g)].flatMap(([, list = '']) => list.split(', '));
+      const matched = [...expr.matchAll(/(\w+)(?:=~|!=|=)"/g)].map(([, name = '']) => name);
+      const shown = [...legendFormat.matchAll(/\{\{(\w+)\}\}/g)].map(([, name = '']) => name);
+      const unknown = [...grouped, ...matched, ...shown].filter((label) => !exported.get(metric)?.has(label));
+      expect([metric, unknown]).toEqual([metric, []]);
+    }
+  });
+
+  test('scrapes the port that compose opens', () => {
+    expect(read('deploy/prometheus.yml')).toContain('port: 9464');
+    expect(read('docker-compose.yml')).toContain('METRICS_PORT: ${METRICS_PORT-9464}');
+  });
+});
