@@ -9,21 +9,33 @@ import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 const SHARDS = 8;
 const TODAY = sql`(clock_timestamp() at time zone 'utc')::date`;
 
-/** What is being used. */
+/** What is being used, as a statement takes it. */
 export interface Use {
   invocations: number;
-  models: readonly ModelUse[];
+  promptTokens: number;
+  outputTokens: number;
+  /** JSON of what each model used. */
+  models: string;
 }
 
-const sumOf = (models: readonly ModelUse[], member: 'promptTokens' | 'outputTokens') =>
-  models.reduce((sum, use) => sum + use[member], 0);
+/** What a number of invocations and some models use; `undefined` for nothing. */
+export function toUse(invocations: number, models: readonly ModelUse[]): Use | undefined {
+  if (invocations === 0 && models.length === 0) return undefined;
+  const sumOf = (member: 'promptTokens' | 'outputTokens') => models.reduce((sum, use) => sum + use[member], 0);
+  return {
+    invocations,
+    promptTokens: sumOf('promptTokens'),
+    outputTokens: sumOf('outputTokens'),
+    models: JSON.stringify(models),
+  };
+}
 
 /** What models cost; a model without a price is free. */
-const costOf = (models: readonly ModelUse[]): SQL => {
+const costOf = ({ models }: Use): SQL => {
   const { model, promptPrice, outputPrice } = modelPrices;
   return sql`(select coalesce(sum(
       (used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
-    from jsonb_to_recordset(${JSON.stringify(models)}::jsonb)
+    from jsonb_to_recordset(${models}::jsonb)
       as used(model text, "promptTokens" bigint, "outputTokens" bigint)
     left join lateral (
       select ${promptPrice} as prompt, ${outputPrice} as output from ${modelPrices}
@@ -31,17 +43,17 @@ const costOf = (models: readonly ModelUse[]): SQL => {
 };
 
 /** The CTE `counted` that adds what is used where the CTE `advanced` has a row. */
-export function countUse({ appName, userId }: SessionKey, { invocations, models }: Use): SQL {
-  if (invocations === 0 && models.length === 0) return sql``;
+export function countUse({ appName, userId }: SessionKey, use: Use | undefined): SQL {
+  if (!use) return sql``;
   const insert = insertSelect(budgetUses, {
     appName,
     userId,
     day: TODAY,
-    shard: sql`${Math.floor(Math.random() * SHARDS)}::smallint`,
-    invocations: sql`${invocations}::bigint`,
-    promptTokens: sql`${sumOf(models, 'promptTokens')}::bigint`,
-    outputTokens: sql`${sumOf(models, 'outputTokens')}::bigint`,
-    cost: costOf(models),
+    shard: sql`floor(random() * ${SHARDS}::int)::smallint`,
+    invocations: sql`${use.invocations}::bigint`,
+    promptTokens: sql`${use.promptTokens}::bigint`,
+    outputTokens: sql`${use.outputTokens}::bigint`,
+    cost: costOf(use),
   });
   const added = [budgetUses.invocations, budgetUses.promptTokens, budgetUses.outputTokens, budgetUses.cost].map(
     (column) => sql`${names(column)} = ${column} + excluded.${names(column)}`,
@@ -56,21 +68,22 @@ export function countUse({ appName, userId }: SessionKey, { invocations, models 
  * A query for the budget that has nothing left once this is used, as JSON of `OverBudget`; of several the one that
  * opens last. It reads what was counted before the statement that it is part of.
  */
-export function overBudget({ appName, userId }: SessionKey, { models }: Use): SQL {
+export function overBudget({ appName, userId }: SessionKey, use: Use | undefined): SQL {
   const b = budgets;
   const u = budgetUses;
   const own = sql`${b.appliesTo} = 'user' and ${b.userId} = ${userId}`;
   const hasOwn = sql`exists (select from ${budgets} mine where mine.app_name = ${appName}
     and mine.applies_to = 'user' and mine.user_id = ${userId} and mine.period = ${b.period})`;
-  const tokens = sumOf(models, 'promptTokens') + sumOf(models, 'outputTokens');
+  const tokens = use ? sql`used.tokens + ${use.promptTokens}::bigint + ${use.outputTokens}::bigint` : sql`used.tokens`;
+  const cost = use ? sql`used.cost + ${costOf(use)}` : sql`used.cost`;
   return sql`select json_build_object('appliesTo', applies_to, 'period', period, 'what', what,
       'seconds', ceil(extract(epoch from opens - clock_timestamp())),
       'opens', to_char(opens at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
     from (
       select ${b.appliesTo} as applies_to, ${b.period} as period,
         case when used.invocations >= ${b.maxInvocations} then 'invocations'
-             when used.tokens + ${tokens}::bigint >= ${b.maxTokens} then 'tokens'
-             when used.cost + ${costOf(models)} >= ${b.maxCost} then 'cost' end as what,
+             when ${tokens} >= ${b.maxTokens} then 'tokens'
+             when ${cost} >= ${b.maxCost} then 'cost' end as what,
         case ${b.period} when 'day' then ${TODAY} + interval '1 day'
              else date_trunc('month', ${TODAY}::timestamp) + interval '1 month' end at time zone 'utc' as opens
       from ${budgets} cross join lateral (
@@ -88,7 +101,8 @@ export function overBudget({ appName, userId }: SessionKey, { models }: Use): SQ
  * Counts what was used outside of an invocation that is stored. One statement.
  * @returns the budget that has nothing left with it
  */
-export async function spend(db: Database, key: SessionKey, use: Use): Promise<OverBudget | null> {
+export async function spend(db: Database, key: SessionKey, models: readonly ModelUse[]): Promise<OverBudget | null> {
+  const use = toUse(0, models);
   const { rows } = await db.execute<{ over: OverBudget | null }>(
     sql`with advanced as (select)${countUse(key, use)} select (${overBudget(key, use)}) as over`,
   );

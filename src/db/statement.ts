@@ -25,3 +25,49 @@ export function statement<Row>(build: () => SQL): (db: Database, values: Record<
     return rows;
   };
 }
+
+/**
+ * A statement whose text is made once for each shape of what it is given: an object of texts, numbers, lists, flags,
+ * and such objects. Texts, numbers and lists are its parameters: `build` gets something in their place that can only go
+ * into SQL. Flags, and what is absent, are as they are and decide on the text, so `build` looks at nothing else.
+ */
+export function shapedStatement<Given extends object, Row>(
+  build: (given: Given, db: Database) => SQL,
+): (db: Database, given: Given) => Promise<Row[]> {
+  const statements = new Map<string, ReturnType<typeof statement<Row>>>();
+  return async (db, given) => {
+    const values: Record<string, unknown> = {};
+    const shape = takeValues(given, '', values);
+    let found = statements.get(shape);
+    if (!found) {
+      found = statement<Row>(() => build(withPlaceholders(given, '') as Given, db));
+      statements.set(shape, found);
+    }
+    return await found(db, values);
+  };
+}
+
+const isParameter = (given: unknown) => typeof given === 'string' || typeof given === 'number' || Array.isArray(given);
+const isObject = (given: unknown): given is object => typeof given === 'object' && given !== null;
+
+/** Collects the parameters of what is given, by their places in it. @returns its shape: all but the parameters */
+function takeValues(given: unknown, place: string, values: Record<string, unknown>): string {
+  if (isParameter(given)) {
+    values[place] = given;
+    return '$';
+  }
+  if (!isObject(given)) return String(given);
+  let shape = '{';
+  for (const [name, member] of Object.entries(given)) {
+    shape += `${name}:${takeValues(member, `${place}.${name}`, values)},`;
+  }
+  return `${shape}}`;
+}
+
+function withPlaceholders(given: unknown, place: string): unknown {
+  if (isParameter(given)) return value(place);
+  if (!isObject(given)) return given;
+  return Object.fromEntries(
+    Object.entries(given).map(([name, member]) => [name, withPlaceholders(member, `${place}.${name}`)]),
+  );
+}

@@ -1,5 +1,5 @@
 import { type SQL, sql } from 'drizzle-orm';
-import { countUse, overBudget } from '../budgets/budget-store.ts';
+import { countUse, overBudget, toUse } from '../budgets/budget-store.ts';
 import { type OverBudget, overBudgetError } from '../budgets/budget.ts';
 import type { SessionKey } from '../core/session.ts';
 
@@ -9,18 +9,15 @@ interface Claim {
   isFree?: true;
 }
 
-const ONE_INVOCATION = { invocations: 1, models: [] };
-const NOTHING = { invocations: 0, models: [] };
-
 /** The CTE `over`: a budget with nothing left, unless the claim is free or `isRepeated`, whose answer is stored. */
 export const overCte = ({ key, isFree }: Claim, isRepeated: SQL): SQL => sql`over as materialized (
-  select (${overBudget(key, NOTHING)}) as budget where ${isFree === true ? sql`false` : sql`not ${isRepeated}`})`;
+  select (${overBudget(key, undefined)}) as budget where ${isFree === true ? sql`false` : sql`not ${isRepeated}`})`;
 
 /** The condition that {@link overCte} found none. */
 export const WITHIN_BUDGET: SQL = sql`not exists (select from over where budget is not null)`;
 
 /** The CTE that counts the invocation of a claim. */
-export const countClaim = ({ key, isFree }: Claim): SQL => countUse(key, isFree === true ? NOTHING : ONE_INVOCATION);
+export const countClaim = ({ key, isFree }: Claim): SQL => countUse(key, isFree === true ? undefined : toUse(1, []));
 
 /** What a claim found. */
 export interface ClaimedRow extends Record<string, unknown> {

@@ -13,7 +13,7 @@ import type { Slots } from '../limits/slots.ts';
 import type { Content, JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
-import type { StoredEvent } from '../sessions/event-store.ts';
+import type { StoredEvent } from '../sessions/append-store.ts';
 import type { HistoryCache } from '../sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, InvocationError } from './invocation.ts';

@@ -1,28 +1,17 @@
 import type { IdempotentRequest } from '../idempotency/key.ts';
-import { countUse } from '../budgets/budget-store.ts';
-import type { ModelUse } from '../budgets/budget.ts';
 import { CLAIMED, type ClaimedRow, countClaim, overCte, toClaimed, WITHIN_BUDGET } from './claim-budget.ts';
 import { type SQL, and, eq, not, sql } from 'drizzle-orm';
-import { appendEventCtes, givenEvents, newAppend } from '../sessions/append-events.ts';
+import { appendEventCtes, type EventAppend, givenEvents, newAppend } from '../sessions/append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
-import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
+import { escapeJson } from '../db/json-escape.ts';
 import { invocations } from '../db/schema.ts';
+import { shapedStatement } from '../db/statement.ts';
 import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
 import { isActive, isBackground, isInvocation, isLive } from './invocation-store.ts';
 import { isSession } from '../sessions/session-key.ts';
-import {
-  claimedOrNewSession,
-  claimedSession,
-  lockSession,
-  releasedSession,
-  sessionExists,
-} from '../sessions/session-lease.ts';
+import { claimedOrNewSession, claimedSession, lockSession, sessionExists } from '../sessions/session-lease.ts';
 import { isForgotten, isRepeated } from './repeated.ts';
-import type { StoredEvent } from '../sessions/event-store.ts';
-import { LeaseLostError, RepeatedInvocationError } from '../core/errors.ts';
-import type { InvocationError, InvocationStatus } from './invocation.ts';
-import type { Tape } from './tape.ts';
-import { markKept, tapeCtes } from './tape-store.ts';
+import { RepeatedInvocationError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 
@@ -99,20 +88,27 @@ export async function claimSession(
   events: NewEvent[],
   createSession: boolean,
 ): Promise<boolean> {
-  const append = newAppend(lease.key, events);
-  const isNext = sql`not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)} and ${WITHIN_BUDGET}`;
-  const claimed = createSession
-    ? claimedOrNewSession(append, lease.token, isNext, sql`not ${isForgotten(lease)} and ${WITHIN_BUDGET}`)
-    : claimedSession(db, append, lease.token, isNext);
-  const statement = db.execute<ClaimedRow>(sql`
-    with ${givenEvents(append)}, ${overCte(lease, isRepeated(lease))},
-    advanced as (${claimed}),
-    begun as (${begin(lease)})
-    ${appendEventCtes(append)} ${countClaim(lease)}
-    ${CLAIMED}`);
-  const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
-  return toClaimed(rows[0]);
+  const claim = insertClaim(db, { lease, append: newAppend(lease.key, events), createSession });
+  const [row] = await onConflict(claim, 'invocations_idempotency_key', repeated);
+  return toClaimed(row);
 }
+
+type Claim = { lease: Lease; append: EventAppend };
+
+const insertClaim = shapedStatement<Claim & { createSession: boolean }, ClaimedRow>(
+  ({ lease, append, createSession }, db) => {
+    const isNext = sql`not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)} and ${WITHIN_BUDGET}`;
+    const claimed = createSession
+      ? claimedOrNewSession(append, lease.token, isNext, sql`not ${isForgotten(lease)} and ${WITHIN_BUDGET}`)
+      : claimedSession(db, append, lease.token, isNext);
+    return sql`
+      with ${givenEvents(append)}, ${overCte(lease, isRepeated(lease))},
+      advanced as (${claimed}),
+      begun as (${begin(lease)})
+      ${appendEventCtes(append)} ${countClaim(lease)}
+      ${CLAIMED}`;
+  },
+);
 
 /**
  * What came of an attempt to wait: `queued`; `full` where so many others wait already; `absent` without the session;
@@ -158,11 +154,15 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
  * background needs no token: whoever claims it first runs it.
  */
 export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> {
-  const append = newAppend(lease.key, events);
+  const [row] = await updateQueued(db, { lease, append: newAppend(lease.key, events) });
+  return toClaimed(row);
+}
+
+const updateQueued = shapedStatement<Claim, ClaimedRow>(({ lease, append }, db) => {
   const place = sql`(${invocations.createTime}, ${invocations.id})`;
   const isNext = sql`exists (select from mine) and ${WITHIN_BUDGET}
     and not ${hasEarlierWaiter(lease, sql`and ${place} < (select mine.create_time, mine.id from mine)`)}`;
-  const { rows } = await db.execute<ClaimedRow>(sql`
+  return sql`
     -- Locked, so that a cancellation is either before the claim or after it.
     with ${givenEvents(append)}, ${overCte(lease, isRepeated(lease))},
     mine as materialized (
@@ -173,9 +173,8 @@ export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]
     advanced as (${claimedSession(db, append, lease.token, isNext)}),
     begun as (${begin(lease)})
     ${appendEventCtes(append)} ${countClaim(lease)}
-    ${CLAIMED}`);
-  return toClaimed(rows[0]);
-}
+    ${CLAIMED}`;
+});
 
 /**
  * What a renewal found: `lost` where the lease is another's, else what the invocation is requested to end as, if
@@ -192,68 +191,6 @@ export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
     .returning({ stopAs: invocations.stopRequestedAs });
   return row ? (row.stopAs ?? 'held') : 'lost';
 }
-
-/** How an invocation ended, as its row keeps it. */
-export interface InvocationOutcome {
-  status: InvocationStatus;
-  error?: InvocationError | undefined;
-  /** The answer as it is sent. */
-  answer?: string | undefined;
-  llmCalls?: number;
-  toolCalls?: number;
-  promptTokens?: number;
-  outputTokens?: number;
-  /** What model calls used that no statement has counted in the budgets yet. */
-  uses?: readonly ModelUse[];
-  /** What a replay needs to know beside the events. */
-  tape?: Tape | undefined;
-  /** True: whoever ran it is taken for dead, and must not take this end for its own should it wake up. */
-  revokesToken?: boolean;
-}
-
-/**
- * Ends an invocation: last events, status and answer, and the session released, in one statement: whoever waits may
- * be notified of success after it.
- * @returns the events with their sequences. @throws {LeaseLostError} when the lease is another's; nothing was written
- * then.
- */
-export async function finishInvocation(
-  db: Database,
-  lease: Lease,
-  events: NewEvent[],
-  outcome: InvocationOutcome,
-): Promise<StoredEvent[]> {
-  const append = newAppend(lease.key, events, true);
-  const { rows } = await db.execute<{ last: number; texts: string[] }>(sql`
-    with ${givenEvents(append)},
-    advanced as (${releasedSession(db, append, lease.token)}),
-    ended as (
-      update ${invocations} set ${ending(outcome)} from advanced
-      where ${isInvocation(lease)} and ${invocations.leaseToken} = ${lease.token})
-    ${tapeCtes(db, lease, outcome.tape)}
-    ${appendEventCtes(append)} ${countUse(lease.key, { invocations: 0, models: outcome.uses ?? [] })}
-    select last_sequence as last, array(select payload::text from appended order by sequence) as texts from advanced`);
-  const row = rows[0];
-  if (!row) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
-  markKept(db, lease.key, outcome.tape);
-  const first = row.last - row.texts.length + 1;
-  return row.texts.map((text, position) => ({ sequence: first + position, text: unescapeJson(text) }));
-}
-
-const ending = ({ status, error, answer, revokesToken, uses: _counted, ...used }: InvocationOutcome) =>
-  assignments(invocations, {
-    status,
-    leaseToken: revokesToken === true ? sql`gen_random_uuid()` : invocations.leaseToken,
-    endTime: sql`clock_timestamp()`,
-    // The answer of a model is any text: PostgreSQL refuses U+0000 in one.
-    responseBody: answer === undefined ? null : escapeText(answer),
-    errorCode: error?.code ?? null,
-    errorMessage: error ? escapeText(error.message) : null,
-    llmCalls: sql`${invocations.llmCalls} + ${used.llmCalls ?? 0}`,
-    toolCalls: sql`${invocations.toolCalls} + ${used.toolCalls ?? 0}`,
-    promptTokens: sql`${invocations.promptTokens} + ${used.promptTokens ?? 0}`,
-    outputTokens: sql`${invocations.outputTokens} + ${used.outputTokens ?? 0}`,
-  });
 
 /**
  * Who holds a session: nobody (`free`), a live invocation, a dead one whose lease is over (without an id where the

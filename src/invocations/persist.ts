@@ -1,11 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { countUse, overBudget } from '../budgets/budget-store.ts';
+import { countUse, overBudget, toUse, type Use } from '../budgets/budget-store.ts';
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
 import type { Database } from '../db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
-import { appendEvents, findEventsById, type StoredEvent } from '../sessions/event-store.ts';
-import { finishInvocation, hasFinished, type InvocationOutcome, type Lease } from './lock-store.ts';
+import { findEventsById } from '../sessions/event-store.ts';
+import { newAppending, type StoredEvent } from '../sessions/append-store.ts';
+import { hasFinished, type Lease } from './lock-store.ts';
+import { finishInvocation, type InvocationOutcome } from './finish-store.ts';
 
 const FIRST_PAUSE_MS = 50;
 const MAX_PAUSE_MS = 500;
@@ -30,6 +32,10 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
 /** An event of an invocation as it was stored, and the budget that has nothing left after it. */
 type AppendedEvent = StoredEvent & { over?: OverBudget | undefined };
 
+const appendWithUse = newAppending(({ use }: { use: Use | undefined }, key) =>
+  use ? { ctes: countUse(key, use), note: overBudget(key, use) } : undefined,
+);
+
 /**
  * Appends an invocation's event once, also when the answer to an append is lost: it is then looked up by its id. What
  * models used for it is counted with it.
@@ -41,11 +47,10 @@ export function appendOnce(
   models: readonly ModelUse[] = [],
 ): Promise<AppendedEvent[]> {
   let repeated = false;
-  const use = { invocations: 0, models };
-  const extra = models.length > 0 ? { ctes: countUse(lease.key, use), note: overBudget(lease.key, use) } : undefined;
+  const use = toUse(0, models);
   return persist(async () => {
     try {
-      const stored = await appendEvents(db, lease.key, [event], { leaseToken: lease.token, extra });
+      const stored = await appendWithUse(db, lease.key, [event], { leaseToken: lease.token, more: { use } });
       return stored.map(({ note, ...each }) => ({ ...each, over: (note ?? undefined) as OverBudget | undefined }));
     } catch (error) {
       if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);

@@ -4,7 +4,8 @@ import { endingEvents, type InvocationError } from './invocation.ts';
 import { listInvocationEvents } from '../sessions/event-store.ts';
 import { releaseSession } from '../sessions/session-lease.ts';
 import type { SessionKey } from '../core/session.ts';
-import { findLockHolder, finishInvocation, type LockHolder } from './lock-store.ts';
+import { findLockHolder, type LockHolder } from './lock-store.ts';
+import { finishInvocation } from './finish-store.ts';
 
 /** The error that ends an invocation whose process died. */
 const PROCESS_DIED: InvocationError = {

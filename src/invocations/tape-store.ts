@@ -41,24 +41,36 @@ export function markKept(db: Database, key: SessionKey, tape: Tape | undefined):
   }
 }
 
+/** A tape as a statement takes it: JSON of what it says, and of its prompts that may not be kept yet. */
+export interface TapeRow {
+  start: number;
+  payload: string;
+  prompts: string | undefined;
+}
+
+/** A tape on its way into a statement. */
+export function toTapeRow(db: Database, key: SessionKey, tape: Tape): TapeRow {
+  const prompts = unknownPrompts(db, key, tape);
+  const { start, payload } = tape;
+  return { start, payload: escapeJson(payload), prompts: prompts.length > 0 ? escapeJson(prompts) : undefined };
+}
+
 /** The CTEs that follow one named `advanced` and keep a tape where that has a row; nothing without a tape. */
 export function tapeCtes(
-  db: Database,
   { key, invocationId }: { key: SessionKey; invocationId: string },
-  tape: Tape | undefined,
+  tape: TapeRow | undefined,
 ): SQL {
   if (!tape) return sql``;
   const { appName, userId, sessionId } = key;
-  const payload = sql`${escapeJson(tape.payload)}::jsonb`;
+  const payload = sql`${tape.payload}::jsonb`;
   const row = { appName, userId, sessionId, invocationId, start: tape.start, payload };
   const recorded = sql`, recorded as (${insertSelect(invocationTapes, row)} from advanced on conflict do nothing)`;
-  const prompts = unknownPrompts(db, key, tape);
-  if (prompts.length === 0) return recorded;
+  if (tape.prompts === undefined) return recorded;
   const prompt = { appName, hash: sql`p.hash`, payload: sql`p.payload` };
   const { useTime } = agentPrompts;
   return sql`${recorded}, prompted as (
     ${insertSelect(agentPrompts, prompt)} from advanced,
-    jsonb_to_recordset(${escapeJson(prompts)}::jsonb) as p(hash text, payload jsonb)
+    jsonb_to_recordset(${tape.prompts}::jsonb) as p(hash text, payload jsonb)
     on conflict (${names(agentPrompts.appName, agentPrompts.hash)}) do update
       set ${names(useTime)} = ${excluded(useTime)} where ${useTime} < ${excluded(useTime)} - interval '1 day')`;
 }

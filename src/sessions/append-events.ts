@@ -13,20 +13,48 @@ import { type ScopedDelta, splitDelta, withoutTemporary } from '../core/state.ts
 /** Events on their way into one statement, with the state change that all of them make together. */
 export interface EventAppend {
   key: SessionKey;
-  events: NewEvent[];
-  delta: ScopedDelta;
+  /** JSON of the events, as an array. */
+  events: string;
+  count: number;
+  /** JSON of the changes by scope; a scope that none changes is absent. */
+  delta: { session?: string; user?: string; app?: string };
+  /** JSON of the user, and of who writes which `app:` key; absent where none is written. */
+  writers?: { own: string; byKey: string };
+  /** Beginning of what a user says first in the events; absent where none does. */
+  firstText: string | undefined;
+  isEval: boolean;
   /** True where the runtime made the events: only what it requested itself can be confirmed. No request sets it. */
   isFromRuntime: boolean;
 }
 
-/** Takes the events' deltas together, later ones winning, and leaves `temp:` keys out of what is stored. */
-export function newAppend(key: SessionKey, events: NewEvent[], isFromRuntime = false): EventAppend {
+/**
+ * Takes the events' deltas together, later ones winning, and leaves `temp:` keys out of what is stored. `toState` makes
+ * another change of what they change.
+ */
+export function newAppend(
+  key: SessionKey,
+  events: NewEvent[],
+  isFromRuntime = false,
+  toState: (delta: ScopedDelta) => ScopedDelta = (delta) => delta,
+): EventAppend {
   const stored = events.map(withoutTemporaryDelta);
   const merged: JsonObject = Object.create(null) as JsonObject;
   for (const event of stored) {
     for (const [name, value] of Object.entries(event.actions?.stateDelta ?? {})) merged[name] = value;
   }
-  return { key, events: stored, delta: splitDelta(merged), isFromRuntime };
+  const state = toState(splitDelta(merged));
+  const scopes = Object.entries(state).filter(([, delta]: [string, JsonObject]) => Object.keys(delta).length > 0);
+  const byKey = Object.fromEntries(Object.keys(state.app).map((name) => [name, key.userId]));
+  return {
+    key,
+    events: escapeJson(stored),
+    count: stored.length,
+    delta: Object.fromEntries(scopes.map(([scope, delta]) => [scope, escapeJson(delta)])),
+    ...(Object.keys(byKey).length > 0 ? { writers: { own: escapeJson(key.userId), byKey: escapeJson(byKey) } } : {}),
+    firstText: firstTextIn(events) || undefined,
+    isEval: isEvalSession(key.sessionId),
+    isFromRuntime,
+  };
 }
 
 function withoutTemporaryDelta(event: NewEvent): NewEvent {
@@ -41,7 +69,7 @@ function withoutTemporaryDelta(event: NewEvent): NewEvent {
  */
 export const givenEvents = ({ events }: EventAppend): SQL => sql`given as materialized (
   select e.payload, e.position, octet_length(e.payload::text) as bytes
-  from jsonb_array_elements(${escapeJson(events)}::jsonb) with ordinality as e(payload, position))`;
+  from jsonb_array_elements(${events}::jsonb) with ordinality as e(payload, position))`;
 
 const GIVEN_BYTES = sql`(select coalesce(sum(given.bytes), 0)::bigint from given)`;
 
@@ -59,16 +87,16 @@ const newSize = sql`${storedBytes(sessions)} + ${GIVEN_BYTES}`;
 export const limitedSize = (size: SQL) => sql`assert_session_size(${size})`;
 
 /** What an append inserts where the session is new. */
-export const newSession = ({ key, events, delta }: EventAppend) => ({
+export const newSession = ({ key, count, delta, firstText, isEval }: EventAppend) => ({
   appName: key.appName,
   userId: key.userId,
   id: key.sessionId,
-  state: limited(sql`${escapeJson(delta.session)}::jsonb`),
+  state: limited(sql`${delta.session ?? '{}'}::jsonb`),
   initialState: emptyObject,
-  firstText: sql`${firstTextIn(events)}::text`,
-  lastSequence: sql`${events.length}::int`,
+  firstText: sql`${firstText ?? ''}::text`,
+  lastSequence: sql`${count}::int`,
   eventBytes: limitedSize(GIVEN_BYTES),
-  isEval: sql`${isEvalSession(key.sessionId)}::boolean`,
+  isEval: sql`${isEval}::boolean`,
 });
 
 /** The time of a change of a row: after that of the one before, also where the clock went back. */
@@ -79,12 +107,11 @@ export const nextUpdateTime = ({ updateTime }: { updateTime: AnyPgColumn }): SQL
  * What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock
  * forward. An ending (`isLast`) may exceed the size of a session: it has to be stored.
  */
-export const advanceSession = ({ events, delta }: EventAppend, { isLast = false } = {}) => {
-  const text = firstTextIn(events);
+export const advanceSession = ({ count, delta, firstText }: EventAppend, { isLast = false } = {}) => {
   return {
-    ...(touches(delta.session) ? { state: merged(sessions.state, sql`${escapeJson(delta.session)}::jsonb`) } : {}),
-    ...(text === '' ? {} : { firstText: nextFirstText(sessions, text) }),
-    lastSequence: sql`${sessions.lastSequence} + ${events.length}::int`,
+    ...(delta.session === undefined ? {} : { state: merged(sessions.state, sql`${delta.session}::jsonb`) }),
+    ...(firstText === undefined ? {} : { firstText: nextFirstText(sessions, firstText) }),
+    lastSequence: sql`${sessions.lastSequence} + ${count}::int`,
     eventBytes: isLast ? newSize : limitedSize(newSize),
     updateTime: nextUpdateTime(sessions),
   };
@@ -107,16 +134,17 @@ export const advanced = {
  * scopes never deadlock.
  */
 export function appendEventCtes(append: EventAppend): SQL {
-  const { key, events, delta, isFromRuntime } = append;
-  const user = touches(delta.user) ? sql`, user_merged as (${userMerge(key, delta.user)})` : sql``;
-  const after = touches(delta.user) ? sql`where (select count(*) from user_merged) >= 0` : sql``;
-  const app = touches(delta.app) ? sql`, app_merged as (${appMerge(append, after)})` : sql``;
+  const { key, count, delta, isFromRuntime } = append;
+  const touchesUser = delta.user !== undefined;
+  const user = touchesUser ? sql`, user_merged as (${userMerge(append)})` : sql``;
+  const after = touchesUser ? sql`where (select count(*) from user_merged) >= 0` : sql``;
+  const app = delta.app === undefined ? sql`` : sql`, app_merged as (${appMerge(append, after)})`;
   const timestamp = sql`given.payload ->> 'timestamp'`;
   const insert = insertSelect(eventTable, {
     appName: key.appName,
     userId: key.userId,
     sessionId: key.sessionId,
-    sequence: sql`${advanced.lastSequence} - ${events.length}::int + given.position::int`,
+    sequence: sql`${advanced.lastSequence} - ${count}::int + given.position::int`,
     id: sql`given.payload ->> 'id'`,
     invocationId: sql`given.payload ->> 'invocationId'`,
     author: sql`given.payload ->> 'author'`,
@@ -134,22 +162,21 @@ export function appendEventCtes(append: EventAppend): SQL {
     returning ${eventTable.sequence} as sequence, ${eventTable.payload} as payload)`;
 }
 
-const userMerge = ({ appName, userId }: SessionKey, delta: JsonObject) => sql`
-  ${insertSelect(userStates, { appName, userId, state: limited(sql`${escapeJson(delta)}::jsonb`) })} from advanced
+const userMerge = ({ key: { appName, userId }, delta }: EventAppend) => sql`
+  ${insertSelect(userStates, { appName, userId, state: limited(sql`${delta.user}::jsonb`) })} from advanced
   on conflict (${names(userStates.appName, userStates.userId)}) do update set ${mergeState(userStates)}
   returning 1`;
 
-const appMerge = ({ key: { appName, userId }, delta: { app }, isFromRuntime }: EventAppend, after: SQL) => {
-  const writer = sql`${escapeJson(userId)}::jsonb`;
-  const given = Object.fromEntries(Object.keys(app).map((name) => [name, userId]));
+const appMerge = ({ key: { appName }, delta, writers: given, isFromRuntime }: EventAppend, after: SQL) => {
+  const writer = sql`${given?.own}::jsonb`;
   // What a request says is the operator's own; what an agent says counts for the user in whose session it does.
-  const writers = isFromRuntime ? sql`${escapeJson(given)}::jsonb` : emptyObject;
+  const writers = isFromRuntime ? sql`${given?.byKey}::jsonb` : emptyObject;
   const kept = isFromRuntime
     ? sql`${appStates.writers} || ${excluded(appStates.writers)}`
     : sql`${appStates.writers} - array(select jsonb_object_keys(${excluded(appStates.state)}))`;
   const limitedShare = (state: SQL, all: SQL) =>
     isFromRuntime ? sql`assert_writer_share(${state}, ${all}, ${writer})` : all;
-  const state = sql`${escapeJson(app)}::jsonb`;
+  const state = sql`${delta.app}::jsonb`;
   return sql`
   ${insertSelect(appStates, { appName, state: limited(state), writers: limitedShare(state, writers) })}
   from advanced ${after}
@@ -165,8 +192,6 @@ const mergeState = (table: typeof userStates | typeof appStates) =>
 const merged = (state: (typeof sessions | typeof userStates | typeof appStates)['state'], delta: SQL) =>
   limited(sql`${state} || ${delta}`);
 const limited = (state: SQL) => sql`assert_state_size(${state})`;
-
-const touches = (delta: JsonObject) => Object.keys(delta).length > 0;
 
 /**
  * Unix seconds as a time; what lies outside timestamptz (an import may say anything) becomes its first or last year.

@@ -16,7 +16,8 @@ import {
   SESSION_PATH,
   type SessionContext,
 } from './session-context.ts';
-import { appendEvents, listEvents } from './event-store.ts';
+import { listEvents } from './event-store.ts';
+import { appendEvents } from './append-store.ts';
 
 const EVENTS_PATH = `${SESSION_PATH}/events`;
 /** Events of a page where the client does not say how many. */

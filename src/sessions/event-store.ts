@@ -1,77 +1,15 @@
 import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
-import { ADVANCED, advanced, advanceSession, appendEventCtes, givenEvents, newAppend } from './append-events.ts';
-import { type Database, onConflict } from '../db/database.ts';
+import { type StoredEvent, unescaped } from './append-store.ts';
+import type { Database } from '../db/database.ts';
 import { unescapeJson } from '../db/json-escape.ts';
 import { events, sessions } from '../db/schema.ts';
 import { isSession } from './session-key.ts';
-import { changeRefused, hasVersion } from './precondition.ts';
-import { estimatedBytes, s, versionOf } from './session-text.ts';
-import { ConflictError, LeaseLostError, NotFoundError } from '../core/errors.ts';
-import type { Event, NewEvent } from '../core/event.ts';
-import { type SessionKey, sessionNotFound } from '../core/session.ts';
-
-/** An event as it was stored: its place in the session, and its JSON text with the timestamp that the store gave it. */
-export interface StoredEvent {
-  sequence: number;
-  text: string;
-}
-
-/** What another feature adds to a statement that appends: CTEs that go on from `advanced`, and a value of its own. */
-interface AppendExtra {
-  ctes: SQL;
-  note: SQL;
-}
+import { estimatedBytes, s } from './session-text.ts';
+import type { Event } from '../core/event.ts';
+import type { SessionKey } from '../core/session.ts';
 
 const payloadText = sql<string>`${events.payload}::text`;
 const toEvent = (text: string) => JSON.parse(unescapeJson(text)) as Event;
-
-/** The error for events whose ids the session has already. */
-export const eventExists = ({ sessionId }: SessionKey) =>
-  new ConflictError(`Event already exists in session ${sessionId}.`);
-
-/** What an append asks for beside its events. */
-export interface AppendOptions {
-  /** The append is an invocation's: it is refused when the session's lease is another's by now. */
-  leaseToken?: string | undefined;
-  /** It is refused where the session has none of these versions by now. */
-  versions?: string[] | undefined;
-  extra?: AppendExtra | undefined;
-}
-
-/** An event as it was stored, with the version that the session has by it. */
-export type AppendedEvent = StoredEvent & { version: string; note?: unknown };
-
-/**
- * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement.
- * @throws {NotFoundError} when there is no such session. @throws {LeaseLostError} when the token is no longer the
- * session's. @throws {PreconditionFailedError} when the session has another version.
- * @throws {ConflictError} when the session has an event of one of the ids.
- */
-export async function appendEvents(
-  db: Database,
-  key: SessionKey,
-  newEvents: NewEvent[],
-  { leaseToken, versions, extra }: AppendOptions = {},
-): Promise<AppendedEvent[]> {
-  const append = newAppend(key, newEvents, leaseToken !== undefined);
-  const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
-  const updated = db
-    .update(sessions)
-    .set(advanceSession(append))
-    .where(and(isSession(key, sessions), fence, hasVersion(sessions, versions)))
-    .returning(ADVANCED);
-  const note = extra ? sql`, (${extra.note}) as note` : sql``;
-  const appended = db.execute<AppendedEvent & Record<string, unknown>>(sql`
-    with ${givenEvents(append)}, advanced as ${updated} ${appendEventCtes(append)} ${extra?.ctes}
-    select sequence, payload::text as text, ${versionOf(advanced)} as version ${note}
-    from appended, advanced order by sequence`);
-  const { rows } = await onConflict(appended, 'events_id_key', () => eventExists(key));
-  if (rows.length === newEvents.length) return rows.map(unescaped);
-  if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
-  throw versions ? await changeRefused(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
-}
-
-const unescaped = <Row extends { text: string }>(row: Row): Row => ({ ...row, text: unescapeJson(row.text) });
 
 /** Some of a session's events as the JSON text of an array. */
 export interface EventPage {

@@ -17,7 +17,7 @@ import type { Database } from '../db/database.ts';
 import { eventDemands, sharedStateDemands } from '../http/operation/demands.ts';
 import { type Answer, operation } from '../http/operation/operation.ts';
 import { sessionPath, userPath } from '../http/operation/parameters.ts';
-import { appendEvents } from './event-store.ts';
+import { appendEvents } from './append-store.ts';
 import { eventOperations } from './event-routes.ts';
 import { exampleListedSession, exampleSession } from './examples.ts';
 import { forkSession } from './fork-routes.ts';

@@ -2,9 +2,10 @@ import { and, type SQL, sql } from 'drizzle-orm';
 import { appendEventCtes, ADVANCED, type EventAppend, givenEvents, newAppend, newSession } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
-import { statement, value } from '../db/statement.ts';
+import { shapedStatement, statement, value } from '../db/statement.ts';
 import { sessions } from '../db/schema.ts';
-import { eventExists, eventPage, findEventPage } from './event-store.ts';
+import { eventPage, findEventPage } from './event-store.ts';
+import { eventExists } from './append-store.ts';
 import { isSession, KEY } from './session-key.ts';
 import { firstTextAt } from './event-first-text.ts';
 import { etagOf, s, sessionTexts, withStates } from './session-text.ts';
@@ -148,25 +149,28 @@ export async function insertSession(
   state: JsonObject,
   events: NewEvent[],
 ): Promise<void> {
-  const append = newAppend(key, events);
   const given = splitDelta(state);
-  const first: EventAppend = {
-    ...append,
-    delta: {
-      session: { ...given.session, ...append.delta.session },
-      // The state of an import is newer than the events that once made it: what other sessions share must not go back.
-      user: Object.assign(append.delta.user, given.user),
-      app: Object.assign(append.delta.app, given.app),
-    },
-  };
-  const initial = { initialState: sql`${escapeJson(withoutChanged(given.session, events))}::jsonb` };
-  const values = { ...newSession(first), ...initial };
-  const inserted = db.insert(sessions).values(values).onConflictDoNothing().returning(ADVANCED);
-  const appended = db.execute(sql`
-    with ${givenEvents(first)}, advanced as ${inserted} ${appendEventCtes(first)} select from advanced`);
-  const { rows } = await onConflict(appended, 'events_id_key', () => eventExists(key));
-  if (rows.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
+  const append = newAppend(key, events, false, (delta) => ({
+    session: { ...given.session, ...delta.session },
+    // The state of an import is newer than the events that once made it: what other sessions share must not go back.
+    user: Object.assign(delta.user, given.user),
+    app: Object.assign(delta.app, given.app),
+  }));
+  const initialState = escapeJson(withoutChanged(given.session, events));
+  const inserted = await onConflict(insertWithEvents(db, { append, initialState }), 'events_id_key', () =>
+    eventExists(key),
+  );
+  if (inserted.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
 }
+
+const insertWithEvents = shapedStatement(
+  ({ append, initialState }: { append: EventAppend; initialState: string }, db) => {
+    const values = { ...newSession(append), initialState: sql`${initialState}::jsonb` };
+    const inserted = db.insert(sessions).values(values).onConflictDoNothing().returning(ADVANCED);
+    return sql`
+      with ${givenEvents(append)}, advanced as ${inserted} ${appendEventCtes(append)} select from advanced`;
+  },
+);
 
 /** What of a state no event changed: an import gives the state of its end, from which that of its start is guessed. */
 function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {

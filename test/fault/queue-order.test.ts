@@ -1,12 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
-import {
-  claimQueued,
-  claimSession,
-  enqueueInvocation,
-  finishInvocation,
-  type Lease,
-} from '../../src/invocations/lock-store.ts';
+import { claimQueued, claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
+import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 import { report } from './support/faults.ts';
 import { random } from './support/seed.ts';

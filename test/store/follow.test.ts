@@ -5,7 +5,7 @@ import type { SessionKey } from '../../src/core/session.ts';
 import { sessionTopic } from '../../src/core/topics.ts';
 import { type Notifications, openNotifications } from '../../src/db/notifications.ts';
 import { type FollowOptions, followEvents } from '../../src/invocations/follow.ts';
-import { appendEvents } from '../../src/sessions/event-store.ts';
+import { appendEvents } from '../../src/sessions/append-store.ts';
 import { insertSession } from '../../src/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 

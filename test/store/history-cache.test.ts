@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { appendEvents } from '../../src/sessions/event-store.ts';
+import { appendEvents } from '../../src/sessions/append-store.ts';
 import { HistoryCache } from '../../src/sessions/history-cache.ts';
 import { findHistory } from '../../src/sessions/history-store.ts';
 import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';

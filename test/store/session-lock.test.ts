@@ -10,16 +10,16 @@ import {
   claimSession,
   enqueueInvocation,
   findLockHolder,
-  finishInvocation,
   hasFinished,
   type Lease,
   renewLease,
 } from '../../src/invocations/lock-store.ts';
+import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
 import { listQueueHeads } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
-import { appendEvents } from '../../src/sessions/event-store.ts';
+import { appendEvents } from '../../src/sessions/append-store.ts';
 import { findHistory } from '../../src/sessions/history-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 import { sql } from 'drizzle-orm';

@@ -8,7 +8,8 @@ import { fireDueCronjobs } from '../../src/cronjobs/fire-due.ts';
 import { cancelRun, endRun, listRuns, retryRun, skipWaitingRuns } from '../../src/cronjobs/run-store.ts';
 import { endDeadWaiters, endLostInvocations } from '../../src/invocations/dead-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
-import { claimSession, enqueueInvocation, finishInvocation, type Lease } from '../../src/invocations/lock-store.ts';
+import { claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
+import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import {
   claimDeliveries,

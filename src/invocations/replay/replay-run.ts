@@ -57,7 +57,7 @@ export async function replayRun(
   const { model, tools } = options;
   const { db } = context.database;
   const spendOn = async (name: string, answer?: ModelAnswer) => {
-    const over = await spend(db, key, { invocations: 0, models: answer ? [toUse(name, answer)] : [] });
+    const over = await spend(db, key, answer ? [toUse(name, answer)] : []);
     return over ? budgetText(over) : undefined;
   };
   const player = new Player({

@@ -27,7 +27,7 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'appends without the fence',
     changes: change(
-      'appendEvents',
+      'newAppending',
       'leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken)',
       'undefined',
     ),
@@ -55,7 +55,7 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'claims a place that was cancelled',
     changes: change(
-      'claimQueued',
+      'updateQueued',
       "and ${invocations.status} = 'queued' and (${invocations.leaseToken} = ${lease.token} or ${isBackground})",
       '',
     ),
@@ -64,7 +64,7 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'forgets the order of the queue',
     changes: change(
-      'claimQueued',
+      'updateQueued',
       'sql`and ${place} < (select mine.create_time, mine.id from mine)`',
       'sql`and false`',
     ),
@@ -83,12 +83,16 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'leaves the calls of a dead invocation open',
-    changes: change('takeOver', 'endingEvents(invocationId, author, events,', 'endingEvents(invocationId, author, [],'),
+    changes: change(
+      'endIfDead',
+      'endingEvents(invocationId, author, events,',
+      'endingEvents(invocationId, author, [],',
+    ),
     tests: LOCK,
   },
   {
     name: 'lets a zombie take the take-over for its own end',
-    changes: change('takeOver', 'revokesToken: true', 'revokesToken: false'),
+    changes: change('endIfDead', 'revokesToken: true', 'revokesToken: false'),
     tests: LOCK,
   },
   {
@@ -139,14 +143,14 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'swallows the conflict of a taken session id',
-    changes: change('insertSession', 'rows.length === 0', 'rows.length < 0'),
+    changes: change('insertSession', 'inserted.length === 0', 'rows.length < 0'),
     tests: SESSIONS,
   },
   {
     name: 'lets the time of a session go back',
     changes: change(
-      'advanceSession',
-      "greatest(${sessions.updateTime} + interval '1 microsecond', clock_timestamp())",
+      'nextUpdateTime',
+      "greatest(${updateTime} + interval '1 microsecond', clock_timestamp())",
       'clock_timestamp()',
     ),
     tests: ['test/fault/clock.test.ts'],
