@@ -41,7 +41,7 @@ beforeAll(async () => {
   const answered = app.post('/harness/invoke', message, bearer(keys.all));
   await gate.entered(1);
   gate.open([{ text: 'hello' }]);
-  expect((await answered).body).toMatchObject({ error: null });
+  await answered;
   const listed = await app.get(`${SESSION}/invocations`, bearer(keys.reader));
   id = (listed.body as { id: string }[])[0]?.id ?? '';
 });
@@ -84,7 +84,7 @@ test('one caller has so many replays at once, and the next when one has ended', 
   expect((await replay(keys.all)).status).toBe(200);
 });
 
-test('a replay whose model does not answer ends with the time limit of an invocation, and leaves its place', async () => {
+test('a replay whose model does not answer ends with the time limit, and leaves its place', async () => {
   const settings = { RUNTIME_API_KEYS_FILE: file, MAX_REPLAYS_PER_USER: '1', INVOCATION_TIMEOUT_MS: '100' };
   const slow = gatedAgents();
   const runtime = await startOn(app.databaseUrl, settings, { agents: slow.agents });

@@ -1,5 +1,6 @@
 import { CLIENT_MUTANTS } from './client-mutants.ts';
 import { EVALUATION_MUTANTS } from './evaluation-mutants.ts';
+import { METRIC_MUTANTS } from './metric-mutants.ts';
 import { change, type Mutant } from './mutant.ts';
 
 const LOCK = ['test/store/session-lock.test.ts'];
@@ -266,4 +267,5 @@ export const MUTANTS: Mutant[] = [
   },
   ...CLIENT_MUTANTS,
   ...EVALUATION_MUTANTS,
+  ...METRIC_MUTANTS,
 ];

@@ -197,3 +197,7 @@ test('a simulated turn that could not be judged is not a good one', async () => 
   expect(score).toBe(0.5);
   await expect(simulatorQuality(pairs, criterion('simulator', 0.5, 1), judge, undefined)).rejects.toThrow('scenario');
 });
+
+test('the validity of a message is also read from a member in capitals, with a blank before its colon', () => {
+  expect([readValidity('{"IS_VALID" : "Valid",'), readValidity('{"Is_Valid": False}')]).toEqual([1, 0]);
+});

@@ -61,3 +61,14 @@ test('calls inside events count as tool calls, also two in one event', () => {
   const intermediateData = { invocationEvents: [{ author: 'a', content: { parts } }] };
   expect(toEfficiency([{ userContent, intermediateData }]).toolCallCount).toEqual({ overall: 2, perInvocation: [2] });
 });
+
+test('the mean of model calls is of the turns that have them, that of tokens of all turns', () => {
+  const usageMetadata = { promptTokenCount: 10, candidatesTokenCount: 5 };
+  const turns: Turn[] = [
+    { userContent, intermediateData: { invocationEvents: [{ author: 'a', usageMetadata }] } },
+    { userContent, intermediateData: { toolUses: [] } },
+  ];
+  const { inferenceCallCount, tokenUsage } = toEfficiency(turns);
+  expect(inferenceCallCount).toEqual({ overall: 1, perInvocation: [1, null] });
+  expect(tokenUsage.overall).toBe(7.5);
+});

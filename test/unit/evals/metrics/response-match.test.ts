@@ -58,3 +58,7 @@ test('a conversation has the mean of its turns', () =>
 test('two silent turns score 0: nothing was said right', () => {
   expect(responseMatch(undefined, { parts: [{ text: '' }] })).toBe(0);
 });
+
+test('a stem has a vowel, and a suffix before `ly` is taken off as well', () => {
+  expect(wordsOf('sing string bled conditionally')).toEqual(['sing', 'string', 'bled', 'condit']);
+});
