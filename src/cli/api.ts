@@ -21,6 +21,8 @@ export interface Api {
   send<Body>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Body>;
   /** Sends a body that is JSON text already. @throws {CommandError} as `send` does. */
   sendText(method: string, path: string, body: string): Promise<void>;
+  /** Posts lines of text. @throws {CommandError} as `send` does. */
+  sendLines<Body>(path: string, lines: string): Promise<Body>;
   /** Gives the answer while it comes. @throws {CommandError} as `send` does. */
   open(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response>;
 }
@@ -75,10 +77,16 @@ async function findLocal(port: string): Promise<string | undefined> {
 
 function createApi(url: string, key: string | undefined): Api {
   const authorization = key === undefined ? {} : { authorization: `Bearer ${key}` };
-  const headers = { 'content-type': 'application/json', ...authorization };
-  const request = async (method: string, path: string, body: string | undefined, signal?: AbortSignal) => {
+  const request = async (
+    method: string,
+    path: string,
+    body: string | undefined,
+    signal?: AbortSignal,
+    type = 'application/json',
+  ) => {
     const sent = body === undefined ? {} : { body };
     const target = new URL(path, url);
+    const headers = { 'content-type': type, ...authorization };
     const response = await fetch(target, { method, headers, ...sent, ...(signal ? { signal } : {}) }).catch(
       (error: unknown) => {
         if (signal?.aborted) throw error;
@@ -95,7 +103,9 @@ function createApi(url: string, key: string | undefined): Api {
     return (text === '' ? undefined : JSON.parse(text)) as Body;
   };
   const sendText: Api['sendText'] = async (...args) => void (await (await request(...args)).text());
-  return { url, send, sendText, open };
+  const sendLines: Api['sendLines'] = async <Body>(path: string, lines: string) =>
+    (await request('POST', path, lines, undefined, 'application/x-ndjson')).json() as Promise<Body>;
+  return { url, send, sendText, sendLines, open };
 }
 
 /** What the service said: `detail` as a sentence, or as a line for each fault of the request. */

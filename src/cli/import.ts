@@ -5,6 +5,7 @@ import { CommandError } from './command-error.ts';
 import { openAdkDatabase } from './adk-database.ts';
 import { importArtifacts } from './adk-artifacts.ts';
 import { openAdkServer } from './adk-server.ts';
+import { EXPORT_HEAD, importUser } from './users.ts';
 import { openJsonLines } from './json-lines.ts';
 import type { SessionSource, SourceSession } from './import-source.ts';
 
@@ -39,6 +40,7 @@ const NAMED = 3;
  */
 export async function importFrom(place: string, options: ImportOptions): Promise<number> {
   if (place.endsWith('.evalset.json')) return importEvalSet(place, options);
+  if (isFile(place) && beginsWith(place, EXPORT_HEAD)) return importUser(place, options).then(() => 0);
   const source = await openSource(place, options);
   try {
     return await withApi(options, async (api) => {
@@ -59,6 +61,8 @@ function openSource(place: string, options: ImportOptions): Promise<SessionSourc
   }
   return beginsWith(place, SQLITE_HEAD) ? openAdkDatabase(place) : openJsonLines(place);
 }
+
+const isFile = (place: string) => !/^(postgres(ql)?|https?):/.test(place);
 
 function beginsWith(file: string, head: string): boolean {
   try {

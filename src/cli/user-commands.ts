@@ -13,4 +13,11 @@ export function addUserCommands(program: Command): void {
     .action(async (user: string, _options, command: Command) =>
       (await import('./users.ts')).eraseUser(user, command.optsWithGlobals<UserOptions>()),
     );
+  users
+    .command('export')
+    .description('all that --app holds of a user as JSON Lines, on the output; `import` takes them')
+    .argument('<user>')
+    .action(async (user: string, _options, command: Command) =>
+      (await import('./users.ts')).exportUser(user, command.optsWithGlobals<UserOptions>()),
+    );
 }

@@ -1,3 +1,7 @@
+import { once } from 'node:events';
+import { createReadStream } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { CommandError } from './command-error.ts';
 import { type Api, type GlobalOptions, withApi } from './api.ts';
 
 /** The options of the commands on one user. */
@@ -34,6 +38,59 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
       else console.log(toText(app, erasure));
     }
   });
+
+/** Writes all data of a user to the output, a row a line. */
+export const exportUser = (user: string, options: UserOptions): Promise<void> =>
+  withApi(options, async (api) => {
+    const response = await api.open('GET', `${userPath(options.app, user)}/export`);
+    for await (const chunk of response.body ?? [])
+      if (!process.stdout.write(chunk)) await once(process.stdout, 'drain');
+  });
+
+/** The first bytes of a file that `users export` has written. */
+export const EXPORT_HEAD = '{"kind":"agent-runtime user export"';
+/** Characters and lines of one request. */
+const REQUEST_CHARACTERS = 4_000_000;
+const REQUEST_LINES = 1_000;
+
+/**
+ * Brings what `users export` has written into a service, in requests of bounded size.
+ * @throws {CommandError} for a file without its end
+ */
+export async function importUser(
+  file: string,
+  options: GlobalOptions & { as?: string; dryRun?: boolean },
+): Promise<void> {
+  await withApi(options, async (api) => {
+    const sums = { imported: 0, present: 0 };
+    let [path, lines, characters, seen, end]: [string, string[], number, number, number] = ['', [], 0, 0, -1];
+    const send = async () => {
+      if (lines.length === 0 || options.dryRun) return;
+      const { imported, present } = await api.sendLines<typeof sums>(`${path}/import`, lines.join('\n'));
+      sums.imported += imported;
+      sums.present += present;
+    };
+    for await (const line of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
+      const head = line.startsWith('{"kind"') ? (JSON.parse(line) as Record<string, string | number>) : undefined;
+      if (head && typeof head['userId'] === 'string')
+        path = userPath(options.as ?? String(head['appName']), head['userId']);
+      if (head?.['kind'] === 'end') end = Number(head['lines']);
+      if (head || line === '') continue;
+      if (characters + line.length > REQUEST_CHARACTERS || lines.length === REQUEST_LINES) {
+        await send();
+        [lines, characters] = [[], 0];
+      }
+      lines.push(line);
+      characters += line.length;
+      seen += 1;
+    }
+    await send();
+    if (options.json) console.log(JSON.stringify(sums));
+    else if (options.dryRun) console.log(`${file}: ${seen} rows would be imported.`);
+    else console.log(`${file}: ${sums.imported} rows imported, ${sums.present} were there.`);
+    if (end !== seen) throw new CommandError(`${file} has ${seen} rows of ${Math.max(end, 0)}: it was cut off.`, 1);
+  });
+}
 
 const totalOf = ({ counts }: ErasureBody) => Object.values(counts).reduce((sum, count) => sum + count, 0);
 

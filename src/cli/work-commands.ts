@@ -72,7 +72,7 @@ export function addPastCommands(program: Command, end: (code: number) => void): 
     .argument(
       '<source>',
       "a SQLite file or postgres:// URL of ADK Python's session services, http(s):// of an ADK server, a file of " +
-        '`sessions export`, or an .evalset.json',
+        '`sessions export` or `users export`, or an .evalset.json',
     )
     .option('--as <app>', 'the application that they become sessions of [that of the same name]')
     .option('--users <list>', 'with commas: whose sessions to read from a server, which lists no users [--user]')

@@ -1,6 +1,8 @@
+import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
 import { operation } from '../http/operation/operation.ts';
 import { userPath } from '../http/operation/parameters.ts';
+import { exportUser, type ExportContext, importLines } from './export-user.ts';
 import { countUserData, type EraseContext, eraseUser, listUserApps } from './erase-user.ts';
 
 const area = 'Service and applications';
@@ -67,5 +69,74 @@ const listApps = operation({
   },
 });
 
+const exportOne = operation({
+  method: 'get',
+  path: `${USER_PATH}/export`,
+  operationId: 'exportUser',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area,
+  summary: 'Export all data of a user',
+  description:
+    'As JSON Lines: a head, a line for each row with the names of table and columns, artifacts with their bytes in ' +
+    'base64, an end with the number of lines. Secrets of webhooks are in it; answers kept for retries are not. ' +
+    '`importUser` takes it.',
+  owner: 'path',
+  parameters: { path: userPath },
+  success: {
+    schema: z.string(),
+    description: 'The lines.',
+    mediaType: 'application/x-ndjson',
+    example: '{"table":"user_states","row":{"app_name":"harness_agent","user_id":"u1","state":{}}}\n',
+  },
+  handler: async (context: ExportContext, { path, response }) => {
+    response.setHeader('content-type', 'application/x-ndjson');
+    await pipeline(exportUser(context, path), response).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+    });
+    return { kind: 'sent' };
+  },
+});
+
+const importOne = operation({
+  method: 'post',
+  path: `${USER_PATH}/import`,
+  operationId: 'importUser',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area,
+  summary: 'Import data of a user',
+  description:
+    'Lines of an export, as many as a body may have, in their order; request by request. What is there already stays ' +
+    'as it is. Nothing that ran elsewhere goes on: invocations end as `interrupted`, cronjobs come disabled, ' +
+    'deliveries of webhooks are not sent.',
+  owner: 'path',
+  demands: () => [{ scope: 'import', because: 'it brings events in the name of others.' }],
+  parameters: { path: userPath },
+  body: {
+    schema: z.string(),
+    required: true,
+    isText: true,
+    example: '{"table":"user_states","row":{"app_name":"harness_agent","user_id":"u1","state":{}}}',
+  },
+  success: {
+    schema: z
+      .object({
+        imported: z.int().describe('Rows that were inserted.'),
+        present: z.int().describe('Rows that were there.'),
+      })
+      .describe('What an import did.'),
+    description: 'How many rows.',
+    example: { imported: 1, present: 0 },
+  },
+  errors: { 400: 'A line is none of an export.' },
+  handler: async (context: ExportContext, { path, body }) => ({
+    kind: 'value',
+    value: await importLines(context, path, body),
+  }),
+});
+
 /** What an operator with the scope `admin` does with all data of one user. */
-export const userOperations = [eraseOne, listApps];
+export const userOperations = [eraseOne, listApps, exportOne, importOne];

@@ -92,7 +92,13 @@ const SHARED_STATE: Record<string, (names: Names) => Json> = {
   startInvocation: () => ({ newMessage: MESSAGE, stateDelta: SHARED }),
 };
 /** Their content may need a scope for an override, and never touches shared state. */
-const WITHOUT_SHARED_STATE = new Set(['createCronjob', 'updateCronjob', 'harnessInvoke', 'replayInvocation']);
+const WITHOUT_SHARED_STATE = new Set([
+  'createCronjob',
+  'updateCronjob',
+  'harnessInvoke',
+  'replayInvocation',
+  'importUser',
+]);
 
 const runOf = ({ appName, userId, sessionId }: Names): Json => ({ appName, userId, sessionId, newMessage: MESSAGE });
 
