@@ -99,9 +99,7 @@ test('SQL names tables by the schema, so that a renamed one does not compile', (
 
 test('the readers of events are in the files that are named so, the statements in one of them', () => {
   const readers = files.filter((file) => /(?:from|join)(?:\(| \$\{)events\b/.test(codeOf(file)));
-  const pieces = ['event-as-of', 'event-copies', 'event-first-text', 'event-words'].map(
-    (name) => `src/sessions/${name}.ts`,
-  );
+  const pieces = ['as-of', 'copies', 'first-text', 'newest', 'words'].map((name) => `src/sessions/event-${name}.ts`);
   expect(readers.toSorted()).toEqual([...pieces, 'src/sessions/event-store.ts'].toSorted());
   // What only lends pieces sends nothing itself.
   const senders = pieces.filter((file) => /\bDatabase\b|\bexecute\(/.test(codeOf(file)));

@@ -24,6 +24,7 @@ const OTHERWISE: Record<string, string> = {
 
 /** Tables that name no user, each with what keeps it so. */
 const OF_NOBODY: Record<string, string> = {
+  audit_log: 'who did what, without content: it is only appended to, and ends by its own retention',
   agent_prompts: 'templates of instructions, before a state is put into them',
   eval_case_versions: 'cases; deleteEvaluations finds those that were made of sessions of the user',
   model_prices: 'prices',
