@@ -1,0 +1,54 @@
+import { execFile } from 'node:child_process';
+import { cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+import { report } from './support/faults.ts';
+
+/**
+ * While a new version is rolled out, the one before it serves on the new schema: its code passes its own tests of the
+ * stores on the migrations of this version. PREVIOUS_REF says which version that is; the last tag without it.
+ */
+
+const run = promisify(execFile);
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const git = (...args: string[]) => run('git', args, { cwd: root }).then(({ stdout }) => stdout.trim());
+/** These say what the schema of their own version is, and how it comes about. */
+const ABOUT_SCHEMA = ['schema', 'migrations', 'start', 'plans'];
+
+const named = process.env['PREVIOUS_REF'];
+const previous = named ?? (await git('describe', '--tags', '--abbrev=0').catch(() => undefined));
+if (previous === undefined) {
+  console.log('test/fault/previous-version.test.ts: skipped: there is no tag, and PREVIOUS_REF names no version');
+}
+
+test.skipIf(previous === undefined)('the version before this one passes its store tests on this schema', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'agent-runtime-previous-'));
+  const tree = join(directory, 'tree');
+  await git('worktree', 'add', '--detach', tree, previous ?? '');
+  try {
+    symlinkSync(join(root, 'node_modules'), join(tree, 'node_modules'));
+    rmSync(join(tree, 'migrations'), { recursive: true });
+    cpSync(join(root, 'migrations'), join(tree, 'migrations'), { recursive: true });
+    const excluded = ABOUT_SCHEMA.flatMap((name) => ['--exclude', `test/store/${name}.test.ts`]);
+    const vitest = join(root, 'node_modules/vitest/vitest.mjs');
+    const args = [vitest, 'run', 'test/store', ...excluded, '--reporter=json', '--outputFile=report.json'];
+    const env = { ...process.env, VITEST: undefined, VITEST_POOL_ID: undefined, VITEST_WORKER_ID: undefined };
+    const ended = await run(process.execPath, args, { cwd: tree, env, maxBuffer: 1e8 }).then(
+      () => 'passed',
+      (error: { stdout?: string; stderr?: string }) => `${error.stdout}\n${error.stderr}`,
+    );
+    const { default: result } = (await import(join(tree, 'report.json'), { with: { type: 'json' } })) as {
+      default: { numPassedTests: number; numFailedTests: number };
+    };
+    const { numPassedTests, numFailedTests } = result;
+    report('previous version', `${previous}: ${numPassedTests} store tests passed, ${numFailedTests} failed`);
+    expect(ended).toBe('passed');
+    expect(numPassedTests).toBeGreaterThan(50);
+  } finally {
+    await git('worktree', 'remove', '--force', tree);
+    rmSync(directory, { recursive: true, force: true });
+  }
+});
