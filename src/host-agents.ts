@@ -62,11 +62,13 @@ export async function hostAgents(
 ): Promise<Map<string, HostedAgent>> {
   const { definition, model } = readHarnessAgent(config, warn);
   const environment = { ...toEnvironment(config, model), ...(sources.model ? { model: sources.model } : {}) };
-  const hosted = new Map([[definition.name, await host(definition, environment)]]);
+  const evalsOf = (name: string) => loadEvalModule(join(config.AGENTS_DIR, name));
+  const harness = { ...(await host(definition, environment)), evals: await evalsOf(definition.name) };
+  const hosted = new Map([[definition.name, harness]]);
   const modules = [...(await loadAgentModules(config.AGENTS_DIR)), ...toAgentModules(sources.agents ?? {})];
   for (const [name, module] of modules) {
-    const evals = await loadEvalModule(join(config.AGENTS_DIR, name));
-    hosted.set(name, { ...(await host(module.definition, withTools(environment, module.tools))), evals });
+    const agent = await host(module.definition, withTools(environment, module.tools));
+    hosted.set(name, { ...agent, evals: await evalsOf(name) });
   }
   return hosted;
 }

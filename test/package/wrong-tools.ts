@@ -1,4 +1,4 @@
-import { createRuntime, defineAgent, defineTool, z } from 'agent-runtime';
+import { createRuntime, defineAgent, defineMask, defineMetric, defineTool, z } from 'agent-runtime';
 import { scriptedModel } from 'agent-runtime/testing';
 
 // Compiled in an installed project only: each line below a `@ts-expect-error` is what an editor must mark.
@@ -32,6 +32,28 @@ defineTool({ name: 'handler', description: '', parameters: city, execute: async 
 
 // @ts-expect-error -- `tool` is no member of an agent
 export const agent = defineAgent({ instruction: '', tool: [right] });
+
+export const metric = defineMetric({
+  description: 'Has the types of a turn.',
+  score: async ({ answer, toolCalls }, expected) => {
+    const [call] = toolCalls;
+    return expected ? Number(answer === expected.answer && call?.args['city'] === 'Rome') : null;
+  },
+});
+
+// @ts-expect-error -- a metric has a description
+defineMetric({ score: () => 1 });
+
+// @ts-expect-error -- a score is a number
+defineMetric({ description: '', score: ({ answer }) => answer });
+
+// @ts-expect-error -- `text` is no member of a turn
+defineMetric({ description: '', score: ({ text }) => text.length });
+
+export const mask = defineMask(({ conversation, ...evalCase }) => ({ ...evalCase, conversation: conversation ?? [] }));
+
+// @ts-expect-error -- a mask gives the case back
+defineMask(() => undefined);
 
 export const runtime = await createRuntime({ agents: { right: { tools: [right] } }, model: scriptedModel([]) });
 runtime.handler satisfies (...args: never[]) => void;

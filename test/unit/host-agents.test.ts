@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
@@ -27,4 +27,17 @@ test('a harness.yaml of VeADK is hosted with the model of the environment, and o
   const agents = await hostAgents(readConfig({ HARNESS_FILE: path }), (text) => warnings.push(text));
   expect(agents.get('harness_agent')?.describe()).toMatchObject({ model: 'offline', tools: [{ name: 'calculator' }] });
   expect(warnings).toEqual([`${path}: these members mean nothing here and are ignored: harness_name, runtime.`]);
+});
+
+test('harness_agent has the metrics and the mask of its folder, which holds no agent', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'agents-'));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  const evals = join(directory, 'harness_agent', 'evals');
+  await mkdir(evals, { recursive: true });
+  await writeFile(join(evals, 'short.ts'), `export const metric = { description: 'Short.', score: () => 1 };`);
+  await writeFile(join(evals, 'mask.ts'), 'export const mask = (evalCase) => evalCase;');
+  const agents = await hostAgents(readConfig({ AGENTS_DIR: directory }));
+  expect([...agents.keys()]).toEqual(['harness_agent']);
+  const module = agents.get('harness_agent')?.evals;
+  expect([[...(module?.metrics.keys() ?? [])], typeof module?.mask]).toEqual([['short'], 'function']);
 });

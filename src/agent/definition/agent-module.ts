@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -13,7 +14,9 @@ interface AgentModule {
 }
 
 const APP_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
-const RESERVED = new Set(['harness_agent', 'user']);
+/** The application whose agent stands in the harness file. */
+const HARNESS = 'harness_agent';
+const RESERVED = new Set([HARNESS, 'user']);
 
 /** Says what an `agents/<name>/agent.ts` exports as `agent`; returns it as it is. */
 export const defineAgent = (source: AgentSource): AgentSource => source;
@@ -58,7 +61,11 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
   const entries = await readdir(directory, { withFileTypes: true }).catch(() => []);
   const names = entries.filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).map(({ name }) => name);
   const modules = new Map<string, AgentModule>();
-  for (const name of names.sort()) modules.set(name, await loadAgentModule(directory, name));
+  for (const name of names.sort()) {
+    // Its folder holds its `evals/`, but no agent.
+    if (name === HARNESS && !existsSync(join(directory, name, 'agent.ts'))) continue;
+    modules.set(name, await loadAgentModule(directory, name));
+  }
   return modules;
 }
 
