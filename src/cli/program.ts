@@ -55,7 +55,7 @@ function createProgram(end: (code: number) => void): Command {
     .showHelpAfterError('--help says what there is.')
     .exitOverride();
   addServiceCommands(program);
-  addSessionCommands(program);
+  addSessionCommands(program, end);
   addArtifactCommands(program);
   addWorkCommands(program, end);
   addPastCommands(program, end);

@@ -1,10 +1,15 @@
 import type { Command } from 'commander';
 import type { GlobalOptions } from './api.ts';
+import type { DiffOptions, ForkOptions } from './session-data.ts';
+import type { ListOptions } from './sessions.ts';
 
 const optionsOf = (command: Command) => command.optsWithGlobals<GlobalOptions>();
 
-/** The commands that talk with the agent and look at what was said. */
-export function addSessionCommands(program: Command): void {
+/**
+ * The commands that talk with the agent and look at what was said.
+ * @param end receives the exit code of a comparison
+ */
+export function addSessionCommands(program: Command, end: (code: number) => void): void {
   program
     .command('chat')
     .description('a conversation in the terminal; Ctrl-C cancels what runs')
@@ -18,23 +23,28 @@ export function addSessionCommands(program: Command): void {
     .action(async (words: string[], _options, command: Command) =>
       (await import('./chat.ts')).invoke(words, optionsOf(command)),
     );
-  addSessionsCommands(program.command('sessions').description('the sessions of --user with --app'));
+  addSessionsCommands(program.command('sessions').description('the sessions of --user with --app'), end);
 }
 
-function addSessionsCommands(sessions: Command): void {
+function addSessionsCommands(sessions: Command, end: (code: number) => void): void {
   sessions
     .command('list')
     .description('the newest first')
     .option('--limit <n>', 'maximum number', '50')
+    .option('--label <name=value...>', 'only those with these labels; a name alone: whatever its value')
+    .option('--text <words>', 'only those whose first text has this in it')
+    .option('--sort <time>', 'updated or created')
+    .option('--order <order>', 'desc, the newest first, or asc')
     .action(async (_options, command: Command) =>
-      (await import('./sessions.ts')).listSessions(command.optsWithGlobals<GlobalOptions & { limit: string }>()),
+      (await import('./sessions.ts')).listSessions(command.optsWithGlobals<ListOptions>()),
     );
   sessions
     .command('show')
     .description('the conversation')
     .argument('<id>')
+    .option('--at <n>', 'as it was after this event')
     .action(async (id: string, _options, command: Command) =>
-      (await import('./sessions.ts')).showSession(id, optionsOf(command)),
+      (await import('./sessions.ts')).showSession(id, command.optsWithGlobals<GlobalOptions & { at?: string }>()),
     );
   sessions
     .command('export')
@@ -42,6 +52,44 @@ function addSessionsCommands(sessions: Command): void {
     .argument('[id...]', 'all where none is named')
     .action(async (ids: string[], _options, command: Command) =>
       (await import('./sessions.ts')).exportSessions(ids, optionsOf(command)),
+    );
+  addChangesOfSessions(sessions, end);
+}
+
+function addChangesOfSessions(sessions: Command, end: (code: number) => void): void {
+  sessions
+    .command('fork')
+    .description('a new session with the first events of this one, the state and the artifacts of then')
+    .argument('<id>')
+    .option('--at <n>', 'number of events [all]')
+    .option('--id <id>', 'id of the new session')
+    .option('--label <name=value...>', 'its labels')
+    .action(async (id: string, _options, command: Command) =>
+      (await import('./session-data.ts')).forkSession(id, command.optsWithGlobals<ForkOptions>()),
+    );
+  sessions
+    .command('diff')
+    .description('how two sessions differ; exit code 0 they do not, 1 they do')
+    .argument('<id>')
+    .argument('<other>')
+    .option('--at <n>', 'the first as it was after this event')
+    .option('--other-at <n>', 'the other as it was after this event')
+    .action(async (id: string, other: string, _options, command: Command) => {
+      const { diffSessions } = await import('./session-data.ts');
+      end(await diffSessions(id, other, command.optsWithGlobals<DiffOptions>()));
+    });
+  sessions
+    .command('label')
+    .description('set labels, name=value, and print all')
+    .argument('<id>')
+    .argument('[name=value...]')
+    .option('--remove <name...>', 'labels to remove')
+    .action(async (id: string, labels: string[], _options, command: Command) =>
+      (await import('./session-data.ts')).labelSession(
+        id,
+        labels,
+        command.optsWithGlobals<GlobalOptions & { remove?: string[] }>(),
+      ),
     );
 }
 

@@ -2,7 +2,8 @@ import type { Event } from '../core/event.ts';
 import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
 import { CommandError } from './command-error.ts';
 import { toLines } from './conversation.ts';
-import { printList, toTime } from './output.ts';
+import { printList, toLine, toTime } from './output.ts';
+import { toSequence } from './session-data.ts';
 
 /** A session on the wire. */
 interface SessionBody {
@@ -10,37 +11,67 @@ interface SessionBody {
   state: object;
   events: Event[];
   lastUpdateTime: number;
+  labels?: Record<string, string>;
+  firstText?: string;
 }
+
+/** What of the sessions is listed, as it was written. */
+export interface ListOptions extends GlobalOptions {
+  limit: string;
+  label?: string[];
+  text?: string;
+  sort?: string;
+  order?: string;
+}
+
+/** Characters of the first text that a list shows. */
+const TEXT_SHOWN = 60;
 
 /** Sessions of one request, at most. */
 const PAGE = 200;
 
-/** Prints the user's sessions, the newest first. */
-export async function listSessions(options: GlobalOptions & { limit: string }): Promise<void> {
+/** Prints the user's sessions, the newest first unless the options say otherwise. */
+export async function listSessions(options: ListOptions): Promise<void> {
   const limit = Number(options.limit);
   if (!Number.isSafeInteger(limit) || limit < 1) throw new CommandError('--limit is a whole number from 1.', 2);
   await withApi(options, async (api) => {
     const sessions: SessionBody[] = [];
-    for await (const session of allSessions(api, options)) {
+    const { label = [], text, sort, order } = options;
+    const chosen = Object.entries({ text, sort, order }).filter(([, value]) => value !== undefined) as [
+      string,
+      string,
+    ][];
+    const wanted = label.map((each): [string, string] => ['label', each]);
+    const filter: [string, string][] = [['withDetails', 'true'], ...wanted, ...chosen];
+    for await (const session of allSessions(api, options, filter)) {
       sessions.push(session);
       if (sessions.length === limit) break;
     }
     printList(sessions, {
       ...options,
-      head: ['session', 'last update', 'state'],
-      toRow: ({ id, lastUpdateTime, state }) => [id, toTime(lastUpdateTime), Object.keys(state).join(', ')],
-      empty: `${options.user} has no sessions with ${options.app}.`,
+      head: ['session', 'last update', 'labels', 'first text'],
+      toRow: ({ id, lastUpdateTime, labels, firstText }) => [
+        id,
+        toTime(lastUpdateTime),
+        Object.entries(labels ?? {})
+          .map((each) => each.join('='))
+          .join(' '),
+        toLine(firstText ?? '', TEXT_SHOWN),
+      ],
+      empty: `${options.user} has no such sessions with ${options.app}.`,
     });
   });
 }
 
 /** Prints a conversation, or the session as it is on the wire. */
-export const showSession = (id: string, options: GlobalOptions): Promise<void> =>
-  withApi(options, async (api) => {
-    const session = await getSession(api, options, id);
+export async function showSession(id: string, options: GlobalOptions & { at?: string }): Promise<void> {
+  const at = toSequence('--at', options.at);
+  await withApi(options, async (api) => {
+    const session = await getSession(api, options, id, at);
     if (options.json) return console.log(JSON.stringify(session));
     console.log(session.events.flatMap(toLines).join('\n'));
   });
+}
 
 /** Writes sessions with their events to the output, one a line. */
 export const exportSessions = (ids: string[], options: GlobalOptions): Promise<void> =>
@@ -51,17 +82,23 @@ export const exportSessions = (ids: string[], options: GlobalOptions): Promise<v
 
 const pathOf = (options: GlobalOptions, id: string) => `${sessionsPath(options)}/${encodeURIComponent(id)}`;
 
-const getSession = (api: Api, options: GlobalOptions, id: string) => api.send<SessionBody>('GET', pathOf(options, id));
+const getSession = (api: Api, options: GlobalOptions, id: string, at?: number) =>
+  api.send<SessionBody>('GET', `${pathOf(options, id)}${at === undefined ? '' : `?atSequence=${at}`}`);
 
 async function* allIds(api: Api, options: GlobalOptions): AsyncGenerator<string, void, void> {
   for await (const { id } of allSessions(api, options)) yield id;
 }
 
-/** The user's sessions, page by page, the newest first. */
-async function* allSessions(api: Api, options: GlobalOptions): AsyncGenerator<SessionBody, void, void> {
+/** The user's sessions, page by page, the newest first unless the filter says otherwise. */
+async function* allSessions(
+  api: Api,
+  options: GlobalOptions,
+  filter: [string, string][] = [],
+): AsyncGenerator<SessionBody, void, void> {
   let cursor: string | null = '';
   while (cursor !== null) {
-    const query = new URLSearchParams({ limit: String(PAGE), ...(cursor === '' ? {} : { cursor }) });
+    const place: [string, string][] = cursor === '' ? [] : [['cursor', cursor]];
+    const query = new URLSearchParams([['limit', String(PAGE)], ...filter, ...place]);
     const response = await api.open('GET', `${sessionsPath(options)}?${query.toString()}`);
     yield* (await response.json()) as SessionBody[];
     cursor = response.headers.get('x-next-cursor');

@@ -20,6 +20,7 @@ import { sessionPath, userPath } from '../http/operation/parameters.ts';
 import { appendEvents } from './append-store.ts';
 import { eventOperations } from './event-routes.ts';
 import { exampleListedSession, exampleSession } from './examples.ts';
+import { diffSessions } from './diff-routes.ts';
 import { forkSession } from './fork-routes.ts';
 import { getSession } from './get-routes.ts';
 import { collect } from './json-stream.ts';
@@ -157,6 +158,7 @@ export const sessionOperations = [
   updateSession,
   deleteSessionOperation,
   forkSession,
+  diffSessions,
   ...labelOperations,
   ...eventOperations,
 ];

@@ -40,6 +40,34 @@ test('a message, its session, and its replay', async () => {
   expect(changed.out).toContain('\n  after   "Be brief.');
 });
 
+test('sessions are labelled, found, forked and compared', async () => {
+  const json = async (...args: string[]) => JSON.parse((await type('--json', 'sessions', ...args)).out) as unknown;
+  await type('invoke', '--session', 'long', 'What is 2 * 3? Use the calculator.');
+  const labelled = await type('sessions', 'label', 'long', 'kind=sum', 'by=me', '--remove', 'absent');
+  expect(labelled).toEqual({ code: 0, out: 'by=me\nkind=sum\n', error: '' });
+  const listed = await type('sessions', 'list', '--label', 'kind=sum', '--text', 'what IS');
+  expect(listed.out).toMatch(/^session +last update +labels +first text\nlong .* by=me kind=sum {2}What is 2 \* 3\? U/);
+  expect(await json('list', '--label', 'kind=other')).toEqual([]);
+
+  const fork = await type('sessions', 'fork', 'long', '--at', '1', '--id', 'fork', '--label', 'kind=try');
+  expect(fork).toEqual({ code: 0, out: 'fork\n', error: '' });
+  expect((await type('sessions', 'show', 'long', '--at', '1')).out).toBe((await type('sessions', 'show', 'fork')).out);
+  expect((await type('sessions', 'diff', 'long', 'fork', '--at', '1')).code).toBe(0);
+  const differ = await type('sessions', 'diff', 'long', 'fork');
+  expect([differ.code, differ.error]).toEqual([1, '']);
+  expect(differ.out).toMatch(
+    /^1 events are the same, then 3 differ; 0 keys of the state differ\.\nevent 2\n- \{.*\n\+ null\n/,
+  );
+  expect(await json('diff', 'long', 'fork')).toMatchObject({ sameEvents: 1, differingEvents: 3 });
+  expect(await type('sessions', 'diff', 'long', 'nope')).toEqual({
+    code: 2,
+    out: '',
+    error: 'Session not found: nope\n',
+  });
+  expect(await type('sessions', 'fork', 'long', '--at', 'x')).toMatchObject({ code: 2, out: '' });
+  expect(await type('sessions', 'label', 'long', 'x')).toMatchObject({ code: 2, out: '' });
+});
+
 test('an artifact goes in and comes out as it was', async () => {
   const file = join(folder, 'note.txt');
   writeFileSync(file, 'hello');

@@ -71,6 +71,7 @@ const FREE_IN_PATH: Record<string, keyof Names> = {
 /** Parameters of the query without which an operation is not served. */
 const QUERIES: Record<string, (names: Names) => Record<string, string>> = {
   searchMemory: () => ({ query: 'Hello' }),
+  diffSessions: ({ sessionId }) => ({ other: sessionId }),
   listCronjobs: ({ userId }) => ({ ownerId: userId }),
   listWebhooks: ({ userId }) => ({ ownerId: userId }),
   runLive: ({ appName, userId, sessionId }) => ({ app_name: appName, user_id: userId, session_id: sessionId }),
