@@ -26,7 +26,7 @@ const here = (name: string) => new URL(`servers/${name}`, import.meta.url).pathn
 /** The programs by name, and the path that says that one is there. `main` is the product's own entry. */
 export const PROGRAMS = {
   peer: { file: here('peer.js'), health: '/list-apps' },
-  ours: { file: here('runtime.ts'), health: '/health' },
+  ours: { file: here('start.ts'), health: '/health' },
   express: { file: here('express.js'), health: '/health' },
 };
 

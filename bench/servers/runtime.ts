@@ -10,7 +10,7 @@ import { createLog } from '../../src/core/log.ts';
 import { startRuntime } from '../../src/runtime.ts';
 import { answerTo, LOOKED_UP, LOOKUP, USAGE } from './script.js';
 
-/** The runtime as `npm start` has it, but for a model that answers at once. `node servers/runtime.ts <port> <url>` */
+/** The runtime as `npm start` has it, but for a model that answers at once. `node servers/start.ts <port> <url>` */
 
 const [port = '0', url = ''] = process.argv.slice(2);
 

@@ -145,7 +145,7 @@ const LINE: [folder: string, imports: string[]][] = [
       'http/validation',
     ].concat(['invocations/replay', 'process']),
   ],
-  ['main', ['cli']],
+  ['main', ['cli', 'process']],
 ];
 
 describe('the folders form a line', () => {
