@@ -25,6 +25,7 @@ import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from './sessions/history-cache.ts';
 import { type SchedulerSettings, startScheduler } from './cronjobs/scheduler.ts';
 import { type EvalWorkerSettings, startEvalWorker } from './evals/run-worker.ts';
+import { toRetention } from './users/retain.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from './core/log.ts';
 import type { OpenMetrics } from './metrics/open-metrics.ts';
@@ -130,6 +131,7 @@ function startBackground(
     ...connection,
     traceHours: config.TRACE_RETENTION_HOURS,
     promptDays: config.PROMPT_RETENTION_DAYS,
+    retention: toRetention(config),
     audit: { days: config.AUDIT_RETENTION_DAYS, count: config.AUDIT_RETENTION_COUNT },
     evalRuns,
   };

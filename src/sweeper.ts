@@ -16,6 +16,8 @@ import { deleteOldPrompts } from './invocations/tape-store.ts';
 import { endDeadWaiters, endLostInvocations } from './invocations/dead-store.ts';
 import { deleteOldSpans } from './traces/span-store.ts';
 import type { Tracing } from './traces/tracing.ts';
+import { createForgetSession } from './forget-session.ts';
+import { type Retention, retain } from './users/retain.ts';
 import { goOnErasing } from './users/erase-user.ts';
 
 /** What sweeping needs of the process. */
@@ -36,6 +38,8 @@ export interface SweepContext {
   evalRuns: RunRetention;
   /** How long prompts of agents are kept after their last use. */
   promptDays: number;
+  /** What is kept of users. */
+  retention: Retention;
   /** Which entries of the audit are kept; also where none are made any more. */
   audit: AuditRetention;
 }
@@ -55,11 +59,31 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
     ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
     ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
     ['deleting old traces', () => deleteOldSpans(db, context.traceHours)],
+    ['deleting what is not kept of users', () => hourlyOf(context)],
     ['going on with erasures', () => goOnErasing(context)],
     ['deleting old entries of the audit', () => deleteOldEntries(db, context.audit)],
     ['deleting old prompts', () => deleteOldPrompts(db, context.promptDays)],
   ];
 };
+
+/** Retention looks at whole tables: it begins once an hour in a process, with its first sweep. */
+const retained = new WeakMap<DatabasePool, () => Promise<void>>();
+const RETENTION_INTERVAL_MS = 3_600_000;
+
+function hourlyOf(context: SweepContext): Promise<void> {
+  const known = retained.get(context.database) ?? createRetaining(context);
+  retained.set(context.database, known);
+  return known();
+}
+
+function createRetaining(context: SweepContext): () => Promise<void> {
+  let next = -Infinity;
+  return async () => {
+    if (performance.now() < next) return;
+    next = performance.now() + RETENTION_INTERVAL_MS;
+    await retain({ ...context, forgetSession: createForgetSession(context.tracing) }, context.retention);
+  };
+}
 
 /** Does every job, whatever becomes of the others, unless another process sweeps. @returns whether it did. */
 export function sweep(context: SweepContext): Promise<boolean> {

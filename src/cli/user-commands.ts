@@ -3,6 +3,13 @@ import type { UserOptions } from './users.ts';
 
 /** The commands for all data of one user. */
 export function addUserCommands(program: Command): void {
+  program
+    .command('retention')
+    .description('what the settings of retention would delete now; a dry run, the service deletes by itself')
+    .option('--dry-run', 'the only thing that it does')
+    .action(async (_options, command: Command) =>
+      (await import('./users.ts')).showRetention(command.optsWithGlobals<UserOptions>()),
+    );
   const users = program.command('users').description('all data of one user');
   users
     .command('erase')

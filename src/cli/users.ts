@@ -99,3 +99,11 @@ function toText(app: string, erasure: ErasureBody): string {
   const lines = Object.entries(erasure.counts).toSorted(([one], [other]) => (one < other ? -1 : 1));
   return [`${app}: ${totalOf(erasure)} ${verb}`, ...lines.map(([name, count]) => `  ${name}  ${count}`)].join('\n');
 }
+
+/** Prints how much the settings of retention would delete now. */
+export const showRetention = (options: GlobalOptions): Promise<void> =>
+  withApi(options, async (api) => {
+    const counts = await api.send<{ sessions: number; artifactVersions: number }>('GET', '/retention');
+    if (options.json) return console.log(JSON.stringify(counts));
+    console.log(`${counts.sessions} sessions, ${counts.artifactVersions} versions of artifacts would be deleted`);
+  });

@@ -9,6 +9,25 @@ export const REPLAYS = {
   ),
 };
 
+/** What is kept of users; off unless set. */
+export const USER_RETENTION = {
+  SESSION_RETENTION_DAYS: whole(
+    0,
+    [0, 36_500],
+    'Days after its last change after which a session is deleted; 0: never.',
+  ),
+  SESSION_RETENTION_COUNT: whole(
+    0,
+    [0, 1_000_000],
+    'Maximum number of sessions of a user of an application, the newest; older ones are deleted; 0: all are kept.',
+  ),
+  ARTIFACT_RETENTION_COUNT: whole(
+    0,
+    [0, 1_000_000],
+    'Maximum number of versions of an artifact, the newest; older ones are deleted; 0: all are kept.',
+  ),
+};
+
 /** How long is kept what explains invocations and is no part of them. */
 export const RETENTION = {
   TRACE_RETENTION_HOURS: whole(

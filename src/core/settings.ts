@@ -23,7 +23,7 @@ import { LIVE } from './settings-of-live.ts';
 import { OBSERVABILITY } from './settings-of-observability.ts';
 import { WEBHOOKS } from './settings-of-webhooks.ts';
 import { SIZES } from './settings-of-sizes.ts';
-import { REPLAYS, RETENTION } from './settings-of-replays.ts';
+import { REPLAYS, RETENTION, USER_RETENTION } from './settings-of-replays.ts';
 
 const SERVER = {
   HOST: textOr('127.0.0.1', 'Address to listen on.'),
@@ -231,6 +231,7 @@ const OPERATION = {
     'Time between two sweeps, which end the invocations of dead processes and forget old keys and traces.',
   ),
   ...RETENTION,
+  ...USER_RETENTION,
 };
 
 /** The settings by subject, in the order of `docs/configuration.md`. */

@@ -1,8 +1,10 @@
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
+import type { Config } from '../core/config.ts';
 import { operation } from '../http/operation/operation.ts';
 import { userPath } from '../http/operation/parameters.ts';
 import { exportUser, type ExportContext, importLines } from './export-user.ts';
+import { countUnretained, toRetention } from './retain.ts';
 import { countUserData, type EraseContext, eraseUser, listUserApps } from './erase-user.ts';
 
 const area = 'Service and applications';
@@ -138,5 +140,30 @@ const importOne = operation({
   }),
 });
 
+const retentionSchema = z
+  .object({
+    sessions: z.int().describe('Sessions.'),
+    artifactVersions: z.int().describe('Versions of artifacts.'),
+  })
+  .describe('What is not kept any more by the settings of retention.');
+
+const showRetention = operation({
+  method: 'get',
+  path: '/retention',
+  operationId: 'countUnretained',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area,
+  summary: 'Count what retention would delete now',
+  description: 'A dry run: nothing is changed. What runs or is on legal hold is not counted.',
+  owner: 'service',
+  success: { schema: retentionSchema, description: 'The counts.', example: { sessions: 3, artifactVersions: 0 } },
+  handler: async (context: Pick<EraseContext, 'database'> & { config: Config }) => ({
+    kind: 'value',
+    value: await countUnretained(context, toRetention(context.config)),
+  }),
+});
+
 /** What an operator with the scope `admin` does with all data of one user. */
-export const userOperations = [eraseOne, listApps, exportOne, importOne];
+export const userOperations = [eraseOne, listApps, exportOne, importOne, showRetention];

@@ -42,6 +42,7 @@ const sweepOnce = () =>
     traceHours: 72,
     evalRuns: { days: 90, count: 2 },
     promptDays: 90,
+    retention: { sessions: { days: 0, count: 0 }, artifactVersions: 0 },
     audit: { days: 90, count: 1_000_000 },
   });
 const rows = async (text: string) => (await store.pool.db.execute(sql.raw(text))).rows;

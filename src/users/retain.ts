@@ -1,0 +1,88 @@
+import type { ContentStore } from '../artifacts/content-store.ts';
+import { countOldVersions, deleteOldVersions } from '../artifacts/retention-store.ts';
+import type { Config } from '../core/config.ts';
+import type { Log } from '../core/log.ts';
+import type { SessionKey } from '../core/session.ts';
+import type { Database, DatabasePool } from '../db/database.ts';
+import {
+  countOldSessions,
+  deleteOldSession,
+  listOldSessions,
+  type SessionRetention,
+} from '../sessions/retention-store.ts';
+
+/** What is kept of users; 0 means all. */
+export interface Retention {
+  sessions: SessionRetention;
+  /** The newest versions of each artifact. */
+  artifactVersions: number;
+}
+
+/** The retention that the settings name. */
+export const toRetention = (config: Config): Retention => ({
+  sessions: { days: config.SESSION_RETENTION_DAYS, count: config.SESSION_RETENTION_COUNT },
+  artifactVersions: config.ARTIFACT_RETENTION_COUNT,
+});
+
+/** What retention needs of the process. */
+export interface RetainContext {
+  database: DatabasePool;
+  contentStore: ContentStore;
+  log: Log;
+  /** Deletes what other features hold of a session, in the transaction that has deleted it. */
+  forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
+}
+
+/** How much is not kept any more: sessions, versions of artifacts. */
+export interface RetentionCounts {
+  sessions: number;
+  artifactVersions: number;
+}
+
+/** Sessions of one look; each is deleted by itself. */
+const SESSIONS = 100;
+
+const isOn = ({ days, count }: SessionRetention) => days > 0 || count > 0;
+
+/** What {@link retain} would delete. Changes nothing. */
+export async function countUnretained(
+  { database }: Pick<RetainContext, 'database'>,
+  { sessions, artifactVersions }: Retention,
+): Promise<RetentionCounts> {
+  const db = database.reads;
+  return {
+    sessions: isOn(sessions) ? await countOldSessions(db, sessions) : 0,
+    artifactVersions: artifactVersions > 0 ? await countOldVersions(db, artifactVersions) : 0,
+  };
+}
+
+/**
+ * Deletes what is not kept any more, in short transactions, never what runs or is on hold; what was copied into
+ * memory or evaluation on purpose stays. It says in the log how far it is. @returns what it deleted
+ */
+export async function retain(context: RetainContext, retention: Retention): Promise<RetentionCounts> {
+  const { database, contentStore, forgetSession, log } = context;
+  const counts = { sessions: 0, artifactVersions: 0 };
+  const { sessions, artifactVersions } = retention;
+  for (let deleted = isOn(sessions) ? 1 : 0; deleted > 0; ) {
+    deleted = 0;
+    for (const key of await listOldSessions(database.db, sessions, SESSIONS)) {
+      const isGone = await database.transaction(async (tx) => {
+        if (!(await deleteOldSession(tx, key))) return false;
+        await forgetSession(tx, key, { copiesToo: false });
+        return true;
+      });
+      if (isGone) deleted += 1;
+    }
+    counts.sessions += deleted;
+    if (deleted > 0) log.info({ ...counts }, 'retention deletes');
+  }
+  for (let rows = artifactVersions > 0 ? 1 : 0; rows > 0; ) {
+    const deleted = await deleteOldVersions(database.db, artifactVersions);
+    await contentStore.remove(deleted.objectKeys);
+    rows = deleted.rows;
+    counts.artifactVersions += rows;
+    if (rows > 0) log.info({ ...counts }, 'retention deletes');
+  }
+  return counts;
+}

@@ -1,0 +1,73 @@
+import { sql } from 'drizzle-orm';
+import pino from 'pino';
+import { beforeEach, expect, test } from 'vitest';
+import { rowContent } from '../../src/artifacts/content-store.ts';
+import { createForgetSession } from '../../src/forget-session.ts';
+import { countUnretained, type Retention, retain } from '../../src/users/retain.ts';
+import { testPool } from '../support/store.ts';
+
+const store = testPool();
+const names = async (text: string) => (await store.pool.db.execute<{ name: string }>(sql.raw(text))).rows;
+const sessions = async () => (await names('select id as name from sessions order by 1')).map(({ name }) => name);
+const run = (retention: Retention) =>
+  retain(
+    {
+      database: store.pool,
+      contentStore: rowContent(1_000),
+      log: pino({ level: 'silent' }),
+      forgetSession: createForgetSession(undefined),
+    },
+    retention,
+  );
+const off = { days: 0, count: 0 };
+
+beforeEach(async () => {
+  await store.pool.db.execute(sql`truncate sessions, artifacts, legal_holds cascade`);
+  // Named by their age in days; `running` is as old as any.
+  await store.pool.db.execute(sql`
+    insert into sessions (app_name, user_id, id, update_time, lease_token)
+    select 'a', 'u', name, clock_timestamp() - days * interval '1 day', token
+    from (values ('d01', 1, null), ('d10', 10, null), ('d30', 30, null), ('held', 40, null),
+                 ('running', 50, gen_random_uuid())) given(name, days, token)`);
+  await store.pool.db.execute(sql`insert into legal_holds values ('a', 'u', 'held', 'Case 1')`);
+  await store.pool.db.execute(sql`
+    insert into artifacts (app_name, user_id, session_id, name, next_version)
+    values ('a', 'u', 'd01', 'f', 5), ('a', 'u', 'held', 'f', 5)`);
+  await store.pool.db.execute(sql`
+    insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, part,
+                                   size_bytes, sha256)
+    select 'a', 'u', session, 'f', n, 'x', '{}', 0, ''
+    from generate_series(0, 4) n, unnest(array['d01', 'held']) session`);
+});
+
+test('nothing is deleted unless a setting says so', async () => {
+  const retention = { sessions: off, artifactVersions: 0 };
+  expect(await run(retention)).toEqual({ sessions: 0, artifactVersions: 0 });
+  expect(await sessions()).toEqual(['d01', 'd10', 'd30', 'held', 'running']);
+});
+
+test('sessions go by age or beyond a number; what runs or is on hold stays; a dry run counts the same', async () => {
+  const byAge = { sessions: { days: 20, count: 0 }, artifactVersions: 0 };
+  expect(await countUnretained({ database: store.pool }, byAge)).toEqual({ sessions: 1, artifactVersions: 0 });
+  expect(await run(byAge)).toEqual({ sessions: 1, artifactVersions: 0 });
+  expect(await sessions()).toEqual(['d01', 'd10', 'held', 'running']);
+  const byCount = { sessions: { days: 0, count: 1 }, artifactVersions: 0 };
+  expect(await countUnretained({ database: store.pool }, byCount)).toEqual({ sessions: 1, artifactVersions: 0 });
+  expect(await run(byCount)).toEqual({ sessions: 1, artifactVersions: 0 });
+  expect(await sessions()).toEqual(['d01', 'held', 'running']);
+});
+
+test('of an artifact the newest versions stay, and all that are on hold', async () => {
+  const retention = { sessions: off, artifactVersions: 2 };
+  expect(await countUnretained({ database: store.pool }, retention)).toEqual({ sessions: 0, artifactVersions: 3 });
+  expect(await run(retention)).toEqual({ sessions: 0, artifactVersions: 3 });
+  const left = await names(`select session_id || version as name from artifact_versions order by 1`);
+  expect(left.map(({ name }) => name)).toEqual(['d013', 'd014', 'held0', 'held1', 'held2', 'held3', 'held4']);
+});
+
+test('more sessions than one look takes are all deleted', async () => {
+  await store.pool.db.execute(sql`
+    insert into sessions (app_name, user_id, id, update_time)
+    select 'a', 'many', n::text, clock_timestamp() - interval '9 days' from generate_series(1, 250) n`);
+  expect(await run({ sessions: { days: 8, count: 0 }, artifactVersions: 0 })).toMatchObject({ sessions: 252 });
+});
