@@ -142,8 +142,8 @@ const importOne = operation({
 
 const retentionSchema = z
   .object({
-    sessions: z.int().describe('Sessions.'),
-    artifactVersions: z.int().describe('Versions of artifacts.'),
+    sessions: z.int().describe('Sessions that are not kept any more.'),
+    artifactVersions: z.int().describe('Versions of artifacts beyond the newest ones.'),
   })
   .describe('What is not kept any more by the settings of retention.');
 
