@@ -35,7 +35,9 @@ async function shell(command: string, options: { cwd?: string; input?: string } 
 }
 
 beforeAll(async () => {
-  const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder], { cwd: root });
+  const { stdout } = await run('npm', ['pack', '--ignore-scripts=false', '--json', '--pack-destination', folder], {
+    cwd: root,
+  });
   const [packed] = JSON.parse(stdout.slice(stdout.indexOf('['))) as { filename: string }[];
   tarball = join(folder, packed?.filename ?? '');
   await shell(`mkdir my-agent && cd my-agent && npm install --prefer-offline --silent ${tarball}`, { cwd: folder });
