@@ -22,11 +22,10 @@ const OTHERWISE: Record<string, string> = {
   'memories.author': 'USER_TABLES',
 };
 
-/** Tables that an erasure leaves, each with the reason. */
+/** Tables that name no user, each with what keeps it so. */
 const OF_NOBODY: Record<string, string> = {
   audit_log: 'who did what, without content: it is only appended to, and ends by its own retention',
   agent_prompts: 'templates of instructions, before a state is put into them',
-  audit_log: 'who did what, by name and without content, until its retention ends: AUDIT_RETENTION_DAYS',
   eval_case_versions: 'cases; deleteEvaluations finds those that were made of sessions of the user',
   model_prices: 'prices',
   rate_limits: 'digests of callers, for a minute',
