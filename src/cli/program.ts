@@ -54,7 +54,7 @@ function createProgram(end: (code: number) => void): Command {
     .addHelpText('after', EXAMPLES)
     .showHelpAfterError('--help says what there is.')
     .exitOverride();
-  addServiceCommands(program);
+  addServiceCommands(program, end);
   addSessionCommands(program, end);
   addArtifactCommands(program);
   addWorkCommands(program, end);

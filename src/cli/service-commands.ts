@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 
 /** The commands that run, prepare and describe the service. */
-export function addServiceCommands(program: Command): void {
+export function addServiceCommands(program: Command, end: (code: number) => void): void {
   program
     .command('start', { isDefault: true })
     .description('start the service')
@@ -22,6 +22,14 @@ export function addServiceCommands(program: Command): void {
     .command('check')
     .description('print the effective configuration of the agent and end')
     .action(async () => (await import('./start.ts')).check());
+  program
+    .command('doctor')
+    .description(
+      'say what is wrong with the settings, the database, the model and this machine; exit code 1 if anything',
+    )
+    .action(async (_options, command: Command) =>
+      end(await (await import('./doctor.ts')).doctor(command.optsWithGlobals())),
+    );
   program
     .command('openapi')
     .description('print the OpenAPI document with every operation and end')

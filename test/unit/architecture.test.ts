@@ -132,12 +132,14 @@ const LINE: [folder: string, imports: string[]][] = [
       ].concat('users', 'webhooks'),
     ),
   ],
+  ['doctor', ['core', 'db', 'process']],
   [
     'cli',
     [
       'agent/loop',
       'core',
       'db/embedded',
+      'doctor',
       'evals',
       'http/access',
       'http/openapi',
