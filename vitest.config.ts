@@ -10,6 +10,7 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     exclude: ['test/e2e/**', 'test/fault/**', 'test/fuzz/**', 'test/package/**', 'test/security/**'],
     globalSetup: ['test/support/global-setup.ts'],
+    setupFiles: ['test/support/dialect-setup.ts'],
     pool: 'forks',
     maxWorkers: 2,
     // The files of a worker share its modules: loading them anew for each file took a third of the suite's CPU time

@@ -16,6 +16,18 @@ begin
   return event_bytes;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.assert_session_size(event_bytes bigint, max_bytes bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+ IMMUTABLE
+AS $function$
+begin
+  if event_bytes > max_bytes then
+    raise exception 'events of the session are more than % bytes', max_bytes using errcode = 'AR414';
+  end if;
+  return event_bytes;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.assert_state_size(state jsonb)
  RETURNS jsonb
  LANGUAGE plpgsql
@@ -34,6 +46,21 @@ begin
   return state;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.assert_state_size(state jsonb, max_bytes integer, max_keys integer)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ IMMUTABLE
+AS $function$
+begin
+  if octet_length(state::text) > max_bytes then
+    raise exception 'state is larger than % bytes', max_bytes using errcode = 'AR413';
+  end if;
+  if jsonb_typeof(state) = 'object' and (select count(*) from jsonb_object_keys(state)) > max_keys then
+    raise exception 'state has more than % keys', max_keys using errcode = 'AR415';
+  end if;
+  return state;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.assert_writer_share(state jsonb, writers jsonb, writer jsonb)
  RETURNS jsonb
  LANGUAGE plpgsql
@@ -41,6 +68,18 @@ CREATE OR REPLACE FUNCTION public.assert_writer_share(state jsonb, writers jsonb
 AS $function$
 declare
   max_bytes integer := coalesce(nullif(current_setting('agent_runtime.max_app_state_bytes_per_user', true), ''), '65536');
+begin
+  if (select sum(octet_length(key) + octet_length(value::text)) from jsonb_each(state) where writers -> key = writer) > max_bytes then
+    raise exception 'what agents wrote for one user is more than % bytes', max_bytes using errcode = 'AR416';
+  end if;
+  return writers;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.assert_writer_share(state jsonb, writers jsonb, writer jsonb, max_bytes integer)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ IMMUTABLE
+AS $function$
 begin
   if (select sum(octet_length(key) + octet_length(value::text)) from jsonb_each(state) where writers -> key = writer) > max_bytes then
     raise exception 'what agents wrote for one user is more than % bytes', max_bytes using errcode = 'AR416';
@@ -1701,8 +1740,11 @@ comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. No
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
 comment on function assert_session_size(bigint) is 'The size, or an error when it is larger than the setting agent_runtime.max_session_bytes of the connection.';
+comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than max_bytes.';
 comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection, or it has more keys than agent_runtime.max_state_keys.';
+comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than max_bytes, or it has more keys than max_keys.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb) is 'The writers, or an error when what agents wrote for the writer is larger than the setting agent_runtime.max_app_state_bytes_per_user of the connection.';
+comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than max_bytes.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function delete_old_audit_entries(integer,bigint) is 'Deletes up to 1,000 entries of the audit that are older than so many days or beyond so many, none of the last day. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';

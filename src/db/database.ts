@@ -5,6 +5,7 @@ import { actingUser } from './acting-user.ts';
 import { listServers } from './connection.ts';
 import { connectionSettings, limitsOf, type PoolOptions } from './pool-options.ts';
 import { repeated, sqlState } from './repeated.ts';
+import type { RowLimits } from './row-limits.ts';
 import { beginFor, type Limits, needsLimits, queryFor } from './row-security.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 import { Turns } from './turns.ts';
@@ -17,7 +18,7 @@ import { Turns } from './turns.ts';
  * a renamed one does not compile; `sql.ts` has what stands where SQL takes bare names. Only the feature that owns a
  * table names it (test/unit/table-owners.test.ts); where another needs its rows, the owner exports a piece of SQL.
  */
-export type Database = NodePgDatabase;
+export type Database = NodePgDatabase & { readonly limits: RowLimits };
 
 /** The connections of this process to its database. */
 export interface DatabasePool {
@@ -58,14 +59,17 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   const main = openPool(options, servers, Math.max(1, options.size - forReads), false);
   const reads = openPool(options, servers, forReads, true);
   return {
-    db: drizzle({ client: main }),
-    reads: drizzle({ client: reads }),
+    db: toDatabase(main, options),
+    reads: toDatabase(reads, options),
     query: (statement) => main.query(statement),
-    transaction: (work) => repeated(() => transaction(main, work)),
+    transaction: (work) => repeated(() => transaction(main, options, work)),
     use: () => [main.use(), reads.use()],
     close: async () => void (await Promise.all([main.end(), reads.end()])),
   };
 }
+
+const toDatabase = (client: Pool | PoolClient, limits: RowLimits): Database =>
+  Object.assign(drizzle({ client }), { limits });
 
 function openPool(options: PoolOptions, servers: ServerChoice, max: number, isForReads: boolean): ServerPool {
   const config = {
@@ -209,14 +213,14 @@ type LentClient = PoolClient & Pick<ServerClient, 'isReadOnly'>;
  * BEGIN fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241). A connection whose state is
  * unsure is closed.
  */
-async function transaction<T>(pool: ServerPool, work: (tx: Database) => Promise<T>): Promise<T> {
+async function transaction<T>(pool: ServerPool, limits: RowLimits, work: (tx: Database) => Promise<T>): Promise<T> {
   const client = await pool.lend();
   let unsure = true;
   try {
     const userId = actingUser();
     await client.query(needsLimits(userId, pool.security) ? beginFor(userId, pool.security) : 'begin');
     try {
-      const result = await work(drizzle({ client }));
+      const result = await work(toDatabase(client, limits));
       await client.query('commit');
       unsure = false;
       return result;

@@ -1,24 +1,15 @@
 import { type DatabaseAddress, STAY_OPEN } from './connection.ts';
+import type { RowLimits } from './row-limits.ts';
 import { FOR_ALL_USERS, type Limits, type RowSecurity } from './row-security.ts';
 
 /** How the pools behave. */
-export interface PoolOptions extends DatabaseAddress {
+export interface PoolOptions extends DatabaseAddress, RowLimits {
   /** Maximum of connections of this process; a quarter of them (one at least) are for reads. */
   size: number;
   /** Time-out of one statement. */
   statementTimeoutMs: number;
   /** Time-out of the wait for a row lock. */
   lockTimeoutMs: number;
-  /**
-   * Maximum size of the state of a session, user or app, bytes of its JSON: the SQL function `assert_state_size`
-   * holds it.
-   */
-  maxStateBytes: number;
-  maxStateKeys: number;
-  /** Maximum size of what agents write into the state of an app for one user: `assert_writer_share` holds it. */
-  maxAppStateBytesPerUser: number;
-  /** Maximum size of the events of a session, bytes of their JSON: the SQL function `assert_session_size` holds it. */
-  maxSessionBytes: number;
   /** Maximum of deliveries of a user that wait: the SQL function `insert_webhook_delivery` holds it. */
   maxPendingDeliveries: number;
   /** True: connections keep the plans of their statements; a pooler between has to know prepared statements. */
@@ -40,10 +31,6 @@ const ownSettings = (options: PoolOptions) => ({
   statement_timeout: String(options.statementTimeoutMs),
   lock_timeout: String(options.lockTimeoutMs),
   idle_in_transaction_session_timeout: String(IDLE_IN_TRANSACTION_MS),
-  'agent_runtime.max_state_bytes': String(options.maxStateBytes),
-  'agent_runtime.max_state_keys': String(options.maxStateKeys),
-  'agent_runtime.max_app_state_bytes_per_user': String(options.maxAppStateBytesPerUser),
-  'agent_runtime.max_session_bytes': String(options.maxSessionBytes),
   'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
 });
 

@@ -97,7 +97,7 @@ export async function refuseForgottenKey(
 
 /** Deletes the keys that are older than `hours`, with their answers, in short statements. */
 export async function deleteOldKeys(db: Database, hours: number): Promise<void> {
-  const isOld = lt(idempotencyKeys.createTime, sql`clock_timestamp() - ${hours} * interval '1 hour'`);
+  const isOld = lt(idempotencyKeys.createTime, sql`statement_timestamp() - ${hours} * interval '1 hour'`);
   const isNext = isInBatch(idempotencyKeys, isOld, idempotencyKeys.createTime);
   await inBatches(() => db.delete(idempotencyKeys).where(isNext));
 }

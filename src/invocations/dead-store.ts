@@ -16,12 +16,12 @@ const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the s
 
 const interrupted = (errorMessage: string) => ({
   status: 'interrupted' as const,
-  endTime: sql`clock_timestamp()`,
+  endTime: sql`statement_timestamp()`,
   errorCode: 'interrupted',
   errorMessage,
 });
 
-const isDead = lt(invocations.leaseExpireTime, sql`clock_timestamp()`);
+const isDead = lt(invocations.leaseExpireTime, sql`statement_timestamp()`);
 const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
   isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
 

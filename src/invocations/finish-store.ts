@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { countUse, toUse, type Use } from '../budgets/budget-store.ts';
 import type { ModelUse } from '../budgets/budget.ts';
@@ -50,7 +51,7 @@ export async function finishInvocation(
   const { tape, uses, ...how } = outcome;
   const [row] = await updateEnded(db, {
     lease,
-    append: newAppend(lease.key, events, true),
+    append: newAppend(db, lease.key, events, true),
     ending: toEnding(how),
     tape: tape && toTapeRow(db, lease.key, tape),
     use: toUse(0, uses ?? []),
@@ -66,7 +67,7 @@ type Ending = ReturnType<typeof toEnding>;
 
 const toEnding = ({ status, error, answer, revokesToken, ...used }: Omit<InvocationOutcome, 'tape' | 'uses'>) => ({
   status,
-  revokesToken: revokesToken === true,
+  newToken: revokesToken === true ? randomUUID() : undefined,
   // The answer of a model is any text: PostgreSQL refuses U+0000 in one.
   answer: answer === undefined ? null : escapeText(answer),
   errorCode: error ? error.code : null,
@@ -91,11 +92,11 @@ const updateEnded = shapedStatement<Finish, { last: number; texts: string[] }>(
     select last_sequence as last, array(select payload::text from appended order by sequence) as texts from advanced`,
 );
 
-const ended = ({ status, revokesToken, answer, errorCode, errorMessage, ...used }: Ending) =>
+const ended = ({ status, newToken, answer, errorCode, errorMessage, ...used }: Ending) =>
   assignments(invocations, {
     status,
-    leaseToken: revokesToken ? sql`gen_random_uuid()` : invocations.leaseToken,
-    endTime: sql`clock_timestamp()`,
+    leaseToken: newToken === undefined ? invocations.leaseToken : sql`${newToken}::uuid`,
+    endTime: sql`greatest(${invocations.startTime}, statement_timestamp())`,
     responseBody: answer,
     errorCode,
     errorMessage,

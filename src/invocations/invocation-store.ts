@@ -21,8 +21,14 @@ export const isActive = sql`${invocations.status} in ('queued', 'running')`;
 /** The condition that an invocation waits in the background: its request is in its row, for any process to run. */
 export const isBackground = sql`(${invocations.status} = 'queued' and ${invocations.request} is not null)`;
 
-/** True while the process of an active invocation renews its lease, or while it needs none. */
-export const isLive = sql<boolean>`(${invocations.leaseExpireTime} > clock_timestamp() or ${isBackground})`;
+/**
+ * True while the process of an active invocation renews its lease, or while it needs none. As of the beginning of the
+ * statement: one that had to wait for a lock takes a lease for alive rather than for over.
+ */
+export const isLive = sql<boolean>`(${invocations.leaseExpireTime} > statement_timestamp() or ${isBackground})`;
+
+/** The time of the statement as `moment.now`: a distributed database does not take the function in a `case`. */
+const NOW = sql`(select statement_timestamp() as now) moment`;
 
 /** The JSON text of an invocation as the wire shows it. */
 const invocationText = sql`
@@ -138,12 +144,14 @@ export async function requestStop(
     .update(invocations)
     .set({
       stopRequestedAs: sql`case when ${isActive} then ${status} else ${invocations.stopRequestedAs} end`,
-      endTime: sql`case when ${ends} then clock_timestamp() else ${invocations.endTime} end`,
+      endTime: sql`case when ${ends} then greatest(moment.now, ${invocations.createTime})
+                        else ${invocations.endTime} end`,
       errorCode: sql`case when ${ends} then ${status} else ${invocations.errorCode} end`,
       errorMessage: sql`case when ${ends} then ${stoppedMessage(status)} else ${invocations.errorMessage} end`,
       request: sql`case when ${ends} then null else ${invocations.request} end`,
       status: sql`case when ${ends} then ${status} else ${invocations.status} end`,
     })
+    .from(NOW)
     .where(isInvocation({ key, invocationId }))
     .returning({ status: invocations.status });
   return row?.status;
@@ -156,7 +164,7 @@ export async function forgetKey(db: Database, key: SessionKey, invocationId: str
 
 /** Frees the idempotency keys of invocations that are older than `hours`, in short statements. */
 export async function forgetInvocationKeys(db: Database, hours: number): Promise<void> {
-  const isOld = lt(invocations.createTime, sql`clock_timestamp() - ${hours} * interval '1 hour'`);
+  const isOld = lt(invocations.createTime, sql`statement_timestamp() - ${hours} * interval '1 hour'`);
   const condition = sql`${isNotNull(invocations.idempotencyKey)} and ${isOld}`;
   const isNext = isInBatch(invocations, condition, invocations.createTime);
   await inBatches(() => db.update(invocations).set({ idempotencyKey: null }).where(isNext));
@@ -173,12 +181,13 @@ export function requestStopOfUser(
     .update(invocations)
     .set({
       stopRequestedAs: status,
-      endTime: sql`case when ${waits} then clock_timestamp() end`,
+      endTime: sql`case when ${waits} then greatest(moment.now, ${invocations.createTime}) end`,
       errorCode: sql`case when ${waits} then ${status} end`,
       errorMessage: sql`case when ${waits} then ${stoppedMessage(status)} end`,
       request: sql`case when ${waits} then null else ${invocations.request} end`,
       status: sql`case when ${waits} then ${status} else ${invocations.status} end`,
     })
+    .from(NOW)
     .where(and(eq(invocations.appName, appName), eq(invocations.userId, userId), isActive))
     .returning({ sessionId: invocations.sessionId, invocationId: invocations.id });
 }

@@ -88,7 +88,7 @@ export async function claimSession(
   events: NewEvent[],
   createSession: boolean,
 ): Promise<boolean> {
-  const claim = insertClaim(db, { lease, append: newAppend(lease.key, events), createSession });
+  const claim = insertClaim(db, { lease, append: newAppend(db, lease.key, events), createSession });
   const [row] = await onConflict(claim, 'invocations_idempotency_key', repeated);
   return toClaimed(row);
 }
@@ -154,7 +154,7 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
  * background needs no token: whoever claims it first runs it.
  */
 export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> {
-  const [row] = await updateQueued(db, { lease, append: newAppend(lease.key, events) });
+  const [row] = await updateQueued(db, { lease, append: newAppend(db, lease.key, events) });
   return toClaimed(row);
 }
 
@@ -186,7 +186,8 @@ export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
   const [row] = await db
     .update(invocations)
-    .set({ leaseExpireTime: expiry(lease.durationMs) })
+    // The process counts from before it sent this, so that its authority ends first.
+    .set({ leaseExpireTime: sql`statement_timestamp() + ${lease.durationMs} * interval '1 millisecond'` })
     .where(and(isInvocation(lease), eq(invocations.leaseToken, lease.token), isActive))
     .returning({ stopAs: invocations.stopRequestedAs });
   return row ? (row.stopAs ?? 'held') : 'lost';

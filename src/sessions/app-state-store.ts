@@ -29,7 +29,7 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
     .set({
       state: sql`${appStates.state} - ${keysOf(userId)}`,
       writers: sql`${appStates.writers} - ${keysOf(userId)}`,
-      updateTime: sql`clock_timestamp()`,
+      updateTime: sql`statement_timestamp()`,
     })
     .where(eq(appStates.appName, appName));
   return keys;

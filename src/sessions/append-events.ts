@@ -1,13 +1,16 @@
-import { type SQL, sql } from 'drizzle-orm';
+import { type Placeholder, type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
-import { escapeJson } from '../db/json-escape.ts';
+import type { Database } from '../db/database.ts';
+import { escapeJson, escapeText } from '../db/json-escape.ts';
+import type { RowLimits } from '../db/row-limits.ts';
 import { emptyObject } from '../db/columns.ts';
 import { appStates, events as eventTable, sessions, userStates } from '../db/schema.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { isEvalSession, type SessionKey } from '../core/session.ts';
-import { firstTextIn, nextFirstText } from './event-first-text.ts';
+import { firstTextIn, keptFirstText, nextFirstText } from './event-first-text.ts';
+import { isSession, type KEY } from './session-key.ts';
 import { type ScopedDelta, splitDelta, withoutTemporary } from '../core/state.ts';
 
 /** Events on their way into one statement, with the state change that all of them make together. */
@@ -18,13 +21,14 @@ export interface EventAppend {
   count: number;
   /** JSON of the changes by scope; a scope that none changes is absent. */
   delta: { session?: string; user?: string; app?: string };
-  /** JSON of the user, and of who writes which `app:` key; absent where none is written. */
-  writers?: { own: string; byKey: string };
+  /** JSON of the user and of who writes which `app:` key, and those keys; absent where none is written. */
+  writers?: { own: string; byKey: string; names: string[] };
   /** Beginning of what a user says first in the events; absent where none does. */
   firstText: string | undefined;
   isEval: boolean;
   /** True where the runtime made the events: only what it requested itself can be confirmed. No request sets it. */
   isFromRuntime: boolean;
+  limits: RowLimits;
 }
 
 /**
@@ -32,6 +36,7 @@ export interface EventAppend {
  * another change of what they change.
  */
 export function newAppend(
+  { limits }: Database,
   key: SessionKey,
   events: NewEvent[],
   isFromRuntime = false,
@@ -50,10 +55,15 @@ export function newAppend(
     events: escapeJson(stored),
     count: stored.length,
     delta: Object.fromEntries(scopes.map(([scope, delta]) => [scope, escapeJson(delta)])),
-    ...(Object.keys(byKey).length > 0 ? { writers: { own: escapeJson(key.userId), byKey: escapeJson(byKey) } } : {}),
+    ...(Object.keys(byKey).length > 0
+      ? {
+          writers: { own: escapeJson(key.userId), byKey: escapeJson(byKey), names: Object.keys(byKey).map(escapeText) },
+        }
+      : {}),
     firstText: firstTextIn(events) || undefined,
     isEval: isEvalSession(key.sessionId),
     isFromRuntime,
+    limits,
   };
 }
 
@@ -75,45 +85,56 @@ const GIVEN_BYTES = sql`(select coalesce(sum(given.bytes), 0)::bigint from given
 
 /** The size of all events of a session; of one that an earlier version wrote, it is counted until the next append. */
 export const storedBytes = (
-  row: Record<'appName' | 'userId' | 'id' | 'eventBytes', AnyPgColumn>,
+  key: SessionKey | typeof KEY,
+  row: Record<'eventBytes', AnyPgColumn>,
 ): SQL => sql`coalesce(${row.eventBytes}, (
   select coalesce(sum(octet_length(${eventTable.payload}::text)), 0)::bigint from ${eventTable}
-  where ${eventTable.appName} = ${row.appName} and ${eventTable.userId} = ${row.userId}
-    and ${eventTable.sessionId} = ${row.id}))`;
+  where ${isSession(key, eventTable)}))`;
 
-const newSize = sql`${storedBytes(sessions)} + ${GIVEN_BYTES}`;
+const newSize = (key: SessionKey) => sql`${storedBytes(key, sessions)} + ${GIVEN_BYTES}`;
 
 /** A size of a session's events. The statement fails where it is larger than `MAX_SESSION_BYTES`. */
-export const limitedSize = (size: SQL) => sql`assert_session_size(${size})`;
+export const limitedSize = (size: SQL, maxBytes: number | Placeholder) =>
+  sql`assert_session_size(${size}, ${maxBytes}::bigint)`;
 
 /** What an append inserts where the session is new. */
-export const newSession = ({ key, count, delta, firstText, isEval }: EventAppend) => ({
+export const newSession = ({ key, count, delta, firstText, isEval, limits }: EventAppend) => ({
   appName: key.appName,
   userId: key.userId,
   id: key.sessionId,
-  state: limited(sql`${delta.session ?? '{}'}::jsonb`),
+  state: limited(sql`${delta.session ?? '{}'}::jsonb`, limits),
   initialState: emptyObject,
   firstText: sql`${firstText ?? ''}::text`,
   lastSequence: sql`${count}::int`,
-  eventBytes: limitedSize(GIVEN_BYTES),
+  eventBytes: limitedSize(GIVEN_BYTES, limits.maxSessionBytes),
   isEval: sql`${isEval}::boolean`,
 });
 
-/** The time of a change of a row: after that of the one before, also where the clock went back. */
-export const nextUpdateTime = ({ updateTime }: { updateTime: AnyPgColumn }): SQL =>
-  sql`greatest(${updateTime} + interval '1 microsecond', clock_timestamp())`;
+/**
+ * The time of a change of a row: `moment`, and after the change before, also where the clock went back or the statement
+ * waited for a writer that began later. In UTC: to add to a time in a zone is not immutable.
+ */
+export const nextUpdateTime = (
+  { updateTime }: { updateTime: AnyPgColumn },
+  moment: SQL = sql`statement_timestamp()`,
+): SQL => sql`greatest(
+  (${updateTime} at time zone 'utc' + interval '1 microsecond') at time zone 'utc', ${moment})`;
 
 /**
  * What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock
- * forward. An ending (`isLast`) may exceed the size of a session: it has to be stored.
+ * forward. An ending (`isLast`) may exceed the size of a session: it has to be stored. After the conflict of an insert
+ * there are no queries: what sessions of earlier versions lack is then left to the next append.
  */
-export const advanceSession = ({ count, delta, firstText }: EventAppend, { isLast = false } = {}) => {
+export const advanceSession = (append: EventAppend, { isLast = false, afterConflict = false } = {}) => {
+  const { key, count, delta, firstText, limits } = append;
+  const size = afterConflict ? sql`${sessions.eventBytes} + ${excluded(sessions.eventBytes)}` : newSize(key);
+  const toFirstText = (text: string) => (afterConflict ? keptFirstText(text) : nextFirstText(key, text));
   return {
-    ...(delta.session === undefined ? {} : { state: merged(sessions.state, sql`${delta.session}::jsonb`) }),
-    ...(firstText === undefined ? {} : { firstText: nextFirstText(sessions, firstText) }),
+    ...(delta.session === undefined ? {} : { state: merged(sessions.state, sql`${delta.session}::jsonb`, limits) }),
+    ...(firstText === undefined ? {} : { firstText: toFirstText(firstText) }),
     lastSequence: sql`${sessions.lastSequence} + ${count}::int`,
-    eventBytes: isLast ? newSize : limitedSize(newSize),
-    updateTime: nextUpdateTime(sessions),
+    eventBytes: isLast ? size : limitedSize(size, limits.maxSessionBytes),
+    updateTime: nextUpdateTime(sessions, afterConflict ? excluded(sessions.updateTime) : undefined),
   };
 };
 
@@ -162,36 +183,43 @@ export function appendEventCtes(append: EventAppend): SQL {
     returning ${eventTable.sequence} as sequence, ${eventTable.payload} as payload)`;
 }
 
-const userMerge = ({ key: { appName, userId }, delta }: EventAppend) => sql`
-  ${insertSelect(userStates, { appName, userId, state: limited(sql`${delta.user}::jsonb`) })} from advanced
-  on conflict (${names(userStates.appName, userStates.userId)}) do update set ${mergeState(userStates)}
+const userMerge = ({ key: { appName, userId }, delta, limits }: EventAppend) => sql`
+  ${insertSelect(userStates, { appName, userId, state: limited(sql`${delta.user}::jsonb`, limits) })} from advanced
+  on conflict (${names(userStates.appName, userStates.userId)}) do update set ${mergeState(userStates, limits)}
   returning 1`;
 
-const appMerge = ({ key: { appName }, delta, writers: given, isFromRuntime }: EventAppend, after: SQL) => {
+const appMerge = ({ key: { appName }, delta, limits, writers: given, isFromRuntime }: EventAppend, after: SQL) => {
   const writer = sql`${given?.own}::jsonb`;
   // What a request says is the operator's own; what an agent says counts for the user in whose session it does.
   const writers = isFromRuntime ? sql`${given?.byKey}::jsonb` : emptyObject;
   const kept = isFromRuntime
     ? sql`${appStates.writers} || ${excluded(appStates.writers)}`
-    : sql`${appStates.writers} - array(select jsonb_object_keys(${excluded(appStates.state)}))`;
+    : sql`${appStates.writers} - ${given?.names}::text[]`;
   const limitedShare = (state: SQL, all: SQL) =>
-    isFromRuntime ? sql`assert_writer_share(${state}, ${all}, ${writer})` : all;
-  const state = sql`${delta.app}::jsonb`;
+    isFromRuntime ? sql`assert_writer_share(${state}, ${all}, ${writer}, ${limits.maxAppStateBytesPerUser}::int)` : all;
+  const state = limited(sql`${delta.app}::jsonb`, limits);
   return sql`
-  ${insertSelect(appStates, { appName, state: limited(state), writers: limitedShare(state, writers) })}
+  ${insertSelect(appStates, { appName, state, writers: limitedShare(sql`${delta.app}::jsonb`, writers) })}
   from advanced ${after}
-  on conflict (${names(appStates.appName)}) do update set ${mergeState(appStates)},
+  on conflict (${names(appStates.appName)}) do update set ${mergeState(appStates, limits)},
     ${names(appStates.writers)} = ${limitedShare(sql`${appStates.state} || ${excluded(appStates.state)}`, kept)}
   returning 1`;
 };
 
-const mergeState = (table: typeof userStates | typeof appStates) =>
-  assignments(table, { state: merged(table.state, excluded(table.state)), updateTime: nextUpdateTime(table) });
+const mergeState = (table: typeof userStates | typeof appStates, limits: RowLimits) =>
+  assignments(table, {
+    state: merged(table.state, excluded(table.state), limits),
+    updateTime: nextUpdateTime(table, excluded(table.updateTime)),
+  });
 
 /** A state with a delta merged into it. The statement fails where that is larger than `MAX_STATE_BYTES`. */
-const merged = (state: (typeof sessions | typeof userStates | typeof appStates)['state'], delta: SQL) =>
-  limited(sql`${state} || ${delta}`);
-const limited = (state: SQL) => sql`assert_state_size(${state})`;
+const merged = (
+  state: (typeof sessions | typeof userStates | typeof appStates)['state'],
+  delta: SQL,
+  limits: RowLimits,
+) => limited(sql`${state} || ${delta}`, limits);
+const limited = (state: SQL, { maxStateBytes, maxStateKeys }: RowLimits) =>
+  sql`assert_state_size(${state}, ${maxStateBytes}::int, ${maxStateKeys}::int)`;
 
 /**
  * Unix seconds as a time; what lies outside timestamptz (an import may say anything) becomes its first or last year.

@@ -87,7 +87,7 @@ export function newAppending<More extends object>(
       from appended, advanced order by sequence`;
   });
   return async (db, key, newEvents, { leaseToken, versions, more }) => {
-    const given = { append: newAppend(key, newEvents, leaseToken !== undefined), leaseToken, versions, more };
+    const given = { append: newAppend(db, key, newEvents, leaseToken !== undefined), leaseToken, versions, more };
     const rows = await onConflict(send(db, given), 'events_id_key', () => eventExists(key));
     if (rows.length === newEvents.length) return rows.map(unescaped);
     if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);

@@ -2,7 +2,9 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { NewEvent } from '../core/event.ts';
 import { escapeText } from '../db/json-escape.ts';
-import { events, type sessions } from '../db/schema.ts';
+import type { SessionKey } from '../core/session.ts';
+import { events, sessions } from '../db/schema.ts';
+import { isSession } from './session-key.ts';
 
 /** Code points that are kept of the first text. */
 const MAX_LENGTH = 200;
@@ -25,22 +27,30 @@ export function firstTextIn(given: readonly NewEvent[]): string {
 type SessionColumns = Record<'appName' | 'userId' | 'id' | 'firstText', AnyPgColumn>;
 
 /** Of a session that an earlier version wrote, the events tell the first text; null where there is none. */
-const textOfEvents = ({ appName, userId, id }: SessionColumns, isWanted = sql`true`) => sql`(
+const textOfEvents = (isWanted: SQL) => sql`(
   select left(said.text, ${sql.raw(String(MAX_LENGTH))})
   from ${events}, lateral (
     select string_agg(part ->> 'text', ' ') as text
     from jsonb_array_elements(${events.payload} #> '{content,parts}') part) said
-  where ${events.appName} = ${appName} and ${events.userId} = ${userId} and ${events.sessionId} = ${id}
-    and ${events.author} = 'user' and jsonb_typeof(${events.payload} #> '{content,parts}') = 'array'
-    and said.text <> '' and ${isWanted}
+  where ${isWanted} and ${events.author} = 'user'
+    and jsonb_typeof(${events.payload} #> '{content,parts}') = 'array' and said.text <> ''
   order by ${events.sequence} limit 1)`;
 
+const isOfRow = ({ appName, userId, id }: SessionColumns) => sql`${events.appName} = ${appName}
+  and ${events.userId} = ${userId} and ${events.sessionId} = ${id}`;
+
 /** The first text of a session; null or empty where there is none. */
-export const firstTextOf = (row: SessionColumns): SQL => sql`coalesce(${row.firstText}, ${textOfEvents(row)})`;
+export const firstTextOf = (row: SessionColumns): SQL => sql`coalesce(${row.firstText}, ${textOfEvents(isOfRow(row))})`;
 
 /** The first text of a session as it was after event `n`; null where there is none. */
-export const firstTextAt = (row: SessionColumns, n: SQL): SQL => textOfEvents(row, sql`${events.sequence} <= ${n}`);
+export const firstTextAt = (row: SessionColumns, n: SQL): SQL =>
+  textOfEvents(sql`${isOfRow(row)} and ${events.sequence} <= ${n}`);
 
-/** The first text of a session to which `text` is added. */
-export const nextFirstText = (row: typeof sessions, text: string): SQL => sql`
-  case when ${row.firstText} = '' then ${text} else coalesce(${firstTextOf(row)}, ${text}) end`;
+/** As {@link nextFirstText}, without a look at the events: of a session of an earlier version it stays unknown. */
+export const keptFirstText = (text: string): SQL => sql`
+  case when ${sessions.firstText} = '' then ${text} else ${sessions.firstText} end`;
+
+/** The first text of a session to which `text` is added, for an update of its row. */
+export const nextFirstText = (key: SessionKey, text: string): SQL => sql`
+  case when ${sessions.firstText} = '' then ${text}
+       else coalesce(${sessions.firstText}, ${textOfEvents(isSession(key, events))}, ${text}) end`;

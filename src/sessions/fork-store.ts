@@ -63,7 +63,7 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
     initialState,
     firstText: sql`coalesce(${firstTextAt(s, n)}, '')`,
     lastSequence: n,
-    eventBytes: limitedSize(bytesUpTo(n)),
+    eventBytes: limitedSize(bytesUpTo(n), db.limits.maxSessionBytes),
     isEval: sql`${isEvalSession(fork.sessionId)}::boolean`,
     labels: sql`${escapeJson(fork.labels)}::jsonb`,
     forkedFromId: s.id,

@@ -52,7 +52,7 @@ export async function findHistory(db: Database, key: SessionKey): Promise<Sessio
 
 /** As {@link findHistory}, of the events after a sequence. */
 export async function findHistoryAfter(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
-  const [row] = await selectHistory(db, { ...key, after });
+  const [row] = await selectHistory(db, { ...key, after, maxBytes: db.limits.maxSessionBytes });
   if (!row) return undefined;
   const texts = [row.text ?? ''];
   for (let read = row.last ?? row.final; read < row.final; ) {
@@ -81,7 +81,7 @@ const selectHistory = statement<HistoryRow>(
   () => sql`
     select page.text, page.last, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
            ${s.eventsVersion} as version, ${eventIdAt(AFTER)} as "idBefore", ${runtimeEventIds(AFTER)} as own,
-           ${mergedState}::text as state, ${limitedSize(storedBytes(s))} as size
+           ${mergedState}::text as state, ${limitedSize(storedBytes(KEY, s), value('maxBytes'))} as size
     from ${withStates} cross join ${eventPage(AFTER, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
 );
 

@@ -24,15 +24,18 @@ export const claimedSession = (db: Database, append: EventAppend, leaseToken: st
     .returning(ADVANCED)
     .getSQL();
 
-/** As {@link claimedSession}, and creates the session where it is absent and `mayBegin` is true. */
+/**
+ * As {@link claimedSession}, and creates the session where it is absent and `mayBegin` is true. The conditions are
+ * looked at before there is a conflict: a distributed database has no queries in what comes after one.
+ */
 export const claimedOrNewSession = (append: EventAppend, leaseToken: string, condition: SQL, mayBegin: SQL): SQL => {
   const token = sql`${leaseToken}::uuid`;
-  const isNext = sql`${sessions.leaseToken} is null and ${condition}`;
+  const isNew = sql`${mayBegin} and not ${sessionExists(append.key)}`;
   return sql`
-    ${insertSelect(sessions, { ...newSession(append), leaseToken: token })} where ${mayBegin}
+    ${insertSelect(sessions, { ...newSession(append), leaseToken: token })} where ${condition} or ${isNew}
     on conflict (${names(sessions.appName, sessions.userId, sessions.id)})
-    do update set ${assignments(sessions, { ...advanceSession(append), leaseToken: token })}
-    where ${isNext}
+    do update set ${assignments(sessions, { ...advanceSession(append, { afterConflict: true }), leaseToken: token })}
+    where ${sessions.leaseToken} is null
     returning ${names(ADVANCED.lastSequence, ADVANCED.updateTime)}`;
 };
 

@@ -150,7 +150,7 @@ export async function insertSession(
   events: NewEvent[],
 ): Promise<void> {
   const given = splitDelta(state);
-  const append = newAppend(key, events, false, (delta) => ({
+  const append = newAppend(db, key, events, false, (delta) => ({
     session: { ...given.session, ...delta.session },
     // The state of an import is newer than the events that once made it: what other sessions share must not go back.
     user: Object.assign(delta.user, given.user),

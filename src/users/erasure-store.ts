@@ -19,7 +19,7 @@ export async function markErasure(tx: Database, { appName, userId }: User): Prom
     .values({ appName, userId })
     .onConflictDoUpdate({
       target: [userErasures.appName, userErasures.userId],
-      set: { updateTime: sql`clock_timestamp()` },
+      set: { updateTime: sql`excluded.update_time` },
     });
 }
 
@@ -29,7 +29,7 @@ export async function addCounts(db: Database, user: User, counts: Counts): Promi
   const [row] = await db
     .update(userErasures)
     .set({
-      updateTime: sql`clock_timestamp()`,
+      updateTime: sql`statement_timestamp()`,
       counts: sql`(
         select coalesce(jsonb_object_agg(name, rows), '{}') from (
           select key as name, sum(value::bigint) as rows

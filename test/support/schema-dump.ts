@@ -8,7 +8,7 @@ const SCHEMAS = `(select oid from pg_namespace where nspname in ('public', 'insp
  */
 const PARTS = [
   `select nspname as place, format('create schema %I;', nspname) as text from pg_namespace where nspname = 'inspect'`,
-  `select proname as place, rtrim(pg_get_functiondef(oid), E'\\n') || ';' as text
+  `select oid::regprocedure::text as place, rtrim(pg_get_functiondef(oid), E'\\n') || ';' as text
    from pg_proc where pronamespace in ${SCHEMAS}`,
   `select c.oid::regclass::text as place, format(E'create table %s (\\n%s\\n);', c.oid::regclass,
           string_agg(concat_ws(' ', '  ' || quote_ident(a.attname), format_type(a.atttypid, a.atttypmod),

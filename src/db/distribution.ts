@@ -1,0 +1,27 @@
+import { getTableColumns, getTableName, is } from 'drizzle-orm';
+import { PgTable } from 'drizzle-orm/pg-core';
+import * as tables from './schema.ts';
+
+/**
+ * Tables with a user that stay on one node of a distributed database: their statements look at all users at once (what
+ * is due, how much an application has used), and they grow with what people set up rather than with what is said.
+ */
+const ON_COORDINATOR = new Set([
+  'budgets',
+  'budget_uses',
+  'cronjobs',
+  'cronjob_runs',
+  'eval_session_scores',
+  'eval_verdicts',
+  'webhooks',
+  'webhook_deliveries',
+]);
+
+/** Names of the tables that a distributed database (Citus) spreads by user, sorted: what a conversation is made of. */
+export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
+  .flatMap((table) => (is(table, PgTable) && 'userId' in getTableColumns(table) ? [getTableName(table)] : []))
+  .filter((name) => !ON_COORDINATOR.has(name))
+  .toSorted();
+
+/** The table that every node has a copy of. */
+export const COPIED_TABLE = 'app_states';

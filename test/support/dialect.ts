@@ -1,0 +1,62 @@
+import { COPIED_TABLE, DISTRIBUTED_TABLES } from '../../src/db/distribution.ts';
+
+/** A pattern for what a statement may not have there; `within` narrows the looks to parts of the text. */
+interface Rule {
+  name: string;
+  pattern: RegExp;
+  within?: RegExp;
+}
+
+const VOLATILE = /\b(?:clock_timestamp|timeofday|gen_random_uuid|random|nextval|pg_notify|pg_advisory\w*)\s*\(/i;
+const STABLE = /\b(?:statement_timestamp|transaction_timestamp|now|to_char|to_tsvector)\s*\(/i;
+
+/** Rules for an `update` or `delete`, up to the end of its CTE. */
+const IN_WRITE: Rule[] = [
+  { name: 'a volatile function', pattern: VOLATILE },
+  { name: 'a setting of the connection, which workers do not have', pattern: /\bcurrent_setting\s*\(/i },
+  {
+    name: 'a column and an interval: the sum with a time in a zone is not immutable',
+    pattern: /"\s*[+-]\s*(?:interval|\$\d+ \*)/i,
+  },
+  {
+    name: 'the time of the statement in a case or coalesce',
+    pattern: STABLE,
+    within: /\bcase\b.*?\bend\b|\bcoalesce\((?:[^()]|\([^()]*\))*\)/gis,
+  },
+];
+/** Rules for what an insert does on a conflict. */
+const AFTER_CONFLICT: Rule[] = [
+  ...IN_WRITE,
+  { name: 'a function that is not immutable', pattern: STABLE },
+  { name: 'a query', pattern: /\bselect\b/i },
+];
+
+/**
+ * Why a distributed database (Citus) would refuse a statement that the service makes, each with the table that it
+ * writes into; empty where it takes it. Only writes into tables that other nodes have are looked at.
+ */
+export function dialectFaults(statement: string): string[] {
+  const text = statement.replaceAll(/--.*$/gm, '').replaceAll(/'(?:[^']|'')*'/g, `''`);
+  const found = [...text.matchAll(/\b(update|delete from|insert into)\s+"(\w+)"/gi)];
+  return found.flatMap(({ 1: verb = '', 2: table = '', index }) => {
+    if (table !== COPIED_TABLE && !DISTRIBUTED_TABLES.includes(table)) return [];
+    const part = toEndOfCte(text.slice(index));
+    const isInsert = verb.toLowerCase() === 'insert into';
+    const looked = isInsert ? (/\bon conflict\b(.*?)(?:\breturning\b|$)/is.exec(part)?.[1] ?? '') : part;
+    return (isInsert ? AFTER_CONFLICT : IN_WRITE)
+      .filter(({ pattern, within }) =>
+        (within ? (looked.match(within) ?? []) : [looked]).some((at) => pattern.test(at)),
+      )
+      .map(({ name }) => `${table}: ${name}`);
+  });
+}
+
+/** The text up to the parenthesis that closes around it. */
+function toEndOfCte(text: string): string {
+  let depth = 0;
+  for (let place = 0; place < text.length; place++) {
+    if (text[place] === '(') depth++;
+    if (text[place] === ')' && --depth < 0) return text.slice(0, place);
+  }
+  return text;
+}

@@ -1,0 +1,66 @@
+import { expect, test } from 'vitest';
+import { DISTRIBUTED_TABLES } from '../../../src/db/distribution.ts';
+import { dialectFaults } from '../../support/dialect.ts';
+
+const EVENTS = 'insert into "events" ("id") select given.id from advanced';
+
+test.each([
+  ['update "sessions" set "update_time" = clock_timestamp()', ['sessions: a volatile function']],
+  ['delete from "spans" where "create_time" < clock_timestamp()', ['spans: a volatile function']],
+  [
+    `with done as (update "invocations" set "lease_token" = gen_random_uuid()) ${EVENTS}`,
+    ['invocations: a volatile function'],
+  ],
+  [
+    `update "sessions" set "state" = limited("sessions"."state", current_setting('agent_runtime.max'))`,
+    ['sessions: a setting of the connection, which workers do not have'],
+  ],
+  [
+    `update "sessions" set "update_time" = "sessions"."update_time" + interval '1 microsecond'`,
+    ['sessions: a column and an interval: the sum with a time in a zone is not immutable'],
+  ],
+  [
+    'update "invocations" set "end_time" = case when $1 then statement_timestamp() end',
+    ['invocations: the time of the statement in a case or coalesce'],
+  ],
+  [
+    'insert into "user_states" ("state") values ($1) on conflict ("user_id") do update set "update_time" = now()',
+    ['user_states: a function that is not immutable'],
+  ],
+  [
+    'insert into "sessions" ("id") values ($1) on conflict ("id") do nothing where exists (select from "events")',
+    ['sessions: a query'],
+  ],
+])('a distributed database refuses %s', (statement, faults) => {
+  expect(dialectFaults(statement)).toEqual(faults);
+});
+
+test.each([
+  'update "sessions" set "update_time" = statement_timestamp() returning "id"',
+  `update "sessions" set "name" = 'clock_timestamp()' -- clock_timestamp()`,
+  `update "invocations" set "lease_expire_time" = statement_timestamp() + $1 * interval '1 millisecond'`,
+  'insert into "invocations" ("start_time") select clock_timestamp() on conflict ("id") do nothing',
+  // The coordinator's own tables, and a read beside a write.
+  'update "cronjob_runs" set "lease_token" = gen_random_uuid()',
+  'with written as (update "sessions" set "state" = $1) select clock_timestamp()',
+  'select "id" from "cronjobs" for update skip locked',
+])('a distributed database takes %s', (statement) => {
+  expect(dialectFaults(statement)).toEqual([]);
+});
+
+test('what a conversation is made of is spread by user; what is looked at for all users stays on one node', () => {
+  expect(DISTRIBUTED_TABLES).toEqual([
+    'artifact_versions',
+    'artifacts',
+    'events',
+    'idempotency_keys',
+    'invocation_tapes',
+    'invocations',
+    'legal_holds',
+    'memories',
+    'sessions',
+    'spans',
+    'user_erasures',
+    'user_states',
+  ]);
+});
