@@ -23,5 +23,5 @@ if (!prototype[PATCHED]) {
       known.add(text);
     }
     return Reflect.apply(original, this, args) as never;
-  } as typeof original;
+  };
 }
