@@ -90,6 +90,7 @@ export async function findEventTraceText(db: Database, scope: SpanScope, eventId
 
 /** Deletes the spans that are older than so many hours, in short statements. @returns how many there were. */
 export function deleteOldSpans(db: Database, hours: number): Promise<number> {
-  const isOld = sql`${spans.createTime} < statement_timestamp() - ${hours} * interval '1 hour' and not ${isOnHold(spans)}`;
+  const isOld = sql`${spans.createTime} < statement_timestamp() - ${hours} * interval '1 hour'
+    and not ${isOnHold(spans)}`;
   return inBatches(() => db.delete(spans).where(isInBatch(spans, isOld, spans.createTime)));
 }
