@@ -86,7 +86,6 @@ async function runInSession(
 }
 
 /** What metrics need of an application that was made ready. */
-/** What metrics need of an application that was made ready. */
 export function toScoring(
   { model, modelName }: PreparedAgent,
   judgeModel: string | undefined,
