@@ -49,6 +49,7 @@ try {
   targets = await startTargets(postgres);
   const chosen = targets.filter(({ name }) => !values.targets || values.targets.split(',').includes(name));
   await publish(await measure(chosen, values.quick ? QUICK : FULL));
+  console.error(`It took ${(performance.now() / 60_000).toFixed(1)} minutes.`);
 } finally {
   for (const target of targets) await target.close();
   await postgres.stop();

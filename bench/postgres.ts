@@ -29,6 +29,12 @@ const SETTINGS = {
   shared_preload_libraries: 'pg_stat_statements',
 };
 
+/** Signals that end a benchmark, with the exit codes that shells expect. */
+const SIGNALS = [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+] as const;
+
 /** Starts a PostgreSQL of the benchmark's own in the directory for temporary files. */
 export async function startPostgres(): Promise<Postgres> {
   const home = await mkdtemp(join(tmpdir(), 'agent-runtime-bench-'));
@@ -52,6 +58,15 @@ export async function startPostgres(): Promise<Postgres> {
   const admin = new Client({ connectionString: urlOf('postgres') });
   await admin.connect();
   const { rows } = await admin.query<{ version: string }>(`select current_setting('server_version') as version`);
+  const end = async () => {
+    await admin.end();
+    await call('pg_ctl', ['stop', '-D', data, '-m', 'immediate', '-w', '-s']);
+    await rm(home, { recursive: true, force: true, maxRetries: 5 });
+  };
+  let ended: Promise<void> | undefined;
+  const stop = () => (ended ??= end());
+  // A benchmark that is ended leaves no server behind; those that it measures end with its process.
+  for (const [signal, code] of SIGNALS) process.once(signal, () => void stop().finally(() => process.exit(code)));
   return {
     version: rows[0]?.version ?? '',
     pid: Number((await readFile(join(data, 'postmaster.pid'), 'utf8')).split('\n')[0]),
@@ -59,11 +74,7 @@ export async function startPostgres(): Promise<Postgres> {
       await admin.query(`create database ${escapeIdentifier(name)}`);
       return urlOf(name);
     },
-    async stop() {
-      await admin.end();
-      await call('pg_ctl', ['stop', '-D', data, '-m', 'immediate', '-w', '-s']);
-      await rm(home, { recursive: true, force: true, maxRetries: 5 });
-    },
+    stop,
   };
 }
 
