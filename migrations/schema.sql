@@ -1198,6 +1198,21 @@ create view inspect.invocations as
     output_tokens
    FROM invocations;
 
+create view inspect.open_invocations as
+ SELECT app_name,
+    user_id,
+    session_id,
+    id AS invocation_id,
+    status,
+    clock_timestamp() - create_time AS age,
+    clock_timestamp() - start_time AS running_for,
+    lease_expire_time < clock_timestamp() AS is_dead,
+    stop_requested_as,
+    llm_calls,
+    tool_calls
+   FROM invocations
+  WHERE status = ANY (ARRAY['queued'::text, 'running'::text]);
+
 create view inspect.queue as
  SELECT q.app_name,
     q.user_id,
@@ -1225,6 +1240,63 @@ create view inspect.sessions as
     s.state
    FROM sessions s
      LEFT JOIN invocations i ON i.app_name = s.app_name AND i.user_id = s.user_id AND i.session_id = s.id AND i.status = 'running'::text AND i.lease_token = s.lease_token;
+
+create view inspect.storage as
+ SELECT COALESCE(s.app_name, a.app_name) AS app_name,
+    COALESCE(s.user_id, a.user_id) AS user_id,
+    COALESCE(s.sessions, 0::bigint) AS sessions,
+    COALESCE(s.events, 0::bigint) AS events,
+    COALESCE(s.event_bytes, 0::numeric) AS event_bytes,
+    COALESCE(a.versions, 0::bigint) AS artifact_versions,
+    COALESCE(a.bytes, 0::bigint) AS artifact_bytes
+   FROM ( SELECT sessions.app_name,
+            sessions.user_id,
+            count(*) AS sessions,
+            sum(sessions.last_sequence) AS events,
+            sum(sessions.event_bytes) AS event_bytes
+           FROM sessions
+          GROUP BY sessions.app_name, sessions.user_id) s
+     FULL JOIN ( SELECT artifact_versions.app_name,
+            artifact_versions.user_id,
+            count(*) AS versions,
+            sum(artifact_versions.size_bytes) AS bytes
+           FROM artifact_versions
+          GROUP BY artifact_versions.app_name, artifact_versions.user_id) a ON a.app_name = s.app_name AND a.user_id = s.user_id;
+
+create view inspect.tool_calls as
+ SELECT e.app_name,
+    e.user_id,
+    e.session_id,
+    e.invocation_id,
+    e.sequence,
+    e.author AS agent,
+    (part.value -> 'functionCall'::text) ->> 'name'::text AS tool,
+    (part.value -> 'functionCall'::text) ->> 'id'::text AS call_id,
+    e.event_time AS call_time,
+    answer.event_time - e.event_time AS duration,
+        CASE
+            WHEN answer.event_time IS NULL THEN 'open'::text
+            WHEN answer.response ? 'error'::text THEN 'failed'::text
+            ELSE 'answered'::text
+        END AS outcome
+   FROM events e
+     CROSS JOIN LATERAL jsonb_array_elements(
+        CASE
+            WHEN jsonb_typeof((e.payload -> 'content'::text) -> 'parts'::text) = 'array'::text THEN (e.payload -> 'content'::text) -> 'parts'::text
+            ELSE '[]'::jsonb
+        END) part(value)
+     LEFT JOIN LATERAL ( SELECT r.event_time,
+            (response.value -> 'functionResponse'::text) -> 'response'::text AS response
+           FROM events r
+             CROSS JOIN LATERAL jsonb_array_elements(
+                CASE
+                    WHEN jsonb_typeof((r.payload -> 'content'::text) -> 'parts'::text) = 'array'::text THEN (r.payload -> 'content'::text) -> 'parts'::text
+                    ELSE '[]'::jsonb
+                END) response(value)
+          WHERE r.app_name = e.app_name AND r.user_id = e.user_id AND r.session_id = e.session_id AND r.sequence > e.sequence AND ((response.value -> 'functionResponse'::text) ->> 'id'::text) = ((part.value -> 'functionCall'::text) ->> 'id'::text)
+          ORDER BY r.sequence
+         LIMIT 1) answer ON true
+  WHERE part.value ? 'functionCall'::text;
 
 create view inspect.usage as
  SELECT app_name,
@@ -1587,6 +1659,17 @@ comment on column inspect.invocations.status is 'queued, running, paused (waits 
 comment on column inspect.invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
 comment on column inspect.invocations.tool_calls is 'Tool calls made.';
 comment on column inspect.invocations.user_id is 'Owner of the session.';
+comment on column inspect.open_invocations.age is 'Time since it was requested.';
+comment on column inspect.open_invocations.app_name is 'The application.';
+comment on column inspect.open_invocations.invocation_id is 'The invocation.';
+comment on column inspect.open_invocations.is_dead is 'Its process does not renew its lease: the next sweep ends it.';
+comment on column inspect.open_invocations.llm_calls is 'Model calls; 0 while it runs: they are counted at its end.';
+comment on column inspect.open_invocations.running_for is 'Time since it began; null while it waits.';
+comment on column inspect.open_invocations.session_id is 'The session.';
+comment on column inspect.open_invocations.status is 'queued or running.';
+comment on column inspect.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
+comment on column inspect.open_invocations.tool_calls is 'Tool calls; as above.';
+comment on column inspect.open_invocations.user_id is 'Owner of the session.';
 comment on column inspect.queue.app_name is 'Application.';
 comment on column inspect.queue.invocation_id is 'Invocation that waits.';
 comment on column inspect.queue.place is 'Place in the queue of the session, from 1.';
@@ -1606,6 +1689,24 @@ comment on column inspect.sessions.session_id is 'Session.';
 comment on column inspect.sessions.state is 'State of this session alone.';
 comment on column inspect.sessions.update_time is 'Last change.';
 comment on column inspect.sessions.user_id is 'Owner.';
+comment on column inspect.storage.app_name is 'The application.';
+comment on column inspect.storage.artifact_bytes is 'Their bytes, in the database or in a bucket.';
+comment on column inspect.storage.artifact_versions is 'Versions of artifacts.';
+comment on column inspect.storage.event_bytes is 'Bytes of their JSON, as far as it is known.';
+comment on column inspect.storage.events is 'Events of all sessions.';
+comment on column inspect.storage.sessions is 'Sessions, those of evaluation runs too.';
+comment on column inspect.storage.user_id is 'The user.';
+comment on column inspect.tool_calls.agent is 'Agent that called.';
+comment on column inspect.tool_calls.app_name is 'The application.';
+comment on column inspect.tool_calls.call_id is 'Id of the call within the session.';
+comment on column inspect.tool_calls.call_time is 'When the call was stored.';
+comment on column inspect.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect.tool_calls.invocation_id is 'The invocation.';
+comment on column inspect.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
+comment on column inspect.tool_calls.sequence is 'Place of the event with the call.';
+comment on column inspect.tool_calls.session_id is 'The session.';
+comment on column inspect.tool_calls.tool is 'Name of the tool.';
+comment on column inspect.tool_calls.user_id is 'Owner of the session.';
 comment on column inspect.usage.app_name is 'Application.';
 comment on column inspect.usage.day is 'Day in UTC on which the invocations were requested.';
 comment on column inspect.usage.failed is 'Those of them that failed.';
@@ -1799,7 +1900,10 @@ comment on view inspect.eval_judges is 'Verdicts of judges beside those of peopl
 comment on view inspect.eval_runs is 'Evaluation runs with the counts of their cases; order by create_time.';
 comment on view inspect.eval_trends is 'What each run of a set gave in each metric: ask for app_name and eval_set_id, and order by create_time.';
 comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
+comment on view inspect.open_invocations is 'What runs or waits, to find what is slow or stuck.';
 comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
 comment on view inspect.sessions is 'Sessions with the number of their events and the invocation that runs now.';
+comment on view inspect.storage is 'What users keep, by application.';
+comment on view inspect.tool_calls is 'Calls of tools with their duration and outcome, without arguments and answers. Name the session: it reads all its events.';
 comment on view inspect.usage is 'Invocations, calls and tokens of each user by day; those of deleted sessions are left out.';
 comment on view inspect.webhook_deliveries is 'What was sent to webhooks, what waits, and what the receivers answered last.';
