@@ -12,12 +12,27 @@ import { openRuntime } from './runtime.ts';
 export { defineAgent, defineTool } from './agent/definition/agent-module.ts';
 export { defineMask, defineMetric } from './agent/definition/eval-module.ts';
 export { z } from 'zod';
-export type { AgentSource, McpServer } from './agent/definition/agent.ts';
+export type { PlainTool, TypedTool } from './agent/definition/agent-module.ts';
+export type {
+  AgentKind,
+  AgentNode,
+  AgentSource,
+  CompactionSettings,
+  McpServer,
+} from './agent/definition/agent.ts';
 export type { Mask, MetricTurn, OwnMetric } from './agent/definition/eval-module.ts';
-export type { Model, ModelAnswer, ModelDelta, ModelRequest } from './agent/definition/model.ts';
-export type { Tool, ToolContext, ToolServices } from './agent/definition/tool.ts';
+export type {
+  Model,
+  ModelAnswer,
+  ModelDelta,
+  ModelRequest,
+  Sampling,
+  ToolDeclaration,
+} from './agent/definition/model.ts';
+export type { AgentReply, Tool, ToolContext, ToolServices } from './agent/definition/tool.ts';
 export type { Content, JsonObject, Part } from './core/content.ts';
 export type { Event, EventActions } from './core/event.ts';
+export type { SessionKey } from './core/session.ts';
 
 /** A session on the wire. */
 export type Session = output<typeof sessionSchema>;

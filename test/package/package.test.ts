@@ -57,6 +57,13 @@ test('its manifest and its types are right under every way of resolving', async 
   expect(kinds.filter((kind) => kind !== 'CJSResolvesToESM' && kind !== 'NoResolution')).toEqual([]);
 });
 
+test('the pages of its declarations are made without a warning', async () => {
+  const { stdout, stderr } = await run('npm', ['run', '--silent', 'docs:api'], { cwd: root });
+  expect(`${stdout}${stderr}`).not.toMatch(/warning\]|error\]/);
+  const page = readFileSync(join(root, 'docs/api/pages/functions/index.defineTool.html'), 'utf8');
+  expect(page).toContain('arguments that do not fit them never reach');
+});
+
 test('install, init, start, the printed curl, chat, test', async () => {
   await shell('npx agent-runtime init');
   const port = await freePort();

@@ -20,7 +20,7 @@ interface Source {
 /** The TypeScript files of a folder and of those below it. */
 const sourcesIn = (folder: string): Source[] =>
   readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.ts') && !name.startsWith('node_modules'))
+    .filter((name) => name.endsWith('.ts') && !name.includes('node_modules'))
     .map((name) => {
       const path = join(folder, name);
       const text = readFileSync(join(ROOT, path), 'utf8');

@@ -112,7 +112,7 @@ export interface PreparedAgent extends AgentNode {
  * What an agent does: `llm` calls its model; the others run their sub-agents one after another, side by side, or again
  * and again.
  */
-type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
+export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 
 /** A remote MCP server; `name` appears in errors and logs, `headers` are sent to it and nowhere else. */
 export interface McpServer {
@@ -126,7 +126,7 @@ export interface McpServer {
 export type ServerTools = (agentName: string, servers: McpServer[]) => Tool[];
 
 /** When and how much of a history is replaced by a summary. */
-interface CompactionSettings {
+export interface CompactionSettings {
   /** Estimated prompt tokens from which older events are summarised. */
   tokenBudget: number;
   /** Invocations at the end that stay as they are, the current one included [2]. */

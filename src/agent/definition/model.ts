@@ -54,5 +54,6 @@ export interface Model {
   lacksKey?: boolean;
   /** Its live API, where it has one and the operator has named a model for it. */
   live?: LiveModel;
+  /** Answers one request. */
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }
