@@ -43,6 +43,8 @@ export function dialectFaults(statement: string): string[] {
     const part = toEndOfCte(text.slice(index));
     const isInsert = verb.toLowerCase() === 'insert into';
     const looked = isInsert ? (/\bon conflict\b(.*?)(?:\breturning\b|$)/is.exec(part)?.[1] ?? '') : part;
+    const values = isInsert ? /^[^)]*\)\s*values\b(.*?)(?:\bon conflict\b|$)/is.exec(part)?.[1] : undefined;
+    if (values && /\bselect\b/i.test(values)) return [`${table}: a query among the values`];
     return (isInsert ? AFTER_CONFLICT : IN_WRITE)
       .filter(({ pattern, within }) =>
         (within ? (looked.match(within) ?? []) : [looked]).some((at) => pattern.test(at)),

@@ -31,6 +31,7 @@ test.each([
     'insert into "sessions" ("id") values ($1) on conflict ("id") do nothing where exists (select from "events")',
     ['sessions: a query'],
   ],
+  ['insert into "sessions" ("id") values ((select max(id) from given))', ['sessions: a query among the values']],
 ])('a distributed database refuses %s', (statement, faults) => {
   expect(dialectFaults(statement)).toEqual(faults);
 });
