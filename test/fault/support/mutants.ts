@@ -50,7 +50,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'claims a session that is held',
-    changes: change('claimedOrNewSession', 'sql`${sessions.leaseToken} is null and ${condition}`', 'condition'),
+    changes: change('claimedOrNewSession', 'where ${sessions.leaseToken} is null', 'where true'),
     tests: LOCK,
   },
   {
@@ -139,7 +139,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'replaces shared state instead of merging it',
-    changes: change('mergeState', 'merged(table.state, excluded(table.state))', 'excluded(table.state)'),
+    changes: change('mergeState', 'merged(table.state, excluded(table.state), limits)', 'excluded(table.state)'),
     tests: SESSIONS,
   },
   {
@@ -149,11 +149,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'lets the time of a session go back',
-    changes: change(
-      'nextUpdateTime',
-      "greatest(${updateTime} + interval '1 microsecond', clock_timestamp())",
-      'clock_timestamp()',
-    ),
+    changes: change('nextUpdateTime', "+ interval '1 microsecond'", "- interval '1 hour'"),
     tests: ['test/fault/clock.test.ts'],
   },
   {
