@@ -192,7 +192,9 @@ CREATE OR REPLACE FUNCTION public.keep_invocation_key()
 AS $function$
 begin
   insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body, session_id)
-  values (old.app_name, old.user_id, 'invocation', old.idempotency_key, coalesce(old.request_hash, ''), '', old.session_id)
+  select old.app_name, old.user_id, 'invocation', old.idempotency_key, coalesce(old.request_hash, ''), '', old.session_id
+  where not exists (select from sessions
+                    where app_name = old.app_name and user_id = old.user_id and id = old.session_id)
   on conflict do nothing;
   return null;
 end $function$;

@@ -155,10 +155,12 @@ describe('traces', () => {
       OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: 'true',
     });
     await invoke(talkative, 's4', { traceparent: TRACEPARENT });
-    const sent = await vi.waitUntil(() =>
-      collector.exports.find(
-        ({ path, headers }) => path === '/v1/traces' && headers['content-type'] === 'application/x-protobuf',
-      ),
+    const sent = await vi.waitUntil(
+      () =>
+        collector.exports.find(
+          ({ path, headers }) => path === '/v1/traces' && headers['content-type'] === 'application/x-protobuf',
+        ),
+      { timeout: 30_000 },
     );
     const text = sent.body.toString('latin1');
     const message = { role: 'user', parts: [{ type: 'text', content: `Look: ${SECRET}` }] };

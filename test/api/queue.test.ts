@@ -20,8 +20,12 @@ afterEach(async () => {
 });
 
 const message = (text: string) => ({ newMessage: { role: 'user', parts: [{ text }] } });
-const invoke = (sessionId: string, prompt: string, at: Pick<TestApp, 'post'> = app) =>
-  at.post('/harness/invoke', { prompt, harness_name: 'h', run_agent_request: { user_id: 'u', session_id: sessionId } });
+const invoke = (sessionId: string, prompt: string, at: Pick<TestApp, 'post'> = app, headers = {}) =>
+  at.post(
+    '/harness/invoke',
+    { prompt, harness_name: 'h', run_agent_request: { user_id: 'u', session_id: sessionId } },
+    headers,
+  );
 const run = (sessionId: string, text: string, at: Pick<TestApp, 'post'> = app) =>
   at.post('/run', { appName: 'harness_agent', userId: 'u', sessionId, ...message(text) });
 /** Starts an invocation in the background; its id. */
@@ -152,6 +156,23 @@ describe('background work that was accepted', () => {
 });
 
 describe('a request that waits for its session', () => {
+  test('in vain did nothing, and the same request with its Idempotency-Key is answered later', async () => {
+    await start({ SESSION_WAIT_MS: '1' });
+    const first = invoke('s', 'one');
+    await gate.entered(1);
+    const key = { 'idempotency-key': 'in-vain' };
+    expect((await invoke('s', 'two', app, key)).status).toBe(429);
+    gate.open();
+    await first;
+    const retry = invoke('s', 'two', app, key);
+    await Promise.race([gate.entered(2), retry]);
+    gate.open();
+    const answered = { harness_name: 'h', overwrite: false, output: 'answer 2', error: null };
+    expect(summary(await retry)).toEqual([200, null, answered]);
+    expect(summary(await invoke('s', 'two', app, key))).toEqual([200, null, answered]);
+    expect(await history('s')).toEqual(['one', 'answer 1', 'two', 'answer 2']);
+  });
+
   test('and is cancelled ends as cancelled: 200 with an error from the harness, 409 from /run', async () => {
     await start();
     const first = invoke('s', 'one');
