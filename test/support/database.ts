@@ -54,8 +54,9 @@ async function administer(statement: string): Promise<void> {
  */
 export function throughPooler(databaseUrl: string): string | undefined {
   const port = inject('poolerPort');
+  if (port === undefined) return undefined;
   const [admin, url] = [new URL(inject('adminUrl')), new URL(databaseUrl)];
-  if (port === undefined || url.host !== admin.host || url.username !== admin.username || url.search) return undefined;
+  if (url.host !== admin.host || url.username !== admin.username || url.search) return undefined;
   [url.hostname, url.port] = ['127.0.0.1', port];
   return url.href;
 }
