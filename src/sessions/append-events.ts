@@ -91,14 +91,27 @@ export const storedBytes = (
   select coalesce(sum(octet_length(${eventTable.payload}::text)), 0)::bigint from ${eventTable}
   where ${isSession(key, eventTable)}))`;
 
+/** What {@link storedBytes} counts, where an earlier version wrote the session and nobody has counted it; else 0. */
+const uncountedBytes = (key: SessionKey): SQL => sql`(
+  select coalesce(sum(octet_length(${eventTable.payload}::text)), 0)::bigint from ${eventTable}
+  where ${isSession(key, eventTable)} and exists (
+    select from ${sessions} where ${isSession(key, sessions)} and ${sessions.eventBytes} is null))`;
+
 const newSize = (key: SessionKey) => sql`${storedBytes(key, sessions)} + ${GIVEN_BYTES}`;
 
 /** A size of a session's events. The statement fails where it is larger than `MAX_SESSION_BYTES`. */
 export const limitedSize = (size: SQL, maxBytes: number | Placeholder) =>
   sql`assert_session_size(${size}, ${maxBytes}::bigint)`;
 
-/** What an append inserts where the session is new. */
-export const newSession = ({ key, count, delta, firstText, isEval, limits }: EventAppend) => ({
+/**
+ * What an append inserts where the session is new. Where it may be there (`mayConflict`) an uncounted size is part of
+ * it, since after the conflict there are no queries; counted twice, and so too large, if another append counts it in
+ * the same moment.
+ */
+export const newSession = (
+  { key, count, delta, firstText, isEval, limits }: EventAppend,
+  { mayConflict = false } = {},
+) => ({
   appName: key.appName,
   userId: key.userId,
   id: key.sessionId,
@@ -106,7 +119,10 @@ export const newSession = ({ key, count, delta, firstText, isEval, limits }: Eve
   initialState: emptyObject,
   firstText: sql`${firstText ?? ''}::text`,
   lastSequence: sql`${count}::int`,
-  eventBytes: limitedSize(GIVEN_BYTES, limits.maxSessionBytes),
+  eventBytes: limitedSize(
+    mayConflict ? sql`${GIVEN_BYTES} + ${uncountedBytes(key)}` : GIVEN_BYTES,
+    limits.maxSessionBytes,
+  ),
   isEval: sql`${isEval}::boolean`,
 });
 
@@ -123,11 +139,13 @@ export const nextUpdateTime = (
 /**
  * What an append sets in the row of its session: the one place that hands out sequences and moves a session's clock
  * forward. An ending (`isLast`) may exceed the size of a session: it has to be stored. After the conflict of an insert
- * there are no queries: what sessions of earlier versions lack is then left to the next append.
+ * there are no queries: the first text that sessions of earlier versions lack is then left to the next append.
  */
 export const advanceSession = (append: EventAppend, { isLast = false, afterConflict = false } = {}) => {
   const { key, count, delta, firstText, limits } = append;
-  const size = afterConflict ? sql`${sessions.eventBytes} + ${excluded(sessions.eventBytes)}` : newSize(key);
+  const size = afterConflict
+    ? sql`coalesce(${sessions.eventBytes}, 0) + ${excluded(sessions.eventBytes)}`
+    : newSize(key);
   const toFirstText = (text: string) => (afterConflict ? keptFirstText(text) : nextFirstText(key, text));
   return {
     ...(delta.session === undefined ? {} : { state: merged(sessions.state, sql`${delta.session}::jsonb`, limits) }),

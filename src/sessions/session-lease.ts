@@ -31,8 +31,9 @@ export const claimedSession = (db: Database, append: EventAppend, leaseToken: st
 export const claimedOrNewSession = (append: EventAppend, leaseToken: string, condition: SQL, mayBegin: SQL): SQL => {
   const token = sql`${leaseToken}::uuid`;
   const isNew = sql`${mayBegin} and not ${sessionExists(append.key)}`;
+  const row = { ...newSession(append, { mayConflict: true }), leaseToken: token };
   return sql`
-    ${insertSelect(sessions, { ...newSession(append), leaseToken: token })} where ${condition} or ${isNew}
+    ${insertSelect(sessions, row)} where ${condition} or ${isNew}
     on conflict (${names(sessions.appName, sessions.userId, sessions.id)})
     do update set ${assignments(sessions, { ...advanceSession(append, { afterConflict: true }), leaseToken: token })}
     where ${sessions.leaseToken} is null
