@@ -1,6 +1,7 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.ts';
+import { tablesWith } from './support/tables-with.ts';
 
 /** After a session is deleted no word of it is anywhere in the database, whatever feature quoted it. */
 
@@ -29,22 +30,6 @@ async function ask(method: string, path: string, body?: object, key?: string): P
   const answer = await app.send(method, path, body, key === undefined ? {} : withKey(key));
   expect([path, answer.status < 300, answer.text]).toEqual([path, true, answer.text]);
   return answer.body;
-}
-
-/** The tables in which a word stands, as text or as bytes. */
-async function tablesWith(word: string): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
-    `select c.oid::regclass::text as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = 'public' and c.relkind = 'r' order by 1`,
-  );
-  const hex = Buffer.from(word).toString('hex');
-  const found: string[] = [];
-  for (const { name } of rows) {
-    const sought = [`%${word}%`, `%${hex}%`];
-    const { rowCount } = await client.query(`select from ${name} t where t::text like any($1) limit 1`, [sought]);
-    if (rowCount !== 0) found.push(name);
-  }
-  return found;
 }
 
 /** Says a word in a session in every way there is, and has every feature quote it. */
@@ -88,18 +73,18 @@ const COPIES = ['eval_case_versions', 'memories'];
 
 test('a deleted session leaves what was copied from it on purpose, and nothing else', async () => {
   await plant('plain', 'mark4plain', { isEvaluated: false });
-  expect(await tablesWith('mark4plain')).toEqual(
+  expect(await tablesWith(client, 'mark4plain')).toEqual(
     [...COPIES, 'cronjob_runs', 'events', 'idempotency_keys', 'sessions', 'spans', 'webhook_deliveries'].toSorted(),
   );
   await ask('DELETE', `${USER}/sessions/plain`);
-  expect(await tablesWith('mark4plain')).toEqual(COPIES);
+  expect(await tablesWith(client, 'mark4plain')).toEqual(COPIES);
 });
 
 test('with forgetMemories no word is left in any table', async () => {
   await plant('gone', 'mark4gone', { isEvaluated: true });
-  expect(await tablesWith('mark4gone')).toContain('memories');
+  expect(await tablesWith(client, 'mark4gone')).toContain('memories');
   await ask('DELETE', `${USER}/sessions/gone?forgetMemories=true`);
-  expect(await tablesWith('mark4gone')).toEqual([]);
+  expect(await tablesWith(client, 'mark4gone')).toEqual([]);
 });
 
 test('an old Idempotency-Key of a deleted session finds no session, and brings none back', async () => {
@@ -123,7 +108,7 @@ test('an old Idempotency-Key of a deleted session finds no session, and brings n
     200,
     expect.objectContaining({ version: 0 }),
   ]);
-  expect(await tablesWith('mark4keyed')).toEqual([]);
+  expect(await tablesWith(client, 'mark4keyed')).toEqual([]);
 });
 
 test('a key of an invocation that went with its session begins nothing, nor in a new one of that name', async () => {
@@ -141,7 +126,7 @@ test('a key of an invocation that went with its session begins nothing, nor in a
   const absent = [404, { detail: 'Session not found: invoked' }];
   expect(await invoke(body, 'invoke')).toEqual(absent);
   expect((await app.get(`${USER}/sessions/invoked`)).status).toBe(404);
-  expect(await tablesWith('mark4invoked')).toEqual([]);
+  expect(await tablesWith(client, 'mark4invoked')).toEqual([]);
   // A new session of the same name is another one.
   expect(await invoke(other)).toMatchObject([200, { error: null }]);
   expect(await invoke(body, 'invoke')).toEqual(absent);

@@ -3,6 +3,7 @@ import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.ts';
 import { s3Environment, type S3Server, startS3 } from '../support/s3-server.ts';
+import { tablesWith } from './support/tables-with.ts';
 
 /** After a user is erased no word and no name of it is in the database or the object store, whatever feature had it. */
 
@@ -31,22 +32,6 @@ async function ask(method: string, path: string, body?: object): Promise<unknown
   const answer = await app.send(method, path, body, method === 'GET' ? {} : { 'idempotency-key': randomUUID() });
   expect([path, answer.status < 300, answer.text]).toEqual([path, true, answer.text]);
   return answer.body;
-}
-
-/** The tables in which a word stands, as text or as bytes. */
-async function tablesWith(word: string): Promise<string[]> {
-  const { rows } = await client.query<{ name: string }>(
-    `select c.oid::regclass::text as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = 'public' and c.relkind = 'r' order by 1`,
-  );
-  const hex = Buffer.from(word).toString('hex');
-  const found: string[] = [];
-  for (const { name } of rows) {
-    const sought = [`%${word}%`, `%${hex}%`];
-    const { rowCount } = await client.query(`select from ${name} t where t::text like any($1) limit 1`, [sought]);
-    if (rowCount !== 0) found.push(name);
-  }
-  return found;
 }
 
 const objectsWith = (word: string) => [...s3.objects.values()].filter((bytes) => bytes.includes(word)).length;
@@ -126,13 +111,13 @@ test('a user is erased from every table and the bucket, and nobody else', async 
        writers = writers || jsonb_build_object('app:' || $1, $2::text)`,
     ['mark7gone', 'mark7gone'],
   );
-  expect(await tablesWith('mark7gone')).toEqual(expect.arrayContaining(KEEPING));
-  const before = await tablesWith('mark7stays');
+  expect(await tablesWith(client, 'mark7gone')).toEqual(expect.arrayContaining(KEEPING));
+  const before = await tablesWith(client, 'mark7stays');
   expect(objectsWith('mark7gone')).toBe(2);
 
   const dry = await app.send('DELETE', `${APP}/users/mark7gone?dryRun=true`);
   expect(dry.body).toMatchObject({ status: 'dryRun', counts: { sessions: expect.any(Number), eval_cases: 1 } });
-  expect(await tablesWith('mark7gone')).toEqual(expect.arrayContaining(['sessions', 'memories']));
+  expect(await tablesWith(client, 'mark7gone')).toEqual(expect.arrayContaining(['sessions', 'memories']));
 
   const erased = await app.send('DELETE', `${APP}/users/mark7gone`);
   const counted = { ...(dry.body as { counts: Record<string, number> }).counts };
@@ -140,8 +125,8 @@ test('a user is erased from every table and the bucket, and nobody else', async 
   expect([erased.status, status, objectsWith('mark7gone')]).toEqual([200, 'done', 0]);
   // The tables of the dry run, and the objects; rows that fall with others (of the runs of a set, say) are not counted.
   expect(Object.keys(counts).toSorted()).toEqual([...Object.keys(counted), 'objects'].toSorted());
-  expect(await tablesWith('mark7gone')).toEqual([]);
-  expect([await tablesWith('mark7stays'), objectsWith('mark7stays')]).toEqual([before, 2]);
+  expect(await tablesWith(client, 'mark7gone')).toEqual([]);
+  expect([await tablesWith(client, 'mark7stays'), objectsWith('mark7stays')]).toEqual([before, 2]);
 
   const again = await app.send('DELETE', `${APP}/users/mark7gone`);
   expect([again.status, again.body]).toEqual([200, { status: 'done', counts: {} }]);
