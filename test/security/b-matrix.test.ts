@@ -9,7 +9,8 @@ import type { Operation } from '../../src/http/operation/operation.ts';
 import { camelCase, pathParameters, routesOf } from '../../src/http/operation/paths.ts';
 import { runLive } from '../../src/invocations/live/run-live.ts';
 import type { Runtime } from '../../src/runtime.ts';
-import { client, startApp, startOn, type TestApp } from '../support/app.ts';
+import { client, startOn } from '../support/app.ts';
+import { createTestDatabase } from '../support/database.ts';
 import { signingKey } from '../support/issuer.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 import { ABSENT, insertDelivery, makeOneOfEach, openSnapshots, type Snapshots } from './support/fixture.ts';
@@ -138,7 +139,8 @@ const keys = {
 };
 
 let tokens: TokenIssuer;
-let app: TestApp;
+let database: Awaited<ReturnType<typeof createTestDatabase>>;
+let app: Runtime;
 let shared: Runtime;
 let snapshots: Snapshots;
 let names: Names;
@@ -152,19 +154,25 @@ beforeAll(async () => {
       .join('\n'),
   );
   tokens = await startTokenIssuer();
-  const areas = { CRONJOBS: 'true', WEBHOOKS: 'true' };
-  app = await startApp({ ...UNLIMITED, ...areas, RUNTIME_API_KEYS_FILE: join(dir, 'keys') });
-  shared = await startOn(app.databaseUrl, { ...UNLIMITED, ...areas, ...tokens.environment });
   await nameCallers();
-  names = await makeOneOfEach(client(shared.url), 'alice', await tokens.headersOf('alice', { scopes: ALL.join(' ') }));
-  await insertDelivery(app.databaseUrl, names);
-  snapshots = await openSnapshots(app.databaseUrl);
+  database = await createTestDatabase();
+  const byKey = { ...UNLIMITED, CRONJOBS: 'true', WEBHOOKS: 'true' };
+  const byToken = { ...byKey, ...tokens.environment };
+  // A process that has ended writes nothing afterwards: no span comes between a snapshot and its comparison.
+  const maker = await startOn(database.url, byToken);
+  const asAlice = await tokens.headersOf('alice', { scopes: ALL.join(' ') });
+  names = await makeOneOfEach(client(maker.url), 'alice', asAlice).finally(() => maker.close());
+  app = await startOn(database.url, { ...byKey, RUNTIME_API_KEYS_FILE: join(dir, 'keys') });
+  shared = await startOn(database.url, byToken);
+  await insertDelivery(database.url, names);
+  snapshots = await openSnapshots(database.url);
   await snapshots.take();
 });
 afterAll(async () => {
   await snapshots.close();
   await shared.close();
   await app.close();
+  await database.drop();
   await tokens.close();
 });
 
@@ -193,7 +201,7 @@ async function nameCallers(): Promise<void> {
 
 /** What a client sees: of a stream that goes on its beginning only. */
 async function ask({ caller }: Cell, { method, url, headers: sent, body }: Sent) {
-  const base = caller.mode === 'key' ? app.url : client(shared.url).url;
+  const base = caller.mode === 'key' ? app.url : shared.url;
   const given = headers.get(caller);
   const response = await fetch(`${base}${url}`, {
     method,

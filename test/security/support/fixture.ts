@@ -1,4 +1,5 @@
 import { Client, escapeIdentifier } from 'pg';
+import { vi } from 'vitest';
 import type { TestApp } from '../../support/app.ts';
 import type { Names } from './requests.ts';
 
@@ -23,7 +24,12 @@ export const ABSENT: Omit<Names, 'userId'> = {
 };
 
 /** The members of answers that the fixture reads. */
-type Made = { id: string; invocationId: string }[] & { jobId: string; runId: string; webhookId: string };
+type Made = { id: string; invocationId: string }[] & {
+  jobId: string;
+  runId: string;
+  webhookId: string;
+  status: string;
+};
 
 /** Makes one thing of every kind for a user, through the service. @returns their names */
 export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, headers: Record<string, string>) {
@@ -50,6 +56,8 @@ export async function makeOneOfEach(app: Pick<TestApp, 'send'>, userId: string, 
   const schedule = { type: 'daily', time: '08:00', timezone: 'UTC' };
   const job = await ask('POST', '/harness/cronjobs', { ownerId: userId, name: 'Sums', prompt: 'Hello', schedule });
   const run = await ask('POST', `/harness/cronjobs/${job.jobId}/run`, {});
+  const runPath = `/harness/cronjobs/${job.jobId}/runs/${run.runId}`;
+  await vi.waitUntil(async () => (await ask('GET', runPath)).status === 'success', { timeout: 30_000 });
   const webhook = await ask('POST', '/harness/webhooks', { ownerId: userId, url: 'https://example.com/own' });
   await ask('POST', `/dev/apps/${APP}/eval_sets/${evalSetId}`);
   const evalId = `case-of-${userId}`;
