@@ -15,6 +15,7 @@ import { type BusyPolicy, stoppedMessage } from './invocation.ts';
 import { refuseForgottenKey } from '../idempotency/key-store.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
+import { lockSession } from '../sessions/session-lease.ts';
 import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, renewLease } from './lock-store.ts';
 import { dequeueInvocation, findWaiter } from './queue-store.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
@@ -138,12 +139,15 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimReq
 const queueFull = ({ lease, queueDepth }: ClaimRequest) =>
   new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
 
-/** The error of a request whose place in the queue is gone: somebody stopped it, or it was not renewed in time. */
+/**
+ * The error of a request whose place in the queue is gone: somebody stopped it, it was not renewed in time, its row was
+ * deleted alone (a retention of invocations, an operator) or with its session.
+ */
 async function placeLost(db: Database, lease: Lease): Promise<Error> {
   const { sessionId } = lease.key;
   const waiter = await findWaiter(db, lease);
-  if (!waiter) return new NotFoundError(sessionNotFound(sessionId));
-  if (waiter.stopAs !== null) return new StoppedError(waiter.stopAs, stoppedMessage(waiter.stopAs));
+  if (!waiter && !(await lockSession(db, lease.key))) return new NotFoundError(sessionNotFound(sessionId));
+  if (waiter?.stopAs) return new StoppedError(waiter.stopAs, stoppedMessage(waiter.stopAs));
   return new UnavailableError(`The request lost its place in the queue of session ${sessionId}. Try again.`);
 }
 

@@ -214,14 +214,17 @@ describe('a request that waits for its session', () => {
     expect(await history('s')).toEqual(['one', 'answer 1']);
   });
 
-  test('and loses its place is told that, not that others wait', async () => {
+  test.each([
+    // What the sweeper does when a place was not renewed in time.
+    ['was ended', `update invocations set status = 'interrupted', end_time = now() where status = 'queued'`],
+    ['is gone', `delete from invocations where status = 'queued'`],
+  ])('and whose place %s is told that, not that others wait', async (_, loss) => {
     await start({ SESSION_LEASE_MS: '3000', SWEEP_INTERVAL_MS: '60000' });
     const first = invoke('s', 'one');
     await gate.entered(1);
     const waiting = run('s', 'two');
     await until('s', 'queued', 1);
-    // What the sweeper does when a place was not renewed in time.
-    await sql(`update invocations set status = 'interrupted', end_time = now() where status = 'queued'`);
+    await sql(loss);
     expect(summary(await waiting)).toEqual([
       503,
       '1',
