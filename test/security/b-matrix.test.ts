@@ -161,7 +161,8 @@ beforeAll(async () => {
   // A process that has ended writes nothing afterwards: no span comes between a snapshot and its comparison.
   const maker = await startOn(database.url, byToken);
   const asAlice = await tokens.headersOf('alice', { scopes: ALL.join(' ') });
-  names = await makeOneOfEach(client(maker.url), 'alice', asAlice).finally(() => maker.close());
+  names = await makeOneOfEach(client(maker.url), 'alice', asAlice);
+  await maker.close();
   app = await startOn(database.url, { ...byKey, RUNTIME_API_KEYS_FILE: join(dir, 'keys') });
   shared = await startOn(database.url, byToken);
   await insertDelivery(database.url, names);
