@@ -3,10 +3,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { AgentDefinition, AgentSource, HarnessFile } from './agent/definition/agent.ts';
 import type { Model } from './agent/definition/model.ts';
-import { toDefinitionText } from './agent/definition/definition-text.ts';
 import { loadEvalModule } from './agent/definition/eval-module.ts';
 import { loadAgentModules, toAgentModules } from './agent/definition/agent-module.ts';
-import { parseHarnessFile, parseMcpServers, toAgentDefinition } from './agent/definition/harness-file.ts';
+import { parseMcpServers, toAgentDefinition } from './agent/definition/harness-file.ts';
 import { McpConnections } from './agent/mcp/mcp-connections.ts';
 import { createModel } from './agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from './agent/prepare-agent.ts';
@@ -20,11 +19,11 @@ import { describeAgent } from './apps/describe-agent.ts';
 const DEFAULT_HARNESS_FILE = 'harness.yaml';
 
 /** The agent `harness_agent` as deployed: the harness file, and the variables that win over its members. */
-export function readHarnessAgent(
+export async function readHarnessAgent(
   config: Config,
   warn?: (text: string) => void,
-): { definition: AgentDefinition; model: ModelChoice } {
-  const file = readHarnessFile(config, warn);
+): Promise<{ definition: AgentDefinition; model: ModelChoice }> {
+  const file = await readHarnessFile(config, warn);
   const model = chooseModel(config, file);
   const definition = toAgentDefinition(
     file,
@@ -60,7 +59,7 @@ export async function hostAgents(
   warn?: (text: string) => void,
   sources: HostedSources = {},
 ): Promise<Map<string, HostedAgent>> {
-  const { definition, model } = readHarnessAgent(config, warn);
+  const { definition, model } = await readHarnessAgent(config, warn);
   const environment = { ...toEnvironment(config, model), ...(sources.model ? { model: sources.model } : {}) };
   const evalsOf = (name: string) => loadEvalModule(join(config.AGENTS_DIR, name));
   const harness = { ...(await host(definition, environment)), evals: await evalsOf(definition.name) };
@@ -79,7 +78,8 @@ export async function hostAgents(
  */
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);
-  const { definition, model } = readHarnessAgent(config);
+  const { definition, model } = await readHarnessAgent(config);
+  const { toDefinitionText } = await import('./agent/definition/definition-text.ts');
   const names = [...agents.keys()].join(', ');
   return `# Applications: ${names}. Model: ${modelText(model)}.\n${toDefinitionText(definition)}`;
 }
@@ -106,10 +106,12 @@ async function check(definition: AgentDefinition, environment: AgentEnvironment)
   }
 }
 
-function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) => void): HarnessFile {
+async function readHarnessFile({ HARNESS_FILE }: Config, warn?: (text: string) => void): Promise<HarnessFile> {
   const path = HARNESS_FILE ?? DEFAULT_HARNESS_FILE;
-  if (HARNESS_FILE === undefined && !existsSync(path)) return parseHarnessFile('', path);
+  if (HARNESS_FILE === undefined && !existsSync(path)) return {};
   if (!existsSync(path)) throw new ConfigError(`HARNESS_FILE: there is no file ${path}.`);
+  // YAML is loaded where there is a file.
+  const { parseHarnessFile } = await import('./agent/definition/harness-yaml.ts');
   return parseHarnessFile(readFileSync(path, 'utf8'), path, warn);
 }
 

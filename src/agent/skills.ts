@@ -1,6 +1,5 @@
 import { lstat, open, readdir, realpath } from 'node:fs/promises';
 import { join, sep } from 'node:path';
-import { parse } from 'yaml';
 import { z } from 'zod';
 import { AgentError } from '../core/errors.ts';
 import type { Tool } from './definition/tool.ts';
@@ -43,7 +42,7 @@ async function loadSkill(skillsDir: string | undefined, name: string): Promise<S
     if (root === undefined) throw new SkillProblem('the skills directory does not exist');
     const directory = join(root, name);
     const text = (await readInside(directory, 'SKILL.md')).toString();
-    const { description, body, ...front } = parseSkill(text);
+    const { description, body, ...front } = await parseSkill(text);
     if (front.name !== name) throw new SkillProblem(`its SKILL.md names it \`${front.name}\``);
     return { name, description, body, directory };
   } catch (error) {
@@ -54,17 +53,18 @@ async function loadSkill(skillsDir: string | undefined, name: string): Promise<S
 
 class SkillProblem extends Error {}
 
-function parseSkill(text: string): { name: string; description: string; body: string } {
+async function parseSkill(text: string): Promise<{ name: string; description: string; body: string }> {
   const [, front, body] =
     /^---\r?\n([\s\S]*?)\r?\n---[ \t]*(?:\r?\n|$)([\s\S]*)$/.exec(text.replace(/^\uFEFF/, '')) ?? [];
   if (front === undefined || body === undefined) throw new SkillProblem('its SKILL.md has no front matter');
-  const parsed = frontMatterSchema.safeParse(parseYaml(front));
+  const parsed = frontMatterSchema.safeParse(await parseYaml(front));
   if (!parsed.success)
     throw new SkillProblem(`its SKILL.md needs a valid ${String(parsed.error.issues[0]?.path[0] ?? 'front matter')}`);
   return { name: parsed.data.name, description: parsed.data.description, body: body.trim() };
 }
 
-function parseYaml(text: string): unknown {
+async function parseYaml(text: string): Promise<unknown> {
+  const { parse } = await import('yaml');
   try {
     return parse(text, { maxAliasCount: 0 });
   } catch {

@@ -18,7 +18,7 @@ export async function start(): Promise<void> {
   const starting = startRuntime({ config, log: createLog(config.LOG_LEVEL) });
   const stopping = stopOnSignals(starting);
   const runtime = await starting;
-  if (!stopping.aborted) printStart(config, runtime);
+  if (!stopping.aborted) await printStart(config, runtime);
 }
 
 /**
@@ -40,10 +40,10 @@ export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment()), console.error));
 }
 
-function printStart(config: Config, { url: bound, database, metrics }: Runtime): void {
+async function printStart(config: Config, { url: bound, database, metrics }: Runtime): Promise<void> {
   // What is typed into a browser: every address of a machine is none.
   const url = bound.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
-  const { model } = readHarnessAgent(config);
+  const { model } = await readHarnessAgent(config);
   const modes = [`auth ${config.auth.mode}`, ...(config.DEV_UI ? ['development UI'] : [])].join(', ');
   const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
   const request = {

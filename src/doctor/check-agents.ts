@@ -7,7 +7,7 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
   const { signal } = new AbortController();
   try {
     const agents = await hostAgents({ ...config, MCP_ON_FAILURE: 'fail' });
-    const harness = readHarnessAgent(config).definition;
+    const { definition: harness } = await readHarnessAgent(config);
     const findings: Finding[] = [];
     for (const [name, agent] of agents) {
       // One at a time, so that each server that is away is named.

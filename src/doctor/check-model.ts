@@ -11,7 +11,7 @@ const BASE_URLS: Record<string, string> = {
 
 /** Whether the provider of the model answers, takes the key and knows the name. It asks no model: no cost. */
 export async function checkModel(config: Config): Promise<Finding> {
-  const { provider, name, baseUrl } = readHarnessAgent(config).model;
+  const { provider, name, baseUrl } = (await readHarnessAgent(config)).model;
   if (provider === 'offline') return ok('model', 'offline, it needs nothing');
   const key = config.MODEL_API_KEY;
   if (!key && baseUrl === undefined && provider !== 'openai-compatible') {

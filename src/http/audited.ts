@@ -1,7 +1,7 @@
 import type { ErrorRequestHandler, Request, Response } from 'express';
-import { errors as tokenErrors } from 'jose';
 import { ForbiddenError, LimitError, UnauthenticatedError } from '../core/errors.ts';
 import type { Resource } from './access/authorize.ts';
+import { isExpired } from './access/bearer.ts';
 import type { Audit, AuditEntry } from './operation/audit.ts';
 import { camelCase } from './operation/paths.ts';
 import type { Principal } from './operation/principal.ts';
@@ -82,6 +82,4 @@ function reasonOf(error: unknown): string | undefined {
 
 /** A token that has only expired was somebody's. */
 const isWrongCredential = (error: unknown, request: Request) =>
-  error instanceof UnauthenticatedError &&
-  request.headers.authorization !== undefined &&
-  !(error.cause instanceof tokenErrors.JWTExpired);
+  error instanceof UnauthenticatedError && request.headers.authorization !== undefined && !isExpired(error);

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { RateLimiterMemory, RateLimiterPostgres, RateLimiterRes } from 'rate-limiter-flexible';
+import type { RateLimiterRes } from 'rate-limiter-flexible';
 import type { DatabasePool } from '../db/database.ts';
 
 const MINUTE = 60;
@@ -24,6 +24,24 @@ export function createRateCounter(
   { query }: Pick<DatabasePool, 'query'>,
   { name, points }: { name: string; points: number },
 ): RateCounter {
+  let opening: ReturnType<typeof openLimiter> | undefined;
+  const toEnd = ({ msBeforeNext }: RateLimiterRes) => performance.now() + msBeforeNext;
+  return {
+    async take(key, wanted) {
+      const { limiter, Refusal } = await (opening ??= openLimiter(query, { name, points }));
+      try {
+        return { isOver: false, until: toEnd(await limiter.consume(digestOf(key), wanted)) };
+      } catch (error) {
+        if (error instanceof Refusal) return { isOver: true, until: toEnd(error) };
+        throw error;
+      }
+    },
+  };
+}
+
+/** Loads the library, which has a limiter for each kind of store, with the first counted request. */
+async function openLimiter(query: DatabasePool['query'], { name, points }: { name: string; points: number }) {
+  const { RateLimiterMemory, RateLimiterPostgres, RateLimiterRes: Refusal } = await import('rate-limiter-flexible');
   const options = { points, duration: MINUTE, keyPrefix: name };
   const limiter = new RateLimiterPostgres({
     ...options,
@@ -33,17 +51,7 @@ export function createRateCounter(
     tableCreated: true,
     insuranceLimiter: new RateLimiterMemory(options),
   });
-  const toEnd = ({ msBeforeNext }: RateLimiterRes) => performance.now() + msBeforeNext;
-  return {
-    async take(key, wanted) {
-      try {
-        return { isOver: false, until: toEnd(await limiter.consume(digestOf(key), wanted)) };
-      } catch (error) {
-        if (error instanceof RateLimiterRes) return { isOver: true, until: toEnd(error) };
-        throw error;
-      }
-    },
-  };
+  return { limiter, Refusal };
 }
 
 const digestOf = (key: string) => createHash('sha256').update(key).digest('base64url');

@@ -1,6 +1,5 @@
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
-import { argumentsError } from '../arguments/check-arguments.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import { inTrace } from '../../core/work.ts';
@@ -117,13 +116,19 @@ async function answerCall(
   }
   const problem = tool.checkArguments
     ? await tool.checkArguments(call.args, turn.signal)
-    : argumentsError(tool.parameters, call.args);
+    : await wrongArguments(tool, call);
   if (problem !== undefined) return failed(problem);
   if (turn.signal.aborted) return failed('interrupted');
   const decision = decisions.get(call.id);
   if (decision === false) return failed('This tool call is rejected.');
   if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
   return runTool(invocation, turn, tool, call);
+}
+
+/** What is wrong with the arguments of a call; the validator is loaded with the first one. */
+async function wrongArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
+  const { argumentsError } = await import('../arguments/check-arguments.ts');
+  return argumentsError(parameters, args);
 }
 
 async function answerTraced(

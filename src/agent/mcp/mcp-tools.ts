@@ -2,8 +2,9 @@ import type { McpServer } from '../definition/agent.ts';
 import { createEgress, type EgressPolicy } from '../../net/egress.ts';
 import { AgentError } from '../../core/errors.ts';
 import { ForeignSchemas } from '../arguments/foreign-schemas.ts';
-import { connectMcp, DEFAULT_MCP_TIMEOUTS, MAX_TOOLS, type McpConnection, type McpTimeouts } from './mcp.ts';
+import type { McpConnection } from './mcp.ts';
 import type { McpConnections } from './mcp-connections.ts';
+import { DEFAULT_MCP_TIMEOUTS, MAX_TOOLS, type McpTimeouts } from './mcp-limits.ts';
 import type { Tool } from '../definition/tool.ts';
 
 /** How MCP servers are reached. */
@@ -36,6 +37,8 @@ export async function connectMcpServers(
   userId = '',
 ): Promise<McpTools> {
   if (servers.length === 0) return { tools: [], close: async () => {} };
+  // The SDK is loaded with the first server.
+  const { connectMcp } = await import('./mcp.ts');
   const egress = createEgress(settings.egress);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new ForeignSchemas();

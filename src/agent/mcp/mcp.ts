@@ -10,27 +10,13 @@ import { currentWork } from '../../core/work.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Egress } from '../../net/egress.ts';
 import type { ForeignSchemas } from '../arguments/foreign-schemas.ts';
+import { MAX_TOOLS, type McpTimeouts } from './mcp-limits.ts';
 import { toToolResult } from './mcp-result.ts';
 import { withEndOfStream } from './mcp-stream.ts';
 import type { Tool } from '../definition/tool.ts';
 
-/** Maximum waits for an MCP server in milliseconds. */
-export interface McpTimeouts {
-  /** [3,000] */
-  connectMs: number;
-  /** [10,000] all pages of the list */
-  listMs: number;
-  /** [60,000] */
-  callMs: number;
-}
-
-/** The waits that hold where the settings name none. */
-export const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 3_000, listMs: 10_000, callMs: 60_000 };
-
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
-/** Maximum number of tools of one server, and of all servers of one agent. */
-export const MAX_TOOLS = 256;
 /** Maximum size of one tool as the server declares it, with its schemas, and of all of them; characters of JSON. */
 const MAX_TOOL_LENGTH = 65_536;
 const MAX_LIST_LENGTH = 1_048_576;

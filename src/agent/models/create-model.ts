@@ -1,5 +1,5 @@
 import type { Model } from '../definition/model.ts';
-import { type GoogleLiveSettings, googleLive } from './google-live.ts';
+import type { GoogleLiveSettings } from './google-live.ts';
 import { offlineModel } from './offline.ts';
 import { providerModel, type ProviderSettings } from './provider-model.ts';
 
@@ -24,5 +24,15 @@ export function createModel({ provider, live, ...settings }: ModelSettings): Mod
   const model = providerModel({ provider, ...settings });
   if (!live) return model;
   const { apiKey, baseUrl, timeoutMs = LIVE_TIMEOUT_MS } = settings;
-  return { ...model, live: googleLive({ ...live, apiKey, baseUrl, timeoutMs }) };
+  const { modelName } = live;
+  return {
+    ...model,
+    live: {
+      modelName,
+      connect: async (request) => {
+        const { googleLive } = await import('./google-live.ts');
+        return googleLive({ ...live, apiKey, baseUrl, timeoutMs }).connect(request);
+      },
+    },
+  };
 }

@@ -1,6 +1,5 @@
 import { createEgress, type EgressPolicy } from '../../net/egress.ts';
 import type { Tool } from '../definition/tool.ts';
-import { htmlToText } from './html-text.ts';
 
 /** Maximum length of the text that goes to the model, in characters. */
 const MAX_TEXT = 50_000;
@@ -46,14 +45,19 @@ async function toPage(url: URL, response: Response) {
   if (!response.ok) throw new Error(`${url.host} answered HTTP ${response.status}.`);
   if (!READABLE.test(type)) throw new Error(`${url.host} answered with ${type.split(';')[0]}, which is not text.`);
   const body = decode(await response.arrayBuffer(), type);
-  const isHtml = /html/i.test(type);
-  const { title, text } = isHtml ? htmlToText(body) : { title: '', text: body };
+  const { title, text } = /html/i.test(type) ? await readHtml(body) : { title: '', text: body };
   return {
     url: url.href,
     ...(title === '' ? {} : { title }),
     text: text.slice(0, MAX_TEXT),
     ...(text.length > MAX_TEXT ? { note: `The first ${MAX_TEXT} of ${text.length} characters.` } : {}),
   };
+}
+
+async function readHtml(html: string) {
+  // The parser is loaded with the first page.
+  const { htmlToText } = await import('./html-text.ts');
+  return htmlToText(html);
 }
 
 function decode(bytes: ArrayBuffer, type: string): string {

@@ -1,8 +1,8 @@
 import type { Request, RequestHandler } from 'express';
-import { errors, type JWTVerifyGetKey, type JWTVerifyResult, jwtVerify } from 'jose';
+import type { JWTVerifyGetKey, JWTVerifyResult } from 'jose';
 import { networkOf } from '../../core/network.ts';
 import { UnauthenticatedError, UnavailableError } from '../../core/errors.ts';
-import { type JwksOptions, createKeySource } from './jwks.ts';
+import type { JwksOptions } from './jwks.ts';
 import { ANONYMOUS, type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
 import type { Login, LoginLimit } from '../operation/request-limits.ts';
 import { createKeyRing } from './key-ring.ts';
@@ -93,7 +93,7 @@ async function counted(
     return principal;
   } catch (error) {
     // A token that has only expired was somebody's: it is no guess.
-    const isGuess = error instanceof UnauthenticatedError && !(error.cause instanceof errors.JWTExpired);
+    const isGuess = error instanceof UnauthenticatedError && !isExpired(error);
     if (isGuess) await logins.failed(login);
     throw error;
   }
@@ -102,9 +102,14 @@ async function counted(
 function authenticator(options: AuthOptions): Authenticate {
   if (options.mode === 'local') return () => ANONYMOUS;
   if (options.mode === 'key') return keyAuthenticator(options);
-  const keys = createKeySource(options);
+  // jose is loaded where tokens are, and there at the start, since the keys are fetched then.
+  const keys = import('./jwks.ts').then(({ createKeySource }) => createKeySource(options));
   return (request) => verifiedUser(bearerToken(request), keys, options);
 }
+
+/** True of a token that was good once: it was somebody's. */
+export const isExpired = ({ cause }: UnauthenticatedError): boolean =>
+  cause instanceof Error && 'code' in cause && cause.code === 'ERR_JWT_EXPIRED';
 
 /** @throws UnauthenticatedError when there is no well-formed bearer credential (RFC 6750 §2.1) */
 function bearerToken(request: Request): string {
@@ -124,10 +129,10 @@ function keyAuthenticator(options: { keys: string[]; file?: string | undefined }
 
 async function verifiedUser(
   token: string,
-  keys: JWTVerifyGetKey,
+  keys: Promise<JWTVerifyGetKey>,
   options: { issuer: string; audience?: string | undefined; userClaim: string; scopeClaim?: string | undefined },
 ): Promise<Principal> {
-  const { protectedHeader, payload } = await verify(token, keys, options);
+  const { protectedHeader, payload } = await verify(token, await keys, options);
   const userId = payload[options.userClaim];
   const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
   const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
@@ -151,6 +156,7 @@ async function verify(
   keys: JWTVerifyGetKey,
   options: { issuer: string; audience?: string | undefined; userClaim: string },
 ): Promise<JWTVerifyResult> {
+  const { jwtVerify } = await import('jose');
   try {
     return await jwtVerify(token, keys, {
       issuer: options.issuer,

@@ -1,6 +1,6 @@
 import { type IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { type WebSocket, WebSocketServer } from 'ws';
+import type { WebSocket, WebSocketServer } from 'ws';
 import { UnavailableError } from '../../core/errors.ts';
 import { RequestRefusedError } from './request-errors.ts';
 
@@ -24,15 +24,11 @@ export interface Sockets {
 
 /** @param limits `frameBytes` of one message, `sockets` that may be open at once */
 export function createSockets(limits: { frameBytes: number; sockets: number }): Sockets {
-  const webSockets = new WebSocketServer({
-    noServer: true,
-    // What a client compresses may be a thousand times as large.
-    perMessageDeflate: false,
-    maxPayload: limits.frameBytes,
-  });
+  /** Made with the first WebSocket, which loads the package. */
+  let webSockets: WebSocketServer | undefined;
   const upgrades = new WeakMap<IncomingMessage, { socket: Duplex; head: Buffer }>();
   return {
-    count: () => webSockets.clients.size,
+    count: () => webSockets?.clients.size ?? 0,
     attach(server, app) {
       server.on('upgrade', (request, socket, head) => {
         const response = new ServerResponse(request);
@@ -48,11 +44,19 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
       const upgrade = upgrades.get(request);
       if (!upgrade || request.headers.upgrade?.toLowerCase() !== 'websocket')
         throw new RequestRefusedError('upgrade_required', NO_UPGRADE, { upgrade: 'websocket', connection: 'upgrade' });
-      if (webSockets.clients.size >= limits.sockets)
+      const { WebSocketServer: Sockets } = await import('ws');
+      webSockets ??= new Sockets({
+        noServer: true,
+        // What a client compresses may be a thousand times as large.
+        perMessageDeflate: false,
+        maxPayload: limits.frameBytes,
+      });
+      const opened = webSockets;
+      if (opened.clients.size >= limits.sockets)
         throw new UnavailableError(`The service has ${limits.sockets} live sessions already. Try again later.`);
       response.detachSocket(request.socket);
       return await new Promise((resolve) =>
-        webSockets.handleUpgrade(request, upgrade.socket, upgrade.head, (socket) => resolve(socket)),
+        opened.handleUpgrade(request, upgrade.socket, upgrade.head, (socket) => resolve(socket)),
       );
     },
   };

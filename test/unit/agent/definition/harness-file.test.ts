@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { parseHarnessFile, parseMcpServers, toAgentDefinition } from '../../../../src/agent/definition/harness-file.ts';
+import { parseMcpServers, toAgentDefinition } from '../../../../src/agent/definition/harness-file.ts';
+import { parseHarnessFile } from '../../../../src/agent/definition/harness-yaml.ts';
 import { renderInstruction } from '../../../../src/agent/loop/instruction.ts';
 import { ConfigError } from '../../../../src/core/errors.ts';
 import { memoryServices } from '../../../support/agent-fixtures.ts';

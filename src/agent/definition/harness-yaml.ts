@@ -1,0 +1,78 @@
+import { LineCounter, isMap, isNode, isScalar, parseDocument, type Document } from 'yaml';
+import type { z } from 'zod';
+import { ConfigError } from '../../core/errors.ts';
+import type { HarnessFile } from './agent.ts';
+import { FOREIGN_MEMBERS, harnessSchema } from './harness-schema.ts';
+
+/** Maximum number of problems that one error lists. */
+const MAX_PROBLEMS = 20;
+
+type SubAgent = NonNullable<HarnessFile['sub_agents']>[number];
+
+/**
+ * Reads a `harness.yaml`; `path` only appears in errors. `warn` receives one sentence where the file has members that
+ * mean something to VeADK only.
+ * @throws {ConfigError} with one line per problem: file, line, member, and what is allowed.
+ */
+export function parseHarnessFile(text: string, path: string, warn: (text: string) => void = () => {}): HarnessFile {
+  const lines = new LineCounter();
+  const document = parseDocument(text, { lineCounter: lines });
+  const at = (offset: number) => `${path}:${lines.linePos(offset).line}`;
+  const [broken] = document.errors;
+  if (broken) throw new ConfigError(`${at(broken.pos[0])}: ${broken.message.split('\n')[0]}`);
+  const written = toPlain(document, path);
+  const foreign = isMap(document.contents) ? Object.keys(written).filter((name) => FOREIGN_MEMBERS.has(name)) : [];
+  for (const name of foreign) delete written[name];
+  const parsed = harnessSchema.safeParse(written);
+  if (!parsed.success) {
+    const problems = parsed.error.issues.map((issue) => describe(document, issue, at));
+    problems.sort((one, other) => one.offset - other.offset);
+    const listed = problems.slice(0, MAX_PROBLEMS).map((problem) => problem.text);
+    throw new ConfigError(listed.join('\n'));
+  }
+  checkNames(parsed.data, path);
+  if (foreign.length > 0) warn(`${path}: these members mean nothing here and are ignored: ${foreign.join(', ')}.`);
+  return parsed.data;
+}
+
+function toPlain(document: Document, path: string): Record<string, unknown> {
+  try {
+    return (document.toJS({ maxAliasCount: 100 }) ?? {}) as Record<string, unknown>;
+  } catch {
+    throw new ConfigError(`${path}: it has too many aliases.`);
+  }
+}
+
+function describe(document: Document, issue: z.core.$ZodIssue, at: (offset: number) => string) {
+  const key = issue.code === 'unrecognized_keys' ? issue.keys[0] : undefined;
+  const path = key === undefined ? issue.path : [...issue.path, key];
+  const place = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('');
+  const allowed = issue.message.replace(/^Invalid input: expected (\w+), received undefined$/, 'a $1; it is missing');
+  const what = key === undefined ? `allowed: ${allowed}` : 'there is no such member';
+  const offset = offsetOf(document, path);
+  return { offset, text: `${at(offset)}: ${place.replace(/^\./, '') || 'the file'}: ${what}.` };
+}
+
+/** Where a member stands; a missing one stands where its parent does. */
+function offsetOf(document: Document, path: PropertyKey[]): number {
+  for (let length = path.length; length > 0; length -= 1) {
+    const last = path[length - 1];
+    const parent = length === 1 ? document.contents : document.getIn(path.slice(0, length - 1), true);
+    const pair = isMap(parent) ? parent.items.find(({ key }) => isScalar(key) && key.value === last) : undefined;
+    const node = pair ? pair.key : document.getIn(path.slice(0, length), true);
+    if (isNode(node) && node.range) return node.range[0];
+  }
+  return 0;
+}
+
+function checkNames(file: HarnessFile, path: string): void {
+  const seen = new Set(['harness_agent']);
+  const visit = (agents: SubAgent[] = []): void => {
+    for (const { name, sub_agents } of agents) {
+      if (seen.has(name)) throw new ConfigError(`${path}: sub_agents: the name \`${name}\` is there twice.`);
+      seen.add(name);
+      visit(sub_agents);
+    }
+  };
+  visit(file.sub_agents);
+}
