@@ -19,13 +19,20 @@ export async function addSession(
   evalId: string,
   instructions: string[] = [],
 ): Promise<void> {
-  await insertEvalCase(db, set, await toCase(db, key, evalId, instructions), key);
+  const evalCase = await toCase(db, key, evalId, instructions);
+  const isAdded = evalCase && (await insertEvalCase(db, set, evalCase, key));
+  if (!isAdded) throw new NotFoundError(sessionNotFound(key.sessionId));
 }
 
-/** A session as a case. @throws {NotFoundError} when there is no such session. */
-export async function toCase(db: Database, key: SessionKey, evalId: string, instructions: string[]): Promise<EvalCase> {
+/** A session as a case; `undefined` where there is no such session. */
+export async function toCase(
+  db: Database,
+  key: SessionKey,
+  evalId: string,
+  instructions: string[],
+): Promise<EvalCase | undefined> {
   const history = await findHistory(db, key);
-  if (!history) throw new NotFoundError(sessionNotFound(key.sessionId));
+  if (!history) return undefined;
   const { appName, userId } = key;
   const initial = await findInitialState(db, key);
   const state = withPlaceholders(initial ?? toInitialState(history.state, history.events), instructions);

@@ -9,7 +9,8 @@ import { type EvalSetKey, insertEvalCase } from './eval-store.ts';
 import type { EvalRunContext } from './start-run.ts';
 
 /**
- * Makes cases of sessions, masked where their application says how, and adds all of them to a set or none.
+ * Makes cases of sessions, masked where their application says how, and adds all of them to a set or none. A session
+ * that is deleted since it was chosen is left out, as if it had been deleted before.
  * @returns their ids: those of the sessions, with a number behind one that comes again.
  * @throws {InvalidError} for a mask that makes something else than a case. @throws {ConflictError} when the set has one
  * of the cases. @throws {NotFoundError} when the set is another's.
@@ -29,14 +30,18 @@ export async function copySessions(
     seen.set(source.sessionId, times);
     const evalId = times === 1 ? source.sessionId : `${source.sessionId}-${times}`;
     const plain = await toCase(database.reads, { appName, ...source }, evalId, instructions);
+    if (!plain) continue;
     const masked = agent?.evals?.mask ? await agent.evals.mask(structuredClone(plain) as unknown as JsonObject) : plain;
     if (!evalCaseSchema.safeParse(masked).success || masked.evalId !== evalId) {
       throw new InvalidError(`The mask of ${appName} made no eval case of session ${source.sessionId}.`);
     }
     cases.push({ evalCase: masked as unknown as EvalCase, source });
   }
-  await database.transaction(async (tx) => {
-    for (const { evalCase, source } of cases) await insertEvalCase(tx, set, evalCase, source);
+  return database.transaction(async (tx) => {
+    const added: string[] = [];
+    for (const { evalCase, source } of cases) {
+      if (await insertEvalCase(tx, set, evalCase, source)) added.push(evalCase.evalId);
+    }
+    return added;
   });
-  return cases.map(({ evalCase }) => evalCase.evalId);
 }

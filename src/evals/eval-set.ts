@@ -3,12 +3,24 @@ import { contentSchema, freeForm, functionCallSchema, functionResponseSchema, js
 import { number, text } from '../core/members.ts';
 import { identifierSchema } from '../core/session.ts';
 
-/** Evaluation sets and cases as ADK's clients send and read them; members of later versions are kept. */
+/**
+ * Evaluation sets and cases as ADK's clients send and read them. Cases and their session input keep members of later
+ * versions; turns, rubrics and scenarios are closed, as ADK's are: a typo there would be an expectation that nothing
+ * checks.
+ */
 
-const rubrics = (meaning: string) => z.array(jsonObject).nullish().describe(meaning);
+const rubricSchema = z.strictObject({
+  rubricId: z.string().describe('Unique among the rubrics that a turn is judged by.'),
+  rubricContent: z
+    .strictObject({ textProperty: text('The property, as a sentence.') })
+    .describe('What the judge answers with yes or no.'),
+  description: text('What it is for; the judge does not see it.'),
+  type: text('The kind of rubric, which names the metric that reads it.'),
+});
+const rubrics = (meaning: string) => z.array(rubricSchema).nullish().describe(meaning);
 
 const intermediateDataSchema = z
-  .looseObject({
+  .strictObject({
     invocationEvents: z
       .array(
         z.looseObject({
@@ -25,7 +37,7 @@ const intermediateDataSchema = z
   .describe('What happened between the question and the final response.');
 
 const evalInvocationSchema = z
-  .looseObject({
+  .strictObject({
     invocationId: text('The invocation of the session that the turn was made from.'),
     userContent: contentSchema.describe(
       'What the user says; `{"parts": []}` where the turn began without a user event.',
@@ -37,6 +49,8 @@ const evalInvocationSchema = z
     creationTimestamp: number("Time of the user's event, Unix seconds; 0 where it is not known."),
     inferenceCallCount: number('Number of model calls of the turn.'),
     duration: number('How long the turn took, seconds.'),
+    modelDuration: number('How much of it models took.'),
+    toolDuration: number('How much of it tools took.'),
     rubrics: rubrics('What a judge model checks in this turn, beside the rubrics of the case.'),
     appDetails: freeForm('The agents of the turn with instructions and tools, by name, as ADK 2.x notes them.'),
   })
@@ -50,7 +64,17 @@ export const evalCaseSchema = z
       .array(evalInvocationSchema)
       .nullish()
       .describe('The turns, in order; either this or `conversationScenario` is given.'),
-    conversationScenario: freeForm('A plan from which a simulated user speaks.'),
+    conversationScenario: z
+      .strictObject({
+        startingPrompt: z.string().describe('What the simulated user says first.'),
+        conversationPlan: z.string().describe('What it goes on to say, and when it is done.'),
+        userPersona: z
+          .union([z.string(), jsonObject])
+          .nullish()
+          .describe('Who it is: the id of a built-in one, or an object; kept as sent.'),
+      })
+      .nullish()
+      .describe('A plan from which a simulated user speaks.'),
     sessionInput: z
       .looseObject({
         appName: z.string().describe('The application that the case was made for.'),

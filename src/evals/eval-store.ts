@@ -4,6 +4,7 @@ import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../db/schema.ts';
 import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
+import { heldSession } from '../sessions/session-lease.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from './eval-set.ts';
 import { toStoredCase, withToolUses } from './intermediate-data.ts';
@@ -17,7 +18,9 @@ export interface EvalSetKey {
 }
 
 /**
- * Inserts a case, and its set where that is absent, in one statement: a refused case leaves no empty set behind.
+ * Inserts a case, and its set where that is absent, in one statement: a refused case leaves no empty set behind. The
+ * session that it was made from is held meanwhile: its deletion finds the case, or the case finds it gone.
+ * @returns false where the session was deleted, and nothing was written.
  * @throws {ConflictError} when the set has a case of this id. @throws {NotFoundError} when the set is another's.
  */
 export async function insertEvalCase(
@@ -25,7 +28,7 @@ export async function insertEvalCase(
   key: EvalSetKey,
   evalCase: EvalCase,
   source: { userId: string; sessionId: string },
-): Promise<void> {
+): Promise<boolean> {
   const { appName, evalSetId, ownerId } = key;
   const time = sql`jsonb_build_object('creationTimestamp', extract(epoch from clock_timestamp()))`;
   const isOwn = ownerId === undefined ? sql`true` : sql`${evalSets.ownerId} = ${ownerId}`;
@@ -38,20 +41,20 @@ export async function insertEvalCase(
     sourceSessionId: source.sessionId,
   });
   // The update locks a set that is there and returns it where it is the caller's: also one that was made just now.
-  const { rows } = await db.execute(sql`
-    with set_used as (
-      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })}
+  const { rows } = await db.execute<{ held: boolean; made: boolean }>(sql`
+    with held as (${heldSession({ appName, ...source })}), set_used as (
+      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from held
       on conflict (${names(evalSets.appName, evalSets.id)})
       do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
       where ${isOwn} returning ${evalSets.id}),
     created as (${insert} from set_used on conflict do nothing
                 returning ${evalCases.id} as id, ${evalCases.version} as version),
     said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
-    select from created`);
-  if (rows.length === 0) {
-    if (!(await evalSetExists(db, key))) throw new NotFoundError(evalSetNotFound(key));
-    throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
-  }
+    select exists (select from held) as held, exists (select from created) as made`);
+  const [{ held, made } = { held: false, made: false }] = rows;
+  if (made || !held) return made;
+  if (!(await evalSetExists(db, key))) throw new NotFoundError(evalSetNotFound(key));
+  throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
 }
 
 /** The number of the next version of a case: those of a deleted case of this id stay where runs are about them. */

@@ -1,7 +1,7 @@
 import { partsOf } from '../core/content.ts';
 import type { Efficiency } from './metrics/efficiency.ts';
 import { STATUS_NUMBERS } from './metrics/status.ts';
-import { toToolUses, type Turn, type TurnPair } from './metrics/turn.ts';
+import { callsOf, type Turn, type TurnPair } from './metrics/turn.ts';
 import type { MetricResult, ScoredCase } from './score-case.ts';
 
 /** A case that ran: its verdict, or why it could not be brought to an end. */
@@ -43,19 +43,23 @@ interface EvalCaseResultDocument {
   failedTurn?: number;
 }
 
-/** The means over the turns, each kind once; what a turn took stands in the turn. */
+/** The means over the turns, each kind once: what is the sum or the rest of others is left out, save the total. */
 type ShownEfficiency = Record<'toolCallCount' | 'inferenceCallCount', number | null> & {
   tokenUsage: Efficiency['tokenUsage']['overallDetails'];
   invocationDuration: Efficiency['invocationDuration']['overallDetails'];
 };
 
 /** The efficiency of a case as answers show it. */
-export const toShownEfficiency = (of: Efficiency): ShownEfficiency => ({
-  toolCallCount: of.toolCallCount.overall,
-  inferenceCallCount: of.inferenceCallCount.overall,
-  tokenUsage: of.tokenUsage.overallDetails,
-  invocationDuration: of.invocationDuration.overallDetails,
-});
+export function toShownEfficiency(of: Efficiency): ShownEfficiency {
+  const { inputTokens: _input, outputTokens: _output, ...tokens } = of.tokenUsage.overallDetails ?? {};
+  const { frameworkSeconds: _rest, ...durations } = of.invocationDuration.overallDetails ?? {};
+  return {
+    toolCallCount: of.toolCallCount.overall,
+    inferenceCallCount: of.inferenceCallCount.overall,
+    tokenUsage: of.tokenUsage.overallDetails && tokens,
+    invocationDuration: of.invocationDuration.overallDetails && durations,
+  };
+}
 
 const MICROSECONDS = 1_000_000;
 
@@ -142,24 +146,15 @@ export function toMetricResult({
 }
 
 /**
- * A turn as the UI reads it: without declarations of tools, and with the two members that it reads without looking
- * whether they are there (https://github.com/google/adk-web/issues/266): the calls, and a final response with a part.
+ * A turn as the UI reads it: with the two members that it reads without looking whether they are there
+ * (https://github.com/google/adk-web/issues/266): the calls, and a final response with a part. Ids of calls, responses
+ * and texts in between stand in the session and are read by no client; the times would make ADK 2.2.0 refuse the turn.
  */
-function toShownTurn({ appDetails: _declarations, ...turn }: Turn) {
+function toShownTurn({ appDetails: _declarations, duration: _d, modelDuration: _m, toolDuration: _t, ...turn }: Turn) {
   const parts = partsOf(turn.finalResponse);
   return {
     ...turn,
     finalResponse: parts.length > 0 ? turn.finalResponse : { role: 'model', parts: [{ text: '' }] },
-    intermediateData: toShownData(turn),
-  };
-}
-
-/** The calls always; responses and texts where there are some. */
-function toShownData({ intermediateData }: Turn) {
-  const { toolUses, toolResponses, intermediateResponses } = toToolUses(intermediateData);
-  return {
-    toolUses,
-    ...(toolResponses.length > 0 ? { toolResponses } : {}),
-    ...(intermediateResponses.length > 0 ? { intermediateResponses } : {}),
+    intermediateData: { toolUses: callsOf(turn.intermediateData).map(({ id: _id, ...call }) => call) },
   };
 }

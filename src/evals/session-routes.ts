@@ -9,6 +9,7 @@ import { operation } from '../http/operation/operation.ts';
 import { mayActFor, type Principal } from '../http/operation/principal.ts';
 import { appPath, evalSetPath, pageSize } from '../http/operation/parameters.ts';
 import { type ChosenSession, listChosenSessions } from '../sessions/choose-sessions.ts';
+import { labelCondition, MAX_LABELS, toLabelChoice } from '../sessions/label.ts';
 import { copySessions } from './copy-sessions.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
 import { STATUS_NUMBERS } from './metrics/status.ts';
@@ -41,6 +42,11 @@ const filter = {
   updatedBefore: seconds('Only sessions updated before'),
   tool: identifierSchema.nullish().describe('Only sessions in which an agent called this tool.'),
   hasError: z.boolean().nullish().describe('Only sessions with an event of an error, or without any.'),
+  labels: z
+    .array(labelCondition)
+    .max(MAX_LABELS)
+    .nullish()
+    .describe('Only sessions with all of these labels: `name=value`, or `name` for whatever value.'),
   score: z
     .looseObject({
       metricName: identifierSchema.describe('The metric.'),
@@ -193,6 +199,7 @@ function choose(
     updatedBefore: wanted.updatedBefore ?? undefined,
     tool: wanted.tool ?? undefined,
     hasError: wanted.hasError ?? undefined,
+    labels: wanted.labels ? toLabelChoice(wanted.labels) : undefined,
     also: [scored, unscoredBy === undefined ? undefined : isUnscored(unscoredBy)].filter((one) => one !== undefined),
     limit,
   });

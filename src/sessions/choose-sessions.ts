@@ -1,7 +1,9 @@
 import { and, eq, not, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
+import { escapeJson } from '../db/json-escape.ts';
 import { sessions } from '../db/schema.ts';
 import { callsTool, hasErrorEvent } from './event-store.ts';
+import type { LabelChoice } from './label.ts';
 import { s } from './session-text.ts';
 
 /** Which sessions of an application are wanted; those of evaluation runs never are. */
@@ -18,6 +20,8 @@ export interface SessionChoice {
   tool?: string | undefined;
   /** Only those with an event of an error, or without any. */
   hasError?: boolean | undefined;
+  /** Only those with all of these labels. */
+  labels?: LabelChoice | undefined;
   /** Conditions of other features on the row `s`. */
   also?: SQL[] | undefined;
   limit: number;
@@ -46,6 +50,7 @@ export async function listChosenSessions(db: Database, choice: SessionChoice): P
       : sql`${s.updateTime} < to_timestamp(${choice.updatedBefore}::float8)`,
     tool === undefined ? undefined : callsTool(tool),
     hasError === undefined ? undefined : hasError ? hasErrorEvent : not(hasErrorEvent),
+    choice.labels && hasLabels(choice.labels),
     ...(choice.also ?? []),
   ];
   const { rows } = await db.execute<{ userId: string; sessionId: string; lastSequence: number }>(sql`
@@ -54,3 +59,7 @@ export async function listChosenSessions(db: Database, choice: SessionChoice): P
     order by ${s.updateTime} desc, ${s.userId}, ${s.id} limit ${choice.limit}`);
   return rows;
 }
+
+const hasLabels = ({ values, names }: LabelChoice): SQL =>
+  sql`(${s.labels} @> all(${sql.param(values.map(escapeJson))}::jsonb[])
+    and ${s.labels} ?& ${sql.param(names)}::text[])`;

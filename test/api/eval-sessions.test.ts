@@ -14,8 +14,10 @@ const METRIC = `export const metric = {
     return question.includes('strange') ? 7 : answer.length < 40 ? 1 : 0;
   },
 };`;
-const MASK = `export const mask = (evalCase) =>
-  JSON.parse(JSON.stringify(evalCase).replaceAll(/\\b\\d{4}-\\d{4}\\b/g, '<number>'));`;
+const MASK = `export const mask = async (evalCase) => {
+  await globalThis.whileMasking?.();
+  return JSON.parse(JSON.stringify(evalCase).replaceAll(/\\b\\d{4}-\\d{4}\\b/g, '<number>'));
+};`;
 
 let app: TestApp;
 let agentsDir = '';
@@ -76,6 +78,29 @@ test('sessions are chosen by user, tool and keys, and become masked cases', asyn
   // All of them or none.
   expect((await copy('by_keys', {})).status).toBe(409);
   expect((await app.get(`${D}/eval_sets/by_keys/evals`)).body).toEqual(['s2']);
+});
+
+test('sessions are chosen by their labels', async () => {
+  await app.send('PATCH', '/apps/shop/users/u1/sessions/s1/labels', { env: 'prod', team: 'a' });
+  await app.send('PATCH', '/apps/shop/users/u2/sessions/s2/labels', { env: 'test' });
+  expect((await copy('by_value', { labels: ['env=prod'] })).body).toEqual({ evalIds: ['s1'] });
+  expect((await copy('by_name', { labels: ['env'], users: ['u2'] })).body).toEqual({ evalIds: ['s2'] });
+  expect((await copy('by_both', { labels: ['env', 'team=a'] })).body).toEqual({ evalIds: ['s1'] });
+  expect((await copy('by_none', { labels: ['env=other'] })).body).toEqual({ evalIds: [] });
+  expect((await copy('by_bad', { labels: ['=x'] })).status).toBe(422);
+});
+
+test('a session that is deleted between its choice and its copy is left out', async () => {
+  for (const id of ['goes', 'stays', 'goes_too']) await say('u4', id, 'Say hello');
+  // The first mask, of the session last updated, runs before the second is read and before any case is inserted.
+  const removeBoth = async () => {
+    for (const id of ['goes', 'goes_too']) await app.send('DELETE', `/apps/shop/users/u4/sessions/${id}`);
+  };
+  Object.assign(globalThis, { whileMasking: removeBoth });
+  const copied = await copy('deleted', { users: ['u4'] });
+  Object.assign(globalThis, { whileMasking: undefined });
+  expect([copied.status, copied.body]).toEqual([200, { evalIds: ['stays'] }]);
+  expect((await app.get(`${D}/eval_sets/deleted/evals`)).body).toEqual(['stays']);
 });
 
 test('a session is scored once as it is, and again when it goes on; sets are chosen by scores', async () => {

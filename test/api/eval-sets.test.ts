@@ -101,24 +101,34 @@ describe('cases', () => {
     for (const [n, path] of cases('cases', 'one').entries()) {
       await create('cases', [evalCase('one')]);
       expect((await app.get(path)).body).toEqual({ ...evalCase('one'), finalSessionState: {} });
-      // As the UI sends it: with members of its own, and without those it does not know.
+      // As the UI sends it: with members of its own in events, and without those it does not know.
+      const said = { role: 'model', parts: [{ functionCall: { name: 'f', args: { a: null } } }] };
       const edited = {
         evalId: 'one',
         conversation: [
           {
             ...turn('edited'),
             finalResponse: { role: 'model', parts: [{ text: 'yes', thought: null }] },
-            intermediateData: { toolUses: [{ name: 'f', args: { a: null } }], invocationIndex: n },
-            invocationIndex: 0,
+            intermediateData: { invocationEvents: [{ author: 'a', content: said, invocationIndex: n }] },
           },
         ],
         sessionInput: { appName: 'harness_agent', userId: 'u', state: {} },
       };
       const put = await app.send('PUT', path, edited);
       expect([put.status, put.text]).toEqual([200, 'null']);
-      const stored = structuredClone(edited) as { conversation: { finalResponse: { parts: { thought?: null }[] } }[] };
-      delete stored.conversation[0]?.finalResponse.parts[0]?.thought;
-      expect((await app.get(path)).body).toEqual({ ...stored, creationTimestamp: 12.5, finalSessionState: {} });
+      const [kept] = edited.conversation;
+      const toolUses = [{ name: 'f', args: { a: null } }];
+      const shown = {
+        ...kept,
+        finalResponse: { role: 'model', parts: [{ text: 'yes' }] },
+        intermediateData: { ...kept?.intermediateData, toolUses, toolResponses: [], intermediateResponses: [] },
+      };
+      expect((await app.get(path)).body).toEqual({
+        ...edited,
+        conversation: [shown],
+        creationTimestamp: 12.5,
+        finalSessionState: {},
+      });
       const deleted = await app.send('DELETE', path);
       expect([deleted.status, deleted.text]).toEqual([200, 'null']);
       expect((await app.get(`${at}/eval_sets/cases/evals`)).body).toEqual([]);
@@ -164,7 +174,36 @@ describe('cases', () => {
     ]);
   });
 
-  test.each([{}, { conversation: [], conversationScenario: {} }])(
+  test.each([
+    [{ ...turn('a'), zzz: 1 }, ['zzz']],
+    [{ ...turn('a'), intermediateData: { toolUses: [], zzz: 1 } }, ['intermediateData', 'zzz']],
+    [{ ...turn('a'), rubrics: [{ rubricId: 'r', rubricContent: {}, zzz: 1 }] }, ['rubrics', 0, 'zzz']],
+    [{ ...turn('a'), finalResponse: { parts: [], zzz: 1 } }, ['finalResponse', 'zzz']],
+  ])('with the turn %j are 422: records of turns are closed', async (one, loc) => {
+    const wanted = { type: 'extra_forbidden', msg: 'Extra inputs are not permitted', input: 1 };
+    const put = await app.send('PUT', cases('here', 'x')[0] ?? '', { evalId: 'x', conversation: [one] });
+    expect([put.status, put.body]).toEqual([
+      422,
+      { detail: [{ ...wanted, loc: ['body', 'conversation', 0, ...loc] }] },
+    ]);
+    const set = { eval_set_id: 'closed', eval_cases: [{ evalId: 'x', conversation: [one] }] };
+    const made = await app.post(`${at}/eval-sets`, { eval_set: set });
+    const at0 = ['body', 'eval_set', 'eval_cases', 0, 'conversation', 0, ...loc];
+    expect([made.status, made.body]).toEqual([422, { detail: [{ ...wanted, loc: at0 }] }]);
+  });
+
+  test('keep members that they do not know beside their turns', async () => {
+    const open = {
+      evalId: 'open',
+      conversation: [],
+      mine: { aB: 1 },
+      sessionInput: { appName: 'a', userId: 'u', my: 1 },
+    };
+    await create('open', [open]);
+    expect((await app.get(cases('open', 'open')[0] ?? '')).body).toMatchObject(open);
+  });
+
+  test.each([{}, { conversation: [], conversationScenario: { startingPrompt: 'p', conversationPlan: 'c' } }])(
     'of %j one member too few or too many is 422',
     async (more) => {
       const sent = { evalId: 'x', ...more };

@@ -55,7 +55,7 @@ test('the form of ADK 1.x stays as it is, and so does a case with a scenario', (
   const old = caseWith(toolUses({}, {}));
   const shown = (of: object) => ({ ...of, finalSessionState: {} });
   expect([toStoredCase(old), withToolUses(old)]).toEqual([old, shown(old)]);
-  const scenario = { evalId: 's', conversationScenario: { startingPrompt: 'p' } };
+  const scenario = { evalId: 's', conversationScenario: { startingPrompt: 'p', conversationPlan: 'c' } };
   expect([toStoredCase(scenario), withToolUses(scenario)]).toEqual([scenario, shown(scenario)]);
 });
 
