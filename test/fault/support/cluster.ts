@@ -3,7 +3,9 @@ import { chown, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { Client } from 'pg';
 import { chooseAccount, locateBinaries } from '../../../src/db/embedded/binaries.ts';
 import { migrateDatabase } from '../../../src/db/migrate.ts';
 
@@ -19,8 +21,16 @@ export interface PostgresCluster {
   start(): Promise<void>;
   /** A server that follows this one, from a copy of its files; this one is away for that moment. */
   addStandby(): Promise<PostgresStandby>;
+  /** A copy of its files, taken while it serves; the server has to keep its log of changes in `archive`. */
+  takeBase(archive: string): Promise<BaseBackup>;
   /** Ends it and deletes its files. */
   close(): Promise<void>;
+}
+
+/** A copy of a server's files, from which servers of any later time can be made. */
+export interface BaseBackup {
+  /** Starts a server as it was at a restore point of that name; settles when it takes writes. */
+  recoverTo(restorePoint: string): Promise<PostgresCluster>;
 }
 
 /** A server in recovery that streams from a primary, under the name `standby`. */
@@ -118,11 +128,43 @@ function inPlace(place: Place): PostgresCluster {
         promote: async () => void (await target.call('pg_ctl', ['promote', '-D', target.data, '-w', '-s'])),
       };
     },
+    async takeBase(archive) {
+      const target = await choosePlace({ ...place, settings: {} });
+      await target.call('pg_basebackup', [
+        '-D',
+        target.data,
+        '-d',
+        `postgres://postgres@127.0.0.1:${port}`,
+        '-c',
+        'fast',
+      ]);
+      const recoverTo = async (restorePoint: string) => {
+        const lines = [
+          `restore_command = 'cp "${archive}/%f" "%p"'`,
+          `recovery_target_name = '${restorePoint}'`,
+          `recovery_target_action = 'promote'`,
+        ];
+        await writeFile(join(target.data, 'postgresql.auto.conf'), `${lines.join('\n')}\n`);
+        await writeFile(join(target.data, 'recovery.signal'), '');
+        const cluster = inPlace(target);
+        await cluster.start();
+        await untilPrimary(cluster.url);
+        return cluster;
+      };
+      return { recoverTo };
+    },
     async close() {
       await stop('immediate').catch(() => undefined);
       await rm(home, { recursive: true, force: true, maxRetries: 5 });
     },
   };
+}
+
+async function untilPrimary(url: string): Promise<void> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  while ((await client.query<{ is: boolean }>('select pg_is_in_recovery() as is')).rows[0]?.is) await sleep(50);
+  await client.end();
 }
 
 async function freePort(): Promise<number> {
