@@ -28,7 +28,7 @@ export interface PostgresCluster {
 }
 
 /** A copy of a server's files, from which servers of any later time can be made. */
-export interface BaseBackup {
+interface BaseBackup {
   /** Starts a server as it was at a restore point of that name; settles when it takes writes. */
   recoverTo(restorePoint: string): Promise<PostgresCluster>;
 }
