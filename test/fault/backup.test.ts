@@ -180,7 +180,7 @@ describe.skipIf(home === undefined)('a dump that was taken while the service wor
     return url.href;
   }
 
-  test('is restored elsewhere as the same bytes; what ran has ended, what waited and what was due goes on', async () => {
+  test('is restored elsewhere as the same bytes; what ran has ended, what waited goes on', async () => {
     const environment = { ...modelSettings(model.baseUrl), ...settings };
     const before = await startServer(source?.url ?? '', environment);
     servers = [before];
