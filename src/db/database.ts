@@ -7,6 +7,7 @@ import { connectionSettings, limitsOf, type PoolOptions } from './pool-options.t
 import { repeated, sqlState } from './repeated.ts';
 import type { RowLimits } from './row-limits.ts';
 import { beginFor, type Limits, needsLimits, queryFor } from './row-security.ts';
+import { isFixed } from './statement-names.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 import { Turns } from './turns.ts';
 
@@ -198,11 +199,15 @@ class ServerPool extends Pool {
 
   #send(client: LentClient, args: unknown[]): Promise<unknown> {
     const userId = actingUser();
-    // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
-    if (!needsLimits(userId, this.security)) return Reflect.apply(client.query, client, args) as Promise<unknown>;
     const [statement, values] = args as [string | QueryConfig, unknown[] | undefined];
     const config = typeof statement === 'string' ? { text: statement } : statement;
-    return queryFor(client, userId, this.security, { ...config, ...(values === undefined ? {} : { values }) });
+    const full = { ...config, ...(values === undefined ? {} : { values }) };
+    const hasOnePlan = (full.values ?? []).length === 0 || isFixed(full.text);
+    if (!needsLimits(userId, this.security, hasOnePlan)) {
+      // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
+      return Reflect.apply(client.query, client, args) as Promise<unknown>;
+    }
+    return queryFor(client, userId, this.security, full, hasOnePlan);
   }
 }
 
@@ -218,7 +223,7 @@ async function transaction<T>(pool: ServerPool, limits: RowLimits, work: (tx: Da
   let unsure = true;
   try {
     const userId = actingUser();
-    await client.query(needsLimits(userId, pool.security) ? beginFor(userId, pool.security) : 'begin');
+    await client.query(needsLimits(userId, pool.security, false) ? beginFor(userId, pool.security) : 'begin');
     try {
       const result = await work(toDatabase(client, limits));
       await client.query('commit');

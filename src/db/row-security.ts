@@ -3,6 +3,7 @@ import { ConfigError } from '../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { GRANT_LOCK, grantRights, listLackingRights } from './rights.ts';
 import { connect } from './server-client.ts';
+import { fixText, nameOf } from './statement-names.ts';
 
 /**
  * The role that statements for one user run as where the role of the connection is above row-level security. It owns
@@ -80,17 +81,29 @@ const makeRole = (isSuper: boolean) => `
   ${isSuper ? '' : `grant ${LIMITED_ROLE} to current_user;`}
   commit`;
 
-/** What a statement or transaction is limited by; `settings`: those that its connection does not keep. */
-export type Limits = RowSecurity & { settings?: Record<string, string> };
+/** Values of PostgreSQL's `plan_cache_mode`: whether a prepared statement may be planned anew for its values. */
+export type PlanMode = 'auto' | 'force_generic_plan';
+const planModeOf = (isFixed: boolean): PlanMode => (isFixed ? 'force_generic_plan' : 'auto');
+
+/**
+ * What a statement or transaction is limited by; `settings`: those that its connection does not keep; `planMode`: the
+ * one that its connection has, absent where statements are not prepared.
+ */
+export type Limits = RowSecurity & { settings?: Record<string, string>; planMode?: PlanMode };
 
 /** True where what limits a statement goes with it, and is not what the connection has. */
-export const needsLimits = (userId: string | undefined, { settings }: Limits): boolean =>
-  userId !== undefined || settings !== undefined;
+export const needsLimits = (userId: string | undefined, limits: Limits, isFixed: boolean): boolean =>
+  userId !== undefined || limits.settings !== undefined || isPlannedOtherwise(limits, isFixed);
+
+const isPlannedOtherwise = ({ planMode }: Limits, isFixed: boolean) =>
+  planMode !== undefined && planMode !== planModeOf(isFixed);
 
 /** The statement that limits the rest of its transaction to a user, which its parameter or a literal names, or not. */
-function limitingTo(user: string | undefined, { role, settings }: Limits): string {
+function limitingTo(user: string | undefined, limits: Limits, isFixed: boolean): string {
+  const { role, settings } = limits;
   const ofUser = { [ALL_USERS]: 'off', ...(role === undefined ? {} : { role }) };
-  const all = Object.entries({ ...settings, ...(user === undefined ? FOR_ALL_USERS : ofUser) });
+  const ofPlans = isPlannedOtherwise(limits, isFixed) ? { plan_cache_mode: planModeOf(isFixed) } : {};
+  const all = Object.entries({ ...settings, ...ofPlans, ...(user === undefined ? FOR_ALL_USERS : ofUser) });
   const calls = all.map(([name, value]) => `set_config('${name}', ${escapeLiteral(value)}, true)`);
   return `select ${[...(user === undefined ? [] : [`set_config('${USER}', ${user}, true)`]), ...calls].join(', ')}`;
 }
@@ -98,13 +111,15 @@ function limitingTo(user: string | undefined, { role, settings }: Limits): strin
 /** What begins a transaction that is limited: one message. */
 export function beginFor(userId: string | undefined, limits: Limits): string {
   const user = userId === undefined ? undefined : escapeLiteral(userId);
-  return `begin isolation level read committed; ${limitingTo(user, limits)}`;
+  return `begin isolation level read committed; ${limitingTo(user, limits, false)}`;
 }
 
 /** The part of node-postgres's connection that sends messages of the extended protocol. */
 interface Wire {
+  /** Texts of the prepared statements of the connection, by name. */
+  parsedStatements: Record<string, string>;
   parse(message: { text: string; name: string }): void;
-  bind(message: { values: unknown[] }): void;
+  bind(message: { statement: string; values: unknown[] }): void;
   execute(message: object): void;
 }
 /** What node-postgres's queries have beside their published types (pg 8.23.1, lib/query.js). */
@@ -115,18 +130,25 @@ interface QueryInternals {
 }
 const base = Query.prototype as unknown as QueryInternals;
 
+/** The statement that limits; `name`: empty where statements are not prepared. */
+interface Limit {
+  text: string;
+  name: string;
+  values: string[];
+}
+
 /**
  * A statement that sees the rows of one user. What limits it goes before it in the same message, before the one Sync:
  * they are one transaction and one round trip, and nothing of it stays with the connection, which makes it safe behind
  * a pooler in transaction mode.
  */
 class LimitedQuery extends Query {
-  readonly #limit: { text: string; values: string[] };
+  readonly #limit: Limit;
   /** True while the answers that come are those of the statement that limits. */
   #isLimiting = true;
 
   constructor(
-    limit: { text: string; values: string[] },
+    limit: Limit,
     config: QueryConfig | QueryArrayConfig,
     done: (error: Error | undefined, result: unknown) => void,
   ) {
@@ -135,8 +157,11 @@ class LimitedQuery extends Query {
   }
 
   prepare(connection: Wire): void {
-    connection.parse({ text: this.#limit.text, name: '' });
-    connection.bind({ values: this.#limit.values });
+    const { text, name, values } = this.#limit;
+    // A connection whose statement failed is closed, so that what is sent is there the next time.
+    if (name === '' || connection.parsedStatements[name] === undefined) connection.parse({ text, name });
+    if (name !== '') connection.parsedStatements[name] = text;
+    connection.bind({ statement: name, values });
     connection.execute({});
     base.prepare.call(this, connection);
   }
@@ -162,11 +187,15 @@ export const queryFor = (
   userId: string | undefined,
   limits: Limits,
   config: QueryConfig | QueryArrayConfig,
+  isFixed: boolean,
 ): Promise<unknown> =>
   new Promise((resolve, reject) => {
-    const limit =
-      userId === undefined
-        ? { text: limitingTo(undefined, limits), values: [] }
-        : { text: limitingTo('$1', limits), values: [userId] };
-    client.query(new LimitedQuery(limit, config, (error, result) => (error ? reject(error) : resolve(result))));
+    const text = limitingTo(userId === undefined ? undefined : '$1', limits, isFixed);
+    const isPrepared = limits.planMode !== undefined;
+    const limit = { text, name: isPrepared ? fixText(text) : '', values: userId === undefined ? [] : [userId] };
+    const name = isPrepared && (config.values ?? []).length > 0 ? nameOf(config.text) : undefined;
+    // A plan is made for a role: one name for two would have it made anew whenever the other one had used it.
+    const role = userId === undefined ? '' : (limits.role ?? '');
+    const named = name === undefined ? config : { ...config, name: name + role };
+    client.query(new LimitedQuery(limit, named, (error, result) => (error ? reject(error) : resolve(result))));
   });

@@ -3,7 +3,8 @@ import { type StoredEvent, unescaped } from './append-store.ts';
 import type { Database } from '../db/database.ts';
 import { unescapeJson } from '../db/json-escape.ts';
 import { events, sessions } from '../db/schema.ts';
-import { isSession } from './session-key.ts';
+import { statement, value } from '../db/statement.ts';
+import { isSession, KEY } from './session-key.ts';
 import { estimatedBytes, s } from './session-text.ts';
 import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
@@ -28,15 +29,20 @@ export async function listEvents(
   afterSequence: number,
   limit: number,
 ): Promise<EventPage | undefined> {
-  const page = eventPage(afterSequence, sql`${s.lastSequence}`, limit);
-  const { rows } = await db.execute<{ text: string | null; last: number | null; final: number }>(sql`
-    select page.text, page.last, ${s.lastSequence} as final
-    from ${sessions} ${s} cross join ${page} where ${isSession(key, s)}`);
-  const row = rows[0];
+  const [row] = await selectPage(db, { ...key, after: afterSequence, limit });
   if (!row) return undefined;
   const next = row.last === null || row.last === row.final ? undefined : row.last;
   return { text: `[${unescapeJson(row.text ?? '')}]`, next };
 }
+
+const AFTER = sql`${value('after')}::int`;
+const LIMIT = sql`${value('limit')}::int`;
+
+const selectPage = statement<{ text: string | null; last: number | null; final: number }>(
+  () => sql`
+    select page.text, page.last, ${s.lastSequence} as final
+    from ${sessions} ${s} cross join ${eventPage(AFTER, sql`${s.lastSequence}`, LIMIT)} where ${isSession(KEY, s)}`,
+);
 
 /**
  * Maximum of events, and of the bytes of their text, that one statement reads, but for a first event that is larger: no
@@ -51,7 +57,11 @@ const textBytes = sql`coalesce(${events.bytes}, ${estimatedBytes(events.payload)
  * The piece of a statement that reads the events of session `s` from one sequence to another, or the first of them:
  * `page` with their `text` and the `last` sequence, both null for none.
  */
-export const eventPage = (after: SQL | number, upTo: SQL | number, limit = MAX_EVENTS): SQL => sql`lateral (
+export const eventPage = (
+  after: SQL | number,
+  upTo: SQL | number,
+  limit: SQL | number = MAX_EVENTS,
+): SQL => sql`lateral (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last
   from (select e.payload, e.sequence, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
         from (select ${events.payload} as payload, ${events.sequence} as sequence, ${textBytes} as bytes from ${events}
@@ -104,12 +114,17 @@ export async function findEventPage(
   after: number,
   { final, created }: Moment,
 ): Promise<{ text: string; last: number } | undefined> {
-  const { rows } = await db.execute<{ text: string; last: number }>(sql`
-    select page.text, page.last from ${sessions} ${s} cross join ${eventPage(after, final)}
-    where ${isSession(key, s)} and extract(epoch from ${s.createTime}) = ${created}::numeric
-      and page.last is not null`);
-  return rows[0];
+  const [page] = await selectFurtherPage(db, { ...key, after, final, created });
+  return page;
 }
+
+const selectFurtherPage = statement<{ text: string; last: number }>(
+  () => sql`
+    select page.text, page.last
+    from ${sessions} ${s} cross join ${eventPage(AFTER, sql`${value('final')}::int`)}
+    where ${isSession(KEY, s)} and extract(epoch from ${s.createTime}) = ${value('created')}::numeric
+      and page.last is not null`,
+);
 
 /** One event of a session; `undefined` where there is none. */
 export async function findEvent(db: Database, key: SessionKey, eventId: string): Promise<Event | undefined> {
@@ -157,18 +172,7 @@ export async function listEventsAfter(
   afterSequence: number,
   limit: number,
 ): Promise<EventsAfter | undefined> {
-  type Row = Omit<EventsAfter, 'events'> & Omit<FollowedEvent, 'sequence'> & { sequence: number | null };
-  const { rows } = await db.execute<Row & Record<string, unknown>>(sql`
-    select e.sequence, e.payload::text as text, e.id, e."invocationId", ${sessionEnd},
-           ${eventIdAt(sql`${afterSequence}`)} as "placeId"
-    from ${sessions} ${s}
-    left join lateral (
-      select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before
-      from (select ${events.sequence} as sequence, ${events.payload} as payload, ${textBytes} as bytes,
-                   ${events.id} as id, ${events.invocationId} as "invocationId"
-            from ${events} where ${isOfSession} and ${events.sequence} > ${afterSequence}
-            order by ${events.sequence} limit ${limit}) sized) e on e.bytes_before < ${MAX_BYTES}
-    where ${isSession(key, s)} order by e.sequence`);
+  const rows = await selectAfter(db, { ...key, after: afterSequence, limit });
   const [first] = rows;
   if (!first) return undefined;
   const found = rows.flatMap(({ sequence, text, id, invocationId }) =>
@@ -177,6 +181,22 @@ export async function listEventsAfter(
   const { lastSequence, createTime, placeId } = first;
   return { events: found, lastSequence, createTime, placeId };
 }
+
+type RowAfter = Omit<EventsAfter, 'events'> & Omit<FollowedEvent, 'sequence'> & { sequence: number | null };
+
+const selectAfter = statement<RowAfter>(
+  () => sql`
+    select e.sequence, e.payload::text as text, e.id, e."invocationId", ${sessionEnd},
+           ${eventIdAt(AFTER)} as "placeId"
+    from ${sessions} ${s}
+    left join lateral (
+      select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before
+      from (select ${events.sequence} as sequence, ${events.payload} as payload, ${textBytes} as bytes,
+                   ${events.id} as id, ${events.invocationId} as "invocationId"
+            from ${events} where ${isOfSession} and ${events.sequence} > ${AFTER}
+            order by ${events.sequence} limit ${LIMIT}) sized) e on e.bytes_before < ${MAX_BYTES}
+    where ${isSession(KEY, s)} order by e.sequence`,
+);
 
 /** Where each of some sessions ends, in their order; `undefined` for one that there is not. One statement. */
 export async function listSessionEnds(db: Database, keys: SessionKey[]): Promise<(SessionEnd | undefined)[]> {
