@@ -1,7 +1,8 @@
 #!/usr/bin/env node
-import { runProgram } from './cli/program.ts';
 import { loadFaster } from './module-loading.ts';
 
 /** The service and its command line: without a command it starts the service. */
 loadFaster();
+// Not above: what is imported there is loaded before this file runs.
+const { runProgram } = await import('./cli/program.ts');
 process.exitCode = await runProgram(process.argv.slice(2));

@@ -1,3 +1,4 @@
+import { flushCompileCache } from 'node:module';
 import { describeHarness, modelText, readHarnessAgent } from '../host-agents.ts';
 import { type Config, processEnvironment, readConfig } from '../core/config.ts';
 import { createLog } from '../core/log.ts';
@@ -19,6 +20,8 @@ export async function start(): Promise<void> {
   const stopping = stopOnSignals(starting);
   const runtime = await starting;
   if (!stopping.aborted) await printStart(config, runtime);
+  // Node keeps what it compiled when a process ends by itself, which a container seldom does.
+  flushCompileCache();
 }
 
 /**

@@ -1,31 +1,52 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { expect, test } from 'vitest';
-import { resolveInDrizzle } from '../../src/module-loading.ts';
+import { describe, expect, test } from 'vitest';
+import { resolveByPlace } from '../../src/module-loading.ts';
 
-const DRIZZLE = fileURLToPath(new URL('../../node_modules/drizzle-orm/', import.meta.url));
-const IMPORT = /^(?:import|export)\b[^'"]*['"](\.[^'"]+)['"]/gm;
+const SOURCES = fileURLToPath(new URL('../../src/', import.meta.url));
+const PACKAGES = fileURLToPath(new URL('../../node_modules/', import.meta.url));
+const IMPORT = /^(?:import|export)\b[^'"]*['"](\.\.?\/[^'"]+)['"]/gm;
 
-test('the files of drizzle are modules that name each other in full, in one package', () => {
-  expect(JSON.parse(readFileSync(join(DRIZZLE, 'package.json'), 'utf8'))).toMatchObject({ type: 'module' });
-  expect(globSync('**/package.json', { cwd: DRIZZLE })).toEqual(['package.json']);
-  let found = 0;
-  for (const file of globSync('{*,pg-core/**,node-postgres/**,sql/**,cache/**}.js', { cwd: DRIZZLE })) {
-    const parent = pathToFileURL(join(DRIZZLE, file)).href;
-    for (const [, specifier = ''] of readFileSync(join(DRIZZLE, file), 'utf8').matchAll(IMPORT)) {
-      const url = resolveInDrizzle(specifier, parent);
-      expect([file, specifier, url !== undefined && existsSync(fileURLToPath(url))]).toEqual([file, specifier, true]);
-      found++;
+describe.each([
+  ['drizzle-orm', '{*,pg-core/**,node-postgres/**,sql/**,cache/**}.js'],
+  ['zod', '{*,v4/**/*}.js'],
+])('the files of %s', (name, pattern) => {
+  const folder = join(PACKAGES, name);
+
+  test('are modules that name each other in full, in one package', () => {
+    expect(JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))).toMatchObject({ type: 'module' });
+    const others = globSync('**/package.json', { cwd: folder }).filter((path) => path !== 'package.json');
+    for (const path of others) {
+      const { type = 'commonjs' } = JSON.parse(readFileSync(join(folder, path), 'utf8')) as { type?: string };
+      expect([path, type]).toEqual([path, 'module']);
     }
-  }
-  expect(found).toBeGreaterThan(100);
+    let found = 0;
+    for (const file of globSync(pattern, { cwd: folder })) {
+      const parent = pathToFileURL(join(folder, file)).href;
+      for (const [, specifier = ''] of readFileSync(join(folder, file), 'utf8').matchAll(IMPORT)) {
+        const { url, format } = resolveByPlace(specifier, parent) ?? {};
+        const exists = url !== undefined && existsSync(fileURLToPath(url));
+        expect([file, specifier, format, exists]).toEqual([file, specifier, 'module', true]);
+        found++;
+      }
+    }
+    expect(found).toBeGreaterThan(100);
+  });
+});
+
+test('our own files are found by their names', () => {
+  const parent = pathToFileURL(join(SOURCES, 'cli/start.ts')).href;
+  const runtime = pathToFileURL(join(SOURCES, 'runtime.ts')).href;
+  expect(resolveByPlace('../runtime.ts', parent)).toEqual({ url: runtime, format: 'module-typescript' });
+  expect(resolveByPlace('./a.js', parent)?.format).toBe('module');
 });
 
 test('other imports are left to Node', () => {
-  const parent = pathToFileURL(join(DRIZZLE, 'index.js')).href;
-  expect(resolveInDrizzle('pg', parent)).toBeUndefined();
-  expect(resolveInDrizzle('./index.cjs', parent)).toBeUndefined();
-  expect(resolveInDrizzle('./index.js', import.meta.url)).toBeUndefined();
-  expect(resolveInDrizzle('./index.js', undefined)).toBeUndefined();
+  const parent = pathToFileURL(join(PACKAGES, 'drizzle-orm/index.js')).href;
+  expect(resolveByPlace('pg', parent)).toBeUndefined();
+  expect(resolveByPlace('./index.cjs', parent)).toBeUndefined();
+  expect(resolveByPlace('./index.js', import.meta.url)).toBeUndefined();
+  expect(resolveByPlace('./index.js', pathToFileURL(join(PACKAGES, 'pg/lib/index.js')).href)).toBeUndefined();
+  expect(resolveByPlace('./index.js', undefined)).toBeUndefined();
 });
