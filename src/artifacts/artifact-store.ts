@@ -193,8 +193,8 @@ export async function listArtifactNames(db: Database, { appName, userId, session
     .from(artifactVersions)
     .where(
       and(
-        eq(artifactVersions.appName, artifacts.appName),
-        eq(artifactVersions.userId, artifacts.userId),
+        eq(artifactVersions.appName, appName),
+        eq(artifactVersions.userId, userId),
         eq(artifactVersions.sessionId, artifacts.sessionId),
         eq(artifactVersions.artifactName, artifacts.name),
       ),

@@ -1,6 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { artifactVersions } from '../db/schema.ts';
+import { keyOf } from '../db/sql.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
 /** Versions of one statement. */
@@ -8,8 +9,8 @@ const BATCH_ROWS = 100;
 
 const v = artifactVersions;
 const old = (count: number): SQL => sql`
-  select ranked.place_of_row as place_of_row from (
-    select ${v}.ctid as place_of_row, ${v.appName}, ${v.userId}, ${v.sessionId},
+  select ranked.app_name, ranked.user_id, ranked.session_id, ranked.artifact_name, ranked.version from (
+    select ${v.appName}, ${v.userId}, ${v.sessionId}, ${v.artifactName}, ${v.version},
            row_number() over (partition by ${v.appName}, ${v.userId}, ${v.sessionId}, ${v.artifactName}
                               order by ${v.version} desc) as place
     from ${v}) ranked
@@ -29,6 +30,7 @@ export async function countOldVersions(db: Database, count: number): Promise<num
 /** Deletes some versions beyond the newest `count` of each artifact. @returns how many, and keys of their objects */
 export async function deleteOldVersions(db: Database, count: number): Promise<{ rows: number; objectKeys: string[] }> {
   const { rows } = await db.execute<{ key: string | null }>(sql`
-    delete from ${v} where ctid = any(array(${old(count)} limit ${BATCH_ROWS})) returning ${v.objectKey} as key`);
+    delete from ${v} where (${sql.join(keyOf(v), sql`, `)}) in (${old(count)} limit ${BATCH_ROWS})
+    returning ${v.objectKey} as key`);
   return { rows: rows.length, objectKeys: rows.flatMap(({ key }) => key ?? []) };
 }

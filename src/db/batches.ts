@@ -1,15 +1,21 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn, PgTable } from 'drizzle-orm/pg-core';
+import { keyOf } from './sql.ts';
 
 /** Rows of one statement: short enough never to hold locks for long. */
 const BATCH_ROWS = 1_000;
 
 /**
  * The condition that picks the next rows to delete or update: those that meet `condition`, in the order of a column
- * that has an index, without those that somebody else has locked.
+ * that has an index. They are chosen by key, since a distributed database has no other name for a row that is on
+ * another node, and cannot lock rows of many nodes; so `condition` is looked at again where a row was changed
+ * meanwhile.
  */
-export const isInBatch = (table: PgTable, condition: SQL, orderBy: AnyPgColumn): SQL => sql`ctid = any(array(
-  select ctid from ${table} where ${condition} order by ${orderBy} limit ${BATCH_ROWS} for update skip locked))`;
+export function isInBatch(table: PgTable, condition: SQL, orderBy: AnyPgColumn): SQL {
+  const key = sql.join(keyOf(table), sql`, `);
+  return sql`(${key}) in (
+    select ${key} from ${table} where ${condition} order by ${orderBy} limit ${BATCH_ROWS}) and ${condition}`;
+}
 
 /**
  * Repeats a statement that changes one batch until there is no full one any more. @returns how many rows there were.

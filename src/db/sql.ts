@@ -1,5 +1,5 @@
 import { type SQL, type SQLWrapper, getTableColumns, sql } from 'drizzle-orm';
-import type { AnyPgColumn, PgTable } from 'drizzle-orm/pg-core';
+import { type AnyPgColumn, getTableConfig, type PgTable } from 'drizzle-orm/pg-core';
 
 /** A value in a raw statement: a parameter, or SQL that computes it. */
 type Value = SQLWrapper | string | number | boolean | Buffer | null;
@@ -12,6 +12,14 @@ export const names = (...columns: AnyPgColumn[]): SQL =>
     columns.map(({ name }) => sql.identifier(name)),
     sql`, `,
   );
+
+/** The columns of a table's primary key, in its order. */
+export function keyOf(table: PgTable): AnyPgColumn[] {
+  const columns: AnyPgColumn[] = Object.values(getTableColumns(table));
+  const key = getTableConfig(table).primaryKeys[0]?.columns ?? [];
+  // The columns of a key that drizzle 0.45.4 gives call themselves for ever when they are asked for their type.
+  return key.flatMap(({ name }) => columns.find((column) => column.name === name) ?? []);
+}
 
 /** The value that a conflicting row was to be inserted with. */
 export const excluded = (column: AnyPgColumn): SQL => sql`excluded.${names(column)}`;

@@ -4,7 +4,7 @@ import type { NewEvent } from '../core/event.ts';
 import { escapeText } from '../db/json-escape.ts';
 import type { SessionKey } from '../core/session.ts';
 import { events, sessions } from '../db/schema.ts';
-import { isSession } from './session-key.ts';
+import { type GivenSession, type GivenUser, isSession } from './session-key.ts';
 
 /** Code points that are kept of the first text. */
 const MAX_LENGTH = 200;
@@ -24,7 +24,7 @@ export function firstTextIn(given: readonly NewEvent[]): string {
 }
 
 /** The columns that tell the first text of a session. */
-type SessionColumns = Record<'appName' | 'userId' | 'id' | 'firstText', AnyPgColumn>;
+type SessionColumns = Record<'id' | 'firstText', AnyPgColumn>;
 
 /** Of a session that an earlier version wrote, the events tell the first text; null where there is none. */
 const textOfEvents = (isWanted: SQL) => sql`(
@@ -36,15 +36,16 @@ const textOfEvents = (isWanted: SQL) => sql`(
     and jsonb_typeof(${events.payload} #> '{content,parts}') = 'array' and said.text <> ''
   order by ${events.sequence} limit 1)`;
 
-const isOfRow = ({ appName, userId, id }: SessionColumns) => sql`${events.appName} = ${appName}
-  and ${events.userId} = ${userId} and ${events.sessionId} = ${id}`;
-
-/** The first text of a session; null or empty where there is none. */
-export const firstTextOf = (row: SessionColumns): SQL => sql`coalesce(${row.firstText}, ${textOfEvents(isOfRow(row))})`;
+/** The first text of a user's session; null or empty where there is none. */
+export const firstTextOf = (row: SessionColumns, { appName, userId }: GivenUser): SQL => {
+  const isOfRow = sql`${events.appName} = ${appName} and ${events.userId} = ${userId}
+    and ${events.sessionId} = ${row.id}`;
+  return sql`coalesce(${row.firstText}, ${textOfEvents(isOfRow)})`;
+};
 
 /** The first text of a session as it was after event `n`; null where there is none. */
-export const firstTextAt = (row: SessionColumns, n: SQL): SQL =>
-  textOfEvents(sql`${isOfRow(row)} and ${events.sequence} <= ${n}`);
+export const firstTextAt = (key: GivenSession, n: SQL): SQL =>
+  textOfEvents(sql`${isSession(key, events)} and ${events.sequence} <= ${n}`);
 
 /** As {@link nextFirstText}, without a look at the events: of a session of an earlier version it stays unknown. */
 export const keptFirstText = (text: string): SQL => sql`

@@ -4,7 +4,7 @@ import type { Database } from '../db/database.ts';
 import { unescapeJson } from '../db/json-escape.ts';
 import { events, sessions } from '../db/schema.ts';
 import { statement, value } from '../db/statement.ts';
-import { isSession, KEY } from './session-key.ts';
+import { type GivenSession, isSession, KEY } from './session-key.ts';
 import { estimatedBytes, s } from './session-text.ts';
 import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
@@ -41,7 +41,8 @@ const LIMIT = sql`${value('limit')}::int`;
 const selectPage = statement<{ text: string | null; last: number | null; final: number }>(
   () => sql`
     select page.text, page.last, ${s.lastSequence} as final
-    from ${sessions} ${s} cross join ${eventPage(AFTER, sql`${s.lastSequence}`, LIMIT)} where ${isSession(KEY, s)}`,
+    from ${sessions} ${s} cross join ${eventPage(KEY, AFTER, sql`${s.lastSequence}`, LIMIT)}
+    where ${isSession(KEY, s)}`,
 );
 
 /**
@@ -54,10 +55,11 @@ const MAX_BYTES = 1_048_576;
 const textBytes = sql`coalesce(${events.bytes}, ${estimatedBytes(events.payload)})`;
 
 /**
- * The piece of a statement that reads the events of session `s` from one sequence to another, or the first of them:
+ * The piece of a statement that reads the events of a session from one sequence to another, or the first of them:
  * `page` with their `text` and the `last` sequence, both null for none.
  */
 export const eventPage = (
+  key: GivenSession,
   after: SQL | number,
   upTo: SQL | number,
   limit: SQL | number = MAX_EVENTS,
@@ -65,12 +67,12 @@ export const eventPage = (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last
   from (select e.payload, e.sequence, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
         from (select ${events.payload} as payload, ${events.sequence} as sequence, ${textBytes} as bytes from ${events}
-              where ${isOfSession} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}
+              where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}
               order by ${events.sequence} limit ${limit}) e) sized
   where sized.bytes_before < ${MAX_BYTES}) page`;
 
-/** The condition that an event is one of session `s`. */
-export const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
+/** The condition that an event is one of session `s`, whosever that is. */
+const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
   and ${events.sessionId} = ${s.id}`;
 
 /*
@@ -78,15 +80,16 @@ export const isOfSession = sql`${events.appName} = ${s.appName} and ${events.use
  * sessions are, and reads all entries of the session: 2.3 ms each time for 3,000 events.
  */
 
-/** The piece of a statement that has the ids of the events of session `s` after a sequence that the runtime made. */
-export const runtimeEventIds = (after: SQL): SQL => sql`array(
+/** The piece of a statement that has the ids of the events of a session after a sequence that the runtime made. */
+export const runtimeEventIds = (key: GivenSession, after: SQL): SQL => sql`array(
   select ${events.id} from ${events}
-  where ${isOfSession} and ${events.sequence} > ${after} and ${events.isFromRuntime} order by ${events.sequence})`;
+  where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.isFromRuntime}
+  order by ${events.sequence})`;
 
-/** The piece of a statement that has the id of the event of session `s` with a sequence; null where none has it. */
-export const eventIdAt = (sequence: SQL): SQL => sql`(
+/** The piece of a statement that has the id of the event of a session with a sequence; null where none has it. */
+export const eventIdAt = (key: GivenSession, sequence: SQL): SQL => sql`(
   select ${events.id} from ${events}
-  where ${isOfSession} and ${events.sequence} >= ${sequence} and ${events.sequence} <= ${sequence}
+  where ${isSession(key, events)} and ${events.sequence} >= ${sequence} and ${events.sequence} <= ${sequence}
   order by ${events.sequence})`;
 
 /** The condition that an agent called a tool in session `s`. */
@@ -121,7 +124,7 @@ export async function findEventPage(
 const selectFurtherPage = statement<{ text: string; last: number }>(
   () => sql`
     select page.text, page.last
-    from ${sessions} ${s} cross join ${eventPage(AFTER, sql`${value('final')}::int`)}
+    from ${sessions} ${s} cross join ${eventPage(KEY, AFTER, sql`${value('final')}::int`)}
     where ${isSession(KEY, s)} and extract(epoch from ${s.createTime}) = ${value('created')}::numeric
       and page.last is not null`,
 );
@@ -187,13 +190,13 @@ type RowAfter = Omit<EventsAfter, 'events'> & Omit<FollowedEvent, 'sequence'> & 
 const selectAfter = statement<RowAfter>(
   () => sql`
     select e.sequence, e.payload::text as text, e.id, e."invocationId", ${sessionEnd},
-           ${eventIdAt(AFTER)} as "placeId"
+           ${eventIdAt(KEY, AFTER)} as "placeId"
     from ${sessions} ${s}
     left join lateral (
       select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before
       from (select ${events.sequence} as sequence, ${events.payload} as payload, ${textBytes} as bytes,
                    ${events.id} as id, ${events.invocationId} as "invocationId"
-            from ${events} where ${isOfSession} and ${events.sequence} > ${AFTER}
+            from ${events} where ${isSession(KEY, events)} and ${events.sequence} > ${AFTER}
             order by ${events.sequence} limit ${LIMIT}) sized) e on e.bytes_before < ${MAX_BYTES}
     where ${isSession(KEY, s)} order by e.sequence`,
 );

@@ -32,9 +32,9 @@ export async function findForkPoint(
 ): Promise<ForkPoint | undefined> {
   const n = sql`moment.n`;
   const { rows } = await db.execute<ForkPoint & Record<string, unknown>>(sql`
-    select ${s.lastSequence} as reached, ${n} as "atSequence", ${nextTimeAfter(n)} as "nextTime",
-           ${versionsSaved('until', n)} as saved,
-           ${versionsSaved('after', n)} as "savedLater"
+    select ${s.lastSequence} as reached, ${n} as "atSequence", ${nextTimeAfter(key, n)} as "nextTime",
+           ${versionsSaved(key, 'until', n)} as saved,
+           ${versionsSaved(key, 'after', n)} as "savedLater"
     from ${sessions} ${s}
       cross join lateral (select coalesce(${atSequence ?? null}::int, ${s.lastSequence}) as n offset 0) moment
     where ${isSession(key, s)}`);
@@ -59,11 +59,11 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
     appName: s.appName,
     userId: s.userId,
     id: fork.sessionId,
-    state: ownStateAt(n),
-    initialState,
-    firstText: sql`coalesce(${firstTextAt(s, n)}, '')`,
+    state: ownStateAt(source, n),
+    initialState: initialState(source),
+    firstText: sql`coalesce(${firstTextAt(source, n)}, '')`,
     lastSequence: n,
-    eventBytes: limitedSize(bytesUpTo(n), db.limits.maxSessionBytes),
+    eventBytes: limitedSize(bytesUpTo(source, n), db.limits.maxSessionBytes),
     isEval: sql`${isEvalSession(fork.sessionId)}::boolean`,
     labels: sql`${escapeJson(fork.labels)}::jsonb`,
     forkedFromId: s.id,

@@ -80,9 +80,9 @@ const AFTER = sql`${value('after')}::int`;
 const selectHistory = statement<HistoryRow>(
   () => sql`
     select page.text, page.last, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
-           ${s.eventsVersion} as version, ${eventIdAt(AFTER)} as "idBefore", ${runtimeEventIds(AFTER)} as own,
+           ${s.eventsVersion} as version, ${eventIdAt(KEY, AFTER)} as "idBefore", ${runtimeEventIds(KEY, AFTER)} as own,
            ${mergedState}::text as state, ${limitedSize(storedBytes(KEY, s), value('maxBytes'))} as size
-    from ${withStates} cross join ${eventPage(AFTER, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
+    from ${withStates(KEY)} cross join ${eventPage(KEY, AFTER, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
 );
 
 const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];
@@ -123,7 +123,7 @@ async function listSmallHistories(
     select wanted.place::int as place, page.text
     from unnest(${column('userId')}, ${column('sessionId')}) with ordinality as wanted(user_id, id, place)
     join ${sessions} ${s} on ${s.appName} = ${appName} and ${s.userId} = wanted.user_id and ${s.id} = wanted.id
-    cross join ${eventPage(0, sql`${s.lastSequence}`)}
+    cross join ${eventPage({ appName, userId: s.userId, sessionId: s.id }, 0, sql`${s.lastSequence}`)}
     where ${s.eventBytes} <= ${SMALL_BYTES} and coalesce(page.last, 0) = ${s.lastSequence}`);
   return new Map(rows.map(({ place, text }) => [place - 1, toEvents(text ?? '')]));
 }

@@ -56,7 +56,7 @@ export const hasVersion = (row: { updateTime: AnyPgColumn }, versions: string[] 
 /** The ETag of a session; `undefined` where there is none. */
 export async function findEtag(db: Database, key: SessionKey): Promise<string | undefined> {
   const { rows } = await db.execute<{ etag: string }>(sql`
-    select ${etagOf} as etag from ${withStates} where ${isSession(key, s)}`);
+    select ${etagOf} as etag from ${withStates(key)} where ${isSession(key, s)}`);
   return rows[0]?.etag;
 }
 

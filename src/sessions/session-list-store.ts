@@ -1,4 +1,4 @@
-import { type Placeholder, type SQL, and, eq, not, sql } from 'drizzle-orm';
+import { type SQL, and, eq, not, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { appStates, sessions, userStates } from '../db/schema.ts';
@@ -8,6 +8,7 @@ import type { ListPlace } from '../http/operation/cursor.ts';
 import { firstTextOf } from './event-first-text.ts';
 import type { JsonStream } from './json-stream.ts';
 import type { LabelChoice } from './label.ts';
+import type { GivenUser } from './session-key.ts';
 import { clampedSeconds } from './session-store.ts';
 import { estimatedBytes, s, sessionTexts, statesOf } from './session-text.ts';
 
@@ -38,8 +39,11 @@ export interface SessionPage extends Partial<SessionOrder> {
 const MAX_SESSIONS = 200;
 const MAX_STATE_BYTES = 4_194_304;
 
+/** The user of a list. */
+const USER = { appName: value('appName'), userId: value('userId') };
+
 /** The rows of `sized` whose states, with the shared ones in each, are not too large together: their number as `n`. */
-const fitting = (appName: string | Placeholder, userId: string | Placeholder) => sql`(
+const fitting = ({ appName, userId }: GivenUser) => sql`(
   select count(*)::int as n from sized, (select
     coalesce((select octet_length(${appStates.state}::text) from ${appStates}
               where ${appStates.appName} = ${appName}), 0) +
@@ -101,7 +105,7 @@ const CONDITIONS = {
   createdBefore: sql`${s.createTime} < to_timestamp(${value('createdBefore')}::float8)`,
   labelValues: sql`${s.labels} @> all(${value('labelValues')}::jsonb[])`,
   labelNames: sql`${s.labels} ?& ${value('labelNames')}::text[]`,
-  text: sql`position(lower(${value('text')}) in lower(${firstTextOf(s)})) > 0`,
+  text: sql`position(lower(${value('text')}) in lower(${firstTextOf(s, USER)})) > 0`,
 };
 type ConditionName = keyof typeof CONDITIONS;
 const CONDITION_NAMES = Object.keys(CONDITIONS) as ConditionName[];
@@ -129,8 +133,8 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
   const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
   const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')})`;
   const isListed = and(
-    eq(s.appName, value('appName')),
-    eq(s.userId, value('userId')),
+    eq(s.appName, USER.appName),
+    eq(s.userId, USER.userId),
     not(s.isEval),
     isAfter ? position : undefined,
     ...names.map((name) => CONDITIONS[name]),
@@ -146,9 +150,9 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
     sized as (
       select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
       from wanted ${s} window listed as (${inOrder}) ${inOrder} limit ${value('size')}),
-    fitting as materialized ${fitting(value('appName'), value('userId'))}
-    select (select coalesce(string_agg(${textOf(withDetails)}, ',' ${inOrder}), '')
-            from (select sized.* from sized, fitting where place <= n) ${statesOf}) as text,
+    fitting as materialized ${fitting(USER)}
+    select (select coalesce(string_agg(${textOf(USER, withDetails)}, ',' ${inOrder}), '')
+            from (select sized.* from sized, fitting where place <= n) ${statesOf(USER)}) as text,
            case when n < (select count(*) from wanted)
                 then ${isPage ? sql`array['']` : sql`array(${others})::text[]`} else '{}' end as further,
            (select ${place} from sized ${s} where place = n) as last
@@ -156,8 +160,8 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
 }
 
 /** A session of a list as JSON text. */
-function textOf(withDetails: boolean): SQL {
-  const [head, tail] = sessionTexts({ withDetails });
+function textOf(user: GivenUser, withDetails: boolean): SQL {
+  const [head, tail] = sessionTexts({ firstText: firstTextOf(s, user), withDetails });
   return sql`${head} || ${tail}`;
 }
 
@@ -177,9 +181,10 @@ async function* readFurtherSessions(
              ${sessions} ${s}
         where ${s.appName} = ${appName} and ${s.userId} = ${userId} and ${s.id} = wanted.id
         window listed as (order by wanted.ordinal)),
-      fitting as materialized ${fitting(appName, userId)}
-      select string_agg(${textOf(withDetails)}, ',' order by ${s}.ordinal) as text, max(${s}.ordinal)::int as taken
-      from (select sized.* from sized, fitting where place <= n) ${statesOf}`);
+      fitting as materialized ${fitting({ appName, userId })}
+      select string_agg(${textOf({ appName, userId }, withDetails)}, ',' order by ${s}.ordinal) as text,
+             max(${s}.ordinal)::int as taken
+      from (select sized.* from sized, fitting where place <= n) ${statesOf({ appName, userId })}`);
     const { text, taken } = rows[0] ?? {};
     // Those that are gone by now have no row.
     from += taken ?? MAX_SESSIONS;

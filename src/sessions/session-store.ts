@@ -8,7 +8,7 @@ import { sessions } from '../db/schema.ts';
 import { eventPage, findEventPage } from './event-store.ts';
 import { eventExists } from './append-store.ts';
 import { isSession, KEY } from './session-key.ts';
-import { firstTextAt } from './event-first-text.ts';
+import { firstTextAt, firstTextOf } from './event-first-text.ts';
 import { etagOf, s, sessionTexts, withStates } from './session-text.ts';
 import { sequenceAt, stateAt, timeAt } from './event-as-of.ts';
 import { hasVersion } from './precondition.ts';
@@ -79,12 +79,12 @@ interface SessionForm {
 const asItIs = (withDetails: boolean): SessionForm => ({
   n: sql`${s.lastSequence}`,
   join: sql``,
-  texts: sessionTexts({ withDetails }),
+  texts: sessionTexts({ firstText: firstTextOf(s, KEY), withDetails }),
 });
 
 function asOf(sequence: SQL, withDetails: boolean): SessionForm {
   const n = sql`moment.n`;
-  const then = { state: stateAt(n), updateTime: timeAt(n), lastSequence: n, firstText: firstTextAt(s, n) };
+  const then = { state: stateAt(KEY, n), updateTime: timeAt(KEY, n), lastSequence: n, firstText: firstTextAt(KEY, n) };
   // `offset 0`: it is found once, and not again wherever it is used.
   const join = sql`cross join lateral (select ${sequence} as n offset 0) moment`;
   return { n, join, texts: sessionTexts({ ...then, withDetails }) };
@@ -99,7 +99,7 @@ function bothOf(form: (withDetails: boolean) => SessionForm) {
         select ${texts[0]} as head, coalesce(page.text, '') as events, ${texts[1]} as tail, page.last,
                ${n} as final, ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created,
                ${etagOf} as etag
-        from ${withStates} ${join} cross join ${eventPage(after, n)}
+        from ${withStates(KEY)} ${join} cross join ${eventPage(KEY, after, n)}
         where ${isSession(KEY, s)}`;
     });
   return { plain: select(false), detailed: select(true) };
@@ -109,7 +109,7 @@ function bothOf(form: (withDetails: boolean) => SessionForm) {
 const selectSession = {
   now: bothOf(asItIs),
   sequence: bothOf((withDetails) => asOf(sql`${value('atSequence')}::int`, withDetails)),
-  time: bothOf((withDetails) => asOf(sequenceAt(sql`${value('atTime')}::float8`), withDetails)),
+  time: bothOf((withDetails) => asOf(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
 };
 
 interface SessionRow extends Record<string, unknown> {

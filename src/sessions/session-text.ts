@@ -1,19 +1,19 @@
 import { type SQL, sql } from 'drizzle-orm';
 import { type AnyPgColumn, alias } from 'drizzle-orm/pg-core';
 import { appStates, sessions, userStates } from '../db/schema.ts';
-import { firstTextOf } from './event-first-text.ts';
+import type { GivenUser } from './session-key.ts';
 
 /** The row of sessions in every statement that is made of these parts. */
 export const s = alias(sessions, 's');
 const a = alias(appStates, 'a');
 const u = alias(userStates, 'u');
 
-/** Joins the two shared states to rows of sessions that stand in front of it. */
-export const statesOf = sql`${s}
-  left join ${appStates} ${a} on ${a.appName} = ${s.appName}
-  left join ${userStates} ${u} on ${u.appName} = ${s.appName} and ${u.userId} = ${s.userId}`;
-/** The table of sessions with the two shared states joined. */
-export const withStates = sql`${sessions} ${statesOf}`;
+/** Joins the two shared states to rows of a user's sessions that stand in front of it. */
+export const statesOf = ({ appName, userId }: GivenUser): SQL => sql`${s}
+  left join ${appStates} ${a} on ${a.appName} = ${appName}
+  left join ${userStates} ${u} on ${u.appName} = ${appName} and ${u.userId} = ${userId}`;
+/** The table of sessions with the two shared states of a user joined. */
+export const withStates = (user: GivenUser): SQL => sql`${sessions} ${statesOf(user)}`;
 /** The state as the wire shows it: keys are stored with their prefix, so that the scopes merge without renaming. */
 export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coalesce(${u.state}, '{}'))`;
 
@@ -28,7 +28,7 @@ interface TextOptions {
   state?: SQL;
   updateTime?: SQL | AnyPgColumn;
   lastSequence?: SQL | AnyPgColumn;
-  firstText?: SQL;
+  firstText: SQL;
   /** True: with the members that are told only to those who want them. */
   withDetails?: boolean;
 }
@@ -38,9 +38,9 @@ export function sessionTexts({
   state = mergedState,
   updateTime = s.updateTime,
   lastSequence = s.lastSequence,
-  firstText = firstTextOf(s),
+  firstText,
   withDetails = false,
-}: TextOptions = {}): [SQL, SQL] {
+}: TextOptions): [SQL, SQL] {
   const details = sql` || ',"createTime":' || extract(epoch from ${s.createTime}) ||
     ',"lastSequence":' || ${lastSequence} || ',"labels":' || ${s.labels} ||
     ',"firstText":' || to_json(coalesce(${firstText}, '')) ||

@@ -2,7 +2,7 @@ import { type SQL, type SQLWrapper, getTableColumns, getTableName, is, sql } fro
 import { type AnyPgColumn, getTableConfig, PgTable } from 'drizzle-orm/pg-core';
 import type { Database } from '../db/database.ts';
 import * as schema from '../db/schema.ts';
-import { names } from '../db/sql.ts';
+import { keyOf, names } from '../db/sql.ts';
 
 /** One user of one application. */
 export interface User {
@@ -49,7 +49,7 @@ export const countRows = (db: Database, user: User, table: UserTable): Promise<n
 export async function deleteRows(db: Database, user: User, table: UserTable, limit: number): Promise<number> {
   const { rowCount } = await db.execute(sql`
     delete from ${table.table} where ctid = any(array(
-      select ctid from ${table.table} where ${isOf(user, table)} limit ${limit}))`);
+      select ctid from ${table.table} where ${isOf(user, table)} limit ${limit})) and ${isOf(user, table)}`);
   return rowCount ?? 0;
 }
 
@@ -63,13 +63,6 @@ export interface ExportedRow {
   place: (string | number)[];
 }
 
-/** The columns of a table's key behind application and user. */
-function keyOf({ table, columns }: UserTable): AnyPgColumn[] {
-  const key = (getTableConfig(table).primaryKeys[0]?.columns ?? []).slice(2);
-  // The columns of a key that drizzle 0.45.4 gives call themselves for ever when they are asked for their type.
-  return key.flatMap(({ name }) => Object.values(columns).find((column) => column.name === name) ?? []);
-}
-
 /** The rows of a user after a place, in the order of the table's key; without their `content`, which may be large. */
 export async function listRows(
   db: Database,
@@ -77,7 +70,8 @@ export async function listRows(
   table: UserTable,
   after: ExportedRow['place'] | undefined,
 ): Promise<ExportedRow[]> {
-  const key = keyOf(table);
+  // Behind application and user.
+  const key = keyOf(table.table).slice(2);
   const list = (parts: SQLWrapper[]) => sql.join(parts, sql`, `);
   const columns = Object.values(table.columns).filter(
     ({ name }) => name !== 'content' || table.name !== 'artifact_versions',

@@ -53,6 +53,32 @@ export function dialectFaults(statement: string): string[] {
   });
 }
 
+/** A table that a statement reads or writes, and the name that it has there. */
+const OCCURRENCE = /\b(?:from|join|using|update)\s+"(\w+)"(?!\.)(?:\s+(?:as\s+)?"(\w+)")?/gi;
+/** A table that is given the user by value: that leads to one node. */
+const GIVEN_USER = /"(\w+)"\."user_id" = \$\d+/g;
+
+/**
+ * Tables of a statement for one user that are not given that user by value, but by a column of another table or not at
+ * all: a distributed database would ask all its nodes for them. Statements for all users name none and are left alone.
+ */
+export function routingFaults(statement: string): string[] {
+  const text = statement.replaceAll(/--.*$/gm, '').replaceAll(/'(?:[^']|'')*'/g, `''`);
+  const given = countBy([...text.matchAll(GIVEN_USER)].map(([, name = '']) => name));
+  if (given.size === 0) return [];
+  const tables = [...text.matchAll(OCCURRENCE)].filter(([, table = '']) => DISTRIBUTED_TABLES.includes(table));
+  const found = countBy(tables.map(([, table = '', name = table]) => name));
+  return [...found]
+    .filter(([name, times]) => (given.get(name) ?? 0) < times)
+    .map(([name, times]) => `"${name}" stands there ${times} times, and has a user ${given.get(name) ?? 0} times`);
+}
+
+function countBy(names: string[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return counts;
+}
+
 /** The text up to the parenthesis that closes around it. */
 function toEndOfCte(text: string): string {
   let depth = 0;

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { DISTRIBUTED_TABLES } from '../../../src/db/distribution.ts';
-import { dialectFaults } from '../../support/dialect.ts';
+import { dialectFaults, routingFaults } from '../../support/dialect.ts';
 
 const EVENTS = 'insert into "events" ("id") select given.id from advanced';
 
@@ -47,6 +47,42 @@ test.each([
   'select "id" from "cronjobs" for update skip locked',
 ])('a distributed database takes %s', (statement) => {
   expect(dialectFaults(statement)).toEqual([]);
+});
+
+const OF_USER = '"s"."user_id" = $1';
+
+test.each([
+  [
+    `select from "sessions" "s" left join "user_states" "u" on "u"."user_id" = "s"."user_id" where ${OF_USER}`,
+    ['"u" stands there 1 times, and has a user 0 times'],
+  ],
+  [
+    `select (select max("id") from "events" where "events"."user_id" = "s"."user_id")
+       from "sessions" "s" where ${OF_USER}`,
+    ['"events" stands there 1 times, and has a user 0 times'],
+  ],
+  [
+    `update "invocations" set "status" = $1 where "invocations"."user_id" = $2
+       and exists (select from "sessions" where "sessions"."user_id" = "invocations"."user_id")`,
+    ['"sessions" stands there 1 times, and has a user 0 times'],
+  ],
+  [
+    `delete from "spans" where "spans"."user_id" = $1 and ctid = any(array(select ctid from "spans" limit 2))`,
+    ['"spans" stands there 2 times, and has a user 1 times'],
+  ],
+])('a distributed database asks all its nodes for %s', (statement, faults) => {
+  expect(routingFaults(statement)).toEqual(faults);
+});
+
+test.each([
+  `select from "sessions" "s" left join "user_states" "u" on "u"."user_id" = $2
+     left join "app_states" "a" on "a"."app_name" = "s"."app_name" where ${OF_USER}`,
+  // For all users, and a table of the coordinator's own.
+  `select from "invocations"
+     where exists (select from "sessions" where "sessions"."user_id" = "invocations"."user_id")`,
+  `select "s"."id", "events"."id" from "sessions" "s", "cronjobs" where ${OF_USER}`,
+])('one node of a distributed database has all of %s', (statement) => {
+  expect(routingFaults(statement)).toEqual([]);
 });
 
 test('what a conversation is made of is spread by user; what is looked at for all users stays on one node', () => {
