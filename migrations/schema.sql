@@ -440,7 +440,10 @@ create table eval_runs (
   result_time timestamp(6) with time zone not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   end_time timestamp(6) with time zone,
-  judged_run_id uuid
+  judged_run_id uuid,
+  model_execution_mode text default 'live'::text not null,
+  tool_execution_mode text default 'live'::text not null,
+  summary jsonb
 );
 
 create table eval_session_scores (
@@ -459,7 +462,9 @@ create table eval_sets (
   name text,
   description text,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
-  owner_id text collate "C"
+  owner_id text collate "C",
+  model_execution_mode text,
+  tool_execution_mode text
 );
 
 create table eval_verdicts (
@@ -715,6 +720,8 @@ alter table eval_run_cases add constraint eval_run_cases_pkey PRIMARY KEY (app_n
 alter table eval_run_cases add constraint eval_run_cases_status_check CHECK ((status = ANY (ARRAY['waiting'::text, 'running'::text, 'done'::text, 'error'::text, 'cancelled'::text])));
 
 alter table eval_runs add constraint eval_runs_end_check CHECK (((status = ANY (ARRAY['queued'::text, 'running'::text])) = (end_time IS NULL)));
+
+alter table eval_runs add constraint eval_runs_modes_check CHECK (((model_execution_mode = ANY (ARRAY['live'::text, 'stored'::text])) AND (tool_execution_mode = ANY (ARRAY['live'::text, 'stored'::text]))));
 
 alter table eval_runs add constraint eval_runs_pkey PRIMARY KEY (app_name, id);
 
@@ -1477,11 +1484,14 @@ comment on column eval_runs.eval_set_id is 'Set that is run; it may be gone by n
 comment on column eval_runs.id is 'Run.';
 comment on column eval_runs.judged_run_id is 'Run whose stored turns this one judges again, without the agent; null for a run of its own.';
 comment on column eval_runs.metrics is 'What the turns are scored by, as requested.';
+comment on column eval_runs.model_execution_mode is 'stored: the models say what the cases say; live: they are called.';
 comment on column eval_runs.model_name is 'Model of that agent.';
 comment on column eval_runs.parallelism is 'Maximum number of its cases at once, over all processes.';
 comment on column eval_runs.requested_by is 'User of the token that requested it; null for keys and local callers.';
 comment on column eval_runs.result_time is 'Names its result: unique within the application, never a whole second.';
 comment on column eval_runs.status is 'queued, running, done or cancelled.';
+comment on column eval_runs.summary is 'Counts of its cases and mean scores as it ended; null for cancelled and open ones.';
+comment on column eval_runs.tool_execution_mode is 'stored: the tools answer what the cases say; live: they are run.';
 comment on column eval_runs.trials is 'How often each case is run.';
 comment on column eval_runs.user_simulator is 'How a simulated user speaks, as requested.';
 comment on column eval_session_scores.app_name is 'Application.';
@@ -1495,8 +1505,10 @@ comment on column eval_sets.app_name is 'Application.';
 comment on column eval_sets.create_time is 'When the set was created.';
 comment on column eval_sets.description is 'Description for people.';
 comment on column eval_sets.id is 'Evaluation set identifier.';
+comment on column eval_sets.model_execution_mode is 'That of runs that name none, as it was sent; null: live.';
 comment on column eval_sets.name is 'Name for people.';
 comment on column eval_sets.owner_id is 'The user whose token made the set, the only one who sees it with a token; null for one of a key or of a service without a login, which see all.';
+comment on column eval_sets.tool_execution_mode is 'That of runs that name none, as it was sent; null: live.';
 comment on column eval_verdicts.app_name is 'Application.';
 comment on column eval_verdicts.author is 'Who said so: a user of a token, the id of a key, or local.';
 comment on column eval_verdicts.comment is 'Why, in words.';

@@ -17,6 +17,8 @@ export interface EvalOptions extends GlobalOptions {
   trials: string;
   threshold: string;
   parallelism?: string;
+  model?: 'stored' | 'live';
+  tools?: 'stored' | 'live';
   baseline?: string;
   junit?: string;
   allowNotEvaluated?: boolean;
@@ -50,6 +52,8 @@ export async function runSets(sets: string[], options: EvalOptions): Promise<num
       ...(userSimulator ? { userSimulatorConfig: userSimulator } : {}),
       trials: Number(options.trials),
       ...(options.parallelism ? { parallelism: Number(options.parallelism) } : {}),
+      ...(options.model ? { modelExecutionMode: options.model } : {}),
+      ...(options.tools ? { toolExecutionMode: options.tools } : {}),
     };
     const selected = [...parseSelectors(sets)];
     if (options.junit && selected.length > 1) throw new CommandError('--junit takes one set.', 2);

@@ -4,7 +4,7 @@ import type { EvalOptions } from './eval.ts';
 import type { ImportOptions } from './import.ts';
 import type { ReplayOptions } from './replay.ts';
 
-/** Where the answers of a replay come from. */
+/** Where the answers of a replay, or of a run of cases, come from. */
 const MODES = ['stored', 'live'];
 
 /** The commands that run evaluations and schedules. @param end receives the exit code of a gate */
@@ -19,6 +19,8 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .option('--trials <n>', 'how often each case is run', '1')
     .option('--threshold <share>', 'share of its trials that must pass for a case to pass', '1')
     .option('--parallelism <n>', 'cases at once')
+    .addOption(new Option('--model <mode>', 'where answers of models come from [as the set says]').choices(MODES))
+    .addOption(new Option('--tools <mode>', 'where answers of tools come from [as the set says]').choices(MODES))
     .option('--baseline <run>', 'an earlier run to compare with; a regression fails')
     .option('--junit <file>', 'write a report for CI')
     .option('--allow-not-evaluated', 'cases of which no metric says anything do not fail')

@@ -14,6 +14,8 @@ export const evalSets = pgTable(
     ownerId: identifier('owner_id'),
     name: text('name'),
     description: text('description'),
+    modelExecutionMode: text('model_execution_mode', { enum: ['live', 'replay', 'stored'] }),
+    toolExecutionMode: text('tool_execution_mode', { enum: ['live', 'replay', 'stored'] }),
     createTime: createTime(),
   },
   (t) => [primaryKey({ name: 'eval_sets_pkey', columns: [t.appName, t.id] })],
@@ -83,11 +85,18 @@ export const evalRuns = pgTable(
       .default('queued'),
     metrics: jsonb('metrics').notNull(),
     userSimulator: jsonb('user_simulator'),
+    modelExecutionMode: text('model_execution_mode', { enum: ['live', 'stored'] })
+      .notNull()
+      .default('live'),
+    toolExecutionMode: text('tool_execution_mode', { enum: ['live', 'stored'] })
+      .notNull()
+      .default('live'),
     trials: integer('trials').notNull(),
     parallelism: integer('parallelism').notNull(),
     agentHash: text('agent_hash').notNull(),
     modelName: text('model_name').notNull(),
     resultTime: time('result_time').notNull(),
+    summary: jsonb('summary'),
     createTime: createTime(),
     endTime: time('end_time'),
   },
@@ -96,6 +105,10 @@ export const evalRuns = pgTable(
     unique('eval_runs_result_time_key').on(t.appName, t.resultTime),
     check('eval_runs_status_check', sql`status in ('queued', 'running', 'done', 'cancelled')`),
     check('eval_runs_end_check', sql`(status in ('queued', 'running')) = (end_time is null)`),
+    check(
+      'eval_runs_modes_check',
+      sql`model_execution_mode in ('live', 'stored') and tool_execution_mode in ('live', 'stored')`,
+    ),
     check('eval_runs_trials_check', sql`trials > 0 and parallelism > 0`),
     index('eval_runs_open_idx').on(t.createTime).where(sql`status in ('queued', 'running')`),
   ],

@@ -3,6 +3,7 @@ import type { Database, DatabasePool } from '../db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../db/schema.ts';
 import { EVAL_SESSION_ID_PREFIXES } from '../core/session.ts';
+import type { ExecutionModes } from './execution-mode.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
 import { isItsVersion, isOpen } from './run-store.ts';
 import type { ScoredCase } from './score-case.ts';
@@ -15,7 +16,7 @@ const isHeld = sql`(${evalRunCases.status} = 'running' and ${evalRunCases.leaseE
 const isClaimable = sql`(${evalRunCases.status} = 'waiting' or ${isLost})`;
 
 /** A case of a run that this process works on while it renews the lease. */
-export interface ClaimedCase {
+export interface ClaimedCase extends ExecutionModes {
   appName: string;
   runId: string;
   evalSetId: string;
@@ -119,6 +120,8 @@ async function claimCasesOf(tx: Database, run: RunRow, slots: number, leaseMs: n
     metrics: unescaped(run.metrics) as EvalMetric[],
     userSimulator: unescaped(run.userSimulator),
     isJudging: run.judgedRunId !== null,
+    modelExecutionMode: run.modelExecutionMode,
+    toolExecutionMode: run.toolExecutionMode,
   };
   return rows.map((row) => ({ ...row, ...ofRun, caseText: unescapeJson(row.caseText) }));
 }

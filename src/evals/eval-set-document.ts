@@ -7,6 +7,8 @@ export interface EvalSetDocument {
   description?: string | null | undefined;
   eval_cases: EvalCaseBody[];
   creation_timestamp?: number | null | undefined;
+  model_execution_mode?: string | null | undefined;
+  tool_execution_mode?: string | null | undefined;
 }
 
 /** What cannot be computed from a file: the id and time of what ADK 1.x did not name. */

@@ -30,6 +30,9 @@ const isDefault = (name: string, value: unknown) =>
 const BYTES = new Set(['data', 'thought_signature']);
 const toUrlSafe = (base64: string) => base64.replaceAll('+', '-').replaceAll('/', '_');
 
+/** Members of a set that no version of ADK knows. */
+const MODES = ['model_execution_mode', 'tool_execution_mode'] as const;
+
 /**
  * The text of a `.evalset.json` that every version of ADK reads: snake_case, two blanks of indent, no nulls and no
  * members that equal their default. `dropped` says where members stood that some version refuses.
@@ -41,7 +44,8 @@ export function writeEvalSet(set: EvalSetDocument): { text: string; dropped: str
     const path = `eval_cases[${place}]`;
     return passOver(fileCaseSchema, toStoredCase(withoutSilentEvents(evalCase, path, dropped)), path, pass);
   });
-  const { eval_set_id, name, description, creation_timestamp: time } = set;
+  const { eval_set_id, name, description, creation_timestamp: time, ...others } = set;
+  dropped.push(...MODES.filter((mode) => (others[mode] ?? 'live') !== 'live'));
   const document = {
     eval_set_id,
     ...(name == null ? {} : { name }),
@@ -95,10 +99,10 @@ const OPEN = new Set<unknown>([fileCaseSchema, fileCaseSchema.shape.sessionInput
  */
 export function readEvalSet(json: unknown, defaults: FileDefaults): { set: EvalSetDocument; dropped: string[] } {
   if (isOldFile(json)) return fromOldSessions(json, defaults);
-  const { eval_set_id, eval_cases, name, description, creation_timestamp } = toObject(json);
+  const { eval_set_id, eval_cases, name, description, creation_timestamp, ...others } = toObject(json);
   if (typeof eval_set_id !== 'string') throw new InvalidError('The file is no eval set: `eval_set_id` is missing.');
   if (!Array.isArray(eval_cases)) throw new InvalidError('The file is no eval set: `eval_cases` is missing.');
-  const dropped: string[] = [];
+  const dropped = Object.keys(others);
   const set = {
     eval_set_id,
     ...(typeof name === 'string' ? { name } : {}),

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { contentSchema, freeForm, functionCallSchema, functionResponseSchema, jsonObject } from '../core/content.ts';
 import { number, text } from '../core/members.ts';
 import { identifierSchema } from '../core/session.ts';
+import { modesOfSet } from './execution-mode.ts';
 
 /**
  * Evaluation sets and cases as ADK's clients send and read them. Cases and their session input keep members of later
@@ -100,6 +101,7 @@ export const evalSetSchema = z
     description: text('What the set is for.'),
     eval_cases: z.array(evalCaseSchema).nullish().describe('The cases, oldest first.'),
     creation_timestamp: number('Unix time in seconds; the server sets it.'),
+    ...modesOfSet,
   })
   .describe('A named set of evaluation cases. Its own members are snake_case.');
 

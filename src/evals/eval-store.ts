@@ -92,18 +92,30 @@ const isSet = ({ appName, evalSetId, ownerId }: EvalSetKey) =>
 /** The condition that a set belongs to a user; none where `ownerId` is undefined. */
 const isOwnedBy = (ownerId: string | undefined) => (ownerId === undefined ? undefined : eq(evalSets.ownerId, ownerId));
 
-/** True where there is such a set. */
-export async function evalSetExists(db: Database, key: EvalSetKey): Promise<boolean> {
-  return (await db.select({ id: evalSets.id }).from(evalSets).where(isSet(key))).length > 0;
+/** What a set says of its runs; `undefined` without such a set. */
+export async function findSetModes(db: Database, key: EvalSetKey): Promise<SetModes | undefined> {
+  const { modelExecutionMode, toolExecutionMode } = evalSets;
+  const [row] = await db.select({ modelExecutionMode, toolExecutionMode }).from(evalSets).where(isSet(key));
+  return row;
 }
+
+/** True where there is such a set. */
+export const evalSetExists = async (db: Database, key: EvalSetKey): Promise<boolean> =>
+  (await findSetModes(db, key)) !== undefined;
 
 /** The text of the 404 of an evaluation set. */
 export const evalSetNotFound = ({ evalSetId }: EvalSetKey) => `Eval set \`${evalSetId}\` not found.`;
+
+/** What the runs of a set take their answers from; null where the set does not say. */
+export type SetModes = Pick<typeof evalSets.$inferSelect, 'modelExecutionMode' | 'toolExecutionMode'>;
 
 /** A set as it is created; without a name its id is its name, as in ADK. */
 export interface NewEvalSet {
   name?: string | null | undefined;
   description?: string | null | undefined;
+  /** As they were sent. */
+  modelExecutionMode?: SetModes['modelExecutionMode'] | undefined;
+  toolExecutionMode?: SetModes['toolExecutionMode'] | undefined;
   cases: EvalCaseBody[];
 }
 
@@ -114,7 +126,7 @@ export interface NewEvalSet {
 export async function insertEvalSet(
   db: Database,
   { appName, evalSetId, ownerId }: EvalSetKey,
-  { name, description, cases }: NewEvalSet,
+  { name, description, cases, modelExecutionMode, toolExecutionMode }: NewEvalSet,
 ): Promise<void> {
   if (new Set(cases.map(({ evalId }) => evalId)).size < cases.length) {
     throw new ConflictError('Two of the eval cases have one id.');
@@ -125,6 +137,8 @@ export async function insertEvalSet(
     ownerId: ownerId ?? null,
     name: escapeText(name ?? evalSetId),
     description: description == null ? null : escapeText(description),
+    modelExecutionMode: modelExecutionMode ?? null,
+    toolExecutionMode: toolExecutionMode ?? null,
   });
   const key = { appName, evalSetId };
   const evalId = sql`payload ->> 'evalId'`;
@@ -161,7 +175,9 @@ export async function findEvalSetText(db: Database, key: EvalSetKey): Promise<st
       ('eval_cases', (select coalesce(json_agg(${evalCaseVersions.payload}
                                                order by ${evalCases.createTime}, ${evalCases.id}), '[]')
                       from ${evalCases} join ${evalCaseVersions} on ${isNewest} where ${isOfSet})),
-      ('creation_timestamp', to_json(extract(epoch from ${evalSets.createTime})))) as member(key, value)
+      ('creation_timestamp', to_json(extract(epoch from ${evalSets.createTime}))),
+      ('model_execution_mode', to_json(${evalSets.modelExecutionMode})),
+      ('tool_execution_mode', to_json(${evalSets.toolExecutionMode}))) as member(key, value)
     where ${isSet(key)}`);
   const text = rows[0]?.text;
   return text == null ? undefined : unescapeJson(text);

@@ -36,6 +36,8 @@ export const exampleRun = {
   evalMetrics: [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }],
   trials: 1,
   parallelism: 4,
+  modelExecutionMode: 'live',
+  toolExecutionMode: 'live',
   agentHash: '2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae',
   modelName: 'offline',
   createTime: 1_767_225_800.5,

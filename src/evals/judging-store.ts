@@ -34,6 +34,8 @@ export async function insertJudging(
     requestedBy: run.requestedBy ?? null,
     judgedRunId: sql`judged.id`,
     metrics: sql`${escapeJson(run.metrics)}::jsonb`,
+    modelExecutionMode: sql`judged.model_execution_mode`,
+    toolExecutionMode: sql`judged.tool_execution_mode`,
     trials: sql`judged.trials`,
     parallelism: sql`${run.parallelism}::int`,
     agentHash: sql`judged.agent_hash`,

@@ -43,7 +43,7 @@ interface EvalCaseResultDocument {
   failedTurn?: number;
 }
 
-/** The means over the turns, each kind once: what is the sum or the rest of others is left out, save the total. */
+/** The means over the turns, each kind once; the time that neither model nor tool took is the rest of the total. */
 type ShownEfficiency = Record<'toolCallCount' | 'inferenceCallCount', number | null> & {
   tokenUsage: Efficiency['tokenUsage']['overallDetails'];
   invocationDuration: Efficiency['invocationDuration']['overallDetails'];
@@ -51,12 +51,11 @@ type ShownEfficiency = Record<'toolCallCount' | 'inferenceCallCount', number | n
 
 /** The efficiency of a case as answers show it. */
 export function toShownEfficiency(of: Efficiency): ShownEfficiency {
-  const { inputTokens: _input, outputTokens: _output, ...tokens } = of.tokenUsage.overallDetails ?? {};
   const { frameworkSeconds: _rest, ...durations } = of.invocationDuration.overallDetails ?? {};
   return {
     toolCallCount: of.toolCallCount.overall,
     inferenceCallCount: of.inferenceCallCount.overall,
-    tokenUsage: of.tokenUsage.overallDetails && tokens,
+    tokenUsage: of.tokenUsage.overallDetails,
     invocationDuration: of.invocationDuration.overallDetails && durations,
   };
 }

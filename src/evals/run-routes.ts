@@ -184,6 +184,8 @@ export function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
     evalIds: named ?? [],
     metrics: withoutKnownNulls(runEvalSchema, body).evalMetrics,
     userSimulator: body.userSimulatorConfig,
+    modelExecutionMode: body.modelExecutionMode ?? null,
+    toolExecutionMode: body.toolExecutionMode ?? null,
     trials: body.trials ?? 1,
     parallelism: body.parallelism ?? undefined,
   };

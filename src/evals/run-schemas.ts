@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { freeForm, jsonObject } from '../core/content.ts';
 import { number, texts } from '../core/members.ts';
+import { modesOfRun } from './execution-mode.ts';
 
 /** A metric as a request names it. */
 export const evalMetricSchema = z
@@ -16,6 +17,7 @@ const wanted = {
   evalCaseIds: texts('Cases to run; without any all of the set.'),
   evalIds: texts('Older name of `evalCaseIds`.'),
   evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by; may be empty.'),
+  ...modesOfRun,
   userSimulatorConfig: freeForm('How a simulated user speaks in cases with a scenario.'),
   trials: z.int().min(1).max(1_000).nullish().describe('How often each case is run [1].'),
   parallelism: z.int().min(1).nullish().describe('Cases at once; at most `EVALS_PARALLELISM` [that].'),
@@ -39,6 +41,8 @@ export const evalRunSchema = z
     evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by.'),
     trials: z.int().describe('How often each case is run.'),
     parallelism: z.int().describe('Maximum number of its cases at once.'),
+    modelExecutionMode: z.enum(['live', 'stored']).describe('`stored`: the model says what the cases say.'),
+    toolExecutionMode: z.enum(['live', 'stored']).describe('`stored`: tools answer what the cases say.'),
     agentHash: z.string().describe('Hash of the agent that was deployed when the run was requested.'),
     modelName: z.string().describe('Model of that agent.'),
     judgedRunId: z.string().optional().describe('The run whose stored turns it judges; absent for a run of its own.'),

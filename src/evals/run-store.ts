@@ -5,7 +5,9 @@ import { evalCases, evalCaseVersions, evalRunCases, evalRuns } from '../db/schem
 import { insertSelect } from '../db/sql.ts';
 import { ConflictError } from '../core/errors.ts';
 import { type EvalSetKey, isNewest } from './eval-store.ts';
+import type { ExecutionModes } from './execution-mode.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
+import { countsOfCases, meanScores, runCounts } from './run-summary-store.ts';
 
 /** What names one run. */
 export interface EvalRunKey {
@@ -35,7 +37,7 @@ export async function listRunnableCases(db: Database, { appName, evalSetId }: Ev
 }
 
 /** A run as it is requested; `cases` in the order of its result. */
-export interface NewEvalRun {
+export interface NewEvalRun extends ExecutionModes {
   appName: string;
   runId: string;
   evalSetId: string;
@@ -83,6 +85,8 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     requestedBy: run.requestedBy ?? null,
     metrics: sql`${escapeJson(run.metrics)}::jsonb`,
     userSimulator: run.userSimulator == null ? null : sql`${escapeJson(run.userSimulator)}::jsonb`,
+    modelExecutionMode: run.modelExecutionMode,
+    toolExecutionMode: run.toolExecutionMode,
     trials: sql`${run.trials}::int`,
     parallelism: sql`${run.parallelism}::int`,
     agentHash: run.agentHash,
@@ -120,7 +124,7 @@ export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
 
 /** A run as it stands. */
-export interface EvalRun {
+export interface EvalRun extends ExecutionModes {
   runId: string;
   evalSetId: string;
   status: 'queued' | 'running' | 'done' | 'cancelled';
@@ -177,25 +181,16 @@ const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }:
 
 /** Runs with the counts of their cases, newest first. */
 export async function listEvalRuns(db: Database, filter: RunFilter): Promise<EvalRun[]> {
-  const c = evalRunCases;
-  const count = (condition: SQL) => sql`count(*) filter (where ${condition})::int`;
-  const finalStatus = sql`${c.result} ->> 'finalStatus'`;
-  const { rows } = await db.execute<Record<keyof Omit<EvalRun, 'counts'> | 'counts', never>>(sql`
+  const { rows } = await db.execute<Record<keyof EvalRun, never>>(sql`
     select ${evalRuns.id} as "runId", ${evalRuns.evalSetId} as "evalSetId", ${evalRuns.status} as status,
            ${evalRuns.metrics}::text as metrics, ${evalRuns.userSimulator}::text as "userSimulator",
+           ${evalRuns.modelExecutionMode} as "modelExecutionMode", ${evalRuns.toolExecutionMode} as "toolExecutionMode",
            ${evalRuns.trials} as trials, ${evalRuns.parallelism} as parallelism, ${evalRuns.agentHash} as "agentHash",
            ${evalRuns.modelName} as "modelName", ${evalRuns.judgedRunId} as "judgedRunId",
            ${microseconds}::float8 as "resultMicroseconds",
            extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
-           extract(epoch from ${evalRuns.endTime})::float8 as "endTime", counted.counts
-    from ${evalRuns} cross join lateral (
-      select json_build_object(
-        'total', count(*), 'waiting', ${count(eq(c.status, 'waiting'))}, 'running', ${count(eq(c.status, 'running'))},
-        'errors', ${count(eq(c.status, 'error'))}, 'cancelled', ${count(eq(c.status, 'cancelled'))},
-        'passed', ${count(sql`${finalStatus} = 'PASSED'`)}, 'failed', ${count(sql`${finalStatus} = 'FAILED'`)},
-        'notEvaluated', ${count(sql`${finalStatus} = 'NOT_EVALUATED'`)}) as counts
-      from ${c} where ${c.appName} = ${evalRuns.appName} and ${c.runId} = ${evalRuns.id}) counted
-    where ${matches(filter)} order by ${evalRuns.resultTime} desc limit ${filter.limit ?? null}`);
+           extract(epoch from ${evalRuns.endTime})::float8 as "endTime", ${runCounts} as counts
+    from ${evalRuns} where ${matches(filter)} order by ${evalRuns.resultTime} desc limit ${filter.limit ?? null}`);
   const parsed = (text: string | null): unknown => (text === null ? undefined : JSON.parse(unescapeJson(text)));
   return rows.map((row: Record<string, unknown>) => ({
     ...(row as unknown as EvalRun),
@@ -284,13 +279,20 @@ export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<bool
   return rows.length > 0;
 }
 
-/** Ends the runs whose cases have all ended. @returns those that it ended. */
+/**
+ * Ends the runs whose cases have all ended, with a summary, so that lists of runs need not look at their cases.
+ * @returns those that it ended.
+ */
 export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
   const hasOpenCase = sql`exists (select from ${evalRunCases}
     where ${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id} and ${isOpenCase})`;
   return db
     .update(evalRuns)
-    .set({ status: 'done', endTime: sql`clock_timestamp()` })
+    .set({
+      status: 'done',
+      endTime: sql`clock_timestamp()`,
+      summary: sql`jsonb_build_object('counts', (${countsOfCases()}), 'scores', (${meanScores}))`,
+    })
     .where(and(isOpen, sql`not ${hasOpenCase}`))
     .returning({ appName: evalRuns.appName, runId: evalRuns.id });
 }

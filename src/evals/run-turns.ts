@@ -1,6 +1,8 @@
+import type { PreparedAgent } from '../agent/definition/agent.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Content, type JsonObject, partsOf } from '../core/content.ts';
 import {
+  AgentError,
   AppError,
   BusyError,
   ConflictError,
@@ -13,7 +15,7 @@ import type { SessionKey } from '../core/session.ts';
 import type { IdempotentRequest } from '../idempotency/key.ts';
 import { type InvocationContext, newInvocationId } from '../invocations/context.ts';
 import { type InvocationError, isStopped } from '../invocations/invocation.ts';
-import { invoke } from '../invocations/invoke.ts';
+import { findAgent, invoke } from '../invocations/invoke.ts';
 import { persist } from '../invocations/persist.ts';
 import { findRepeated, isActive } from '../invocations/retry.ts';
 import { findHistory } from '../sessions/history-store.ts';
@@ -22,8 +24,9 @@ import type { StoredCase } from './case-text.ts';
 import type { ClaimedCase } from './claim-store.ts';
 import { toEvalInvocations } from './eval-case.ts';
 import type { Judge } from './judges/judge.ts';
-import { callsOf, textOf } from './metrics/turn.ts';
+import { callsOf, textOf, type Turn } from './metrics/turn.ts';
 import { type Exchange, nextMessage, type SimulatedUser } from './simulated-user.ts';
+import { StoredTurn } from './stored-turn.ts';
 
 /** Time between two looks at an invocation that another process runs, and at a database that is away. */
 const LOOK_MS = 500;
@@ -70,7 +73,8 @@ export async function runTurns(
     }
     if (!content) return { kind: 'ended' };
     const createSession = isMadeByTurn && turn === 0;
-    const error = await runTurn(context, claimed, { content, turn, createSession }, signal);
+    const expected = evalCase.conversation?.[turn];
+    const error = await runTurn(context, claimed, { content, turn, createSession, expected }, signal);
     if (!error) continue;
     if (!isStopped(error.code)) return { kind: 'ended', error: { message: error.message, failedTurn: turn } };
     signal.throwIfAborted();
@@ -79,7 +83,11 @@ export async function runTurns(
 }
 
 /** The session that a case runs in. */
-export const sessionOf = ({ appName, userId, sessionId }: ClaimedCase): SessionKey => ({ appName, userId, sessionId });
+export const sessionOf = ({
+  appName,
+  userId,
+  sessionId,
+}: Pick<ClaimedCase, 'appName' | 'userId' | 'sessionId'>): SessionKey => ({ appName, userId, sessionId });
 
 async function beginSession({ database, leaseTimes }: InvocationContext, key: SessionKey, state: JsonObject) {
   try {
@@ -114,11 +122,21 @@ const toDialogue = (events: Event[]): Exchange[] =>
     calls: callsOf(intermediateData).map(({ name, args }) => ({ name, args })),
   }));
 
+/** A turn to run. */
+interface NextTurn {
+  content: Content;
+  /** Its place, from 0. */
+  turn: number;
+  createSession: boolean;
+  /** What the case expects of it; a simulated conversation expects nothing. */
+  expected: Turn | undefined;
+}
+
 /** Runs one turn, or finds how the one that was begun ended; `undefined` where the agent answered. */
 async function runTurn(
   context: InvocationContext,
   claimed: ClaimedCase,
-  { content, turn, createSession }: { content: Content; turn: number; createSession: boolean },
+  { content, turn, createSession, expected }: NextTurn,
   signal: AbortSignal,
 ): Promise<InvocationError | undefined> {
   const idempotency = keyOf(claimed, turn);
@@ -126,8 +144,10 @@ async function runTurn(
   for (;;) {
     try {
       const invocationId = newInvocationId(context);
-      const request = { key, invocationId, content, overrides: {}, createSession, streaming: false };
-      return (await invoke(context, { ...request, busyPolicy: 'enqueue', idempotency, signal })).error;
+      const request = { key, invocationId, content, overrides: {}, createSession, streaming: false, idempotency };
+      const prepared = await prepareStored(context, claimed, expected, signal);
+      const end = invoke(context, { ...request, busyPolicy: 'enqueue', signal, ...(prepared ? { prepared } : {}) });
+      return (await end.finally(() => prepared?.close())).error;
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof RepeatedInvocationError) {
@@ -139,6 +159,20 @@ async function runTurn(
     if (context.stopping.aborted) return { code: 'interrupted', message: '' };
     await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.stopping]) }).catch(() => undefined);
   }
+}
+
+/** The agent with the answers of the case; `undefined` for a run with model and tools live. */
+async function prepareStored(
+  context: InvocationContext,
+  { modelExecutionMode, toolExecutionMode, ...claimed }: ClaimedCase,
+  expected: Turn | undefined,
+  signal: AbortSignal,
+): Promise<PreparedAgent | undefined> {
+  if (modelExecutionMode === 'live' && toolExecutionMode === 'live') return undefined;
+  if (!expected) throw new AgentError('model_failed', 'A simulated conversation has no stored answers: run it live.');
+  const stored = new StoredTurn(expected, { modelExecutionMode, toolExecutionMode });
+  const agent = findAgent(context, { key: sessionOf(claimed) });
+  return stored.wrap(await agent.prepare({}, signal, claimed.userId, stored.serverTools));
 }
 
 const isPassing = (error: unknown) =>

@@ -41,10 +41,11 @@ const createEvalSet = operation({
   success: { schema: evalSetSchema, description: 'The new set.', example: exampleEvalSet },
   errors: { 400: INVALID_ID, 409: 'The id is taken.' },
   handler: async ({ database }: EvalContext, { path, body, principal, notFound }) => {
-    const { eval_set_id: evalSetId, name, description, eval_cases } = body.evalSet;
+    const { eval_set_id: evalSetId, name, description, eval_cases, ...set } = body.evalSet;
     const key = { ...path, evalSetId, ownerId: requesterOf(principal) };
     const cases = (eval_cases ?? []).map((evalCase) => withoutKnownNulls(evalCaseSchema, evalCase));
-    await create(database, key, { name, description, cases });
+    const modes = { modelExecutionMode: set.model_execution_mode, toolExecutionMode: set.tool_execution_mode };
+    await create(database, key, { name, description, cases, ...modes });
     const text = await findEvalSetText(database.db, key);
     if (text === undefined) throw notFound();
     return { kind: 'json', text };

@@ -5,7 +5,8 @@ import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '..
 import { identifierSchema } from '../core/session.ts';
 import { mayActFor, type Principal } from '../http/operation/principal.ts';
 import type { InvocationContext } from '../invocations/context.ts';
-import { evalSetExists, type EvalSetKey, evalSetNotFound } from './eval-store.ts';
+import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from './eval-store.ts';
+import { toExecutionMode } from './execution-mode.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
 import { type EvalRun, insertEvalRun, listEvalRuns, listRunnableCases, type RunnableCase } from './run-store.ts';
 import { readSimulatedUser } from './simulated-user.ts';
@@ -22,6 +23,9 @@ export interface RunRequest {
   evalIds: string[];
   metrics: EvalMetric[];
   userSimulator: unknown;
+  /** As they were sent; those of the set where it is not said. */
+  modelExecutionMode: SetModes['modelExecutionMode'];
+  toolExecutionMode: SetModes['toolExecutionMode'];
   trials: number;
   /** Cases at once [as the operator allows]. */
   parallelism: number | undefined;
@@ -59,8 +63,8 @@ export async function startRun(
 ): Promise<string | undefined> {
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
-  if (!(await evalSetExists(database.db, { ...key, ownerId: requesterOf(principal) })))
-    throw new NotFoundError(evalSetNotFound(key));
+  const set = await findSetModes(database.db, { ...key, ownerId: requesterOf(principal) });
+  if (!set) throw new NotFoundError(evalSetNotFound(key));
   readSimulatedUser(request.userSimulator);
   const requestedBy = requesterOf(principal);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);
@@ -80,6 +84,8 @@ export async function startRun(
     requestedBy,
     metrics,
     userSimulator,
+    modelExecutionMode: toExecutionMode(request.modelExecutionMode, set.modelExecutionMode),
+    toolExecutionMode: toExecutionMode(request.toolExecutionMode, set.toolExecutionMode),
     trials,
     parallelism: Math.min(parallelism, config.EVALS_PARALLELISM),
     agentHash: createHash('sha256').update(JSON.stringify(description)).digest('hex'),

@@ -2,6 +2,8 @@ import { sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 import { evalRunCases, evalRuns } from '../db/schema.ts';
+import type { EvalRun } from './run-store.ts';
+import { meanScores, runCounts } from './run-summary-store.ts';
 
 /** What one run of a set gave. */
 export interface TrendPoint {
@@ -26,30 +28,19 @@ export async function listTrend(
   requestedBy: string | undefined,
   limit: number,
 ): Promise<TrendPoint[]> {
-  const c = evalRunCases;
-  const isOfRun = sql`${c.appName} = run.app_name and ${c.runId} = run.id`;
-  const count = (status: string) => sql`count(*) filter (where ${c.result} ->> 'finalStatus' = ${status})::int`;
   const isTheirs = requestedBy === undefined ? sql`true` : sql`${evalRuns.requestedBy} = ${requestedBy}`;
-  const { rows } = await db.execute<Record<keyof TrendPoint, never>>(sql`
-    select run.id as "runId", extract(epoch from run.create_time)::float8 as "createTime",
-           run.model_name as "modelName", run.agent_hash as "agentHash", counted.*,
-           coalesce(scored.scores, '{}') as scores
-    from (select * from ${evalRuns}
-          where ${evalRuns.appName} = ${appName} and ${evalRuns.evalSetId} = ${evalSetId}
-            and ${evalRuns.status} = 'done' and ${isTheirs}
-          order by ${evalRuns.createTime} desc limit ${limit}) run
-    cross join lateral (
-      select count(*)::int as total, ${count('PASSED')} as passed, ${count('FAILED')} as failed,
-             ${count('NOT_EVALUATED')} as "notEvaluated",
-             count(*) filter (where ${c.status} = 'error')::int as errors
-      from ${c} where ${isOfRun}) counted
-    cross join lateral (
-      select jsonb_object_agg(means.name, means.mean) as scores
-      from (select m ->> 'metricName' as name, avg((m ->> 'score')::float8) as mean
-            from ${c} cross join lateral jsonb_array_elements(${c.result} -> 'overall') m
-            where ${isOfRun} group by 1) means) scored
-    order by run.create_time`);
-  return rows;
+  const { rows } = await db.execute<Omit<TrendPoint, keyof EvalRun['counts']> & Pick<EvalRun, 'counts'>>(sql`
+    select ${evalRuns.id} as "runId", extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
+           ${evalRuns.modelName} as "modelName", ${evalRuns.agentHash} as "agentHash", ${runCounts} as counts,
+           coalesce(${evalRuns.summary} -> 'scores', (${meanScores})) as scores
+    from ${evalRuns}
+    where ${evalRuns.appName} = ${appName} and ${evalRuns.evalSetId} = ${evalSetId}
+      and ${evalRuns.status} = 'done' and ${isTheirs}
+    order by ${evalRuns.createTime} desc limit ${limit}`);
+  return rows.reverse().map(({ counts: { total, passed, failed, notEvaluated, errors }, scores, ...run }) => ({
+    ...run,
+    ...{ total, passed, failed, notEvaluated, errors, scores },
+  }));
 }
 
 /** What is kept of runs that have ended. */

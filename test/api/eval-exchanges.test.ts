@@ -72,7 +72,10 @@ const EXTRA: [reason: string, members: RegExp][] = [
   ],
   ['a metric that could not be evaluated says why, and its threshold', /etricResults\/\*\/(?:details|threshold)$/],
   ['a list that the UI walks through is there also where it is empty', /^\/evalCaseResults\/\*\/evalMetricResults$/],
-  ['a set can be read, and keeps what it was made with', /^\/(?:name|description|eval_cases|creation_timestamp)$/],
+  [
+    'a set can be read, and keeps what it was made with',
+    /^\/(?:name|description|eval_cases|creation_timestamp|.*_mode)$/,
+  ],
   ['a case of a new set has a time', /^\/eval_cases\/\*\/creationTimestamp$/],
   [
     'a failed case keeps its turns and its reason',

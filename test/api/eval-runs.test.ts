@@ -84,7 +84,6 @@ describe('a run', () => {
       { ...MATCH, score: 1, evalStatus: 1 },
     ];
     const [result] = results(body);
-    const id = { id: 'call-1', ...call };
     const shown = {
       evalSetFile: 'both',
       evalSetId: 'both',
@@ -98,14 +97,8 @@ describe('a run', () => {
             invocationId: expect.stringMatching(`^e-${uuid}$`),
             userContent: text('calculate'),
             finalResponse: text('answer to calculate', 'model'),
-            intermediateData: {
-              toolUses: [{ ...id, id: expect.any(String) }],
-              toolResponses: [{ id: expect.any(String), name: 'calculator', response: { result: 2 } }],
-            },
+            intermediateData: { toolUses: [call] },
             creationTimestamp: expect.any(Number),
-            duration: expect.any(Number),
-            modelDuration: expect.any(Number),
-            toolDuration: expect.any(Number),
           },
           expectedInvocation: { ...turn('calculate', [call]), intermediateData: { toolUses: [call] } },
           evalMetricResults: scores,
@@ -121,7 +114,6 @@ describe('a run', () => {
           totalSeconds: expect.any(Number),
           modelSeconds: expect.any(Number),
           toolSeconds: expect.any(Number),
-          frameworkSeconds: expect.any(Number),
         },
       },
     };
@@ -204,6 +196,61 @@ describe('a run', () => {
     ]);
   });
 
+  test('model, tools or both come from the case, as the set says that the UI made, or the run', async () => {
+    const called = { functionCall: { id: 'c1', ...call } };
+    // The calculator would say 2, the provider something else.
+    const answered = { functionResponse: { id: 'c1', name: 'calculator', response: { result: 42 } } };
+    const invocationEvents = [
+      { author: 'harness_agent', content: { role: 'model', parts: [called] } },
+      { author: 'harness_agent', content: { role: 'user', parts: [answered] } },
+    ];
+    const finalResponse = text('It is 42', 'model');
+    const one = { userContent: text('calculate'), finalResponse, intermediateData: { invocationEvents } };
+    const modes = { model_execution_mode: 'replay', tool_execution_mode: 'replay' };
+    const eval_cases = [{ evalId: 'r', conversation: [one] }];
+    const made = await app.post(`${D}/eval-sets`, { eval_set: { eval_set_id: 'replayed', ...modes, eval_cases } });
+    expect([made.status, (await app.get(`${D}/eval_sets/replayed`)).body]).toEqual([
+      200,
+      expect.objectContaining(modes),
+    ]);
+    const runWith = async (more: object) => {
+      const before = provider.asked.length;
+      const answer = await app.post(`${D}/eval-sets/replayed/run`, { evalMetrics: [TRAJECTORY, MATCH], ...more });
+      const [result] = results(answer.body);
+      const read = await app.get(`/apps/harness_agent/users/test_user_id/sessions/${result?.sessionId}`);
+      const [value] = [.../"response": \{"result": (\d+)\}/g[Symbol.matchAll](read.text)].map(([, found]) =>
+        Number(found),
+      );
+      return [result?.finalEvalStatus, value, provider.asked.length - before];
+    };
+    expect(await runWith({})).toEqual([1, 42, 0]);
+    expect(await runWith({ tool_execution_mode: 'live' })).toEqual([1, 2, 0]);
+    expect(await runWith({ modelExecutionMode: 'live', toolExecutionMode: 'stored' })).toEqual([2, 42, 2]);
+    expect(await runWith({ modelExecutionMode: 'live', toolExecutionMode: 'live' })).toEqual([2, 2, 2]);
+    const runs = (await app.get(`${D}/eval-runs?evalSetId=replayed`)).body as Record<string, unknown>[];
+    expect(runs.map((run) => [run['modelExecutionMode'], run['toolExecutionMode']])).toEqual([
+      ['live', 'live'],
+      ['live', 'stored'],
+      ['stored', 'live'],
+      ['stored', 'stored'],
+    ]);
+    const unknown = await app.post(`${D}/eval-sets/replayed/run`, { evalMetrics: [], model_execution_mode: 'mocked' });
+    expect(unknown.status).toBe(422);
+  });
+
+  test('a call without an answer is an error that the model reads; a model without one ends the case', async () => {
+    const intermediateData = { toolUses: [], toolResponses: [], intermediateResponses: [] };
+    await set('unanswered', [{ evalId: 'u', conversation: [{ userContent: text('calculate'), intermediateData }] }]);
+    const { body } = await app.post(`${D}/eval-sets/unanswered/run`, { evalMetrics: [], toolExecutionMode: 'stored' });
+    const [result] = results(body);
+    const read = await app.get(`/apps/harness_agent/users/test_user_id/sessions/${result?.sessionId}`);
+    expect(read.text).toContain('{"error": "The eval case has no stored answer to this call."}');
+    const silent = await app.post(`${D}/eval-sets/unanswered/run`, { evalMetrics: [], modelExecutionMode: 'replay' });
+    expect(results(silent.body)).toMatchObject([
+      { finalEvalStatus: 2, error: 'The eval case has no further answer of the model.', failedTurn: 0 },
+    ]);
+  });
+
   test('what cannot be run is refused with the reason', async () => {
     await set('refused', [
       { evalId: 'a', conversation: [] },
@@ -261,6 +308,8 @@ describe('a run that nobody waits for', () => {
       modelName: 'answering',
       createTime: expect.any(Number),
       endTime: expect.any(Number),
+      modelExecutionMode: 'live',
+      toolExecutionMode: 'live',
       counts: { total: 3, waiting: 0, running: 0, errors: 0, cancelled: 0, passed: 3, failed: 0, notEvaluated: 0 },
     };
     expect(last).toEqual(done);

@@ -29,6 +29,8 @@ describe('sets', () => {
       eval_set_id: 'b_set',
       name: 'b_set',
       eval_cases: [evalCase('one')],
+      model_execution_mode: 'live',
+      tool_execution_mode: 'live',
       creation_timestamp: clockNow,
     };
     expect([created.status, created.body]).toEqual([200, set]);

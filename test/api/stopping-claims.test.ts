@@ -8,6 +8,8 @@ import { startOn } from '../support/app.ts';
 import { testPool } from '../support/store.ts';
 
 /** A process that begins to stop while a claim of it waits in the database: what it claims then is left to others. */
+/** Model and tools as they are deployed. */
+const LIVE = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
 const store = testPool();
 const key = { appName: 'harness_agent', evalSetId: 'stopping' };
 
@@ -35,7 +37,14 @@ async function insertEvaluation(): Promise<void> {
   const turn = { userContent: { role: 'user', parts: [{ text: 'hello' }] } };
   await insertEvalSet(store.pool.db, key, { cases: [{ evalId: 'c', conversation: [turn] }] });
   const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: 'u' }));
-  const settings = { requestedBy: undefined, metrics: [], userSimulator: undefined, agentHash: 'h', modelName: 'm' };
+  const settings = {
+    requestedBy: undefined,
+    metrics: [],
+    userSimulator: undefined,
+    ...LIVE,
+    agentHash: 'h',
+    modelName: 'm',
+  };
   const run = { ...key, runId: randomUUID(), ...settings, trials: 1, parallelism: 1, cases };
   await insertEvalRun(store.pool.db, run, 10);
 }

@@ -24,6 +24,8 @@ import {
 import { insertSession } from '../../src/sessions/session-store.ts';
 import { testPool } from '../support/store.ts';
 
+/** Model and tools as they are deployed. */
+const LIVE = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
 const store = testPool();
 const HOUR_MS = 3_600_000;
 const turn = (text: string) => ({ userContent: { role: 'user', parts: [{ text }] } });
@@ -43,7 +45,14 @@ async function newRun(
   if (!more.again) await insertEvalSet(store.pool.db, key, { cases: ids.map((id) => evalCase(id)) });
   const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: one.userId ?? '' }));
   const runId = randomUUID();
-  const settings = { requestedBy: undefined, metrics: [], userSimulator: undefined, agentHash: 'h', modelName: 'm' };
+  const settings = {
+    requestedBy: undefined,
+    metrics: [],
+    userSimulator: undefined,
+    ...LIVE,
+    agentHash: 'h',
+    modelName: 'm',
+  };
   await insertEvalRun(store.pool.db, { ...key, runId, ...settings, trials, parallelism, cases }, 1000);
   return { appName, runId, key };
 }
@@ -63,6 +72,7 @@ describe('claims', () => {
     expect(places(first)).toEqual(['1.1', '1.2', '2.1']);
     const one = first.find(({ place, trial }) => place === 1 && trial === 1);
     expect(one).toEqual({
+      ...LIVE,
       ...key,
       runId,
       place: 1,
@@ -185,7 +195,14 @@ describe('runs', () => {
 
   test('there are no more open ones than are allowed', async () => {
     const { appName, key } = await newRun(['a']);
-    const settings = { requestedBy: undefined, metrics: [], userSimulator: undefined, agentHash: 'h', modelName: 'm' };
+    const settings = {
+      requestedBy: undefined,
+      metrics: [],
+      userSimulator: undefined,
+      ...LIVE,
+      agentHash: 'h',
+      modelName: 'm',
+    };
     const cases = [{ evalId: 'a', version: 1, userId: 'u' }];
     const another = { ...key, runId: randomUUID(), ...settings, trials: 1, parallelism: 1, cases };
     await expect(insertEvalRun(store.pool.db, another, 1)).rejects.toEqual(

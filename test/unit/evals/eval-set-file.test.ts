@@ -72,6 +72,15 @@ const masked = (set: EvalSetDocument) =>
     }),
   ) as unknown;
 
+test('members of a set that a file cannot have, or that a set does not have, are named', () => {
+  const set = { eval_set_id: 's', eval_cases: [], model_execution_mode: 'replay', tool_execution_mode: 'live' };
+  expect(writeEvalSet(set).dropped).toEqual(['model_execution_mode']);
+  expect(read({ ...set, mine: 1 })).toEqual({
+    set: { eval_set_id: 's', eval_cases: [], creation_timestamp: 0 },
+    dropped: ['model_execution_mode', 'tool_execution_mode', 'mine'],
+  });
+});
+
 test('a file of ADK 1.x becomes a set', () =>
   checkAll('files.old', files.old, ({ old, set }) => expect(masked(read(old).set)).toEqual(set)));
 
