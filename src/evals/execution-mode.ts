@@ -10,7 +10,7 @@ export interface ExecutionModes {
 }
 
 /** A mode as clients write it; `replay` is the word of the ADK Web UI for `stored`. */
-export const SENT_MODES = ['live', 'replay', 'stored'] as const;
+const SENT_MODES = ['live', 'replay', 'stored'] as const;
 type SentMode = (typeof SENT_MODES)[number];
 
 const mode = (meaning: string) => z.enum(SENT_MODES).nullish().describe(meaning);

@@ -1,4 +1,3 @@
-import type { PreparedAgent } from '../agent/definition/agent.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Content, type JsonObject, partsOf } from '../core/content.ts';
 import {
@@ -13,7 +12,7 @@ import {
 import type { Event } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { IdempotentRequest } from '../idempotency/key.ts';
-import { type InvocationContext, newInvocationId } from '../invocations/context.ts';
+import { type InvocationContext, type InvocationRequest, newInvocationId } from '../invocations/context.ts';
 import { type InvocationError, isStopped } from '../invocations/invocation.ts';
 import { findAgent, invoke } from '../invocations/invoke.ts';
 import { persist } from '../invocations/persist.ts';
@@ -83,11 +82,7 @@ export async function runTurns(
 }
 
 /** The session that a case runs in. */
-export const sessionOf = ({
-  appName,
-  userId,
-  sessionId,
-}: Pick<ClaimedCase, 'appName' | 'userId' | 'sessionId'>): SessionKey => ({ appName, userId, sessionId });
+export const sessionOf = ({ appName, userId, sessionId }: ClaimedCase): SessionKey => ({ appName, userId, sessionId });
 
 async function beginSession({ database, leaseTimes }: InvocationContext, key: SessionKey, state: JsonObject) {
   try {
@@ -145,9 +140,7 @@ async function runTurn(
     try {
       const invocationId = newInvocationId(context);
       const request = { key, invocationId, content, overrides: {}, createSession, streaming: false, idempotency };
-      const prepared = await prepareStored(context, claimed, expected, signal);
-      const end = invoke(context, { ...request, busyPolicy: 'enqueue', signal, ...(prepared ? { prepared } : {}) });
-      return (await end.finally(() => prepared?.close())).error;
+      return await invokeTurn(context, claimed, { ...request, busyPolicy: 'enqueue', signal }, expected);
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof RepeatedInvocationError) {
@@ -161,18 +154,22 @@ async function runTurn(
   }
 }
 
-/** The agent with the answers of the case; `undefined` for a run with model and tools live. */
-async function prepareStored(
+/** Invokes the agent, with answers of the case where the run says so. */
+async function invokeTurn(
   context: InvocationContext,
-  { modelExecutionMode, toolExecutionMode, ...claimed }: ClaimedCase,
+  { modelExecutionMode, toolExecutionMode, userId }: ClaimedCase,
+  request: InvocationRequest & { signal: AbortSignal },
   expected: Turn | undefined,
-  signal: AbortSignal,
-): Promise<PreparedAgent | undefined> {
-  if (modelExecutionMode === 'live' && toolExecutionMode === 'live') return undefined;
+): Promise<InvocationError | undefined> {
+  if (modelExecutionMode === 'live' && toolExecutionMode === 'live') return (await invoke(context, request)).error;
   if (!expected) throw new AgentError('model_failed', 'A simulated conversation has no stored answers: run it live.');
   const stored = new StoredTurn(expected, { modelExecutionMode, toolExecutionMode });
-  const agent = findAgent(context, { key: sessionOf(claimed) });
-  return stored.wrap(await agent.prepare({}, signal, claimed.userId, stored.serverTools));
+  const prepared = await findAgent(context, request).prepare({}, request.signal, userId, stored.serverTools);
+  try {
+    return (await invoke(context, { ...request, prepared: stored.wrap(prepared) })).error;
+  } finally {
+    await prepared.close();
+  }
 }
 
 const isPassing = (error: unknown) =>

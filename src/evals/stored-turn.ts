@@ -3,7 +3,7 @@ import type { AgentNode, ServerTools } from '../agent/definition/agent.ts';
 import type { Model, ModelAnswer } from '../agent/definition/model.ts';
 import type { Tool } from '../agent/definition/tool.ts';
 import { AgentError } from '../core/errors.ts';
-import { type Content, functionCallsOf, functionResponsesOf, type JsonObject, partsOf } from '../core/content.ts';
+import { type Content, functionResponsesOf, type JsonObject, partsOf } from '../core/content.ts';
 import type { ExecutionModes } from './execution-mode.ts';
 import { callsOf, contentsOf, responsesOf, type Turn } from './metrics/turn.ts';
 
@@ -64,6 +64,8 @@ export class StoredTurn {
     return {
       provider: node.model.provider,
       async *generate() {
+        // What is stored is not streamed.
+        yield* [];
         return next();
       },
     };

@@ -37,9 +37,14 @@ export async function listTrend(
     where ${evalRuns.appName} = ${appName} and ${evalRuns.evalSetId} = ${evalSetId}
       and ${evalRuns.status} = 'done' and ${isTheirs}
     order by ${evalRuns.createTime} desc limit ${limit}`);
-  return rows.reverse().map(({ counts: { total, passed, failed, notEvaluated, errors }, scores, ...run }) => ({
+  return rows.toReversed().map(({ counts: { total, passed, failed, notEvaluated, errors }, scores, ...run }) => ({
     ...run,
-    ...{ total, passed, failed, notEvaluated, errors, scores },
+    total,
+    passed,
+    failed,
+    notEvaluated,
+    errors,
+    scores,
   }));
 }
 
