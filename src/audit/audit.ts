@@ -1,7 +1,7 @@
 import type { Log } from '../core/log.ts';
 import type { DatabasePool } from '../db/database.ts';
 import type { Audit, AuditEntry } from '../http/operation/audit.ts';
-import { RecentMap } from '../limits/rates.ts';
+import { RecentMap } from '../core/recent-map.ts';
 import { type Decision, insertEntries } from './audit-store.ts';
 
 /** What is kept of decisions, and how much of it. */

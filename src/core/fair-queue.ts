@@ -9,16 +9,20 @@ export class FairQueue<Item> {
     else this.#waiting.set(owner, [item]);
   }
 
-  /** Takes the next one; `undefined` where nothing waits. */
-  shift(): Item | undefined {
-    const [next] = this.#waiting;
-    if (!next) return undefined;
-    const [owner, items] = next;
-    const item = items.shift();
-    this.#waiting.delete(owner);
-    // The turn goes on to the next owner.
-    if (items.length > 0) this.#waiting.set(owner, items);
-    return item;
+  /**
+   * Takes the next one; `undefined` where nothing waits that may be served.
+   * @param mayServe false for owners who are passed over and keep their place [everybody may be served]
+   */
+  shift(mayServe: (owner: string) => boolean = () => true): Item | undefined {
+    for (const [owner, items] of this.#waiting) {
+      if (!mayServe(owner)) continue;
+      const item = items.shift();
+      this.#waiting.delete(owner);
+      // The turn goes on to the next owner.
+      if (items.length > 0) this.#waiting.set(owner, items);
+      return item;
+    }
+    return undefined;
   }
 
   /** Of all owners together. */

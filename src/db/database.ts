@@ -1,6 +1,8 @@
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
+import { currentCaller } from '../core/caller.ts';
 import { isPassingFailure } from '../core/errors.ts';
+import { chargeShare, waitForShare } from '../core/fair-share.ts';
 import { actingUser } from './acting-user.ts';
 import { listServers } from './connection.ts';
 import { connectionSettings, limitsOf, type PoolOptions } from './pool-options.ts';
@@ -44,6 +46,11 @@ export interface PoolUse {
 }
 
 const READ_SHARE = 0.25;
+/**
+ * Of the connections, those that one caller uses while others want some too: what the server does for one leaves the
+ * rest of its processors to the others. Two at least in the pool whose transactions may need a second one.
+ */
+const CALLER_SHARE = 0.25;
 /** How much longer than the server's own time-out we wait for the error that it sends. */
 const CLIENT_SLACK_MS = 1_000;
 /** Every connection ends at that age, so that none stays with a server that the address no longer leads to. */
@@ -123,7 +130,12 @@ class ServerPool extends Pool {
     this.#isForReads = isForReads;
     this.security = security;
     this.#onLent = onLent;
-    this.#turns = new Turns(config.max, { ms: config.connectionTimeoutMillis, message: NO_FREE_CONNECTION });
+    this.#turns = new Turns({
+      max: config.max,
+      maxShared: Math.max(isForReads ? 1 : 2, Math.floor(config.max * CALLER_SHARE)),
+      timeoutMs: config.connectionTimeoutMillis,
+      timeoutMessage: NO_FREE_CONNECTION,
+    });
   }
 
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
@@ -134,13 +146,17 @@ class ServerPool extends Pool {
    * and never a write. @throws what the last server answered.
    */
   async lend(): Promise<LentClient> {
+    const caller = currentCaller();
+    await waitForShare(caller);
     const startedAt = performance.now();
     const end = await this.#turns.take();
     try {
       const client = await this.#connectToPrimary();
       this.#onLent?.(this.#name, (performance.now() - startedAt) / 1000);
       const release = client.release.bind(client);
+      const before = client.bytesMoved;
       client.release = (mustEnd) => {
+        chargeShare(caller, client.bytesMoved - before);
         release(mustEnd);
         end();
       };
@@ -211,7 +227,7 @@ class ServerPool extends Pool {
   }
 }
 
-type LentClient = PoolClient & Pick<ServerClient, 'isReadOnly'>;
+type LentClient = PoolClient & Pick<ServerClient, 'isReadOnly' | 'bytesMoved'>;
 
 /**
  * One transaction on one connection. Not drizzle's own `transaction`: in 0.45.4 it loses the connection for good when

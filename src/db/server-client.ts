@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import { Client, type ClientConfig } from 'pg';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
 import { withName } from './statement-names.ts';
@@ -50,6 +51,13 @@ export class ServerClient extends Client {
     // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
     return Reflect.apply(Client.prototype.query, this, [sent, ...others]) as unknown;
   }) as Client['query'];
+
+  /** Bytes that have gone to the server and come from it. */
+  get bytesMoved(): number {
+    // node-postgres names the wider type; with TLS too it is a socket.
+    const { bytesRead, bytesWritten } = this.connection.stream as Socket;
+    return bytesRead + bytesWritten;
+  }
 
   /** True while the server is in recovery, or refuses writes by default: it is not, or no longer, the primary. */
   get isReadOnly(): boolean {

@@ -1,24 +1,38 @@
 import { currentCaller } from '../core/caller.ts';
 import { FairQueue } from '../core/fair-queue.ts';
+import { isAlone } from '../core/fair-share.ts';
 
 /** One who waits for a turn. */
 interface Waiter {
+  caller: string;
   isGone: boolean;
   begin: () => void;
 }
 
+/** Work of the process itself, which is in nobody's name. */
+const NOBODY = '';
+
+/** How many may do something at once, and what is said of a wait that was in vain. */
+interface TurnOptions {
+  max: number;
+  /** Of those, how many of one caller while there are others (`core/fair-share.ts`). */
+  maxShared: number;
+  /** Maximum time that one waits, and the message of the error after it. */
+  timeoutMs: number;
+  timeoutMessage: string;
+}
+
 /** So many may do something at once; the others wait, and callers are let in by turns. */
 export class Turns {
+  readonly #options: TurnOptions;
   #free: number;
-  readonly #timeoutMs: number;
-  readonly #timeoutMessage: string;
   readonly #waiting = new FairQueue<Waiter>();
+  /** Turns of each caller who has one. */
+  readonly #taken = new Map<string, number>();
 
-  /** @param timeout maximum time that one waits, and the message of the error after it */
-  constructor(max: number, timeout: { ms: number; message: string }) {
-    this.#free = max;
-    this.#timeoutMs = timeout.ms;
-    this.#timeoutMessage = timeout.message;
+  constructor(options: TurnOptions) {
+    this.#options = options;
+    this.#free = options.max;
   }
 
   /** How many wait. */
@@ -28,19 +42,33 @@ export class Turns {
 
   /** Waits for a turn; what is returned ends it. @throws {Error} after too long a wait */
   async take(): Promise<() => void> {
-    if (this.#free > 0) this.#free -= 1;
-    else await this.#wait();
+    const caller = currentCaller() ?? NOBODY;
+    if (this.#free > 0 && this.#mayHaveOneMore(caller)) this.#grant(caller);
+    else await this.#wait(caller);
     let isOver = false;
     return () => {
       if (isOver) return;
       isOver = true;
-      this.#handOn();
+      this.#handOn(caller);
     };
   }
 
-  #wait(): Promise<void> {
+  /** Whoever is alone may have all; what the process does by itself is not held back. */
+  #mayHaveOneMore(caller: string): boolean {
+    const has = this.#taken.get(caller) ?? 0;
+    return caller === NOBODY || has < this.#options.maxShared || isAlone(caller);
+  }
+
+  #grant(caller: string): void {
+    this.#free -= 1;
+    this.#taken.set(caller, (this.#taken.get(caller) ?? 0) + 1);
+  }
+
+  #wait(caller: string): Promise<void> {
+    const { timeoutMs, timeoutMessage } = this.#options;
     return new Promise((resolve, reject) => {
       const waiter: Waiter = {
+        caller,
         isGone: false,
         begin: () => {
           clearTimeout(timer);
@@ -49,16 +77,24 @@ export class Turns {
       };
       const timer = setTimeout(() => {
         waiter.isGone = true;
-        reject(new Error(this.#timeoutMessage));
-      }, this.#timeoutMs);
-      this.#waiting.push(currentCaller() ?? '', waiter);
+        reject(new Error(timeoutMessage));
+      }, timeoutMs);
+      this.#waiting.push(caller, waiter);
     });
   }
 
-  #handOn(): void {
-    let next = this.#waiting.shift();
-    while (next?.isGone) next = this.#waiting.shift();
-    if (next) next.begin();
-    else this.#free += 1;
+  #handOn(caller: string): void {
+    this.#free += 1;
+    const left = (this.#taken.get(caller) ?? 1) - 1;
+    if (left > 0) this.#taken.set(caller, left);
+    else this.#taken.delete(caller);
+    while (this.#free > 0) {
+      // Whoever waits for having a share already has a turn, and its end comes here again.
+      const next = this.#waiting.shift((owner) => this.#mayHaveOneMore(owner));
+      if (!next) return;
+      if (next.isGone) continue;
+      this.#grant(next.caller);
+      next.begin();
+    }
   }
 }

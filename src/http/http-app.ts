@@ -3,7 +3,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import express, { type Express, type RequestHandler } from 'express';
 import helmet from 'helmet';
 import type { z } from 'zod';
+import { LoopTurns } from '../core/loop-turns.ts';
 import type { Metrics } from '../core/metrics.ts';
+import { networkOf } from '../core/network.ts';
 import { workingOn } from '../core/work.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
 import { docsPage } from './openapi/docs-page.ts';
@@ -65,8 +67,10 @@ export function createHttpApp(options: HttpAppOptions): Express {
   app.use(requestId);
   const seen = [options.metrics, logged(log)].filter((each) => each !== undefined);
   if (seen.length > 0) app.use(countRequests(seen));
-  app.use(securityHeaders());
   trustProxies(app, options.proxies);
+  const turns = new LoopTurns();
+  app.use(byTurns(turns));
+  app.use(securityHeaders());
   app.use(proxyGuard(options.proxies));
   app.use(originGuard(options.origins));
   app.use(normalizePath(routesOf(operations).map(({ path }) => path)));
@@ -75,8 +79,8 @@ export function createHttpApp(options: HttpAppOptions): Express {
     operationRouter(operations, {
       authenticate: authentication(options.auth, appNameOf, options.logins),
       appNameOf,
-      readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: maxBodyValues }),
-      readTextBody: readTextBody({ maxBytes: maxBodyBytes }),
+      readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: maxBodyValues, turns }),
+      readTextBody: readTextBody({ maxBytes: maxBodyBytes, turns }),
       validationOf: createValidation(document),
       limits: options.limits,
       metrics: options.metrics,
@@ -100,6 +104,12 @@ const requestId: RequestHandler = (request, response, next) => {
   response.setHeader('x-request-id', id);
   next();
 };
+
+/** Nobody is known yet: requests with the same credential are taken for those of one caller. */
+const byTurns =
+  (turns: LoopTurns): RequestHandler =>
+  (request, _response, next) =>
+    turns.run(request.headers.authorization ?? networkOf(request.ip), next);
 
 /** The status of an answer that nobody waited for, as nginx logs it. */
 const CLIENT_CLOSED_REQUEST = 499;

@@ -60,7 +60,7 @@ function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler
   const { owner, body } = operation;
   return [
     nameOperation(operation, steps.metrics),
-    ...(owner === 'open' ? [] : [steps.authenticate]),
+    ...(owner === 'open' ? [] : [authenticated(steps.authenticate)]),
     authorizePath(operation, steps),
     requireDeliberate({ takesText: body?.isText === true }),
     admitEarly(operation, steps.limits),
@@ -115,6 +115,12 @@ function admitEarly(operation: Operation<unknown>, limits: RequestLimits | undef
     next();
   };
 }
+
+/** Whoever guessed wrong too often waits for the answer as everybody over a limit does. */
+const authenticated =
+  (authenticate: RequestHandler): RequestHandler =>
+  (request, response, next) =>
+    refusedSlowly(`address ${networkOf(request.ip)}`, async () => authenticate(request, response, next));
 
 async function refusedSlowly<T>(caller: string, work: () => Promise<T>): Promise<T> {
   try {

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { LimitError } from '../core/errors.ts';
+import { RecentMap } from '../core/recent-map.ts';
 import type { LoginLimit } from '../http/operation/request-limits.ts';
-import { type RateCounter, RecentMap, secondsUntil } from './rates.ts';
+import { type RateCounter, secondsUntil } from './rates.ts';
 
 const LIMIT = 'MAX_FAILED_LOGINS_PER_MINUTE';
 

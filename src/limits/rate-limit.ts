@@ -1,5 +1,6 @@
 import { LimitError } from '../core/errors.ts';
-import { type RateCounter, RecentMap, secondsUntil } from './rates.ts';
+import { RecentMap } from '../core/recent-map.ts';
+import { type RateCounter, secondsUntil } from './rates.ts';
 
 /** How often each caller may do something in a minute, over all replicas. */
 export interface RateLimit {

@@ -3,8 +3,6 @@ import type { RateLimiterRes } from 'rate-limiter-flexible';
 import type { DatabasePool } from '../db/database.ts';
 
 const MINUTE = 60;
-/** Counters that are kept in memory; what falls out is asked for again. */
-const MAX_KEPT = 10_000;
 
 /** What has happened of a kind that may happen so often in a minute, over all replicas. */
 export interface RateCounter {
@@ -55,16 +53,6 @@ async function openLimiter(query: DatabasePool['query'], { name, points }: { nam
 }
 
 const digestOf = (key: string) => createHash('sha256').update(key).digest('base64url');
-
-/** A map that forgets what it has had longest. */
-export class RecentMap<Value> extends Map<string, Value> {
-  override set(key: string, value: Value): this {
-    this.delete(key);
-    const [oldest] = this.keys();
-    if (this.size >= MAX_KEPT && oldest !== undefined) this.delete(oldest);
-    return super.set(key, value);
-  }
-}
 
 /** Seconds from now to a time of `performance.now`. */
 export const secondsUntil = (time: number): number => Math.max(1, Math.ceil((time - performance.now()) / 1000));

@@ -1,13 +1,23 @@
-// oxlint-disable unicorn/require-post-message-target-origin -- ports of a thread, not windows
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { Worker } from 'node:worker_threads';
-import { expect, onTestFinished, test } from 'vitest';
-import { startTokenIssuer } from '../support/token-issuer.ts';
-import { FROZEN_MS, startWatched } from '../support/watched-service.ts';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { client } from '../support/app.ts';
+import { type AttackKind, ATTACKS } from '../support/attacks.ts';
+import {
+  type Doing,
+  type Measured,
+  measure,
+  percentile,
+  prepareAttacker,
+  startProcess,
+  type Target,
+  whileAttacked,
+} from '../support/fairness.ts';
+import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
+import { FROZEN_MS, startWatched, type WatchedService } from '../support/watched-service.ts';
 
-/** `STRICT_FAIRNESS=true` holds the figures to the goal, on a machine that does nothing else. */
+/** `STRICT_FAIRNESS=true` holds times to the goal, on a machine that does nothing else; give it FAIRNESS_ROUNDS=150. */
 const isStrict = process.env['STRICT_FAIRNESS'] === 'true';
+const ROUNDS = Number(process.env['FAIRNESS_ROUNDS'] ?? 15);
 /** `WITHOUT_LIMITS=true` shows what the limits are for. */
 const unlimited = Object.fromEntries(
   ['INVOCATIONS', 'REQUESTS', 'STREAMS', 'HEAVY_READS']
@@ -15,64 +25,96 @@ const unlimited = Object.fromEntries(
     .concat(['READS', 'WRITES', 'HEAVY_READS', 'INVOCATIONS'].map((what) => [`MAX_${what}_PER_MINUTE`, '1000000'])),
 );
 const limits = process.env['WITHOUT_LIMITS'] === 'true' ? unlimited : {};
-const ROUNDS = Number(process.env['FAIRNESS_ROUNDS'] ?? 15);
-const percentile = (times: number[], share: number) =>
-  times.toSorted((a, b) => a - b)[Math.min(times.length - 1, Math.floor(times.length * share))] ?? 0;
+/** What a user may notice at most: of time, where nothing else runs, and of the work that the service does meanwhile. */
+const GOAL = 2;
+const MAX_WORK = 4;
 
-test('C: what one user does costs another little', async () => {
-  const tokens = await startTokenIssuer();
-  const service = await startWatched({ ...tokens.environment, ...limits });
-  onTestFinished(async () => {
-    await service.close();
-    await tokens.close();
-  });
-  const [alice, mallory] = [await tokens.headersOf('alice'), await tokens.headersOf('mallory')];
-  const sessions = '/apps/harness_agent/users/alice/sessions';
-  await service.post(sessions, { sessionId: 's' }, alice);
-  const newMessage = { role: 'user', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] };
-  const body = { appName: 'harness_agent', userId: 'alice', sessionId: 's', newMessage };
+const KINDS = Object.keys(ATTACKS) as AttackKind[];
+const CASES: [string, AttackKind[]][] = [
+  ...KINDS.map((kind): [string, AttackKind[]] => [kind, [kind]]),
+  ['all', KINDS],
+];
+const DOINGS: Doing[] = ['turn', 'read'];
 
-  const measure = async () => {
-    const times: Record<'turn' | 'read', number[]> = { turn: [], read: [] };
-    const statuses = new Set<number>();
-    const timed = async (kind: 'turn' | 'read', ask: () => Promise<{ status: number }>) => {
-      const start = performance.now();
-      statuses.add((await ask()).status);
-      times[kind].push(performance.now() - start);
-    };
-    for (let round = 0; round < ROUNDS; round += 1) {
-      await timed('turn', () => service.post('/run', body, alice));
-      await timed('read', () => service.get(`${sessions}/s/events?limit=5`, alice));
-      await sleep(20);
-    }
-    return { ...times, statuses: [...statuses] };
-  };
+let tokens: TokenIssuer;
+let service: WatchedService;
+let target: Target;
+let floor: Target;
+let alone: Measured;
+let floorAlone: Measured;
+let users = 0;
 
-  await measure();
-  const alone = await measure();
-  const attacker = new Worker(new URL('../support/mallory.ts', import.meta.url), {
-    workerData: { url: service.url, headers: mallory },
-  });
-  onTestFinished(() => void attacker.terminate());
-  await once(attacker, 'message');
-  attacker.postMessage('attack');
-  await sleep(1_000);
-  await service.report();
-  const attacked = await measure();
-  const { longestMs } = await service.report();
-  attacker.postMessage('stop');
-  const [counts] = (await once(attacker, 'message')) as [Record<string, number>];
+/** Measures one more user, whose credential the service has seen before anybody guesses at others. */
+async function newUser(on: Target): Promise<(rounds: number) => Promise<Measured>> {
+  const user = `alice${users++}`;
+  const headers = await tokens.headersOf(user);
+  await on.post(`/apps/harness_agent/users/${user}/sessions`, { sessionId: 's' }, headers);
+  return (rounds) => measure(on, user, headers, rounds);
+}
 
-  console.log('mallory was answered', counts, 'longest turn of the loop', Math.round(longestMs), 'ms of CPU');
-  for (const kind of ['turn', 'read'] as const) {
-    const [before, during] = [percentile(alone[kind], 0.99), percentile(attacked[kind], 0.99)];
-    const medians = [percentile(alone[kind], 0.5), percentile(attacked[kind], 0.5)].map(Math.round);
-    console.log(`alice, ${kind}: p50 ${medians.join(' → ')} ms, p99 ${Math.round(before)} → ${Math.round(during)} ms`);
-    // How fast it was is the machine's; the goal is for one that does nothing else.
-    if (isStrict) expect(during).toBeLessThanOrEqual(2 * before);
+beforeAll(async () => {
+  tokens = await startTokenIssuer();
+  service = await startWatched({ ...tokens.environment, ...limits });
+  target = { ...service, pid: service.process.pid ?? 0 };
+});
+afterAll(async () => {
+  await service.close();
+  await tokens.close();
+});
+
+const shown = (before: number[], during: number[]) =>
+  [0.5, 0.99]
+    .map((share) => [percentile(before, share), percentile(during, share)] as const)
+    .map(([a, b], index) => `${index === 0 ? 'p50' : 'p99'} ${a.toFixed(1)} → ${b.toFixed(1)} (${(b / a).toFixed(1)}×)`)
+    .join(', ');
+
+function print(name: string, before: Measured, during: Measured) {
+  for (const doing of DOINGS) {
+    console.log(`${name}: ${doing}, ms: ${shown(before.times[doing], during.times[doing])};`);
+    console.log(`${name}: ${doing}, ms of work: ${shown(before.work[doing], during.work[doing])}`);
   }
-  // Nobody else’s limits are hers.
-  expect(attacked.statuses).toEqual([200]);
-  expect(longestMs).toBeLessThan(FROZEN_MS);
-  if (Object.keys(limits).length === 0) expect(counts['429']).toBeGreaterThan(100);
+}
+
+describe('C: what one user does costs another little', () => {
+  test('measured alone', async () => {
+    await (await newUser(target))(ROUNDS);
+    alone = await (await newUser(target))(Math.max(ROUNDS, 40));
+    expect(new Set(alone.statuses)).toEqual(new Set([200]));
+  });
+
+  test.each(CASES)('%s', async (name, kinds) => {
+    const user = `mallory${users++}`;
+    const headers = await tokens.headersOf(user);
+    await prepareAttacker(target, user, headers);
+    const hers = await newUser(target);
+    await service.report();
+    const { result, counts } = await whileAttacked({ url: target.url, user, headers, kinds }, () => hers(ROUNDS));
+    const { longestMs } = await service.report();
+    console.log(name, counts, 'longest turn of the loop', Math.round(longestMs), 'ms of CPU');
+    print(name, alone, result);
+    // Nobody else’s limits are hers.
+    expect(new Set(result.statuses)).toEqual(new Set([200]));
+    expect(longestMs).toBeLessThan(FROZEN_MS);
+    for (const doing of DOINGS) {
+      // Where the machine does not say what was worked, both are 0.
+      const [before, during] = [percentile(alone.work[doing], 0.5), percentile(result.work[doing], 0.5)];
+      expect(during, `work, ${doing}`).toBeLessThanOrEqual(MAX_WORK * before);
+      const goal = GOAL * percentile(alone.times[doing], 0.99);
+      if (isStrict) expect(percentile(result.times[doing], 0.99), `p99, ${doing}`).toBeLessThanOrEqual(goal);
+    }
+  });
+
+  test.runIf(isStrict)('what the machine alone costs: a server that does nothing, under the same load', async () => {
+    const child = startProcess('idle-server.ts');
+    const [url] = (await once(child, 'message')) as [string];
+    floor = { ...client(url), url, pid: child.pid ?? 0 };
+    await (await newUser(floor))(ROUNDS);
+    floorAlone = await (await newUser(floor))(ROUNDS);
+    for (const [name, kinds] of CASES) {
+      const hers = await newUser(floor);
+      const order = { url, user: 'mallory', headers: await tokens.headersOf('mallory'), kinds };
+      print(`nothing done, ${name}`, floorAlone, (await whileAttacked(order, () => hers(ROUNDS))).result);
+    }
+    expect(floorAlone.statuses).not.toContain(500);
+  });
 });

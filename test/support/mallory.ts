@@ -1,59 +1,61 @@
-// oxlint-disable unicorn/require-post-message-target-origin -- ports of a thread, not windows
-import { parentPort, workerData } from 'node:worker_threads';
+import { setPriority } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Agent, fetch, type RequestInit } from 'undici';
+import { type Attack, ATTACKS, type Order } from './attacks.ts';
 
 /**
- * A user in a thread of its own who does all at once, as often as it is let: large reads, runs, writes, huge bodies,
- * streams, wrong credentials. What it is answered is counted by status.
+ * A user in a process of its own who does one kind of thing, or all at once, as often as it is let. What it is answered
+ * is counted by status. The process has the lowest priority and reads as much as a fast line carries: what its own
+ * work costs on these cores is not what it does to the service.
  */
-const { url, headers } = workerData as { url: string; headers: Record<string, string> };
-const sessions = `${url}/apps/harness_agent/users/mallory/sessions`;
+setPriority(19);
+
+/** 100 Mbit/s. */
+const BYTES_PER_MS = 12_500;
+let line = performance.now();
+/** An address of its own: what the service keeps of one must not be the other's. */
+const dispatcher = new Agent({ localAddress: '127.0.0.2' });
 const stop = new AbortController();
 const counts: Record<string, number> = {};
-const json = { ...headers, 'content-type': 'application/json' };
+
+/** Waits until the line has carried so many bytes. */
+async function carry(bytes: number): Promise<void> {
+  line = Math.max(line, performance.now()) + bytes / BYTES_PER_MS;
+  const ms = line - performance.now();
+  if (ms > 1) await sleep(ms);
+}
 
 async function ask(path: string, options: RequestInit = {}): Promise<void> {
   try {
-    const response = await fetch(path, { headers, signal: stop.signal, ...options });
+    if (typeof options.body === 'string') await carry(options.body.length);
+    const response = await fetch(path, { dispatcher, signal: stop.signal, ...options });
+    if (Object.keys(counts).length === 0) process.send?.('begun');
     counts[response.status] = (counts[response.status] ?? 0) + 1;
-    for await (const chunk of response.body ?? []) void chunk;
+    for await (const chunk of response.body ?? []) await carry((chunk as Uint8Array).length);
   } catch {
     if (!stop.signal.aborted) counts['failed'] = (counts['failed'] ?? 0) + 1;
   }
 }
 
-const again = async (work: () => Promise<void>) => {
-  while (!stop.signal.aborted) await work();
-};
-const times = (count: number, work: () => Promise<void>) => Array.from({ length: count }, () => again(work));
-const post = (path: string, body: object | string) =>
-  ask(path, { method: 'POST', headers: json, body: typeof body === 'string' ? body : JSON.stringify(body) });
+async function attack({ url, headers, user, kinds }: Order): Promise<void> {
+  const json = { ...headers, 'content-type': 'application/json' };
+  const sessions = `${url}/apps/harness_agent/users/${user}/sessions`;
+  const world = { url, user, sessions };
+  const again = async ({ method = 'GET', path, body, headers: own }: Attack) => {
+    const text = typeof body === 'object' ? JSON.stringify(body) : body;
+    const options = { method, headers: own ?? (text === undefined ? headers : json), body: text ?? null };
+    while (!stop.signal.aborted) await ask(path, options);
+  };
+  for (const kind of kinds) {
+    for (const each of ATTACKS[kind](world)) for (let count = 0; count < each.times; count += 1) void again(each);
+  }
+}
 
-const event = { author: 'user', content: { role: 'user', parts: [{ text: 'x'.repeat(900_000) }] } };
-await post(sessions, { sessionId: 'large' });
-for (let count = 0; count < 30; count += 1) await post(`${sessions}/large/events`, event);
-
-const keys = `{"stateDelta":{${Array.from({ length: 600_000 }, (_, index) => `"k${index}":1`).join()}}}`;
-const run = () => ({
-  appName: 'harness_agent',
-  userId: 'mallory',
-  sessionId: 'large',
-  newMessage: { role: 'user', parts: [{ text: 'go' }] },
-});
-const attacks = () => [
-  ...times(16, () => ask(`${sessions}/large`)),
-  ...times(8, () => ask(sessions)),
-  ...times(60, () => post(`${url}/run`, run())),
-  ...times(16, () => post(sessions, {})),
-  ...times(2, () => ask(`${sessions}/large`, { method: 'PATCH', headers: json, body: keys })),
-  ...times(200, () => ask(`${sessions}/large/events/stream?afterSequence=30`)),
-  ...times(8, () => ask(`${url}/list-apps`, { headers: { authorization: 'Bearer wrong' } })),
-];
-
-parentPort?.on('message', (message: 'attack' | 'stop') => {
-  if (message === 'attack') void Promise.all(attacks());
+process.on('message', (message: Order | 'stop') => {
+  if (message !== 'stop') void attack(message);
   else {
     stop.abort();
-    parentPort?.postMessage(counts);
+    process.send?.(counts, () => process.exit());
   }
 });
-parentPort?.postMessage('ready');
+process.send?.('ready');

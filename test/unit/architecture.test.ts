@@ -36,7 +36,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['agent', ['agent/definition', 'agent/loop', 'agent/mcp', 'agent/tools', 'core']],
   ['http/operation', ['core']],
   ['limits', ['core', 'db', 'http/operation']],
-  ['audit', ['core', 'db', 'http/operation', 'limits']],
+  ['audit', ['core', 'db', 'http/operation']],
   ['budgets', ['core', 'db', 'http/operation']],
   ['http/access', ['core', 'http/operation']],
   ['http/validation', ['core', 'http/operation']],

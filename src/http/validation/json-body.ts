@@ -2,6 +2,8 @@ import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { TooLargeError } from '../../core/errors.ts';
 import { countMembers, findInexact } from '../../core/exact-json.ts';
+import { chargeShare } from '../../core/fair-share.ts';
+import type { LoopTurns } from '../../core/loop-turns.ts';
 import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
@@ -19,7 +21,7 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
  * inflating), bytes that are not UTF-8, nesting over 64 levels or more than `maxValues` values (whichever shows first),
  * text that is not JSON, and what would not come back as it was sent (`core/exact-json.ts`).
  */
-export function readJsonBody(options: { maxBytes: number; maxValues: number }): RequestHandler {
+export function readJsonBody(options: { maxBytes: number; maxValues: number; turns: LoopTurns }): RequestHandler {
   return readBody(options, requireJson, (bytes) => parseJson(bytes, options.maxValues));
 }
 
@@ -27,12 +29,12 @@ export function readJsonBody(options: { maxBytes: number; maxValues: number }): 
  * Reads the body of a request into `request.body` as the text that it is, whatever its media type; `undefined` when
  * there is none.
  */
-export function readTextBody(options: { maxBytes: number }): RequestHandler {
+export function readTextBody(options: { maxBytes: number; turns: LoopTurns }): RequestHandler {
   return readBody(options, () => undefined, toText);
 }
 
 function readBody(
-  { maxBytes }: { maxBytes: number },
+  { maxBytes, turns }: { maxBytes: number; turns: LoopTurns },
   check: (request: Request) => void,
   parseBytes: (bytes: Buffer) => unknown,
 ): RequestHandler {
@@ -42,13 +44,17 @@ function readBody(
     check(request);
     read(request, response, (error?: unknown) => {
       if (error !== undefined) return next(error);
-      try {
-        const bytes: unknown = request.body;
-        request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
-        next();
-      } catch (refusal) {
-        next(refusal);
-      }
+      // A large body costs as much as many requests: those of others come in between.
+      turns.run(response.locals.caller as string, () => {
+        try {
+          const bytes: unknown = request.body;
+          if (Buffer.isBuffer(bytes)) chargeShare(response.locals.caller as string, bytes.length);
+          request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
+          next();
+        } catch (refusal) {
+          next(refusal);
+        }
+      });
     });
   };
 }

@@ -11,4 +11,11 @@ test('owners are served in turn, and what one owner has in its order', () => {
   while (!queue.isEmpty) served.push(queue.shift());
   expect(served).toEqual(['a1', 'b1', 'a2', 'c1', 'b2', 'a3']);
   expect(queue.shift()).toBeUndefined();
+  queue.push('a', 'a4');
+  queue.push('b', 'b3');
+  expect([queue.shift((owner) => owner !== 'a'), queue.shift(() => false), queue.shift()]).toEqual([
+    'b3',
+    undefined,
+    'a4',
+  ]);
 });
