@@ -8,7 +8,7 @@ import {
   measure,
   percentile,
   prepareAttacker,
-  startProcess,
+  startIdleServer,
   type Target,
   whileAttacked,
 } from '../support/fairness.ts';
@@ -105,7 +105,7 @@ describe('C: what one user does costs another little', () => {
   });
 
   test.runIf(isStrict)('what the machine alone costs: a server that does nothing, under the same load', async () => {
-    const child = startProcess('idle-server.ts');
+    const child = startIdleServer();
     const [url] = (await once(child, 'message')) as [string];
     floor = { ...client(url), url, pid: child.pid ?? 0 };
     await (await newUser(floor))(ROUNDS);

@@ -24,9 +24,15 @@ export interface Measured {
   statuses: number[];
 }
 
-/** Starts a file of this folder as a process, which ends with the test. */
-export function startProcess(file: string): ChildProcess {
-  const child = fork(fileURLToPath(new URL(file, import.meta.url)), { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+const MALLORY = new URL('./mallory.ts', import.meta.url);
+const IDLE_SERVER = new URL('./idle-server.ts', import.meta.url);
+
+/** Starts a server that does nothing. */
+export const startIdleServer = (): ChildProcess => startProcess(IDLE_SERVER);
+
+/** Starts a file as a process, which ends with the test. */
+function startProcess(file: URL): ChildProcess {
+  const child = fork(fileURLToPath(file), { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   return child;
 }
@@ -70,7 +76,7 @@ export async function prepareAttacker({ post }: Pick<Target, 'post'>, user: stri
 
 /** Lets an attacker do its worst while something is measured; `counts` are its answers by status. */
 export async function whileAttacked<T>(order: Order, work: () => Promise<T>): Promise<{ result: T; counts: object }> {
-  const attacker = startProcess('mallory.ts');
+  const attacker = startProcess(MALLORY);
   await once(attacker, 'message');
   attacker.send(order);
   await once(attacker, 'message');
