@@ -25,7 +25,7 @@ const unlimited = Object.fromEntries(
     .concat(['READS', 'WRITES', 'HEAVY_READS', 'INVOCATIONS'].map((what) => [`MAX_${what}_PER_MINUTE`, '1000000'])),
 );
 const limits = process.env['WITHOUT_LIMITS'] === 'true' ? unlimited : {};
-/** What a user may notice at most: of time, where nothing else runs, and of the work that the service does meanwhile. */
+/** What a user may notice at most: of time, where nothing else runs, and of the service's work meanwhile. */
 const GOAL = 2;
 const MAX_WORK = 4;
 
@@ -64,8 +64,10 @@ afterAll(async () => {
 
 const shown = (before: number[], during: number[]) =>
   [0.5, 0.99]
-    .map((share) => [percentile(before, share), percentile(during, share)] as const)
-    .map(([a, b], index) => `${index === 0 ? 'p50' : 'p99'} ${a.toFixed(1)} → ${b.toFixed(1)} (${(b / a).toFixed(1)}×)`)
+    .map((share) => {
+      const [a, b] = [percentile(before, share), percentile(during, share)];
+      return `p${share * 100} ${a.toFixed(1)} → ${b.toFixed(1)} (${(b / a).toFixed(1)}×)`;
+    })
     .join(', ');
 
 function print(name: string, before: Measured, during: Measured) {
