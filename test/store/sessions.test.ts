@@ -265,14 +265,17 @@ describe('long sessions and lists', () => {
 
   test('a long list is that of its first moment: what moves meanwhile is in it once, what is deleted not', async () => {
     const { appName, userId } = newKey();
-    const ids = Array.from({ length: 1_200 }, (_, n) => `s${String(n).padStart(4, '0')}`);
+    const ids = Array.from({ length: 2_200 }, (_, n) => `s${String(n).padStart(4, '0')}`);
     await store.pool.db.execute(sql`
       insert into sessions (app_name, user_id, id, state, update_time)
       select ${appName}, ${userId}, id, jsonb_build_object('n', id),
              now() - interval '1 day' + place * interval '1 second'
       from unnest(${sql.param(ids)}::text[]) with ordinality as given(id, place)`);
     const newestFirst = ids.toReversed();
-    expect((await list(appName, userId)).map(({ id }) => id)).toEqual(newestFirst);
+    const sent = await statementsOf(async () => {
+      expect((await list(appName, userId)).map(({ id }) => id)).toEqual(newestFirst);
+    });
+    expect(sent).toHaveLength(3);
 
     const text = await listSessions(store.pool.db, appName, userId);
     await appendEvents(store.pool.db, { appName, userId, sessionId: 's0010' }, [stateEvent({ moved: true })]);
