@@ -102,7 +102,7 @@ export function listOperations(mode: {
   ];
 }
 
-/** The HTTP application. @throws Error when the operations contradict each other or make no document. */
+/** The HTTP application. @throws Error when the operations contradict each other. */
 export function createApp(context: Context): Express {
   const { config, log } = context;
   const { auth, CRONJOBS, DEV_UI, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;

@@ -31,11 +31,12 @@ const START = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#swagger-ui', dee
 const ASSETS = ['favicon-32x32.png', 'swagger-ui.css', 'swagger-ui-bundle.js'];
 
 /** `/openapi.json`, and `/docs`: the document as a page that works without a network. Both need no credential. */
-export function docsPage(document: object): RequestHandler {
-  const text = Buffer.from(JSON.stringify(document));
+export function docsPage(document: () => object): RequestHandler {
+  let text: Buffer | undefined;
   const folder = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
   const router = Router({ caseSensitive: true, strict: true });
   router.get('/openapi.json', (_request, response) => {
+    text ??= Buffer.from(JSON.stringify(document()));
     response.writeHead(200, { 'content-type': 'application/json', 'content-length': text.length }).end(text);
   });
   router.get('/docs', page('text/html; charset=utf-8', PAGE));

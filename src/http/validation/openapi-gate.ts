@@ -38,11 +38,11 @@ interface OpenApiDocument {
  * The package is loaded with the first body, and an operation's validator compiled with its first one: together they
  * were two thirds of the CPU time of a start. `compileDocument` compiles all of a document.
  */
-export function openApiGate(document: object): OpenApiGate {
+export function openApiGate(document: () => object): OpenApiGate {
   let loading: Promise<Validator> | undefined;
   const matched = new Map<string, Promise<object>>();
   return async ({ method, path }, body) => {
-    const validator = await (loading ??= loadValidator(onlyBodies(document as OpenApiDocument), false));
+    const validator = await (loading ??= loadValidator(onlyBodies(document() as OpenApiDocument), false));
     const name = `${method} ${path}`;
     const found = matched.get(name) ?? validator.match({ method, path });
     matched.set(name, found);

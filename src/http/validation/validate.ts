@@ -22,7 +22,7 @@ export type Validate = (request: Request) => Promise<ValidRequest>;
  * Makes the check of each operation: `parameters.ts` reads path, query and headers, express-openapi-validator judges
  * bodies by the published document, zod words what it refuses.
  */
-export function createValidation(document: object): (operation: Operation) => Validate {
+export function createValidation(document: () => object): (operation: Operation) => Validate {
   const gate = openApiGate(document);
   return (operation) => {
     const {
