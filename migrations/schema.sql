@@ -2,6 +2,8 @@
 
 create schema inspect;
 
+create schema inspect_outline;
+
 CREATE OR REPLACE FUNCTION public.assert_session_size(event_bytes bigint)
  RETURNS bigint
  LANGUAGE plpgsql
@@ -1051,7 +1053,7 @@ create view inspect.conversation as
     event_time,
     author,
     invocation_id,
-    ( SELECT string_agg(COALESCE(parts.part ->> 'text'::text, ('call '::text || ((parts.part -> 'functionCall'::text) ->> 'name'::text)) || ((parts.part -> 'functionCall'::text) ->> 'args'::text), ('response '::text || ((parts.part -> 'functionResponse'::text) ->> 'name'::text)) || ((parts.part -> 'functionResponse'::text) ->> 'response'::text), ('['::text || COALESCE((parts.part -> 'inlineData'::text) ->> 'mimeType'::text, 'other'::text)) || ']'::text), '
+    ( SELECT string_agg(COALESCE(parts.part ->> 'text'::text, ('call '::text || ((parts.part -> 'functionCall'::text) ->> 'name'::text)) || COALESCE((parts.part -> 'functionCall'::text) ->> 'args'::text, ''::text), ('response '::text || ((parts.part -> 'functionResponse'::text) ->> 'name'::text)) || COALESCE((parts.part -> 'functionResponse'::text) ->> 'response'::text, ''::text), ('['::text || COALESCE((parts.part -> 'inlineData'::text) ->> 'mimeType'::text, 'other'::text)) || ']'::text), '
 '::text ORDER BY parts."position") AS string_agg
            FROM jsonb_array_elements(
                 CASE
@@ -1110,6 +1112,20 @@ create view inspect.cronjobs as
             max(cronjob_runs.start_time - cronjob_runs.due_time) FILTER (WHERE cronjob_runs.attempt = 1) AS max_lateness
            FROM cronjob_runs
           WHERE cronjob_runs.app_name = j.app_name AND cronjob_runs.user_id = j.user_id AND cronjob_runs.cronjob_id = j.id) r;
+
+create view inspect.errors as
+ SELECT app_name,
+    user_id,
+    session_id,
+    id AS invocation_id,
+    status,
+    error_code,
+    error_message,
+    create_time,
+    start_time,
+    end_time
+   FROM invocations
+  WHERE error_code IS NOT NULL AND (status = ANY (ARRAY['failed'::text, 'interrupted'::text]));
 
 create view inspect.eval_cases as
  SELECT app_name,
@@ -1186,6 +1202,28 @@ create view inspect.eval_trends as
      CROSS JOIN LATERAL jsonb_array_elements(c.result -> 'overall'::text) m(value)
   WHERE r.status = 'done'::text
   GROUP BY r.app_name, r.eval_set_id, r.id, r.create_time, (m.value ->> 'metricName'::text);
+
+create view inspect.invocation_costs as
+ SELECT e.app_name,
+    e.user_id,
+    e.session_id,
+    e.invocation_id,
+    e.payload ->> 'modelVersion'::text AS model,
+    count(*) AS llm_calls,
+    sum(used.prompt)::bigint AS prompt_tokens,
+    sum(used.output)::bigint AS output_tokens,
+    sum((used.prompt * price.prompt_price + used.output * price.output_price) / 1000000::numeric) AS cost
+   FROM events e
+     CROSS JOIN LATERAL ( SELECT COALESCE(((e.payload -> 'usageMetadata'::text) ->> 'promptTokenCount'::text)::numeric, 0::numeric) AS prompt,
+            COALESCE(((e.payload -> 'usageMetadata'::text) ->> 'candidatesTokenCount'::text)::numeric, 0::numeric) + COALESCE(((e.payload -> 'usageMetadata'::text) ->> 'thoughtsTokenCount'::text)::numeric, 0::numeric) AS output) used
+     LEFT JOIN LATERAL ( SELECT p.prompt_price,
+            p.output_price
+           FROM model_prices p
+          WHERE starts_with(e.payload ->> 'modelVersion'::text, p.model) OR p.model = '*'::text
+          ORDER BY (p.model = '*'::text), (length(p.model)) DESC
+         LIMIT 1) price ON true
+  WHERE e.is_from_runtime AND e.payload ? 'usageMetadata'::text
+  GROUP BY e.app_name, e.user_id, e.session_id, e.invocation_id, (e.payload ->> 'modelVersion'::text);
 
 create view inspect.invocations as
  SELECT app_name,
@@ -1338,6 +1376,282 @@ create view inspect.webhook_deliveries as
     d.end_time - d.create_time AS duration
    FROM webhook_deliveries d
      JOIN webhooks w ON w.app_name = d.app_name AND w.user_id = d.user_id AND w.id = d.webhook_id;
+
+create view inspect_outline.artifacts as
+ SELECT app_name,
+    user_id,
+    session_id,
+    version_count,
+    latest_version,
+    mime_type,
+    total_bytes,
+    object_count,
+    update_time
+   FROM inspect.artifacts;
+
+create view inspect_outline.audit as
+ SELECT "time",
+    decision,
+    caller_kind,
+    caller,
+    address,
+    operation,
+    app_name,
+    user_id,
+    session_id,
+    reason,
+    request_id,
+    left_out
+   FROM inspect.audit;
+
+create view inspect_outline.budget_uses as
+ SELECT app_name,
+    user_id,
+    day,
+    invocations,
+    prompt_tokens,
+    output_tokens,
+    cost
+   FROM inspect.budget_uses;
+
+create view inspect_outline.conversation as
+ SELECT app_name,
+    user_id,
+    session_id,
+    sequence,
+    event_time,
+    author,
+    invocation_id,
+    octet_length(said) AS said_bytes,
+    error IS NOT NULL AS has_error
+   FROM inspect.conversation;
+
+create view inspect_outline.cronjob_runs as
+ SELECT app_name,
+    user_id,
+    cronjob_id,
+    run_id,
+    due_time,
+    status,
+    is_manual,
+    attempt,
+    lateness,
+    duration,
+    session_id,
+    invocation_id,
+    error_code
+   FROM inspect.cronjob_runs;
+
+create view inspect_outline.cronjobs as
+ SELECT app_name,
+    user_id,
+    cronjob_id,
+    schedule_type,
+    enabled,
+    disabled_reason,
+    next_run_time,
+    last_due_time,
+    last_status,
+    runs,
+    success_rate,
+    median_lateness,
+    max_lateness,
+    failures_in_a_row,
+    revision
+   FROM inspect.cronjobs;
+
+create view inspect_outline.errors as
+ SELECT app_name,
+    user_id,
+    session_id,
+    invocation_id,
+    status,
+    error_code,
+    create_time,
+    start_time,
+    end_time
+   FROM inspect.errors;
+
+create view inspect_outline.eval_cases as
+ SELECT app_name,
+    run_id,
+    eval_set_id,
+    eval_id,
+    case_version,
+    trial,
+    status,
+    verdict,
+    user_id,
+    session_id,
+    tokens_per_turn,
+    duration,
+    end_time,
+    error IS NOT NULL AS has_error
+   FROM inspect.eval_cases;
+
+create view inspect_outline.eval_judges as
+ SELECT app_name,
+    eval_set_id,
+    metric_name,
+    judge_model,
+    prompt_version,
+    both_pass,
+    only_judge_passes,
+    only_person_passes,
+    both_fail
+   FROM inspect.eval_judges;
+
+create view inspect_outline.eval_runs as
+ SELECT app_name,
+    run_id,
+    eval_set_id,
+    status,
+    requested_by,
+    judged_run_id,
+    model_name,
+    agent_hash,
+    total,
+    passed,
+    failed,
+    not_evaluated,
+    errors,
+    create_time,
+    end_time,
+    duration
+   FROM inspect.eval_runs;
+
+create view inspect_outline.eval_trends as
+ SELECT app_name,
+    eval_set_id,
+    run_id,
+    create_time,
+    metric_name,
+    mean_score,
+    passed,
+    failed,
+    not_evaluated
+   FROM inspect.eval_trends;
+
+create view inspect_outline.invocation_costs as
+ SELECT app_name,
+    user_id,
+    session_id,
+    invocation_id,
+    model,
+    llm_calls,
+    prompt_tokens,
+    output_tokens,
+    cost
+   FROM inspect.invocation_costs;
+
+create view inspect_outline.invocations as
+ SELECT app_name,
+    user_id,
+    session_id,
+    invocation_id,
+    status,
+    is_dead,
+    create_time,
+    start_time,
+    end_time,
+    duration,
+    error_code,
+    stop_requested_as,
+    llm_calls,
+    tool_calls,
+    prompt_tokens,
+    output_tokens
+   FROM inspect.invocations;
+
+create view inspect_outline.open_invocations as
+ SELECT app_name,
+    user_id,
+    session_id,
+    invocation_id,
+    status,
+    age,
+    running_for,
+    is_dead,
+    stop_requested_as,
+    llm_calls,
+    tool_calls
+   FROM inspect.open_invocations;
+
+create view inspect_outline.queue as
+ SELECT app_name,
+    user_id,
+    session_id,
+    place,
+    invocation_id,
+    waiting_since,
+    waited,
+    running_invocation,
+    running_since
+   FROM inspect.queue;
+
+create view inspect_outline.sessions as
+ SELECT app_name,
+    user_id,
+    session_id,
+    event_count,
+    running_invocation,
+    lease_until,
+    create_time,
+    update_time,
+    is_eval
+   FROM inspect.sessions;
+
+create view inspect_outline.storage as
+ SELECT app_name,
+    user_id,
+    sessions,
+    events,
+    event_bytes,
+    artifact_versions,
+    artifact_bytes
+   FROM inspect.storage;
+
+create view inspect_outline.tool_calls as
+ SELECT app_name,
+    user_id,
+    session_id,
+    invocation_id,
+    sequence,
+    agent,
+    tool,
+    call_id,
+    call_time,
+    duration,
+    outcome
+   FROM inspect.tool_calls;
+
+create view inspect_outline.usage as
+ SELECT app_name,
+    user_id,
+    day,
+    invocations,
+    failed,
+    llm_calls,
+    tool_calls,
+    prompt_tokens,
+    output_tokens
+   FROM inspect.usage;
+
+create view inspect_outline.webhook_deliveries as
+ SELECT app_name,
+    user_id,
+    webhook_id,
+    delivery_id,
+    type,
+    ended_as,
+    status,
+    attempt,
+    next_attempt_time,
+    last_status,
+    create_time,
+    end_time,
+    duration
+   FROM inspect.webhook_deliveries;
 
 comment on column agent_prompts.app_name is 'The application.';
 comment on column agent_prompts.hash is 'SHA-256 of the whole prompt, hexadecimal; tapes name it.';
@@ -1608,6 +1922,16 @@ comment on column inspect.cronjobs.runs is 'Number of its runs that are kept.';
 comment on column inspect.cronjobs.schedule_type is 'Kind of its schedule.';
 comment on column inspect.cronjobs.success_rate is 'Share of successes among those that succeeded or failed.';
 comment on column inspect.cronjobs.user_id is 'Owner.';
+comment on column inspect.errors.app_name is 'Application.';
+comment on column inspect.errors.create_time is 'When it was requested.';
+comment on column inspect.errors.end_time is 'When it ended.';
+comment on column inspect.errors.error_code is 'Why, a stable code.';
+comment on column inspect.errors.error_message is 'Why, a sentence.';
+comment on column inspect.errors.invocation_id is 'Invocation.';
+comment on column inspect.errors.session_id is 'Session.';
+comment on column inspect.errors.start_time is 'When it took the session.';
+comment on column inspect.errors.status is 'failed or interrupted.';
+comment on column inspect.errors.user_id is 'Owner of the session.';
 comment on column inspect.eval_cases.app_name is 'Application.';
 comment on column inspect.eval_cases.case_version is 'Version of the case that was run.';
 comment on column inspect.eval_cases.duration is 'How long it took.';
@@ -1656,6 +1980,15 @@ comment on column inspect.eval_trends.metric_name is 'Metric.';
 comment on column inspect.eval_trends.not_evaluated is 'Cases of which it says nothing.';
 comment on column inspect.eval_trends.passed is 'Cases that passed by it.';
 comment on column inspect.eval_trends.run_id is 'Run.';
+comment on column inspect.invocation_costs.app_name is 'Application.';
+comment on column inspect.invocation_costs.cost is 'Their cost by the row of model_prices that begins the name of the model, else by *; null where none fits.';
+comment on column inspect.invocation_costs.invocation_id is 'Invocation.';
+comment on column inspect.invocation_costs.llm_calls is 'Answers of the model with a count of tokens.';
+comment on column inspect.invocation_costs.model is 'Model as its provider names it.';
+comment on column inspect.invocation_costs.output_tokens is 'Their answer and thought tokens.';
+comment on column inspect.invocation_costs.prompt_tokens is 'Their prompt tokens.';
+comment on column inspect.invocation_costs.session_id is 'Session.';
+comment on column inspect.invocation_costs.user_id is 'Owner of the session.';
 comment on column inspect.invocations.app_name is 'Application.';
 comment on column inspect.invocations.create_time is 'When it was requested.';
 comment on column inspect.invocations.duration is 'From its start to its end, or to now; null while it waits.';
@@ -1745,6 +2078,222 @@ comment on column inspect.webhook_deliveries.type is 'What happened.';
 comment on column inspect.webhook_deliveries.url is 'Address.';
 comment on column inspect.webhook_deliveries.user_id is 'Owner.';
 comment on column inspect.webhook_deliveries.webhook_id is 'Webhook.';
+comment on column inspect_outline.artifacts.app_name is 'Application.';
+comment on column inspect_outline.artifacts.latest_version is 'Number of the latest version; the first one is 0.';
+comment on column inspect_outline.artifacts.mime_type is 'MIME type of the latest version.';
+comment on column inspect_outline.artifacts.object_count is 'Versions whose bytes are in the object store.';
+comment on column inspect_outline.artifacts.session_id is 'Session; null for an artifact that all sessions of the user share.';
+comment on column inspect_outline.artifacts.total_bytes is 'Bytes of all versions.';
+comment on column inspect_outline.artifacts.update_time is 'When the latest version was saved.';
+comment on column inspect_outline.artifacts.user_id is 'Owner.';
+comment on column inspect_outline.artifacts.version_count is 'Number of its versions.';
+comment on column inspect_outline.audit."time" is 'When it was stored.';
+comment on column inspect_outline.audit.address is 'Address of the client.';
+comment on column inspect_outline.audit.app_name is 'Application that the request was about.';
+comment on column inspect_outline.audit.caller is 'User of the token or id of the key.';
+comment on column inspect_outline.audit.caller_kind is 'user, key, anonymous or unknown.';
+comment on column inspect_outline.audit.decision is 'allowed or refused.';
+comment on column inspect_outline.audit.left_out is 'Refusals of the same caller that were not kept before this one.';
+comment on column inspect_outline.audit.operation is 'operationId of the document.';
+comment on column inspect_outline.audit.reason is 'Why it was refused.';
+comment on column inspect_outline.audit.request_id is 'X-Request-Id of the answer.';
+comment on column inspect_outline.audit.session_id is 'Session that the path named.';
+comment on column inspect_outline.audit.user_id is 'User that the request was about.';
+comment on column inspect_outline.budget_uses.app_name is 'Application.';
+comment on column inspect_outline.budget_uses.cost is 'Their cost by model_prices of then.';
+comment on column inspect_outline.budget_uses.day is 'Day in UTC.';
+comment on column inspect_outline.budget_uses.invocations is 'Invocations that began.';
+comment on column inspect_outline.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect_outline.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect_outline.budget_uses.user_id is 'User.';
+comment on column inspect_outline.conversation.app_name is 'Application.';
+comment on column inspect_outline.conversation.author is 'user, or the name of an agent.';
+comment on column inspect_outline.conversation.event_time is 'When it was said.';
+comment on column inspect_outline.conversation.has_error is 'Something went wrong.';
+comment on column inspect_outline.conversation.invocation_id is 'Invocation that wrote it.';
+comment on column inspect_outline.conversation.said_bytes is 'Size of what was said.';
+comment on column inspect_outline.conversation.sequence is 'Place in the session.';
+comment on column inspect_outline.conversation.session_id is 'Session.';
+comment on column inspect_outline.conversation.user_id is 'Owner.';
+comment on column inspect_outline.cronjob_runs.app_name is 'Application.';
+comment on column inspect_outline.cronjob_runs.attempt is 'How often it was begun.';
+comment on column inspect_outline.cronjob_runs.cronjob_id is 'Cronjob.';
+comment on column inspect_outline.cronjob_runs.due_time is 'When it was due.';
+comment on column inspect_outline.cronjob_runs.duration is 'Time of its last attempt.';
+comment on column inspect_outline.cronjob_runs.error_code is 'Why it did not succeed, a stable word.';
+comment on column inspect_outline.cronjob_runs.invocation_id is 'Invocation of its last attempt.';
+comment on column inspect_outline.cronjob_runs.is_manual is 'Somebody requested it.';
+comment on column inspect_outline.cronjob_runs.lateness is 'Time between due time and start, of a run that began once.';
+comment on column inspect_outline.cronjob_runs.run_id is 'Run.';
+comment on column inspect_outline.cronjob_runs.session_id is 'Session of its last attempt.';
+comment on column inspect_outline.cronjob_runs.status is 'How it stands.';
+comment on column inspect_outline.cronjob_runs.user_id is 'Owner.';
+comment on column inspect_outline.cronjobs.app_name is 'Application.';
+comment on column inspect_outline.cronjobs.cronjob_id is 'Cronjob.';
+comment on column inspect_outline.cronjobs.disabled_reason is 'Why the runtime disabled it.';
+comment on column inspect_outline.cronjobs.enabled is 'It fires.';
+comment on column inspect_outline.cronjobs.failures_in_a_row is 'Failed runs since the last success.';
+comment on column inspect_outline.cronjobs.last_due_time is 'Due time of its newest run.';
+comment on column inspect_outline.cronjobs.last_status is 'How that one stands.';
+comment on column inspect_outline.cronjobs.max_lateness is 'Longest such time.';
+comment on column inspect_outline.cronjobs.median_lateness is 'Median time between due time and start, of runs that began once.';
+comment on column inspect_outline.cronjobs.next_run_time is 'When it is due next.';
+comment on column inspect_outline.cronjobs.revision is 'Rises with each change.';
+comment on column inspect_outline.cronjobs.runs is 'Number of its runs that are kept.';
+comment on column inspect_outline.cronjobs.schedule_type is 'Kind of its schedule.';
+comment on column inspect_outline.cronjobs.success_rate is 'Share of successes among those that succeeded or failed.';
+comment on column inspect_outline.cronjobs.user_id is 'Owner.';
+comment on column inspect_outline.errors.app_name is 'Application.';
+comment on column inspect_outline.errors.create_time is 'When it was requested.';
+comment on column inspect_outline.errors.end_time is 'When it ended.';
+comment on column inspect_outline.errors.error_code is 'Why, a stable code.';
+comment on column inspect_outline.errors.invocation_id is 'Invocation.';
+comment on column inspect_outline.errors.session_id is 'Session.';
+comment on column inspect_outline.errors.start_time is 'When it took the session.';
+comment on column inspect_outline.errors.status is 'failed or interrupted.';
+comment on column inspect_outline.errors.user_id is 'Owner of the session.';
+comment on column inspect_outline.eval_cases.app_name is 'Application.';
+comment on column inspect_outline.eval_cases.case_version is 'Version of the case that was run.';
+comment on column inspect_outline.eval_cases.duration is 'How long it took.';
+comment on column inspect_outline.eval_cases.end_time is 'When it ended.';
+comment on column inspect_outline.eval_cases.eval_id is 'Case.';
+comment on column inspect_outline.eval_cases.eval_set_id is 'Set of the case.';
+comment on column inspect_outline.eval_cases.has_error is 'It could not be brought to an end.';
+comment on column inspect_outline.eval_cases.run_id is 'Run.';
+comment on column inspect_outline.eval_cases.session_id is 'Session that it ran in: inspect.conversation shows it.';
+comment on column inspect_outline.eval_cases.status is 'waiting, running, done, error or cancelled.';
+comment on column inspect_outline.eval_cases.tokens_per_turn is 'Tokens of a turn, the mean; null where no model reported some.';
+comment on column inspect_outline.eval_cases.trial is 'Trial, from 1.';
+comment on column inspect_outline.eval_cases.user_id is 'User of its session.';
+comment on column inspect_outline.eval_cases.verdict is 'PASSED, FAILED or NOT_EVALUATED; null unless it is done.';
+comment on column inspect_outline.eval_judges.app_name is 'Application.';
+comment on column inspect_outline.eval_judges.both_fail is 'Turns that neither finds good.';
+comment on column inspect_outline.eval_judges.both_pass is 'Turns that both find good.';
+comment on column inspect_outline.eval_judges.eval_set_id is 'Set.';
+comment on column inspect_outline.eval_judges.judge_model is 'Model that judged.';
+comment on column inspect_outline.eval_judges.metric_name is 'Metric.';
+comment on column inspect_outline.eval_judges.only_judge_passes is 'Turns that only the judge finds good.';
+comment on column inspect_outline.eval_judges.only_person_passes is 'Turns that only a person finds good.';
+comment on column inspect_outline.eval_judges.prompt_version is 'Changes with the words of its prompt.';
+comment on column inspect_outline.eval_runs.agent_hash is 'SHA-256 of the agent: two runs with one hash had the same instructions and tools.';
+comment on column inspect_outline.eval_runs.app_name is 'Application.';
+comment on column inspect_outline.eval_runs.create_time is 'When it was requested.';
+comment on column inspect_outline.eval_runs.duration is 'How long it took.';
+comment on column inspect_outline.eval_runs.end_time is 'When it ended; null until then.';
+comment on column inspect_outline.eval_runs.errors is 'Those that could not be brought to an end.';
+comment on column inspect_outline.eval_runs.eval_set_id is 'Set that was run.';
+comment on column inspect_outline.eval_runs.failed is 'Those that failed by a metric.';
+comment on column inspect_outline.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
+comment on column inspect_outline.eval_runs.model_name is 'Model of the agent.';
+comment on column inspect_outline.eval_runs.not_evaluated is 'Those of which no metric says anything.';
+comment on column inspect_outline.eval_runs.passed is 'Those that passed.';
+comment on column inspect_outline.eval_runs.requested_by is 'User of the token that requested it; null for keys and local callers.';
+comment on column inspect_outline.eval_runs.run_id is 'Run.';
+comment on column inspect_outline.eval_runs.status is 'queued, running, done or cancelled.';
+comment on column inspect_outline.eval_runs.total is 'Number of cases, each trial counted.';
+comment on column inspect_outline.eval_trends.app_name is 'Application.';
+comment on column inspect_outline.eval_trends.create_time is 'When the run was requested.';
+comment on column inspect_outline.eval_trends.eval_set_id is 'Set.';
+comment on column inspect_outline.eval_trends.failed is 'Cases that failed by it.';
+comment on column inspect_outline.eval_trends.mean_score is 'Mean of its scores over the cases; null where none gave one.';
+comment on column inspect_outline.eval_trends.metric_name is 'Metric.';
+comment on column inspect_outline.eval_trends.not_evaluated is 'Cases of which it says nothing.';
+comment on column inspect_outline.eval_trends.passed is 'Cases that passed by it.';
+comment on column inspect_outline.eval_trends.run_id is 'Run.';
+comment on column inspect_outline.invocation_costs.app_name is 'Application.';
+comment on column inspect_outline.invocation_costs.cost is 'Their cost by the row of model_prices that begins the name of the model, else by *; null where none fits.';
+comment on column inspect_outline.invocation_costs.invocation_id is 'Invocation.';
+comment on column inspect_outline.invocation_costs.llm_calls is 'Answers of the model with a count of tokens.';
+comment on column inspect_outline.invocation_costs.model is 'Model as its provider names it.';
+comment on column inspect_outline.invocation_costs.output_tokens is 'Their answer and thought tokens.';
+comment on column inspect_outline.invocation_costs.prompt_tokens is 'Their prompt tokens.';
+comment on column inspect_outline.invocation_costs.session_id is 'Session.';
+comment on column inspect_outline.invocation_costs.user_id is 'Owner of the session.';
+comment on column inspect_outline.invocations.app_name is 'Application.';
+comment on column inspect_outline.invocations.create_time is 'When it was requested.';
+comment on column inspect_outline.invocations.duration is 'From its start to its end, or to now; null while it waits.';
+comment on column inspect_outline.invocations.end_time is 'When it ended.';
+comment on column inspect_outline.invocations.error_code is 'Why it failed, a stable code.';
+comment on column inspect_outline.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
+comment on column inspect_outline.invocations.is_dead is 'Its process is gone; the next sweep ends it.';
+comment on column inspect_outline.invocations.llm_calls is 'Model calls made.';
+comment on column inspect_outline.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect_outline.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect_outline.invocations.session_id is 'Session.';
+comment on column inspect_outline.invocations.start_time is 'When it took the session.';
+comment on column inspect_outline.invocations.status is 'queued, running, paused (waits for a person), succeeded, failed, interrupted or cancelled.';
+comment on column inspect_outline.invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
+comment on column inspect_outline.invocations.tool_calls is 'Tool calls made.';
+comment on column inspect_outline.invocations.user_id is 'Owner of the session.';
+comment on column inspect_outline.open_invocations.age is 'Time since it was requested.';
+comment on column inspect_outline.open_invocations.app_name is 'The application.';
+comment on column inspect_outline.open_invocations.invocation_id is 'The invocation.';
+comment on column inspect_outline.open_invocations.is_dead is 'Its process does not renew its lease: the next sweep ends it.';
+comment on column inspect_outline.open_invocations.llm_calls is 'Model calls; 0 while it runs: they are counted at its end.';
+comment on column inspect_outline.open_invocations.running_for is 'Time since it began; null while it waits.';
+comment on column inspect_outline.open_invocations.session_id is 'The session.';
+comment on column inspect_outline.open_invocations.status is 'queued or running.';
+comment on column inspect_outline.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
+comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls; as above.';
+comment on column inspect_outline.open_invocations.user_id is 'Owner of the session.';
+comment on column inspect_outline.queue.app_name is 'Application.';
+comment on column inspect_outline.queue.invocation_id is 'Invocation that waits.';
+comment on column inspect_outline.queue.place is 'Place in the queue of the session, from 1.';
+comment on column inspect_outline.queue.running_invocation is 'Invocation that runs in the session now.';
+comment on column inspect_outline.queue.running_since is 'When that took the session.';
+comment on column inspect_outline.queue.session_id is 'Session that it waits for.';
+comment on column inspect_outline.queue.user_id is 'Owner of the session.';
+comment on column inspect_outline.queue.waited is 'How long it has waited.';
+comment on column inspect_outline.queue.waiting_since is 'When it was requested.';
+comment on column inspect_outline.sessions.app_name is 'Application.';
+comment on column inspect_outline.sessions.create_time is 'When the session was created.';
+comment on column inspect_outline.sessions.event_count is 'Number of its events.';
+comment on column inspect_outline.sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
+comment on column inspect_outline.sessions.lease_until is 'When that is taken for dead unless its process renews the lease.';
+comment on column inspect_outline.sessions.running_invocation is 'Invocation that runs now; null where none does.';
+comment on column inspect_outline.sessions.session_id is 'Session.';
+comment on column inspect_outline.sessions.update_time is 'Last change.';
+comment on column inspect_outline.sessions.user_id is 'Owner.';
+comment on column inspect_outline.storage.app_name is 'The application.';
+comment on column inspect_outline.storage.artifact_bytes is 'Their bytes, in the database or in a bucket.';
+comment on column inspect_outline.storage.artifact_versions is 'Versions of artifacts.';
+comment on column inspect_outline.storage.event_bytes is 'Bytes of their JSON, as far as it is known.';
+comment on column inspect_outline.storage.events is 'Events of all sessions.';
+comment on column inspect_outline.storage.sessions is 'Sessions, those of evaluation runs too.';
+comment on column inspect_outline.storage.user_id is 'The user.';
+comment on column inspect_outline.tool_calls.agent is 'Agent that called.';
+comment on column inspect_outline.tool_calls.app_name is 'The application.';
+comment on column inspect_outline.tool_calls.call_id is 'Id of the call within the session.';
+comment on column inspect_outline.tool_calls.call_time is 'When the call was stored.';
+comment on column inspect_outline.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect_outline.tool_calls.invocation_id is 'The invocation.';
+comment on column inspect_outline.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
+comment on column inspect_outline.tool_calls.sequence is 'Place of the event with the call.';
+comment on column inspect_outline.tool_calls.session_id is 'The session.';
+comment on column inspect_outline.tool_calls.tool is 'Name of the tool.';
+comment on column inspect_outline.tool_calls.user_id is 'Owner of the session.';
+comment on column inspect_outline.usage.app_name is 'Application.';
+comment on column inspect_outline.usage.day is 'Day in UTC on which the invocations were requested.';
+comment on column inspect_outline.usage.failed is 'Those of them that failed.';
+comment on column inspect_outline.usage.invocations is 'Number of invocations.';
+comment on column inspect_outline.usage.llm_calls is 'Model calls made.';
+comment on column inspect_outline.usage.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect_outline.usage.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect_outline.usage.tool_calls is 'Tool calls made.';
+comment on column inspect_outline.usage.user_id is 'User.';
+comment on column inspect_outline.webhook_deliveries.app_name is 'Application.';
+comment on column inspect_outline.webhook_deliveries.attempt is 'How often it was sent.';
+comment on column inspect_outline.webhook_deliveries.create_time is 'When that happened which it tells.';
+comment on column inspect_outline.webhook_deliveries.delivery_id is 'Delivery, the header webhook-id.';
+comment on column inspect_outline.webhook_deliveries.duration is 'Time until then.';
+comment on column inspect_outline.webhook_deliveries.end_time is 'When it was delivered or given up.';
+comment on column inspect_outline.webhook_deliveries.ended_as is 'Status of the invocation or run.';
+comment on column inspect_outline.webhook_deliveries.last_status is 'Status that the receiver answered last.';
+comment on column inspect_outline.webhook_deliveries.next_attempt_time is 'When it is sent next.';
+comment on column inspect_outline.webhook_deliveries.status is 'pending, delivered or failed.';
+comment on column inspect_outline.webhook_deliveries.type is 'What happened.';
+comment on column inspect_outline.webhook_deliveries.user_id is 'Owner.';
+comment on column inspect_outline.webhook_deliveries.webhook_id is 'Webhook.';
 comment on column invocation_tapes.app_name is 'The application.';
 comment on column invocation_tapes.invocation_id is 'The invocation.';
 comment on column invocation_tapes.payload is 'What its request changed of the agent, the state values that instructions name, and for each model call its prompt and digests of what it was given.';
@@ -1872,6 +2421,7 @@ comment on function refuse_while_erased() is 'For a trigger: a user that is bein
 comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add some, exclusive for the begin of an erasure.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
+comment on schema inspect_outline is 'The views of inspect without what was said, names of artifacts and cronjobs, addresses of webhooks, and sentences of errors.';
 comment on table agent_prompts is 'What agents give their models beside the conversation, each once per application: a replay names what has changed since. Forgotten after PROMPT_RETENTION_DAYS without use.';
 comment on table agent_runtime_migrations is 'The migrations that this schema has; the service compares them at its start.';
 comment on table app_states is 'State keys with the prefix app:, shared by all users of an application.';
@@ -1909,10 +2459,12 @@ comment on view inspect.budget_uses is 'What each user used by day, those of del
 comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
 comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';
 comment on view inspect.cronjobs is 'Cronjobs with their next and last times, success rate and lateness, over the runs that are kept.';
+comment on view inspect.errors is 'Invocations that failed or were interrupted, and why; order by end_time.';
 comment on view inspect.eval_cases is 'The cases of evaluation runs, each trial by itself; ask for app_name and run_id.';
 comment on view inspect.eval_judges is 'Verdicts of judges beside those of people on the same turns, by judge and version of its prompt.';
 comment on view inspect.eval_runs is 'Evaluation runs with the counts of their cases; order by create_time.';
 comment on view inspect.eval_trends is 'What each run of a set gave in each metric: ask for app_name and eval_set_id, and order by create_time.';
+comment on view inspect.invocation_costs is 'Tokens and cost of invocations by model, from their events and the prices of now. Name the session: it reads all its events.';
 comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
 comment on view inspect.open_invocations is 'What runs or waits, to find what is slow or stuck.';
 comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
@@ -1921,3 +2473,23 @@ comment on view inspect.storage is 'What users keep, by application.';
 comment on view inspect.tool_calls is 'Calls of tools with their duration and outcome, without arguments and answers. Name the session: it reads all its events.';
 comment on view inspect.usage is 'Invocations, calls and tokens of each user by day; those of deleted sessions are left out.';
 comment on view inspect.webhook_deliveries is 'What was sent to webhooks, what waits, and what the receivers answered last.';
+comment on view inspect_outline.artifacts is 'inspect.artifacts without name.';
+comment on view inspect_outline.audit is 'inspect.audit without resource.';
+comment on view inspect_outline.budget_uses is 'inspect.budget_uses.';
+comment on view inspect_outline.conversation is 'inspect.conversation without said, error.';
+comment on view inspect_outline.cronjob_runs is 'inspect.cronjob_runs without name, output, error_message.';
+comment on view inspect_outline.cronjobs is 'inspect.cronjobs without name.';
+comment on view inspect_outline.errors is 'inspect.errors without error_message.';
+comment on view inspect_outline.eval_cases is 'inspect.eval_cases without error.';
+comment on view inspect_outline.eval_judges is 'inspect.eval_judges.';
+comment on view inspect_outline.eval_runs is 'inspect.eval_runs.';
+comment on view inspect_outline.eval_trends is 'inspect.eval_trends.';
+comment on view inspect_outline.invocation_costs is 'inspect.invocation_costs.';
+comment on view inspect_outline.invocations is 'inspect.invocations without error_message.';
+comment on view inspect_outline.open_invocations is 'inspect.open_invocations.';
+comment on view inspect_outline.queue is 'inspect.queue.';
+comment on view inspect_outline.sessions is 'inspect.sessions without state.';
+comment on view inspect_outline.storage is 'inspect.storage.';
+comment on view inspect_outline.tool_calls is 'inspect.tool_calls.';
+comment on view inspect_outline.usage is 'inspect.usage.';
+comment on view inspect_outline.webhook_deliveries is 'inspect.webhook_deliveries without url, last_error.';

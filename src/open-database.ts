@@ -102,8 +102,8 @@ async function findRowSecurity(config: Config, address: DatabaseAddress, log: Lo
   });
   if (isVoid) {
     log.warn(
-      'row-level security is void: the role of DATABASE_URL is above it and may not make or use agent_runtime_user; ' +
-        'connect as a role without SUPERUSER and BYPASSRLS',
+      'row-level security is void: the role of DATABASE_URL is above it and may not use agent_runtime_user, which the ' +
+        'migrator makes where it may; connect as a role without SUPERUSER and BYPASSRLS',
     );
   }
   return found;

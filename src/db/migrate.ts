@@ -5,6 +5,7 @@ import { ConfigError } from '../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { checkTables, grantRights, JOURNAL } from './rights.ts';
 import { connect } from './server-client.ts';
+import { makeRoles, outlineSchemaOf, viewSchemaOf } from './shared-roles.ts';
 
 /** One key for this service; any number does, as long as every version uses the same. */
 const MIGRATION_LOCK = 7_240_001;
@@ -52,6 +53,7 @@ export async function migrateDatabase(
     }
     await checkTables(client, schema);
     if (applies && servingRole !== undefined) await grantRights(client, schema, servingRole);
+    if (applies) await makeRoles(client, schema, servingRole);
   } finally {
     await client.end().catch(() => undefined);
   }
@@ -193,8 +195,9 @@ const note = (client: Client, schema: string, { name, hash }: Applied) =>
  */
 function inSchema(statement: string, schema: string): string {
   if (schema === 'public') return statement;
-  const views = escapeIdentifier(`${schema}_inspect`);
+  const views = escapeIdentifier(viewSchemaOf(schema));
   return statement
     .replaceAll('"public".', '')
+    .replace(/\binspect_outline\b/g, () => escapeIdentifier(outlineSchemaOf(schema)))
     .replace(/\bschema inspect\b|\binspect(?=\.)/g, (found) => found.replace('inspect', () => views));
 }

@@ -1,15 +1,10 @@
-import { type Client, type ClientConfig, escapeLiteral, Query, type QueryArrayConfig, type QueryConfig } from 'pg';
+import { type ClientConfig, escapeLiteral, Query, type QueryArrayConfig, type QueryConfig } from 'pg';
 import { ConfigError } from '../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
-import { GRANT_LOCK, grantRights, listLackingRights } from './rights.ts';
 import { connect } from './server-client.ts';
+import { isLimitedRoleReady, LIMITED_ROLE } from './shared-roles.ts';
 import { fixText, nameOf } from './statement-names.ts';
 
-/**
- * The role that statements for one user run as where the role of the connection is above row-level security. It owns
- * nothing, cannot log in, and has rights on rows only.
- */
-const LIMITED_ROLE = 'agent_runtime_user';
 /** The settings that the policies look at: a user, or `on` for all of them; without either there are no rows. */
 const USER = 'agent_runtime.user';
 const ALL_USERS = 'agent_runtime.all_users';
@@ -25,20 +20,23 @@ export interface RowSecurity {
 export type FoundRowSecurity = RowSecurity & { isVoid: boolean };
 
 /**
- * Finds out what statements for one user can run as, and makes the role for it where it is needed and absent. A role
+ * Finds out what statements for one user can run as; the migrator makes the role for it where one is needed. A role
  * that is neither a superuser nor bypasses row-level security is held to it as it is, also where it owns the tables.
  * @throws {ConfigError} where that role would see no rows, because an unknown pooler keeps the settings of connections
  */
 export async function prepareRowSecurity(address: DatabaseAddress, config: ClientConfig): Promise<FoundRowSecurity> {
   const client = await connect(address, config, { acceptsReadOnly: true, settings: FOR_ALL_USERS });
   try {
-    const own = await client.query<{ isAbove: boolean; isSuper: boolean; schema: string }>(
-      `select rolsuper or rolbypassrls as "isAbove", rolsuper as "isSuper", coalesce($1, current_schema()) as schema
+    const own = await client.query<{ role: string; isAbove: boolean; schema: string }>(
+      `select rolname as role, rolsuper or rolbypassrls as "isAbove", coalesce($1, current_schema()) as schema
        from pg_roles where rolname = current_user`,
       [address.schema],
     );
-    const { isAbove = false, isSuper = false, schema = '' } = own.rows[0] ?? {};
-    if (isAbove) return await prepareLimitedRole(client, schema, isSuper);
+    const { role = '', isAbove = false, schema = '' } = own.rows[0] ?? {};
+    if (isAbove) {
+      const isReady = await isLimitedRoleReady(client, schema, role);
+      return { role: isReady ? LIMITED_ROLE : undefined, isVoid: !isReady };
+    }
     // Behind a pooler each statement brings it along.
     if (address.isPooled) return { role: undefined, isVoid: false };
     const { rows } = await client.query<{ all: string | null }>(`select current_setting('${ALL_USERS}', true) as all`);
@@ -51,35 +49,6 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
     await client.end().catch(() => undefined);
   }
 }
-
-/** Makes the role, which other databases of the server may have made already, and gives it its rights. */
-async function prepareLimitedRole(client: Client, schema: string, isSuper: boolean): Promise<FoundRowSecurity> {
-  const isReady = async () =>
-    (await client.query(MAY_USE_ROLE)).rowCount === 1 &&
-    (await listLackingRights(client, schema, LIMITED_ROLE)).length === 0;
-  try {
-    if (!(await isReady())) {
-      await client.query(makeRole(isSuper));
-      await grantRights(client, schema, LIMITED_ROLE);
-    }
-  } catch {
-    await client.query('rollback').catch(() => undefined);
-    return { role: undefined, isVoid: !(await isReady().catch(() => false)) };
-  }
-  return { role: LIMITED_ROLE, isVoid: false };
-}
-
-/** One row where the role exists and may be used. */
-const MAY_USE_ROLE = `select from pg_roles where rolname = '${LIMITED_ROLE}' and pg_has_role(oid, 'member')`;
-
-const makeRole = (isSuper: boolean) => `
-  begin;
-  select pg_advisory_xact_lock(${GRANT_LOCK});
-  do $$ begin
-    create role ${LIMITED_ROLE} nologin nosuperuser nobypassrls;
-  exception when duplicate_object or unique_violation then null; end $$;
-  ${isSuper ? '' : `grant ${LIMITED_ROLE} to current_user;`}
-  commit`;
 
 /** Values of PostgreSQL's `plan_cache_mode`: whether a prepared statement may be planned anew for its values. */
 export type PlanMode = 'auto' | 'force_generic_plan';

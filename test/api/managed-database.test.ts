@@ -86,6 +86,7 @@ test('a role that owns nothing serves from a schema of its own, beside a foreign
   expect(rows).toEqual([
     { owner, schema: 'agents', many: true },
     { owner, schema: 'agents_inspect', many: true },
+    { owner, schema: 'agents_outline', many: true },
   ]);
   expect((await sql.query('select * from public.sessions')).rows).toEqual([{ theirs: 'a row of a neighbour' }]);
   const rights = await sql.query<{ right: boolean }>(`

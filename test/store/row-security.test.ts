@@ -3,6 +3,7 @@ import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { actingFor } from '../../src/db/acting-user.ts';
 import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
+import { migrateDatabase } from '../../src/db/migrate.ts';
 import { prepareRowSecurity } from '../../src/db/row-security.ts';
 import { HistoryCache } from '../../src/sessions/history-cache.ts';
 import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';
@@ -70,6 +71,19 @@ test('a superuser serves users as another role, one that is held to it as itself
     superuser: { isVoid: false, role: 'agent_runtime_user' },
     plain: { isVoid: false, role: undefined },
   });
+});
+
+test('a serving role above it that may create no role serves users as the role that the migrator made', async () => {
+  const above = 'row_security_test_above';
+  await client.query(`
+    do $$ begin create role ${above} login bypassrls password 'geheim';
+    exception when duplicate_object then null; end $$;
+    revoke agent_runtime_user from ${above}`);
+  const url = new URL(database.url);
+  [url.username, url.password] = [above, 'geheim'];
+  expect(await prepareRowSecurity({ url: url.href }, {})).toEqual({ isVoid: true, role: undefined });
+  await migrateDatabase({ url: database.url }, { servingRole: above });
+  expect(await prepareRowSecurity({ url: url.href }, {})).toEqual({ isVoid: false, role: 'agent_runtime_user' });
 });
 
 /** What an application spent is the sum over its users: the statement of one of them compares it. They hold figures. */

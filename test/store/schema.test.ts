@@ -110,6 +110,7 @@ test('eight migrations of one empty database at once are clean, and each migrati
   const pool = openPool(emptied.url);
   await pool.db.execute(sql`drop schema public cascade`);
   await pool.db.execute(sql`drop schema inspect cascade`);
+  await pool.db.execute(sql`drop schema inspect_outline`);
   await pool.db.execute(sql`create schema public`);
   await Promise.all(Array.from({ length: 8 }, () => migrateDatabase({ url: emptied.url })));
   const journal = JSON.parse(readFileSync(new URL('../../migrations/meta/_journal.json', import.meta.url), 'utf8')) as {

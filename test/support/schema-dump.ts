@@ -1,13 +1,13 @@
 import type { Client } from 'pg';
 
-const SCHEMAS = `(select oid from pg_namespace where nspname in ('public', 'inspect'))`;
+const SCHEMAS = `(select oid from pg_namespace where nspname in ('public', 'inspect', 'inspect_outline'))`;
 
 /**
  * What the dump is made of, in its order: each query gives rows `(place, text)`, from catalogues that PostgreSQL 15
  * to 18 share. PostgreSQL's own pg_dump is not among what comes with the embedded server.
  */
 const PARTS = [
-  `select nspname as place, format('create schema %I;', nspname) as text from pg_namespace where nspname = 'inspect'`,
+  `select nspname as place, format('create schema %I;', nspname) as text from pg_namespace where nspname like 'inspect%'`,
   `select oid::regprocedure::text as place, rtrim(pg_get_functiondef(oid), E'\\n') || ';' as text
    from pg_proc where pronamespace in ${SCHEMAS}`,
   `select c.oid::regclass::text as place, format(E'create table %s (\\n%s\\n);', c.oid::regclass,
@@ -40,7 +40,7 @@ const PARTS = [
    from pg_class where relkind = 'v' and relnamespace in ${SCHEMAS}`,
   `select place, format('comment on %s is %L;', place, description) as text from (
      select 'schema ' || nspname as place, obj_description(oid, 'pg_namespace') as description
-     from pg_namespace where nspname = 'inspect'
+     from pg_namespace where nspname like 'inspect%'
      union all select 'function ' || oid::regprocedure, obj_description(oid, 'pg_proc')
      from pg_proc where pronamespace in ${SCHEMAS}
      union all select format('%s %s', case relkind when 'v' then 'view' else 'table' end, oid::regclass),

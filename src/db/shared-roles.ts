@@ -1,0 +1,109 @@
+import { type Client, escapeIdentifier, escapeLiteral } from 'pg';
+import { GRANT_LOCK, grantRights, listLackingRights } from './rights.ts';
+
+/**
+ * The role that statements for one user run as where the role of the connection is above row-level security. It owns
+ * nothing, cannot log in, and has rights on rows only.
+ */
+export const LIMITED_ROLE = 'agent_runtime_user';
+
+/** Roles for people, which cannot log in unless an operator lets them, and the schemas of the views that they read. */
+const READERS = { agent_runtime_reader: viewSchemaOf, agent_runtime_outline_reader: outlineSchemaOf };
+
+/** Schema of the views for people, of a schema of tables. */
+export function viewSchemaOf(schema: string): string {
+  return schema === 'public' ? 'inspect' : `${schema}_inspect`;
+}
+
+/** Schema of the same views without content. */
+export function outlineSchemaOf(schema: string): string {
+  return schema === 'public' ? 'inspect_outline' : `${schema}_outline`;
+}
+
+/**
+ * Makes the roles that all databases of a server share, where they are absent, and gives them their rights: those for
+ * people, and the limited one where the serving role [that of the connection] is above row-level security. Nothing
+ * happens where the role of the connection may not: the roles for people are a convenience, and a start says so where
+ * the limited one is missed.
+ */
+export async function makeRoles(client: Client, schema: string, servingRole: string | undefined): Promise<void> {
+  const { rows } = await client.query<{ role: string; isAbove: boolean; isSuper: boolean; mayCreate: boolean }>(
+    `select s.rolname as role, s.rolsuper or s.rolbypassrls as "isAbove", s.rolsuper as "isSuper",
+            own.rolsuper or own.rolcreaterole as "mayCreate"
+     from pg_roles own, pg_roles s where own.rolname = current_user and s.rolname = coalesce($1, current_user)`,
+    [servingRole],
+  );
+  const [serving] = rows;
+  // Not even tried: the server's log of an operator who gives few rights stays without errors.
+  const toCreate = (role: string) => (serving?.mayCreate ? creating(role) : '');
+  if (serving?.isAbove && !(await isLimitedRoleReady(client, schema, serving.role))) {
+    await tryTo(client, async () => {
+      const grant = `grant ${LIMITED_ROLE} to ${escapeIdentifier(serving.role)};`;
+      await client.query(inTransaction(`${toCreate(LIMITED_ROLE)} ${serving.isSuper ? '' : grant}`));
+      await grantRights(client, schema, LIMITED_ROLE);
+    });
+  }
+  for (const [role, schemaOf] of Object.entries(READERS)) {
+    const views = schemaOf(schema);
+    if (await readsAll(client, role, views)) continue;
+    await tryTo(client, () => client.query(inTransaction(`${toCreate(role)} ${granting(role, views)}`)));
+    await tryTo(client, () => client.query(inTransaction(showingAll(role))));
+  }
+}
+
+/** True where the limited role exists, has its rights, and may be used by that role. */
+export async function isLimitedRoleReady(client: Client, schema: string, role: string): Promise<boolean> {
+  const { rowCount } = await client.query('select from pg_roles where rolname = $1 and pg_has_role($2, oid, $3)', [
+    LIMITED_ROLE,
+    role,
+    'member',
+  ]);
+  return rowCount === 1 && (await listLackingRights(client, schema, LIMITED_ROLE)).length === 0;
+}
+
+/** True where a role exists and reads every view of a schema. */
+async function readsAll(client: Client, role: string, views: string): Promise<boolean> {
+  const { rowCount } = await client.query(
+    `select from pg_roles r where rolname = $1 and not exists (
+       select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+       where nspname = $2 and relkind = 'v'
+         and not (has_schema_privilege(r.oid, n.oid, 'usage') and has_table_privilege(r.oid, c.oid, 'select')))`,
+    [role, views],
+  );
+  return rowCount === 1;
+}
+
+async function tryTo(client: Client, work: () => Promise<unknown>): Promise<void> {
+  try {
+    await work();
+  } catch {
+    await client.query('rollback').catch(() => undefined);
+  }
+}
+
+/** One replica of those that start at once: concurrent grants fail. */
+const inTransaction = (text: string) => `begin; select pg_advisory_xact_lock(${GRANT_LOCK}); ${text} commit`;
+
+/** Another database of the server may make it in the same moment. */
+const creating = (role: string) => `
+  do $$ begin
+    create role ${role} nologin nosuperuser nobypassrls;
+  exception when duplicate_object or unique_violation then null; end $$;`;
+
+const granting = (role: string, views: string) => `
+  do $$ begin
+    if exists (select from pg_roles where rolname = ${escapeLiteral(role)}) then
+      grant usage on schema ${escapeIdentifier(views)} to ${role};
+      grant select on all tables in schema ${escapeIdentifier(views)} to ${role};
+    end if;
+  end $$;`;
+
+/** A role of its own that logs in need not say so; only a superuser may set that for it. */
+const showingAll = (role: string) => `
+  do $$ begin
+    if (select rolsuper from pg_roles where rolname = current_user) and not exists (
+      select from pg_db_role_setting s join pg_roles r on r.oid = s.setrole
+      where r.rolname = ${escapeLiteral(role)} and s.setdatabase = 0) then
+      alter role ${role} set agent_runtime.all_users = 'on';
+    end if;
+  end $$;`;

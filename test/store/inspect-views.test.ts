@@ -1,0 +1,119 @@
+import { readFileSync } from 'node:fs';
+import { Client } from 'pg';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { testDatabase } from '../support/database.ts';
+import { EXPECTED, OUTLINES } from './support/inspect-rows.ts';
+
+/** Each view for people: its columns and what they mean, by the rows of a known fixture. */
+
+const database = testDatabase();
+let client: Client;
+beforeAll(async () => {
+  client = new Client({ connectionString: database.url });
+  await client.connect();
+  await client.query(`set time zone 'UTC'; set agent_runtime.all_users = 'on'`);
+  await client.query(readFileSync(new URL('support/inspect-fixture.sql', import.meta.url), 'utf8'));
+});
+afterAll(() => client.end());
+
+/** Columns that tell a time until now. */
+const UNTIL_NOW: Record<string, string[]> = {
+  open_invocations: ['age', 'running_for'],
+  queue: ['waited'],
+  invocations: ['duration'],
+};
+
+/** All rows of a view; a time until now is `past`. */
+async function rowsOf(schema: string, view: string): Promise<Record<string, unknown>[]> {
+  const { rows } = await client.query<{ row: Record<string, unknown> }>(
+    `select to_jsonb(v) as row from ${schema}.${view} v order by (to_jsonb(v) - $1::text[])::text collate "C"`,
+    [UNTIL_NOW[view] ?? []],
+  );
+  for (const { row } of rows) {
+    for (const column of UNTIL_NOW[view] ?? []) {
+      if (row['end_time'] == null && /^\d+(?: days? [\d:.]+|:[\d:.]+)$/.test(String(row[column]))) row[column] = 'past';
+    }
+  }
+  return rows.map(({ row }) => row);
+}
+
+async function viewsOf(schema: string): Promise<string[]> {
+  const { rows } = await client.query<{ name: string }>(
+    `select relname as name from pg_class where relkind = 'v' and relnamespace = $1::regnamespace order by 1`,
+    [schema],
+  );
+  return rows.map(({ name }) => name);
+}
+
+test('every view has a contract here, and a variant without content', async () => {
+  expect(await viewsOf('inspect')).toEqual(Object.keys(EXPECTED).toSorted());
+  expect(await viewsOf('inspect_outline')).toEqual(Object.keys(EXPECTED).toSorted());
+});
+
+test.each(Object.keys(EXPECTED))('inspect.%s', async (view) => {
+  expect(await rowsOf('inspect', view)).toEqual(EXPECTED[view]);
+});
+
+test.each(Object.keys(EXPECTED))('inspect_outline.%s is the same without content', async (view) => {
+  const { without = [], added = [] } = OUTLINES[view] ?? {};
+  const rows = (EXPECTED[view] ?? []).map((row, position) => {
+    const kept = Object.entries(row).filter(([name]) => !without.includes(name));
+    return { ...Object.fromEntries(kept), ...added[position] };
+  });
+  const found = await rowsOf('inspect_outline', view);
+  const sorted = (all: object[]) => all.map((row) => JSON.stringify(Object.entries(row).toSorted())).toSorted();
+  expect(sorted(found)).toEqual(sorted(rows));
+});
+
+test('no text of the fixture that somebody said, named or got as an error is in an outline', async () => {
+  for (const view of Object.keys(EXPECTED)) {
+    const text = JSON.stringify(await rowsOf('inspect_outline', view));
+    expect([view, /SECRET/.exec(text)?.[0]]).toEqual([view, undefined]);
+  }
+  const shown = await Promise.all(Object.keys(EXPECTED).map((view) => rowsOf('inspect', view)));
+  expect(JSON.stringify(shown)).toContain('SECRET');
+});
+
+describe('the roles for people, which the migrator makes', () => {
+  const readable = async (role: string, schema: string) => {
+    await client.query(`set role ${role}`);
+    try {
+      for (const view of Object.keys(EXPECTED)) await client.query(`select from ${schema}.${view}`);
+      return true;
+    } catch (error) {
+      return (error as Error).message;
+    } finally {
+      await client.query('reset role');
+    }
+  };
+  const REFUSED = 'permission denied for schema';
+
+  test('agent_runtime_reader reads inspect; agent_runtime_outline_reader the outlines; neither a table', async () => {
+    const [reader, outline] = ['agent_runtime_reader', 'agent_runtime_outline_reader'];
+    expect(await readable(reader, 'inspect')).toBe(true);
+    expect(await readable(reader, 'inspect_outline')).toBe(`${REFUSED} inspect_outline`);
+    expect(await readable(outline, 'inspect_outline')).toBe(true);
+    expect(await readable(outline, 'inspect')).toBe(`${REFUSED} inspect`);
+    for (const role of [reader, outline]) {
+      const { rows } = await client.query(
+        `select c.oid::regclass::text from pg_class c
+         where relkind = 'r' and relnamespace = 'public'::regnamespace
+           and has_table_privilege($1, c.oid, 'select, insert, update, delete, truncate')`,
+        [role],
+      );
+      expect([role, rows]).toEqual([role, []]);
+    }
+  });
+
+  test('they cannot log in until an operator lets them, and see all users when they do', async () => {
+    const { rows } = await client.query(
+      `select rolname as role, rolcanlogin as logs, rolconfig as config from pg_roles
+       where rolname in ('agent_runtime_reader', 'agent_runtime_outline_reader') order by 1`,
+    );
+    const config = ['agent_runtime.all_users=on'];
+    expect(rows).toEqual([
+      { role: 'agent_runtime_outline_reader', logs: false, config },
+      { role: 'agent_runtime_reader', logs: false, config },
+    ]);
+  });
+});
