@@ -61,7 +61,8 @@ test.each(Object.keys(EXPECTED))('inspect_outline.%s is the same without content
     return { ...Object.fromEntries(kept), ...added[position] };
   });
   const found = await rowsOf('inspect_outline', view);
-  const sorted = (all: object[]) => all.map((row) => JSON.stringify(Object.entries(row).toSorted())).toSorted();
+  const sorted = (all: object[]) =>
+    all.map((row) => JSON.stringify(Object.entries(row).toSorted(([a], [b]) => (a < b ? -1 : 1)))).toSorted();
   expect(sorted(found)).toEqual(sorted(rows));
 });
 
