@@ -141,6 +141,7 @@ export function createApp(context: Context): Express {
     limits: createRequestLimits(context.database, config.fairness),
     logins: loginLimit(context),
     audit: context.audit,
+    findPosition: context.database.findPosition,
     pages: DEV_UI ? devUiPages() : [],
   });
 }

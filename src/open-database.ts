@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { Config } from './core/config.ts';
 import { ConfigError } from './core/errors.ts';
 import type { Log } from './core/log.ts';
+import { findReplicaFault } from './db/check-replica.ts';
 import { type DatabaseAddress, listServers, shownAddress } from './db/connection.ts';
 import { type DatabasePool, openDatabase } from './db/database.ts';
 import { startEmbedded } from './db/embedded/embedded.ts';
@@ -18,6 +19,8 @@ export interface DatabaseAccess {
   direct?: DatabaseAddress | undefined;
   /** As the role that owns the tables, where that is another one. */
   migration?: DatabaseAddress | undefined;
+  /** A replica for plain reads, as the role that serves. */
+  replica?: DatabaseAddress | undefined;
 }
 
 /** A database and what ends it. */
@@ -33,13 +36,16 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const { DATABASE_URL, DATA_DIR } = config;
   const schema = config.DATABASE_SCHEMA;
   const shared = { schema, passwordFile: config.DATABASE_PASSWORD_FILE, caFile: config.DATABASE_CA_FILE };
-  const toAddress = (setting: 'DATABASE_MIGRATION_URL' | 'DATABASE_DIRECT_URL'): DatabaseAddress | undefined => {
+  const toAddress = (
+    setting: 'DATABASE_MIGRATION_URL' | 'DATABASE_DIRECT_URL' | 'DATABASE_READ_URL',
+  ): DatabaseAddress | undefined => {
     const url = config[setting];
     return url === undefined ? undefined : { ...shared, url, setting };
   };
   const [migration, direct] = [toAddress('DATABASE_MIGRATION_URL'), toAddress('DATABASE_DIRECT_URL')];
+  const read = toAddress('DATABASE_READ_URL');
   if (DATABASE_URL === undefined) {
-    const useless = migration ?? direct;
+    const useless = migration ?? direct ?? read;
     if (useless) throw new ConfigError(`${useless.setting}: it is of no use without DATABASE_URL.`);
     const embedded = await startEmbedded({ dir: DATA_DIR });
     const shown = `embedded PostgreSQL in ${embedded.home}`;
@@ -48,10 +54,11 @@ export async function findDatabase(config: Config): Promise<DatabaseSource> {
   const isPooled = (config.DATABASE_POOLER ?? (direct ? 'transaction' : 'none')) === 'transaction';
   const serving = { ...shared, url: DATABASE_URL, isPooled };
   checkCaFile(shared.caFile);
-  for (const address of [serving, migration, direct]) if (address) listServers(address);
+  const replica = read && { ...read, isPooled };
+  for (const address of [serving, migration, direct, replica]) if (address) listServers(address);
   const { hosts, database } = shownAddress(DATABASE_URL);
   return {
-    access: { serving, migration, direct },
+    access: { serving, migration, direct, replica },
     shown: `PostgreSQL at ${hosts}${database}`,
     stop: async () => undefined,
   };
@@ -71,12 +78,14 @@ function checkCaFile(file: string | undefined): void {
 /** Opens the pool of the service; warns where the database does not keep users apart. */
 export async function openPool(
   config: Config,
-  { serving }: DatabaseAccess,
+  { serving, replica }: DatabaseAccess,
   log: Log,
   onLent?: PoolOptions['onLent'],
 ): Promise<DatabasePool> {
+  if (replica) await checkReplica(serving, replica, log);
   return openDatabase({
     ...serving,
+    replica,
     onLent,
     security: await findRowSecurity(config, serving, log),
     size: config.DATABASE_POOL_SIZE,
@@ -93,6 +102,13 @@ export async function openPool(
   });
 }
 
+/** A replica may come later, so its absence is a warning. @throws {ConfigError} for one of another server */
+async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, log: Log): Promise<void> {
+  const fault = await findReplicaFault(serving, replica, CHECKING);
+  if (fault?.isOther) throw new ConfigError(`DATABASE_READ_URL: ${fault.reason}.`);
+  if (fault) log.warn(fault, 'plain reads are of the primary: DATABASE_READ_URL leads to no replica that answers');
+}
+
 /** What statements for one user run as; the log says where nothing holds them to that user's rows. */
 async function findRowSecurity(config: Config, address: DatabaseAddress, log: Log): Promise<RowSecurity> {
   const connecting = { connectionTimeoutMillis: config.DATABASE_CONNECT_TIMEOUT_MS, keepAlive: true };
@@ -102,8 +118,8 @@ async function findRowSecurity(config: Config, address: DatabaseAddress, log: Lo
   });
   if (isVoid) {
     log.warn(
-      'row-level security is void: the role of DATABASE_URL is above it and may not use agent_runtime_user, which the ' +
-        'migrator makes where it may; connect as a role without SUPERUSER and BYPASSRLS',
+      'row-level security is void: the role of DATABASE_URL is above it and may not use agent_runtime_user, which ' +
+        'the migrator makes where it may; connect as a role without SUPERUSER and BYPASSRLS',
     );
   }
   return found;

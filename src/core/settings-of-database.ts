@@ -26,6 +26,11 @@ export const DATABASE = {
       'it a process behind a pooler is not notified of what others do, and looks every second.',
     '`DATABASE_URL`',
   ),
+  DATABASE_READ_URL: text(
+    'A streaming replica of the same database, for plain reads. One that is behind what a client has changed is not ' +
+      'asked, one that is away neither: the primary answers. It has a pool of `DATABASE_POOL_SIZE` connections too.',
+    'reads are of the primary',
+  ),
   DATABASE_PASSWORD_FILE: text(
     'File with the password of the URLs that have none. It is read for each new connection, so it may change.',
   ),

@@ -1,17 +1,20 @@
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
-import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
+import { Pool, type PoolClient, type PoolConfig } from 'pg';
 import { currentCaller } from '../core/caller.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import { chargeShare, waitForShare } from '../core/fair-share.ts';
 import { actingUser } from './acting-user.ts';
 import { listServers } from './connection.ts';
 import { connectionSettings, limitsOf, type PoolOptions } from './pool-options.ts';
+import { toConfig } from './query-config.ts';
+import { shared } from './read-position.ts';
 import { repeated, sqlState } from './repeated.ts';
+import { Replica } from './replica.ts';
 import type { RowLimits } from './row-limits.ts';
 import { beginFor, type Limits, needsLimits, queryFor } from './row-security.ts';
 import { isFixed } from './statement-names.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
-import { Turns } from './turns.ts';
+import { CALLER_SHARE, Turns } from './turns.ts';
 
 /**
  * A pool or a transaction: the first argument of every store function.
@@ -28,6 +31,11 @@ export interface DatabasePool {
   db: Database;
   /** A slice of the connections for plain reads: they answer while invocations use up all others. */
   reads: Database;
+  /**
+   * Position in the primary's log that no change before the call is behind, or `undefined` where it cannot be had;
+   * absent where there is no replica. Whoever calls at once shares one statement.
+   */
+  findPosition?: () => Promise<string | undefined>;
   /** One statement of a library that brings its own SQL. */
   query(statement: { name?: string; text: string; values?: unknown[] }): Promise<{ rows: unknown[] }>;
   /** Runs `work` in one transaction and commits; any throw rolls back. It runs again after a deadlock. */
@@ -39,18 +47,13 @@ export interface DatabasePool {
 
 /** The connections of one of the two pools: open ones, those of them that nobody uses, and callers who wait. */
 export interface PoolUse {
-  pool: 'main' | 'reads';
+  pool: 'main' | 'reads' | 'replica';
   open: number;
   idle: number;
   waiting: number;
 }
 
 const READ_SHARE = 0.25;
-/**
- * Of the connections, those that one caller uses while others want some too: what the server does for one leaves the
- * rest of its processors to the others. Two at least in the pool whose transactions may need a second one.
- */
-const CALLER_SHARE = 0.25;
 /** How much longer than the server's own time-out we wait for the error that it sends. */
 const CLIENT_SLACK_MS = 1_000;
 /** Every connection ends at that age, so that none stays with a server that the address no longer leads to. */
@@ -66,21 +69,28 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   const servers = new ServerChoice(listServers(options, connectionSettings(options)));
   const main = openPool(options, servers, Math.max(1, options.size - forReads), false);
   const reads = openPool(options, servers, forReads, true);
+  const replica = openReplica(options);
+  reads.replica = replica;
+  const position = async () => {
+    const { rows } = await reads.query<{ position: string }>('select pg_current_wal_insert_lsn()::text as position');
+    return rows[0]?.position;
+  };
   return {
     db: toDatabase(main, options),
     reads: toDatabase(reads, options),
+    ...(replica && { findPosition: shared(() => position().catch(() => undefined)) }),
     query: (statement) => main.query(statement),
     transaction: (work) => repeated(() => transaction(main, options, work)),
-    use: () => [main.use(), reads.use()],
-    close: async () => void (await Promise.all([main.end(), reads.end()])),
+    use: () => [main.use(), reads.use(), ...(replica ? [{ pool: 'replica' as const, ...replica.use() }] : [])],
+    close: async () => void (await Promise.all([main.end(), reads.end(), replica?.close()])),
   };
 }
 
 const toDatabase = (client: Pool | PoolClient, limits: RowLimits): Database =>
   Object.assign(drizzle({ client }), { limits });
 
-function openPool(options: PoolOptions, servers: ServerChoice, max: number, isForReads: boolean): ServerPool {
-  const config = {
+const configOf = (options: PoolOptions, max: number) =>
+  ({
     max,
     maxLifetimeSeconds: MAX_LIFETIME_SECONDS,
     connectionTimeoutMillis: options.connectTimeoutMs,
@@ -88,7 +98,16 @@ function openPool(options: PoolOptions, servers: ServerChoice, max: number, isFo
     query_timeout: options.statementTimeoutMs + CLIENT_SLACK_MS,
     keepAlive: true,
     application_name: 'agent-runtime',
-  } satisfies PoolConfig;
+  }) satisfies PoolConfig;
+
+function openReplica(options: PoolOptions): Replica | undefined {
+  if (!options.replica) return undefined;
+  const [server] = listServers(options.replica, connectionSettings({ ...options, preparesStatements: false }));
+  return new Replica(server, configOf(options, options.size), options);
+}
+
+function openPool(options: PoolOptions, servers: ServerChoice, max: number, isForReads: boolean): ServerPool {
+  const config = configOf(options, max);
   const pool = new ServerPool(config, servers, isForReads, options, limitsOf(options));
   // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
   pool.on('error', (error: Error) => {
@@ -109,6 +128,8 @@ class ServerPool extends Pool {
   /** Statements of one caller do not make all others wait: connections are lent to callers by turns. */
   readonly #turns: Turns;
   readonly #onLent: PoolOptions['onLent'];
+  /** Where reads go first. */
+  replica: Replica | undefined;
 
   constructor(
     config: PoolConfig & { max: number; connectionTimeoutMillis: number },
@@ -139,7 +160,8 @@ class ServerPool extends Pool {
   }
 
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
-  override query = ((...args: unknown[]) => repeated(() => this.#queryOnce(args))) as Pool['query'];
+  override query = (async (...args: unknown[]) =>
+    (await this.replica?.query(toConfig(args))) ?? repeated(() => this.#queryOnce(args))) as Pool['query'];
 
   /**
    * A connection, to give back with `release`. One to a server that is read-only serves reads while there is no other,
@@ -171,7 +193,7 @@ class ServerPool extends Pool {
     return { pool: this.#name, open: this.totalCount, idle: this.idleCount, waiting: this.#turns.waiting };
   }
 
-  get #name(): PoolUse['pool'] {
+  get #name(): 'main' | 'reads' {
     return this.#isForReads ? 'reads' : 'main';
   }
 
@@ -215,15 +237,13 @@ class ServerPool extends Pool {
 
   #send(client: LentClient, args: unknown[]): Promise<unknown> {
     const userId = actingUser();
-    const [statement, values] = args as [string | QueryConfig, unknown[] | undefined];
-    const config = typeof statement === 'string' ? { text: statement } : statement;
-    const full = { ...config, ...(values === undefined ? {} : { values }) };
+    const full = toConfig(args);
     const hasOnePlan = (full.values ?? []).length === 0 || isFixed(full.text);
     if (!needsLimits(userId, this.security, hasOnePlan)) {
       // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
       return Reflect.apply(client.query, client, args) as Promise<unknown>;
     }
-    return queryFor(client, userId, this.security, full, hasOnePlan);
+    return queryFor(client, userId, this.security, full, { isFixed: hasOnePlan });
   }
 }
 

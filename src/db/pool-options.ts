@@ -18,6 +18,8 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
   connectTimeoutMs: number;
   /** What statements for one user run as [as the connection]. */
   security?: RowSecurity;
+  /** A streaming replica for plain reads, with as many connections [none]. */
+  replica?: DatabaseAddress | undefined;
   /** Called with the time that a connection was waited for. */
   onLent?: ((pool: 'main' | 'reads', seconds: number) => void) | undefined;
   /** An idle connection broke; the pool has dropped it and goes on. */

@@ -68,13 +68,14 @@ const isPlannedOtherwise = ({ planMode }: Limits, isFixed: boolean) =>
   planMode !== undefined && planMode !== planModeOf(isFixed);
 
 /** The statement that limits the rest of its transaction to a user, which its parameter or a literal names, or not. */
-function limitingTo(user: string | undefined, limits: Limits, isFixed: boolean): string {
+function limitingTo(user: string | undefined, limits: Limits, isFixed: boolean, check?: string): string {
   const { role, settings } = limits;
   const ofUser = { [ALL_USERS]: 'off', ...(role === undefined ? {} : { role }) };
   const ofPlans = isPlannedOtherwise(limits, isFixed) ? { plan_cache_mode: planModeOf(isFixed) } : {};
   const all = Object.entries({ ...settings, ...ofPlans, ...(user === undefined ? FOR_ALL_USERS : ofUser) });
   const calls = all.map(([name, value]) => `set_config('${name}', ${escapeLiteral(value)}, true)`);
-  return `select ${[...(user === undefined ? [] : [`set_config('${USER}', ${user}, true)`]), ...calls].join(', ')}`;
+  const first = user === undefined ? [] : [`set_config('${USER}', ${user}, true)`];
+  return `select ${[...first, ...calls, ...(check === undefined ? [] : [check])].join(', ')}`;
 }
 
 /** What begins a transaction that is limited: one message. */
@@ -150,18 +151,27 @@ interface Queryable {
   query(query: Query): unknown;
 }
 
-/** Runs one statement within limits, with only the rows of a user where one is named, in one round trip. */
+/** Fails with a division by zero unless the server is a replica that has got to the position of a parameter. */
+const hasGotTo = (parameter: string) =>
+  `1 / (pg_is_in_recovery() and pg_last_wal_replay_lsn() >= ${parameter}::pg_lsn)::int`;
+
+/**
+ * Runs one statement within limits, with only the rows of a user where one is named, in one round trip.
+ * @param plan `since`: the position that the server, a replica, must have got to
+ */
 export const queryFor = (
   client: Queryable,
   userId: string | undefined,
   limits: Limits,
   config: QueryConfig | QueryArrayConfig,
-  isFixed: boolean,
+  { isFixed, since }: { isFixed: boolean; since?: string },
 ): Promise<unknown> =>
   new Promise((resolve, reject) => {
-    const text = limitingTo(userId === undefined ? undefined : '$1', limits, isFixed);
+    const values = [userId, since].filter((each) => each !== undefined);
+    const check = since === undefined ? undefined : hasGotTo(`$${values.length}`);
+    const text = limitingTo(userId === undefined ? undefined : '$1', limits, isFixed, check);
     const isPrepared = limits.planMode !== undefined;
-    const limit = { text, name: isPrepared ? fixText(text) : '', values: userId === undefined ? [] : [userId] };
+    const limit = { text, name: isPrepared ? fixText(text) : '', values };
     const name = isPrepared && (config.values ?? []).length > 0 ? nameOf(config.text) : undefined;
     // A plan is made for a role: one name for two would have it made anew whenever the other one had used it.
     const role = userId === undefined ? '' : (limits.role ?? '');

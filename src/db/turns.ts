@@ -2,6 +2,12 @@ import { currentCaller } from '../core/caller.ts';
 import { FairQueue } from '../core/fair-queue.ts';
 import { isAlone } from '../core/fair-share.ts';
 
+/**
+ * Of the connections, those that one caller uses while others want some too: what the server does for one leaves the
+ * rest of its processors to the others. Two at least in the pool whose transactions may need a second one.
+ */
+export const CALLER_SHARE = 0.25;
+
 /** One who waits for a turn. */
 interface Waiter {
   caller: string;

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../core/config.ts';
+import { findReplicaFault } from '../db/check-replica.ts';
 import type { DatabaseAddress } from '../db/connection.ts';
 import { connect, type ServerClient } from '../db/server-client.ts';
 import { findDatabase, migrate } from '../open-database.ts';
@@ -21,8 +22,13 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
   try {
     const { access } = await findDatabase(config);
     await migrate(access, 'check');
-    const { serving, direct = serving } = access;
-    const faults = [...(await checkServer(config, serving)), ...(await checkListen(direct))];
+    const { serving, direct = serving, replica } = access;
+    const ofReplica = replica && (await findReplicaFault(serving, replica, CHECKING));
+    const faults = [
+      ...(await checkServer(config, serving)),
+      ...(await checkListen(direct)),
+      ...(ofReplica ? [`Plain reads are not of the replica: ${ofReplica.reason}. Check DATABASE_READ_URL.`] : []),
+    ];
     return withFaults('database', faults, 'reachable, up to date, with the rights it needs');
   } catch (error) {
     return [fault('database', reasonOf(error))];

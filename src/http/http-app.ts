@@ -21,6 +21,7 @@ import { type OriginOptions, originGuard } from './access/origin-guard.ts';
 import { type ProxyOptions, proxyGuard, trustProxies } from './access/proxy-guard.ts';
 import { artifactNameEncoder, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
+import type { FindPosition } from './read-position.ts';
 import { operationRouter } from './router.ts';
 import { createValidation } from './validation/validate.ts';
 
@@ -47,6 +48,8 @@ export interface HttpAppOptions {
   logins?: LoginLimit | undefined;
   /** Where decisions are kept; without it nowhere. */
   audit?: Audit | undefined;
+  /** Where there is a replica for plain reads: how far the primary is. */
+  findPosition?: FindPosition | undefined;
   /**
    * Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin
    * guard.
@@ -88,6 +91,7 @@ export function createHttpApp(options: HttpAppOptions): Express {
       limits: options.limits,
       metrics: options.metrics,
       audit: options.audit,
+      findPosition: options.findPosition,
     }),
   );
   for (const page of options.pages ?? []) app.use(page);

@@ -15,6 +15,7 @@ import { ANONYMOUS, callerId, type Principal } from './operation/principal.ts';
 import { byFixedSegmentsFirst, camelCase, expressPath, pathPattern, type Route, routesOf } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import type { RequestLimits } from './operation/request-limits.ts';
+import { type FindPosition, positioned } from './read-position.ts';
 import type { Validate } from './validation/validate.ts';
 
 /** What every operation passes on its way to its handler. */
@@ -30,6 +31,8 @@ interface Steps {
   /** Counts open streams; without it nobody does. */
   metrics?: Metrics | undefined;
   audit?: Audit | undefined;
+  /** Where there is a replica for plain reads: how far the primary is. */
+  findPosition?: FindPosition | undefined;
 }
 
 /**
@@ -151,7 +154,8 @@ function notFound({ absent }: Operation<unknown>, request: Request): NotFoundErr
 const principalOf = (response: Response): Principal =>
   (response.locals.principal as Principal | undefined) ?? ANONYMOUS;
 
-function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits, audit }: Steps): RequestHandler {
+function serve(operation: Operation<unknown>, steps: Steps): RequestHandler {
+  const { validationOf, appNameOf, limits, audit, findPosition } = steps;
   const validate = validationOf(operation);
   const kind = { isRead: isRead(operation) };
   return async (request: Request, response: Response) => {
@@ -175,9 +179,8 @@ function serve(operation: Operation<unknown>, { validationOf, appNameOf, limits,
       if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
       if (audit?.isAbout(kind)) await audit.allowed(entryOf(request, response, resource), kind);
       const work = { requestId: response.locals.requestId as string, callerTrace: traceOf(request) };
-      return workingOn(work, () =>
-        asCaller(caller, () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call))),
-      );
+      const handle = () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call));
+      return workingOn(work, () => asCaller(caller, () => positioned(findPosition, operation, call, handle)));
     });
     sendAnswer(response, answer, operation.success?.status ?? 200);
   };

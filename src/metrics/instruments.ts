@@ -93,7 +93,7 @@ export const INSTRUMENTS = {
   connections: gauge(
     'agent_runtime_db_connections',
     ['pool', 'state'],
-    'Connections of the database: used and idle, of the pool for all and of the one for plain reads.',
+    'Connections of the database: used and idle, of the pool for all, of the one for plain reads, and to a replica.',
   ),
   connectionWaiters: gauge('agent_runtime_db_waiting', ['pool'], 'Statements that wait for a connection.'),
   connectionWait: seconds(

@@ -7,7 +7,8 @@ const SCHEMAS = `(select oid from pg_namespace where nspname in ('public', 'insp
  * to 18 share. PostgreSQL's own pg_dump is not among what comes with the embedded server.
  */
 const PARTS = [
-  `select nspname as place, format('create schema %I;', nspname) as text from pg_namespace where nspname like 'inspect%'`,
+  `select nspname as place, format('create schema %I;', nspname) as text
+   from pg_namespace where nspname like 'inspect%'`,
   `select oid::regprocedure::text as place, rtrim(pg_get_functiondef(oid), E'\\n') || ';' as text
    from pg_proc where pronamespace in ${SCHEMAS}`,
   `select c.oid::regclass::text as place, format(E'create table %s (\\n%s\\n);', c.oid::regclass,

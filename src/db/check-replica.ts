@@ -1,0 +1,52 @@
+import type { ClientConfig } from 'pg';
+import type { DatabaseAddress } from './connection.ts';
+import { connect } from './server-client.ts';
+
+/** What is wrong with a replica; `isOther`: it must not be asked, its answers would be those of another server. */
+interface ReplicaFault {
+  reason: string;
+  isOther: boolean;
+}
+
+/** The server that an address leads to. */
+interface Server {
+  /** Made with the cluster; its replicas have the same. */
+  identifier: string;
+  database: string;
+  isReplica: boolean;
+}
+
+/**
+ * What is wrong with a replica of a primary; `undefined` for nothing. Positions of two servers can be compared where
+ * one follows the other, and mean nothing elsewhere.
+ */
+export async function findReplicaFault(
+  primary: DatabaseAddress,
+  replica: DatabaseAddress,
+  config: ClientConfig,
+): Promise<ReplicaFault | undefined> {
+  let found: Server;
+  try {
+    found = await lookAt(replica, config);
+  } catch (error) {
+    return { reason: `it cannot be used (${(error as Error).message})`, isOther: false };
+  }
+  const own = await lookAt(primary, config);
+  if (found.identifier !== own.identifier || found.database !== own.database) {
+    return { reason: 'it is no replica of the database of DATABASE_URL', isOther: true };
+  }
+  return found.isReplica ? undefined : { reason: 'it is a primary and no replica', isOther: false };
+}
+
+async function lookAt(address: DatabaseAddress, config: ClientConfig): Promise<Server> {
+  const client = await connect(address, config, { acceptsReadOnly: true });
+  try {
+    const { rows } = await client.query<Server>(
+      `select system_identifier::text as identifier, current_database() as database,
+         pg_is_in_recovery() as "isReplica" from pg_control_system()`,
+    );
+    return rows[0] ?? { identifier: '', database: '', isReplica: false };
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
