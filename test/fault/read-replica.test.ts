@@ -134,6 +134,7 @@ describe('in this order', () => {
     await readsEventually(position, [...all, 'fourth']);
     await primary.stopImmediately();
     await readsEventually(position, [...all, 'fourth']);
+    expect((await at(0).get('/ready')).status).toBe(503);
     await primary.start();
     await eventually('a change is taken again', PATIENCE_MS, async () => {
       const { status } = await at(0).post(`${path}/events`, eventBody('fifth'));
