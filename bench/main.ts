@@ -3,7 +3,7 @@ import { arch, cpus, totalmem } from 'node:os';
 import { parseArgs } from 'node:util';
 import { type Extent, measureRow, type Row } from './measure.ts';
 import { type Postgres, startPostgres } from './postgres.ts';
-import { type Report, toChart, toMarkdown } from './report.ts';
+import { type Report, toChart, toMarkdown, toSummary } from './report.ts';
 import { loadedMemory, measureGrowth, measureHotSession, measureLarge, measureStart, type Shape } from './shapes.ts';
 import { startTargets, type Target } from './targets.ts';
 import { WORKS } from './works.ts';
@@ -37,8 +37,9 @@ const QUICK: Extent = {
   readMs: 2_000,
 };
 const RESULTS = new URL('results/', import.meta.url);
-/** The page where the figures of a full run are published. */
+/** The page where the figures of a full run are published; a few of them stand in the README. */
 const PAGE = new URL('../docs/benchmarks.md', import.meta.url);
+const README = new URL('../README.md', import.meta.url);
 
 const { values } = parseArgs({
   options: { quick: { type: 'boolean' }, only: { type: 'string' }, targets: { type: 'string' } },
@@ -106,8 +107,16 @@ async function publish(report: Report): Promise<void> {
   await writeFile(new URL(`${name}.svg`, RESULTS), toChart(report));
   await writeFile(new URL(`${name}.json`, RESULTS), `${JSON.stringify(report, null, 2)}\n`);
   if (values.quick) return;
-  const published = await readFile(PAGE, 'utf8');
-  const figures = `$1\n\n${page}\n![Requests a second](benchmarks.svg)\n\n$2`;
-  await writeFile(PAGE, published.replace(/(<!-- figures.*?-->).*?(<!-- end of figures -->)/s, figures));
+  await replaceFigures(PAGE, `${page}\n![Requests a second](benchmarks.svg)\n`);
+  await replaceFigures(README, toSummary(report));
   await writeFile(new URL('benchmarks.svg', PAGE), toChart(report));
+}
+
+/** Puts figures between the two marks of a page. */
+async function replaceFigures(file: URL, figures: string): Promise<void> {
+  const published = await readFile(file, 'utf8');
+  const marked = published.replace(/(<!-- figures.*?-->).*?(<!-- end of figures -->)/s, (_, from: string, to: string) =>
+    [from, '', figures, to].join('\n'),
+  );
+  await writeFile(file, marked);
 }

@@ -25,6 +25,9 @@ const ratio = (ours: number | undefined, other: number | undefined, digits: numb
 const line = (cells: string[]) => `| ${cells.join(' | ')} |`;
 const table = (head: string[], rows: string[][]) => [line(head), line(head.map(() => '---')), ...rows.map(line)];
 
+/** Start and memory, the last of the shapes, stand in the README too. */
+const SUMMED_SHAPES = 4;
+
 /** What was found, as the page that is published. */
 export function toMarkdown(report: Report): string {
   const { rows, shapes, large } = report;
@@ -66,6 +69,22 @@ export function toMarkdown(report: Report): string {
           '',
         ]
       : []),
+  ].join('\n');
+}
+
+/** Rates, start and memory, for the README. */
+export function toSummary(report: Report): string {
+  const columns = ['work', 'peer', 'ours', 'express'];
+  const rates = report.rows.map(({ work, figures: { peer, ours, express } }) => [
+    `${work.name}, a second`,
+    ...[peer, ours, express].map(rate),
+  ]);
+  const shapes = shapeRows(report.shapes).slice(-SUMMED_SHAPES);
+  return [
+    ...table(columns, [...rates, ...shapes]),
+    '',
+    `${report.date}, ${report.machine}, 16 in flight. \`${report.command}\``,
+    '',
   ].join('\n');
 }
 
