@@ -116,7 +116,7 @@ const requestId: RequestHandler = (request, response, next) => {
 const byTurns =
   (turns: LoopTurns): RequestHandler =>
   (request, _response, next) =>
-    turns.run(request.headers.authorization ?? networkOf(request.ip), next);
+    turns.run(networkOf(request.ip), request.headers.authorization ?? '', next);
 
 /** The status of an answer that nobody waited for, as nginx logs it. */
 const CLIENT_CLOSED_REQUEST = 499;

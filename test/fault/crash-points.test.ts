@@ -11,7 +11,7 @@ import { type ServerProcess, spareServers, startServer, tryTo } from './support/
 /**
  * A process is killed before, and after, each message that one operation sends to PostgreSQL. One kill ends many
  * operations, each held at its point; each has a user and a session of its own, whose id tells its messages from the
- * others'.
+ * others'. The processes serve as a role that neither owns the tables nor sees past row-level security.
  */
 
 /** Long enough for a busy machine that does all operations at once; the processes of operators have 15 s. */
@@ -218,7 +218,7 @@ interface Victim extends ServerProcess {
 }
 
 async function startVictim(environment: Record<string, string>): Promise<Victim> {
-  const proxy = await startProxy(here.databaseUrl);
+  const proxy = await startProxy(here.servingUrl);
   const server = await startServer(proxy.url, environment);
   const kill = async () => {
     await server.kill();
@@ -313,7 +313,7 @@ describe('a process killed at any message to PostgreSQL', () => {
   // Every held operation keeps a connection, and a quarter of the pool is for reads.
   const settings = { SESSION_LEASE_MS: String(LEASE_MS), SWEEP_INTERVAL_MS: '3600000', DATABASE_POOL_SIZE: '128' };
   beforeAll(async () => {
-    survivor = await startServer(here.databaseUrl, here.environment({ ...settings, DATABASE_POOL_SIZE: '20' }));
+    survivor = await startServer(here.servingUrl, here.environment({ ...settings, DATABASE_POOL_SIZE: '20' }));
   });
   afterAll(async () => {
     await survivor.kill();
@@ -349,7 +349,7 @@ describe('a process killed at any message to PostgreSQL', () => {
   });
 
   test('leaves no waiter behind that a sweep does not end', async () => {
-    const sweeper = await startServer(here.databaseUrl, here.environment({ SWEEP_INTERVAL_MS: '50' }));
+    const sweeper = await startServer(here.servingUrl, here.environment({ SWEEP_INTERVAL_MS: '50' }));
     const ms = await whenAtRest(here.sql, USABLE_WITHIN_MS);
     const violations = await findViolations(here.sql);
     report('sweep after the crash points', `at rest after ${ms} ms; ${violations.length} violations`);

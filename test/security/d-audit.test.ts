@@ -1,12 +1,14 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { deleteOldEntries } from '../../src/audit/audit-store.ts';
+import { openAudit } from '../../src/audit/audit.ts';
+import { openDatabase } from '../../src/db/database.ts';
 import { createLog } from '../../src/core/log.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';
 import { startTokenIssuer } from '../support/token-issuer.ts';
-import { openPool } from '../support/store.ts';
+import { openPool, poolOptions } from '../support/store.ts';
 
 /** Who was allowed or refused what is kept, without content, and nobody can change it afterwards. */
 
@@ -126,6 +128,29 @@ describe('what is kept', () => {
     await expect.poll(kept).toBe(REFUSALS);
     expect(ids).toHaveLength(3 * REFUSALS);
   });
+});
+
+test('a flood of refusals is one statement, and so are the permissions of one moment', async () => {
+  let statements = 0;
+  const pool = openDatabase({ ...poolOptions(app.databaseUrl, 4), onLent: () => (statements += 1) });
+  const audit = openAudit(pool, { readsToo: false, refusalsPerMinute: REFUSALS }, createLog('silent'));
+  const flood = (caller: string) => ({ callerKind: 'user' as const, caller, resource: {}, requestId: 'flood' });
+  const kept = async (decision: string) => {
+    const found = `select from audit_log where request_id = 'flood' and decision = $1`;
+    return (await client.query(found, [decision])).rowCount;
+  };
+  // One caller has its share; beside many callers all together have ten times as much.
+  for (let count = 0; count < 5_000; count += 1) audit.refused(flood('mallory'), 'no');
+  for (let count = 0; count < 5_000; count += 1) audit.refused(flood(`mallory ${count}`), 'no');
+  const permit = (count: number) =>
+    Promise.all(Array.from({ length: count }, () => audit.allowed(flood('alice'), { isRead: false })));
+  await permit(300);
+  await permit(300);
+  expect(statements).toBe(2);
+  await audit.close();
+  expect(statements).toBe(3);
+  expect([await kept('allowed'), await kept('refused')]).toEqual([600, 10 * REFUSALS]);
+  await pool.close();
 });
 
 test('what cannot be kept is not done', async () => {

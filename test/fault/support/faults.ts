@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Pool } from 'pg';
+import { Client, Pool } from 'pg';
 import { afterAll, beforeAll } from 'vitest';
+import { grantRights } from '../../../src/db/rights.ts';
 import { testDatabase } from '../../support/database.ts';
 import { type ModelServer, MODEL_TOOLS, promptFor, type Prompt, startModelServer } from './model-server.ts';
 
@@ -26,6 +27,8 @@ export const eventBody = (said: string, stateDelta: Record<string, unknown> = {}
 /** A database, a model and a connection to look with: what each file of fault tests has for itself. */
 export interface Stage {
   readonly databaseUrl: string;
+  /** The same for a role that serves: it owns nothing and is held to row-level security. */
+  readonly servingUrl: string;
   readonly model: ModelServer;
   /** Connections that go past every proxy. */
   readonly sql: Pool;
@@ -38,7 +41,9 @@ export function stage(): Stage {
   const database = testDatabase();
   let model: ModelServer | undefined;
   let sql: Pool | undefined;
+  let serving: string | undefined;
   beforeAll(async () => {
+    serving = await toServingUrl(database.url);
     model = await startModelServer();
     sql = openSql(database.url);
   });
@@ -50,6 +55,10 @@ export function stage(): Stage {
     get databaseUrl() {
       return database.url;
     },
+    get servingUrl() {
+      if (serving === undefined) throw new TypeError('the role exists from beforeAll on');
+      return serving;
+    },
     get model() {
       if (!model) throw new TypeError('the model exists from beforeAll on');
       return model;
@@ -60,6 +69,19 @@ export function stage(): Stage {
     },
     environment: (more = {}) => ({ ...modelSettings(model?.baseUrl ?? ''), ...more }),
   };
+}
+
+/** Makes the role where it is absent: it is that of all databases of the server. */
+async function toServingUrl(databaseUrl: string): Promise<string> {
+  const [role, password] = ['agent_runtime_fault_server', 'geheim'];
+  const client = new Client({ connectionString: databaseUrl });
+  await client.connect();
+  await client.query(`
+    do $$ begin create role ${role} login nosuperuser nobypassrls password '${password}';
+    exception when duplicate_object or unique_violation then null; end $$`);
+  await grantRights(client, 'public', role);
+  await client.end();
+  return Object.assign(new URL(databaseUrl), { username: role, password }).href;
 }
 
 /** The settings that lead a process to a model server. */

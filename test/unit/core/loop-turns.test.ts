@@ -10,18 +10,31 @@ function work() {
 test('work begins at once where there is time, and otherwise in later turns of the loop, owners in turn', async () => {
   const turns = new LoopTurns();
   const begun: string[] = [];
-  const begin = (owner: string, name: string) =>
-    turns.run(owner, () => {
+  const begin = (address: string, owner: string, name: string) =>
+    turns.run(address, owner, () => {
       begun.push(name);
       work();
     });
-  for (const name of ['a1', 'a2', 'a3']) begin('a', name);
-  begin('b', 'b1');
+  for (const name of ['a1', 'a2', 'a3']) begin('here', 'a', name);
+  begin('here', 'b', 'b1');
   expect(begun).toEqual(['a1']);
   while (begun.length < 4) await setImmediate();
   expect(begun).toEqual(['a1', 'a2', 'b1', 'a3']);
-  begin('a', 'a4');
+  begin('here', 'a', 'a4');
   await setImmediate();
   await setImmediate();
   expect(begun.at(-1)).toBe('a4');
+});
+
+test('whoever makes up many names at one address is not before another address', async () => {
+  const turns = new LoopTurns();
+  const begun: string[] = [];
+  for (let name = 0; name < 20; name += 1)
+    turns.run('attacker', `made up ${name}`, () => {
+      begun.push('attacker');
+      work();
+    });
+  turns.run('neighbour', 'real', () => begun.push('neighbour'));
+  while (begun.length < 21) await setImmediate();
+  expect(begun.indexOf('neighbour')).toBe(2);
 });
