@@ -6,10 +6,10 @@ import { type GivenSession, isSession } from './session-key.ts';
 
 /** Pieces of statements that make a session of the events of session `s` up to the sequence `n`. */
 
-/** The time of the next event, ISO 8601 with microseconds; null where there is none. */
+/** The time of the next event, ISO 8601 with microseconds; null where there is none, as after the largest integer. */
 export const nextTimeAfter = (key: GivenSession, n: SQL): SQL => sql`(
   select ${exactTime(events.eventTime)} from ${events}
-  where ${isSession(key, events)} and ${events.sequence} = ${n} + 1)`;
+  where ${isSession(key, events)} and ${events.sequence} = ${n}::bigint + 1)`;
 
 const delta = sql`case jsonb_typeof(${events.payload} #> '{actions,artifactDelta}')
   when 'object' then ${events.payload} #> '{actions,artifactDelta}' else '{}' end`;

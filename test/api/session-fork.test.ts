@@ -127,6 +127,8 @@ describe('a fork', () => {
     expect(await refusalOf(one(user, 'absent'), {})).toEqual([404, { detail: 'Session not found: absent' }]);
     const ahead = 'The session has 3 events; it has not reached 4.';
     expect(await refusalOf(one(user), { sessionId: 'f', atSequence: 4 })).toEqual([400, { detail: ahead }]);
+    const last = { sessionId: 'f', atSequence: 2 ** 31 - 1 };
+    expect((await refusalOf(one(user), last))[0]).toBe(400);
     expect(await refusalOf(one(user), { sessionId: 's' })).toEqual([409, { detail: 'Session already exists: s' }]);
     await save(app, one(user, 'former'), 'a.txt', 'left');
     const left = 'A former session former has left artifacts: choose another id.';
