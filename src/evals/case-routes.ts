@@ -1,3 +1,4 @@
+import type { z } from 'zod';
 import { listAgents } from '../apps/agent-description.ts';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
@@ -29,12 +30,16 @@ const addSessionToEvalSet = operation({
   owner: { user: ({ body }) => body.userId, absent: ({ body }) => sessionNotFound(body.sessionId) },
   parameters: { path: evalSetPath },
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
-  errors: { 404: 'No such session, or the set is another user’s.', 409: 'The set has a case of this id.' },
+  errors: {
+    400: 'The session has not reached `fromSequence`, or that is within an invocation.',
+    404: 'No such session, or the set is another user’s.',
+    409: 'The set has a case of this id.',
+  },
   handler: async ({ database, agents }: EvalContext, { path, body, principal }) => {
     const { appName } = path;
-    const { userId, sessionId, evalId } = body;
+    const { userId, sessionId } = body;
     const set = { ...path, ownerId: ownerOf(principal, userId) };
-    await addSession(database.db, { appName, userId, sessionId }, set, evalId, instructionsOf(agents, appName));
+    await addSession(database.db, { appName, userId, sessionId }, set, sourceOf(agents, appName, body));
     return { kind: 'value', value: null };
   },
 });
@@ -52,7 +57,10 @@ const overwriteEvalCase = operation({
   owner: { user: ({ body }) => body.userId, absent: ({ body }) => sessionNotFound(body.sessionId) },
   parameters: { path: evalSetPath },
   body: { schema: addSessionSchema, required: true, example: { evalId: 'case1', sessionId: 's1', userId: 'u1' } },
-  errors: { 404: 'No such session, or the set is another user’s.' },
+  errors: {
+    400: 'The session has not reached `fromSequence`, or that is within an invocation.',
+    404: 'No such session, or the set is another user’s.',
+  },
   handler: async ({ database, agents }: EvalContext, { path, body, principal }) => {
     const { appName } = path;
     const { userId, sessionId, evalId } = body;
@@ -61,7 +69,7 @@ const overwriteEvalCase = operation({
       await deleteEvalCase(tx, set, evalId).catch((error: unknown) => {
         if (!(error instanceof NotFoundError)) throw error;
       });
-      await addSession(tx, { appName, userId, sessionId }, set, evalId, instructionsOf(agents, appName));
+      await addSession(tx, { appName, userId, sessionId }, set, sourceOf(agents, appName, body));
     });
     return { kind: 'value', value: null };
   },
@@ -70,9 +78,14 @@ const overwriteEvalCase = operation({
 /** A key that is bound to users acts for the one that it names: theirs is the set. */
 const ownerOf = (principal: Principal, userId: string) => (requesterOf(principal) === undefined ? undefined : userId);
 
-function instructionsOf(agents: EvalContext['agents'], appName: string): string[] {
+function sourceOf(
+  agents: EvalContext['agents'],
+  appName: string,
+  { evalId, fromSequence }: z.input<typeof addSessionSchema>,
+) {
   const agent = agents.get(appName)?.describe();
-  return agent ? listAgents(agent).map(({ instruction }) => instruction) : [];
+  const instructions = agent ? listAgents(agent).map(({ instruction }) => instruction) : [];
+  return { evalId, instructions, fromSequence: fromSequence ?? undefined };
 }
 
 /** The list of cases has the older spellings only (specification). */

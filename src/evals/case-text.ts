@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { JsonObject } from '../core/content.ts';
+import type { Event } from '../core/event.ts';
 import { keyAliases } from '../http/validation/key-aliases.ts';
 import type { Rubric, Turn } from './metrics/turn.ts';
 import type { Scenario } from './judges/simulator-quality.ts';
@@ -12,7 +13,13 @@ export interface StoredCase {
   rubrics?: Rubric[] | null;
   /** What its session begins with. */
   state: JsonObject;
+  /** Events of a session of its user, from the first on, that stand before the first turn. */
+  history?: { sessionId: string; sequence: number };
 }
+
+/** The events of a session that ran a case, without the history that the case begins with. */
+export const eventsOfCase = ({ history }: Pick<StoredCase, 'history'>, events: Event[]): Event[] =>
+  events.slice(history?.sequence ?? 0);
 
 const scenarioSchema = z.looseObject({ startingPrompt: z.string(), conversationPlan: z.string() });
 const spelling = keyAliases(scenarioSchema);
@@ -21,11 +28,13 @@ const spelling = keyAliases(scenarioSchema);
 export function readStoredCase(text: string): StoredCase {
   const { conversationScenario, sessionInput, ...read } = JSON.parse(text) as Omit<StoredCase, 'scenario' | 'state'> & {
     conversationScenario?: unknown;
-    sessionInput?: { state?: JsonObject | null } | null;
+    sessionInput?: { state?: JsonObject | null; sessionId?: string | null; sequence?: number | null } | null;
   };
+  const { state, sessionId, sequence } = sessionInput ?? {};
   return {
     ...read,
-    state: sessionInput?.state ?? {},
+    state: state ?? {},
+    ...(sessionId != null && sequence != null ? { history: { sessionId, sequence } } : {}),
     ...(conversationScenario == null
       ? {}
       : { scenario: scenarioSchema.parse(spelling.toSchema(conversationScenario)) }),

@@ -29,7 +29,7 @@ export async function copySessions(
     const times = (seen.get(source.sessionId) ?? 0) + 1;
     seen.set(source.sessionId, times);
     const evalId = times === 1 ? source.sessionId : `${source.sessionId}-${times}`;
-    const plain = await toCase(database.reads, { appName, ...source }, evalId, instructions);
+    const plain = await toCase(database.reads, { appName, ...source }, { evalId, instructions });
     if (!plain) continue;
     const masked = agent?.evals?.mask ? await agent.evals.mask(structuredClone(plain) as unknown as JsonObject) : plain;
     if (!evalCaseSchema.safeParse(masked).success || masked.evalId !== evalId) {

@@ -9,6 +9,14 @@ export const addSessionSchema = z
     evalId: identifierSchema.describe('Identifier of the new case.'),
     sessionId: identifierSchema.describe('The session to make the case from.'),
     userId: identifierSchema.describe('The owner of that session.'),
+    fromSequence: z
+      .int()
+      .min(1)
+      .nullish()
+      .describe(
+        'Number of events that are history: the conversation of the case begins behind them, and a run copies them ' +
+          'and the state of then out of the session [0].',
+      ),
   })
   .describe('Turns a session into an evaluation case.');
 
@@ -26,7 +34,7 @@ export interface EvalInvocation {
 export interface EvalCase {
   evalId: string;
   conversation: EvalInvocation[];
-  sessionInput: { appName: string; userId: string; state: JsonObject };
+  sessionInput: { appName: string; userId: string; state: JsonObject; sessionId?: string; sequence?: number };
 }
 
 /**

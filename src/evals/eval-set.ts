@@ -81,6 +81,18 @@ export const evalCaseSchema = z
         appName: z.string().describe('The application that the case was made for.'),
         userId: z.string().describe('The user that the agent sees.'),
         state: freeForm('State that the session begins with [`{}`].'),
+        sessionId: text('With `sequence`: a session of this user, in the application that runs the case.'),
+        sequence: z
+          .int()
+          .min(1)
+          .nullish()
+          .describe(
+            'The case goes on from here: the events of that session up to this one, and its state of then in the ' +
+              'place of `state`, are copied before the first turn.',
+          ),
+      })
+      .refine(({ sessionId, sequence }) => sequence == null || sessionId != null, {
+        message: 'A sequence is one of a session: sessionId is missing.',
       })
       .nullish()
       .describe('The session that the case starts in.'),

@@ -2,7 +2,7 @@ import type { Database } from '../db/database.ts';
 import type { Event } from '../core/event.ts';
 import { listHistories } from '../sessions/history-store.ts';
 import { toActualTurns } from './actual-turns.ts';
-import { readStoredCase } from './case-text.ts';
+import { eventsOfCase, readStoredCase } from './case-text.ts';
 import type { TurnPair } from './metrics/turn.ts';
 import { type EvalSetResultDocument, type FinishedCase, toEvalSetResult } from './result-document.ts';
 import { type EvalRun, listRunCases, type RunCase } from './run-store.ts';
@@ -25,10 +25,10 @@ const hasEnded = (one: RunCase): one is EndedCase =>
   (one.status === 'done' || one.status === 'error') && one.sessionId !== null;
 
 function toFinishedCase(one: EndedCase, events: Event[]): FinishedCase {
-  const { conversation } = readStoredCase(one.caseText);
+  const evalCase = readStoredCase(one.caseText);
   // A session can go on in the UI: what comes after the last turn of the case is not part of it.
-  const actual = toActualTurns(events.slice(0, one.lastSequence ?? 0), undefined);
-  const pairs: TurnPair[] = actual.map((turn, place) => ({ actual: turn, expected: conversation?.[place] }));
+  const actual = toActualTurns(eventsOfCase(evalCase, events.slice(0, one.lastSequence ?? 0)), undefined);
+  const pairs: TurnPair[] = actual.map((turn, place) => ({ actual: turn, expected: evalCase.conversation?.[place] }));
   return {
     evalId: one.evalId,
     sessionId: one.sessionId,

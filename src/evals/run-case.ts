@@ -4,7 +4,7 @@ import type { InvocationContext } from '../invocations/context.ts';
 import { persist } from '../invocations/persist.ts';
 import { findHistory } from '../sessions/history-store.ts';
 import { toActualTurns } from './actual-turns.ts';
-import { readStoredCase, type StoredCase } from './case-text.ts';
+import { eventsOfCase, readStoredCase, type StoredCase } from './case-text.ts';
 import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';
 import { judgeWith } from './judge-model.ts';
 import { MetricError } from './metrics/metric-error.ts';
@@ -45,7 +45,8 @@ export async function runCase(
   const outcome = { lastSequence: events.length };
   if ('error' in end && end.error) return { ...outcome, error: end.error };
   if (claimed.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
-  return { ...outcome, ...(await judge(toActualTurns(events, agent.describe()), evalCase, claimed, scoring)) };
+  const actual = toActualTurns(eventsOfCase(evalCase, events), agent.describe());
+  return { ...outcome, ...(await judge(actual, evalCase, claimed, scoring)) };
 }
 
 /** The verdict on turns that happened: a step of its own, since stored turns can be judged again. */

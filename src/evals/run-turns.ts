@@ -19,8 +19,9 @@ import { persist } from '../invocations/persist.ts';
 import { findRepeated, isActive } from '../invocations/retry.ts';
 import { findHistory } from '../sessions/history-store.ts';
 import { insertSession } from '../sessions/session-store.ts';
-import type { StoredCase } from './case-text.ts';
+import { eventsOfCase, type StoredCase } from './case-text.ts';
 import type { ClaimedCase } from './claim-store.ts';
+import { copyHistory } from './copy-history.ts';
 import { toEvalInvocations } from './eval-case.ts';
 import type { Judge } from './judges/judge.ts';
 import { callsOf, textOf, type Turn } from './metrics/turn.ts';
@@ -58,8 +59,9 @@ export async function runTurns(
 ): Promise<TurnsEnd> {
   const key = sessionOf(claimed);
   // The first turn makes a session without a state, in the statement that begins it.
-  const isMadeByTurn = Object.keys(evalCase.state).length === 0 && (evalCase.conversation ?? []).length > 0;
-  if (!isMadeByTurn) await beginSession(context, key, evalCase.state);
+  const isEmpty = Object.keys(evalCase.state).length === 0 && !evalCase.history;
+  const isMadeByTurn = isEmpty && (evalCase.conversation ?? []).length > 0;
+  if (!isMadeByTurn) await beginSession(context, key, evalCase);
   for (let turn = 0; ; turn += 1) {
     signal.throwIfAborted();
     if (context.draining.aborted) return { kind: 'stopped' };
@@ -84,7 +86,13 @@ export async function runTurns(
 /** The session that a case runs in. */
 export const sessionOf = ({ appName, userId, sessionId }: ClaimedCase): SessionKey => ({ appName, userId, sessionId });
 
-async function beginSession({ database, leaseTimes }: InvocationContext, key: SessionKey, state: JsonObject) {
+/** Makes the session of a case. @throws {AppError} where its history cannot be copied. */
+async function beginSession(
+  { database, leaseTimes }: InvocationContext,
+  key: SessionKey,
+  { state, history }: StoredCase,
+): Promise<void> {
+  if (history) return await persist(() => copyHistory(database.db, key, history), leaseTimes.durationMs);
   try {
     await persist(() => insertSession(database.db, key, state, []), leaseTimes.durationMs);
   } catch (error) {
@@ -97,13 +105,14 @@ async function beginSession({ database, leaseTimes }: InvocationContext, key: Se
 async function nextContent(
   { database }: InvocationContext,
   claimed: ClaimedCase,
-  { conversation, scenario }: StoredCase,
+  evalCase: StoredCase,
   { config, model }: Speaker,
   turn: number,
 ): Promise<Content | undefined> {
+  const { conversation, scenario } = evalCase;
   if (!scenario) return conversation?.[turn]?.userContent;
-  const history = await findHistory(database.db, sessionOf(claimed));
-  const events = history?.events ?? [];
+  const found = await findHistory(database.db, sessionOf(claimed));
+  const events = eventsOfCase(evalCase, found?.events ?? []);
   const said = toEvalInvocations(events)[turn]?.userContent;
   if (said) return said;
   const next = await nextMessage(config, scenario, toDialogue(events), model);

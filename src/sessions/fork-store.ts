@@ -46,6 +46,8 @@ export interface NewFork {
   sessionId: string;
   atSequence: number;
   labels: Record<string, string>;
+  /** Maximum size of its events [that of every session]. */
+  maxBytes?: number;
 }
 
 /**

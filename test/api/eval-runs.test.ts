@@ -251,6 +251,52 @@ describe('a run', () => {
     ]);
   });
 
+  test('a case can begin at a place in a session: its history and state of then come first, and are no turns', async () => {
+    const at = '/apps/harness_agent/users/eve/sessions/long';
+    await app.post(at, { state: { topic: 'first' } });
+    const say = (said: string, stateDelta: object) =>
+      app.post('/run', {
+        appName: 'harness_agent',
+        userId: 'eve',
+        sessionId: 'long',
+        newMessage: text(said),
+        stateDelta,
+      });
+    await say('one', { topic: 'second' });
+    await say('two', { topic: 'third' });
+    const add = (evalId: string, fromSequence: number) =>
+      app.post(`${D}/eval-sets/later/add-session`, { evalId, sessionId: 'long', userId: 'eve', fromSequence });
+    const within = await add('within', 1);
+    const detail = 'The invocation of event 1 goes on behind it: name its last event.';
+    expect([within.status, within.body]).toEqual([400, { detail }]);
+    expect((await add('beyond', 99)).status).toBe(400);
+    expect([(await add('later', 2)).status, (await app.get(`${D}/eval_sets/later/evals`)).body]).toEqual([
+      200,
+      ['later'],
+    ]);
+    const before = provider.asked.length;
+    const { body } = await app.post(`${D}/eval-sets/later/run`, { evalMetrics: [TRAJECTORY, MATCH] });
+    const [result] = results(body);
+    expect([result?.finalEvalStatus, result?.evalMetricResultPerInvocation.length]).toEqual([1, 1]);
+    expect(provider.asked.slice(before).map(({ messages }) => messages.map(({ content }) => content))).toEqual([
+      ['one', 'answer to one', 'two'],
+    ]);
+    const session = await app.get(`/apps/harness_agent/users/eve/sessions/${result?.sessionId}`);
+    expect(session.body).toMatchObject({ state: { topic: 'second' }, events: [{}, {}, {}, {}] });
+    const ids = (await app.get(`${D}/eval_results`)).body as string[];
+    const read = (await app.get(`${D}/eval_results/${ids.at(-1)}`)).body as { evalCaseResults: Result[] };
+    expect(read.evalCaseResults).toEqual(results(body));
+  });
+
+  test('a case whose history is gone ends with the reason; a sequence needs a session', async () => {
+    const sessionInput = { appName: 'harness_agent', userId: 'eve', sessionId: 'never', sequence: 2 };
+    await set('gone', [{ evalId: 'g', conversation: [turn('hello')], sessionInput }]);
+    const { body } = await app.post(`${D}/eval-sets/gone/run`, { evalMetrics: [] });
+    expect(results(body)).toMatchObject([{ finalEvalStatus: 2, error: 'Session not found: never', failedTurn: 0 }]);
+    const { sessionId: _without, ...bare } = sessionInput;
+    expect((await set('bare', [{ evalId: 'g', conversation: [], sessionInput: bare }])).status).toBe(422);
+  });
+
   test('what cannot be run is refused with the reason', async () => {
     await set('refused', [
       { evalId: 'a', conversation: [] },

@@ -31,7 +31,12 @@ describe('add session', () => {
       agents([{ text: 'it is 2' }]),
       textEvent('q2', { invocationId: 'e-2', timestamp: 9 }),
     ]);
-    await addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'set' }, 'case-1');
+    await addSession(
+      store.pool.db,
+      key,
+      { appName: key.appName, evalSetId: 'set' },
+      { evalId: 'case-1', instructions: [] },
+    );
     expect(await payloadOf(key.appName)).toEqual({
       evalId: 'case-1',
       creationTimestamp: expect.any(Number),
@@ -61,22 +66,26 @@ describe('add session', () => {
 
   test('an absent session leaves no empty set behind, a duplicate is a conflict', async () => {
     const key = newKey();
-    await expect(addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'set' }, 'c')).rejects.toEqual(
-      new NotFoundError(`Session not found: ${key.sessionId}`),
-    );
+    await expect(
+      addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'set' }, { evalId: 'c', instructions: [] }),
+    ).rejects.toEqual(new NotFoundError(`Session not found: ${key.sessionId}`));
     expect(await listEvalCaseIds(store.pool.db, { appName: key.appName, evalSetId: 'set' })).toBeUndefined();
     await insertSession(store.pool.db, key, {}, []);
-    await addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'set' }, 'c');
-    await expect(addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'set' }, 'c')).rejects.toEqual(
-      new ConflictError('Eval id `c` already exists in `set` eval set.'),
-    );
+    await addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'set' }, { evalId: 'c', instructions: [] });
+    await expect(
+      addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'set' }, { evalId: 'c', instructions: [] }),
+    ).rejects.toEqual(new ConflictError('Eval id `c` already exists in `set` eval set.'));
   });
 
   test('32 at once into one new set: none is lost, and the list is sorted by code point in one statement', async () => {
     const key = newKey();
     await insertSession(store.pool.db, key, {}, []);
     const ids = Array.from({ length: 32 }, (_, n) => `${n % 2 ? 'Z' : 'a'}${n}`).concat('é', '_', '10', '9');
-    await Promise.all(ids.map((id) => addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'new' }, id)));
+    await Promise.all(
+      ids.map((id) =>
+        addSession(store.pool.db, key, { appName: key.appName, evalSetId: 'new' }, { evalId: id, instructions: [] }),
+      ),
+    );
     const statements = await statementsOf(async () => {
       expect(await listEvalCaseIds(store.pool.db, { appName: key.appName, evalSetId: 'new' })).toEqual(ids.toSorted());
     });
