@@ -11,8 +11,8 @@ const MAX_HISTORY_BYTES = 4_194_304;
 /**
  * Makes the session of a case with the history that it begins with: the first events of a session of the same user,
  * whom the caller of the run may act for, and its state of then. Artifacts of that session are not copied.
- * @throws {NotFoundError} where that session is gone. @throws {InvalidError} where it has not come so far, or the history
- * is too large.
+ * @throws {NotFoundError} where that session is gone. @throws {InvalidError} where it has not come so far, or its
+ * history is too large.
  */
 export async function copyHistory(
   db: Database,

@@ -1,3 +1,4 @@
+import { sumOfCosts } from './cost.ts';
 import type { CaseSummary, RunComparison } from './summary.ts';
 
 /** When the cases of a run pass. */
@@ -41,12 +42,13 @@ export function toTable(cases: CaseSummary[], gate: Gate, comparison?: RunCompar
   const reasons = cases.flatMap((one) =>
     one.reason !== undefined && !isThrough(one, gate) ? [`${one.evalId}: ${one.reason}`] : [],
   );
+  const cost = sumOfCosts(cases.map((one) => one.cost));
   const through = cases.filter((one) => isThrough(one, gate)).length;
   return [
     ...[head, ...rows].map(toLine),
     ...(reasons.length > 0 ? ['', ...reasons] : []),
     '',
-    `${through} of ${cases.length} cases passed.`,
+    `${through} of ${cases.length} cases passed.${cost === undefined ? '' : ` Cost: ${cost}.`}`,
     ...(comparison ? toChanges(comparison) : []),
   ].join('\n');
 }

@@ -12,6 +12,8 @@ export interface FinishedCase {
   /** The turns that took place, also of a case that failed on the way. */
   pairs: TurnPair[];
   scored?: ScoredCase | undefined;
+  /** What its models cost, where that is known. */
+  cost?: number | undefined;
   /** The sentence of the failure; the failed turn counts from 0. */
   error?: { message: string; failedTurn: number } | undefined;
 }
@@ -38,6 +40,7 @@ interface EvalCaseResultDocument {
   sessionId: string;
   userId: string;
   efficiency?: ShownEfficiency;
+  cost?: number;
   notEvaluated?: string[];
   error?: string;
   failedTurn?: number;
@@ -88,7 +91,7 @@ export function toEvalSetResult(
 }
 
 function toEvalCaseResult(evalSetId: string, finished: FinishedCase): EvalCaseResultDocument {
-  const { evalId, sessionId, userId, pairs, scored, error } = finished;
+  const { evalId, sessionId, userId, pairs, scored, cost, error } = finished;
   const failure = error ? [toFailure(error.message)] : [];
   const status = error ? 'FAILED' : (scored?.finalStatus ?? 'NOT_EVALUATED');
   const results = (place: number) => {
@@ -111,6 +114,7 @@ function toEvalCaseResult(evalSetId: string, finished: FinishedCase): EvalCaseRe
     sessionId,
     userId,
     ...(scored ? { efficiency: toShownEfficiency(scored.efficiency) } : {}),
+    ...(cost === undefined ? {} : { cost }),
     ...(scored && scored.notEvaluated.length > 0 ? { notEvaluated: scored.notEvaluated } : {}),
     ...(error ? { error: error.message, failedTurn: error.failedTurn } : {}),
   };

@@ -1,8 +1,11 @@
+import type { ModelPrice } from '../budgets/budget.ts';
+import { listModelPrices } from '../budgets/budget-store.ts';
 import type { Database } from '../db/database.ts';
 import type { Event } from '../core/event.ts';
 import { listHistories } from '../sessions/history-store.ts';
 import { toActualTurns } from './actual-turns.ts';
 import { eventsOfCase, readStoredCase } from './case-text.ts';
+import { costOf } from './cost.ts';
 import type { TurnPair } from './metrics/turn.ts';
 import { type EvalSetResultDocument, type FinishedCase, toEvalSetResult } from './result-document.ts';
 import { type EvalRun, listRunCases, type RunCase } from './run-store.ts';
@@ -16,7 +19,8 @@ export async function readResult(
 ): Promise<EvalSetResultDocument> {
   const cases = (await listRunCases(db, { appName, runId })).filter(hasEnded);
   const histories = await listHistories(db, appName, cases);
-  const finished = cases.map((one, place) => toFinishedCase(one, histories[place] ?? []));
+  const prices = await listModelPrices(db);
+  const finished = cases.map((one, place) => toFinishedCase(one, histories[place] ?? [], prices));
   return toEvalSetResult(appName, evalSetId, resultMicroseconds, finished);
 }
 
@@ -24,17 +28,19 @@ type EndedCase = RunCase & { sessionId: string };
 const hasEnded = (one: RunCase): one is EndedCase =>
   (one.status === 'done' || one.status === 'error') && one.sessionId !== null;
 
-function toFinishedCase(one: EndedCase, events: Event[]): FinishedCase {
+function toFinishedCase(one: EndedCase, events: Event[], prices: ModelPrice[]): FinishedCase {
   const evalCase = readStoredCase(one.caseText);
   // A session can go on in the UI: what comes after the last turn of the case is not part of it.
   const actual = toActualTurns(eventsOfCase(evalCase, events.slice(0, one.lastSequence ?? 0)), undefined);
   const pairs: TurnPair[] = actual.map((turn, place) => ({ actual: turn, expected: evalCase.conversation?.[place] }));
+  const scored = one.resultText === null ? undefined : (JSON.parse(one.resultText) as ScoredCase);
   return {
     evalId: one.evalId,
     sessionId: one.sessionId,
     userId: one.userId,
     pairs,
-    scored: one.resultText === null ? undefined : (JSON.parse(one.resultText) as ScoredCase),
+    scored,
+    cost: costOf(scored?.uses, prices),
     error: one.error === null ? undefined : { message: one.error, failedTurn: one.failedTurn ?? 0 },
   };
 }

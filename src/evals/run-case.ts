@@ -6,6 +6,7 @@ import { findHistory } from '../sessions/history-store.ts';
 import { toActualTurns } from './actual-turns.ts';
 import { eventsOfCase, readStoredCase, type StoredCase } from './case-text.ts';
 import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';
+import { toUses } from './cost.ts';
 import { judgeWith } from './judge-model.ts';
 import { MetricError } from './metrics/metric-error.ts';
 import type { Turn } from './metrics/turn.ts';
@@ -45,8 +46,10 @@ export async function runCase(
   const outcome = { lastSequence: events.length };
   if ('error' in end && end.error) return { ...outcome, error: end.error };
   if (claimed.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
-  const actual = toActualTurns(eventsOfCase(evalCase, events), agent.describe());
-  return { ...outcome, ...(await judge(actual, evalCase, claimed, scoring)) };
+  const own = eventsOfCase(evalCase, events);
+  const judged = await judge(toActualTurns(own, agent.describe()), evalCase, claimed, scoring);
+  const uses = toUses(own, agent.describe());
+  return { ...outcome, ...judged, ...(judged.scored ? { scored: { ...judged.scored, uses } } : {}) };
 }
 
 /** The verdict on turns that happened: a step of its own, since stored turns can be judged again. */

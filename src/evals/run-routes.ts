@@ -5,6 +5,7 @@ import { operation } from '../http/operation/operation.ts';
 import type { Principal } from '../http/operation/principal.ts';
 import { appPath, evalRunPath, pageSize } from '../http/operation/parameters.ts';
 import { openEventStream } from '../http/operation/server-sent-events.ts';
+import { sumOfCosts } from './cost.ts';
 import { exampleCaseSummary, exampleRun } from './examples.ts';
 import { toResultId } from './result-document.ts';
 import { area, DEV_APP_PATH } from './routes-context.ts';
@@ -167,10 +168,12 @@ const summarizeOne = operation({
     const { reads } = context.database;
     await existing(context, path, principal);
     const cases = await summarizeRun(reads, path);
-    if (query.baseline === undefined) return { kind: 'value', value: { cases } };
+    const cost = sumOfCosts(cases.map((one) => one.cost));
+    const summary = { cases, ...(cost === undefined ? {} : { cost }) };
+    if (query.baseline === undefined) return { kind: 'value', value: summary };
     const baseline = { appName: path.appName, runId: query.baseline };
     await existing(context, baseline, principal);
-    return { kind: 'value', value: { cases, comparison: await compareWith(reads, path, baseline) } };
+    return { kind: 'value', value: { ...summary, comparison: await compareWith(reads, path, baseline) } };
   },
 });
 

@@ -94,9 +94,14 @@ export const runSummarySchema = z
           flaky: z.boolean().describe('True where it passes sometimes.'),
           scores: jsonObject.describe('The mean score of each metric; null where none gave one.'),
           reason: z.string().optional().describe('Why the first trial that did not pass did not.'),
+          cost: z
+            .number()
+            .optional()
+            .describe('What the models of its trials cost by the present prices; absent where none is known.'),
         }),
       )
       .describe('One entry for each case, in the order of the set.'),
+    cost: z.number().optional().describe('What all cases cost together; absent where no cost is known.'),
     comparison: z
       .looseObject({
         won: z.array(z.string()).describe('Cases that pass now and did not before.'),

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { EvalModule } from '../agent/definition/eval-module.ts';
+import type { ModelUse } from '../budgets/budget.ts';
 import { finalResponseMatch } from './judges/final-response-match.ts';
 import { hallucinations } from './judges/hallucinations.ts';
 import type { Judge } from './judges/judge.ts';
@@ -72,6 +73,8 @@ export interface ScoredCase {
   /** The metrics that say nothing: one that passed does not hide them. */
   notEvaluated: string[];
   efficiency: Efficiency;
+  /** What the models of its agents used; absent in what older versions stored. */
+  uses?: ModelUse[];
 }
 
 interface Metric<Kind extends CriterionKind> {

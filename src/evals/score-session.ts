@@ -1,6 +1,7 @@
 import type { SessionKey } from '../core/session.ts';
 import { findHistory } from '../sessions/history-store.ts';
 import { toActualTurns } from './actual-turns.ts';
+import { toUses } from './cost.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
 import { toScoring } from './run-case.ts';
 import { pairTurns, scoreCase, type ScoredCase } from './score-case.ts';
@@ -23,8 +24,9 @@ export async function scoreSession(
   const prepared = await agent.prepare({ mcpServers: [] }, signal, key.userId);
   try {
     const scoring = { ...toScoring(prepared, config.EVALS_JUDGE_MODEL, {}, signal), own: agent.evals?.metrics };
-    const turns = toActualTurns(history.events.slice(0, lastSequence), agent.describe());
-    return await scoreCase(pairTurns(turns, {}), metrics, scoring);
+    const events = history.events.slice(0, lastSequence);
+    const scored = await scoreCase(pairTurns(toActualTurns(events, agent.describe()), {}), metrics, scoring);
+    return { ...scored, uses: toUses(events, agent.describe()) };
   } finally {
     await prepared.close();
   }

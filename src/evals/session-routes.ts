@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { z } from 'zod';
+import { listModelPrices } from '../budgets/budget-store.ts';
+import type { Database } from '../db/database.ts';
 import { withoutKnownNulls } from '../core/known-nulls.ts';
 import { jsonObject } from '../core/content.ts';
 import { NotFoundError } from '../core/errors.ts';
@@ -11,6 +13,7 @@ import { appPath, evalSetPath, pageSize } from '../http/operation/parameters.ts'
 import { type ChosenSession, listChosenSessions } from '../sessions/choose-sessions.ts';
 import { labelCondition, MAX_LABELS, toLabelChoice } from '../sessions/label.ts';
 import { copySessions } from './copy-sessions.ts';
+import { costOf } from './cost.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
 import { STATUS_NUMBERS } from './metrics/status.ts';
 import { toMetricResult, toShownEfficiency } from './result-document.ts';
@@ -106,6 +109,7 @@ const sessionScoreSchema = z
     finalEvalStatus: z.int().describe('1 passed, 2 failed, 3 not evaluated.'),
     overallEvalMetricResults: z.array(jsonObject).describe('What each metric says.'),
     efficiency: jsonObject.describe('Calls, tokens and times of the turns, from the stored events: the means.'),
+    cost: z.number().optional().describe('What the models cost by the present prices; absent where that is not known.'),
   })
   .describe('A session with its scores.');
 const exampleScore = {
@@ -145,7 +149,7 @@ const score = operation({
       const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, hash));
       if (isKept) scores.push({ ...one, scored });
     }
-    return { kind: 'value', value: scores.map(toShown) };
+    return { kind: 'value', value: await listShown(context.database.reads, scores) };
   },
 });
 
@@ -173,7 +177,7 @@ const listScores = operation({
       sessionId,
       limit,
     });
-    return { kind: 'value', value: scores.map(toShown) };
+    return { kind: 'value', value: await listShown(database.reads, scores) };
   },
 });
 
@@ -217,12 +221,19 @@ function readableUsers(principal: Principal, named: string[] | undefined): strin
   return principal.kind === 'key' && principal.users ? [...principal.users] : undefined;
 }
 
-const toShown = ({ scored, ...session }: SessionScore) => ({
-  ...session,
-  finalEvalStatus: STATUS_NUMBERS[scored.finalStatus],
-  overallEvalMetricResults: scored.overall.map(toMetricResult),
-  efficiency: toShownEfficiency(scored.efficiency),
-});
+async function listShown(db: Database, scores: SessionScore[]) {
+  const prices = await listModelPrices(db);
+  return scores.map(({ scored, ...session }) => {
+    const cost = costOf(scored.uses, prices);
+    return {
+      ...session,
+      finalEvalStatus: STATUS_NUMBERS[scored.finalStatus],
+      overallEvalMetricResults: scored.overall.map(toMetricResult),
+      efficiency: toShownEfficiency(scored.efficiency),
+      ...(cost === undefined ? {} : { cost }),
+    };
+  });
+}
 
 /** Aborted when the client has gone. */
 function goneSignal(response: Response): AbortSignal {

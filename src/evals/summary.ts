@@ -1,5 +1,8 @@
+import type { ModelPrice } from '../budgets/budget.ts';
+import { listModelPrices } from '../budgets/budget-store.ts';
 import type { Database } from '../db/database.ts';
 import { listHistories } from '../sessions/history-store.ts';
+import { costOf, sumOfCosts } from './cost.ts';
 import { type Difference, firstDifference } from './first-difference.ts';
 import {
   type Comparison,
@@ -31,6 +34,8 @@ export interface CaseSummary {
   scores: Record<string, number | null>;
   /** Why the first trial that did not pass did not. */
   reason?: string;
+  /** What its trials cost together; absent where no cost is known. */
+  cost?: number;
 }
 
 /** A run against an earlier one on the same cases. */
@@ -41,10 +46,10 @@ export interface RunComparison extends Comparison {
 
 /** The cases of a run with their trials, in the order of the set. */
 export async function summarizeRun(db: Database, key: EvalRunKey): Promise<CaseSummary[]> {
-  return toSummaries(await listRunCases(db, key));
+  return toSummaries(await listRunCases(db, key), await listModelPrices(db));
 }
 
-function toSummaries(cases: RunCase[]): CaseSummary[] {
+function toSummaries(cases: RunCase[], prices: ModelPrice[]): CaseSummary[] {
   return [...Map.groupBy(cases, ({ evalId }) => evalId)].map(([evalId, trials]) => {
     const ended = trials.map((trial) => ({
       error: trial.error,
@@ -52,6 +57,7 @@ function toSummaries(cases: RunCase[]): CaseSummary[] {
     }));
     const count = (status: string) => ended.filter(({ scored }) => scored?.finalStatus === status).length;
     const verdicts: Trials = { trials: count('PASSED') + count('FAILED'), passed: count('PASSED') };
+    const cost = sumOfCosts(ended.map(({ scored }) => costOf(scored?.uses, prices)));
     const reason = ended.map(toReason).find((text) => text !== undefined);
     return {
       evalId,
@@ -64,6 +70,7 @@ function toSummaries(cases: RunCase[]): CaseSummary[] {
       flaky: isFlaky(verdicts),
       scores: toScores(ended.flatMap(({ scored }) => scored ?? [])),
       ...(reason === undefined ? {} : { reason }),
+      ...(cost === undefined ? {} : { cost }),
     };
   });
 }
@@ -91,10 +98,10 @@ function toReason({ error, scored }: { error: string | null; scored: ScoredCase 
 /** Compares a run with an earlier one: cases that were won and lost, and where their first trials part. */
 export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalRunKey): Promise<RunComparison> {
   const [after, before] = [await listRunCases(db, key), await listRunCases(db, baseline)];
-  const earlier = new Map(toSummaries(before).map((summary) => [summary.evalId, summary]));
+  const earlier = new Map(toSummaries(before, []).map((summary) => [summary.evalId, summary]));
   const none: Trials = { trials: 0, passed: 0 };
   const comparison = compareRuns(
-    toSummaries(after).map((summary) => ({
+    toSummaries(after, []).map((summary) => ({
       evalId: summary.evalId,
       before: earlier.get(summary.evalId) ?? none,
       after: summary,

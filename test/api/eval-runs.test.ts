@@ -251,7 +251,7 @@ describe('a run', () => {
     ]);
   });
 
-  test('a case can begin at a place in a session: its history and state of then come first, and are no turns', async () => {
+  test('a case can begin within a session: its history and state of then come first, and are no turns', async () => {
     const at = '/apps/harness_agent/users/eve/sessions/long';
     await app.post(at, { state: { topic: 'first' } });
     const say = (said: string, stateDelta: object) =>
@@ -295,6 +295,31 @@ describe('a run', () => {
     expect(results(body)).toMatchObject([{ finalEvalStatus: 2, error: 'Session not found: never', failedTurn: 0 }]);
     const { sessionId: _without, ...bare } = sessionInput;
     expect((await set('bare', [{ evalId: 'g', conversation: [], sessionInput: bare }])).status).toBe(422);
+  });
+
+  test('a result, a summary and a score of a session say what models cost, where their price is known', async () => {
+    await set('costs', [{ evalId: 'c', conversation: [turn('calculate', [call])], sessionInput: session }]);
+    const body = { evalSetId: 'costs', evalMetrics: [TRAJECTORY], trials: 2 };
+    const { runId, evalSetResultId } = (await app.post(`${D}/eval-runs`, body)).body as Record<string, string>;
+    await app.get(`${D}/eval-runs/${runId}/stream`);
+    const read = async () => {
+      const result = (await app.get(`${D}/eval_results/${evalSetResultId}`)).body as { evalCaseResults: object[] };
+      const summary = (await app.get(`${D}/eval-runs/${runId}/summary`)).body as { cases: object[] };
+      const costs = [...result.evalCaseResults, ...summary.cases, summary].map(
+        (one) => (one as { cost?: number }).cost,
+      );
+      return costs;
+    };
+    expect(await read()).toEqual([undefined, undefined, undefined, undefined]);
+    await app.send('PUT', '/model-prices', { model: 'answering', promptPrice: 50_000, outputPrice: 100_000 });
+    // 20 tokens of prompts and 10 of answers.
+    expect(await read()).toEqual([2, 2, 4, 4]);
+    await app.post('/apps/harness_agent/users/eve/sessions/paid');
+    await app.post('/run', { appName: 'harness_agent', userId: 'eve', sessionId: 'paid', newMessage: text('hello') });
+    const sessions = [{ userId: 'eve', sessionId: 'paid' }];
+    expect((await app.post(`${D}/session-scores`, { evalMetrics: [TRAJECTORY], sessions })).body).toMatchObject([
+      { cost: 1 },
+    ]);
   });
 
   test('what cannot be run is refused with the reason', async () => {

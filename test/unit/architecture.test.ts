@@ -78,7 +78,7 @@ const LINE: [folder: string, imports: string[]][] = [
   ['evals/judges', ['core', 'evals/metrics']],
   [
     'evals',
-    ['agent/definition', 'apps', 'core', 'db', 'evals/judges', 'evals/metrics', 'holds'].concat([
+    ['agent/definition', 'apps', 'budgets', 'core', 'db', 'evals/judges', 'evals/metrics', 'holds'].concat([
       'http/operation',
       'http/validation',
       'idempotency',

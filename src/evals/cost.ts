@@ -1,0 +1,43 @@
+import type { AgentDescription } from '../apps/agent-description.ts';
+import { listAgents } from '../apps/agent-description.ts';
+import type { ModelPrice, ModelUse } from '../budgets/budget.ts';
+import type { Event } from '../core/event.ts';
+
+/** What the models of a conversation used, each model once; an event is its author's, an unknown one the root's. */
+export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
+  const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
+  const uses = new Map<string, ModelUse>();
+  for (const { author, usageMetadata } of events) {
+    if (!usageMetadata) continue;
+    const model = models.get(author ?? '') ?? agent.model;
+    const before = uses.get(model) ?? { model, promptTokens: 0, outputTokens: 0 };
+    const { promptTokenCount, toolUsePromptTokenCount, candidatesTokenCount, thoughtsTokenCount } = usageMetadata;
+    uses.set(model, {
+      model,
+      promptTokens: before.promptTokens + (promptTokenCount ?? 0) + (toolUsePromptTokenCount ?? 0),
+      outputTokens: before.outputTokens + (candidatesTokenCount ?? 0) + (thoughtsTokenCount ?? 0),
+    });
+  }
+  return [...uses.values()];
+}
+
+/**
+ * What models cost, by these prices of a million tokens, in the currency of the operator; `undefined` where nothing was
+ * used, or a model has no price: an unknown cost is not 0.
+ */
+export function costOf(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
+  if (!uses || uses.length === 0) return undefined;
+  let total = 0;
+  for (const { model, promptTokens, outputTokens } of uses) {
+    const price = prices.find((one) => one.model === model) ?? prices.find((one) => one.model === '*');
+    if (!price) return undefined;
+    total += promptTokens * price.promptPrice + outputTokens * price.outputPrice;
+  }
+  return total / 1_000_000;
+}
+
+/** The sum of known costs; `undefined` where none is known. */
+export function sumOfCosts(costs: (number | undefined)[]): number | undefined {
+  const known = costs.filter((cost) => cost !== undefined);
+  return known.length === 0 ? undefined : known.reduce((sum, cost) => sum + cost, 0);
+}
