@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Content, type JsonObject, partsOf } from '../core/content.ts';
+import { type Content, partsOf } from '../core/content.ts';
 import {
   AgentError,
   AppError,

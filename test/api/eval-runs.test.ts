@@ -281,8 +281,8 @@ describe('a run', () => {
     expect(provider.asked.slice(before).map(({ messages }) => messages.map(({ content }) => content))).toEqual([
       ['one', 'answer to one', 'two'],
     ]);
-    const session = await app.get(`/apps/harness_agent/users/eve/sessions/${result?.sessionId}`);
-    expect(session.body).toMatchObject({ state: { topic: 'second' }, events: [{}, {}, {}, {}] });
+    const ran = await app.get(`/apps/harness_agent/users/eve/sessions/${result?.sessionId}`);
+    expect(ran.body).toMatchObject({ state: { topic: 'second' }, events: [{}, {}, {}, {}] });
     const ids = (await app.get(`${D}/eval_results`)).body as string[];
     const read = (await app.get(`${D}/eval_results/${ids.at(-1)}`)).body as { evalCaseResults: Result[] };
     expect(read.evalCaseResults).toEqual(results(body));
