@@ -7,7 +7,7 @@ import { budgetOperations } from './budgets/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from './core/config.ts';
 import type { Log } from './core/log.ts';
-import { HARNESS_APP } from './core/session.ts';
+import { HARNESS_APP } from './core/harness-app.ts';
 import { cronjobOperations } from './cronjobs/routes.ts';
 import { devUiPages } from './devui/routes.ts';
 import { evalOperations } from './evals/routes.ts';

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { HARNESS_APP } from '../core/session.ts';
+import { HARNESS_APP } from '../core/harness-app.ts';
 import { childrenOf, unwrapped } from '../core/zod-graph.ts';
 import type { Call, Operation } from '../http/operation/operation.ts';
 

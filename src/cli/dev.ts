@@ -1,7 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, watch } from 'node:fs';
-import { processEnvironment, readConfig } from '../core/config.ts';
+import { readConfig } from '../core/config.ts';
+import { processEnvironment } from '../core/environment.ts';
 import { startEmbedded } from '../db/embedded/embedded.ts';
 
 /** Editors write a file in several steps: one restart for all that happens within this time. */

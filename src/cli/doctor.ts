@@ -1,4 +1,4 @@
-import { processEnvironment } from '../core/config.ts';
+import { processEnvironment } from '../core/environment.ts';
 import { examine } from '../doctor/examine.ts';
 import { style } from './output.ts';
 

@@ -1,6 +1,7 @@
 import { flushCompileCache } from 'node:module';
 import { describeHarness, modelText, readHarnessAgent } from '../host-agents.ts';
-import { type Config, processEnvironment, readConfig } from '../core/config.ts';
+import { type Config, readConfig } from '../core/config.ts';
+import { processEnvironment } from '../core/environment.ts';
 import { createLog } from '../core/log.ts';
 import { findDatabase, migrate } from '../open-database.ts';
 import { type Runtime, startRuntime } from '../runtime.ts';

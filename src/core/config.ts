@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs';
 import type { z } from 'zod';
 import { type AuthSettings, checkListening, toAuth } from './access-settings.ts';
 import { ConfigError } from './errors.ts';
@@ -35,12 +34,6 @@ export function readConfig(environment: Record<string, string | undefined>): Con
   const config = { ...parsed.data, auth, fairness, variables: given };
   checkListening(config);
   return config;
-}
-
-/** The environment of this process, with the `.env` file of the working directory where there is one. */
-export function processEnvironment(): Record<string, string | undefined> {
-  if (existsSync('.env')) process.loadEnvFile('.env');
-  return process.env;
 }
 
 function describeIssue(issue: z.core.$ZodIssue, given: Record<string, string | undefined>): string {

@@ -15,9 +15,6 @@ export const STORE_MARK = '\uE000';
 /** What is said of an identifier with {@link STORE_MARK}. */
 export const MARK_REFUSED = 'the character U+E000 is not allowed';
 
-/** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
-export const HARNESS_APP = 'harness_agent';
-
 /**
  * Text of a body that may become a key: no control characters, no lone surrogates (PostgreSQL's text refuses both). The
  * pattern is published, so it is written as RE2, Go and Rust read it too: they know no `\u` and no surrogates.

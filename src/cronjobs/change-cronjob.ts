@@ -1,5 +1,5 @@
 import { ConflictError } from '../core/errors.ts';
-import { HARNESS_APP } from '../core/session.ts';
+import { HARNESS_APP } from '../core/harness-app.ts';
 import type { Database } from '../db/database.ts';
 import { ValidationFailedError, valueError } from '../http/operation/request-errors.ts';
 import { instantOf } from './clock-times.ts';

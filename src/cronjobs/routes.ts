@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
-import { HARNESS_APP } from '../core/session.ts';
+import { HARNESS_APP } from '../core/harness-app.ts';
 import type { Database } from '../db/database.ts';
 import { toPage, toPlace } from '../http/operation/cursor.ts';
 import { overrideDemands } from '../http/operation/demands.ts';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { Config } from '../core/config.ts';
 import { ConflictError, NotFoundError } from '../core/errors.ts';
-import { HARNESS_APP } from '../core/session.ts';
+import { HARNESS_APP } from '../core/harness-app.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
 import { toPage, toPlace } from '../http/operation/cursor.ts';
 import { operation } from '../http/operation/operation.ts';

@@ -168,7 +168,7 @@ describe('the folders form a line', () => {
 });
 
 test('the environment is read in one file', () => {
-  expect(files.filter((file) => textOf(file).includes('process.env'))).toEqual(['src/core/config.ts']);
+  expect(files.filter((file) => textOf(file).includes('process.env'))).toEqual(['src/core/environment.ts']);
 });
 
 describe('ARCHITECTURE.md', () => {

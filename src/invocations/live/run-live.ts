@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { chosenIdentifierSchema, HARNESS_APP, identifierSchema, sessionNotFound } from '../../core/session.ts';
+import { chosenIdentifierSchema, identifierSchema, sessionNotFound } from '../../core/session.ts';
+import { HARNESS_APP } from '../../core/harness-app.ts';
 import { eventSchema } from '../../core/event.ts';
 import type { Sockets } from '../../http/operation/sockets.ts';
 import { operation } from '../../http/operation/operation.ts';

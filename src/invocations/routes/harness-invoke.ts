@@ -1,7 +1,8 @@
 import { toAgentOverrides, toLlmCallLimit } from '../../agent/definition/overrides.ts';
 import { hasGeneralOverride } from '../../agent/prepare-agent.ts';
 import { StoppedError } from '../../core/errors.ts';
-import { HARNESS_APP, sessionNotFound } from '../../core/session.ts';
+import { sessionNotFound } from '../../core/session.ts';
+import { HARNESS_APP } from '../../core/harness-app.ts';
 import { overrideDemands } from '../../http/operation/demands.ts';
 import { operation } from '../../http/operation/operation.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../context.ts';

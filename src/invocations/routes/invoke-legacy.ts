@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { chosenIdentifierSchema, HARNESS_APP, sessionNotFound } from '../../core/session.ts';
+import { chosenIdentifierSchema, sessionNotFound } from '../../core/session.ts';
+import { HARNESS_APP } from '../../core/harness-app.ts';
 import { operation } from '../../http/operation/operation.ts';
 import { exampleAnswer } from '../../sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
