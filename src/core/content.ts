@@ -168,8 +168,12 @@ export type Content = z.infer<typeof contentSchema>;
 export const partsOf = (content: Content | null | undefined): Part[] => content?.parts ?? [];
 
 /** The function calls of a content, in order. */
-export const functionCallsOf = (content: Content | null | undefined): FunctionCall[] =>
-  partsOf(content).flatMap((part) => (part.functionCall ? [part.functionCall] : []));
+export function functionCallsOf(content: Content | null | undefined): FunctionCall[] {
+  // A loop: this runs for each event of a session, several times an invocation, and `flatMap` takes twice as long.
+  const calls: FunctionCall[] = [];
+  for (const { functionCall } of partsOf(content)) if (functionCall) calls.push(functionCall);
+  return calls;
+}
 
 /** The function responses of a content, in order. */
 export const functionResponsesOf = (content: Content | null | undefined): FunctionResponse[] =>

@@ -35,6 +35,7 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
  * What no later message follows stays: such an invocation goes on, and its content is all there is to answer.
  */
 function withoutRefused(events: Event[]): Event[] {
+  if (!events.some(({ errorCode }) => isRefusal(errorCode))) return events;
   const refused = new Set<string | null | undefined>();
   const kept: Event[] = [];
   let isFollowed = false;
@@ -59,6 +60,7 @@ interface Compaction {
 
 /** Compactions of a history that no later one includes. */
 function compactionsOf(events: Event[]): Compaction[] {
+  if (!events.some(({ actions }) => actions?.compaction)) return [];
   const all = events.flatMap((event, index) => {
     const compaction = event.actions?.compaction;
     if (!compaction?.compactedContent) return [];
@@ -183,13 +185,17 @@ const toResponse = ({ call, response }: Slot): Part =>
 /** Puts one response content behind each content with calls; responses that answer no call are dropped. */
 function pairCalls(events: Event[]): Content[] {
   const slots = fillSlots(events);
-  return events.flatMap((event) => {
-    const isUser = event.author === 'user';
-    const parts = partsOf(event.content).filter((part) => !part.functionResponse && !(isUser && part.functionCall));
-    const content = { role: isUser ? 'user' : 'model', parts };
-    const answered = slots.size === 0 ? [] : functionCallsOf(event.content).flatMap((call) => slots.get(call) ?? []);
-    return answered.length === 0 ? content : [content, { role: 'user', parts: answered.map(toResponse) }];
-  });
+  const contents: Content[] = [];
+  for (const { author, content } of events) {
+    const isUser = author === 'user';
+    const parts: Part[] = [];
+    // A loop: `filter` of an array that is frozen, as kept histories are, takes three times as long (V8 13.6).
+    for (const part of partsOf(content)) if (!part.functionResponse && !(isUser && part.functionCall)) parts.push(part);
+    contents.push({ role: isUser ? 'user' : 'model', parts });
+    const answered = slots.size === 0 ? [] : functionCallsOf(content).flatMap((call) => slots.get(call) ?? []);
+    if (answered.length > 0) contents.push({ role: 'user', parts: answered.map(toResponse) });
+  }
+  return contents;
 }
 
 /** Adds what is missing so that a user content stands first and last: providers refuse anything else. */
