@@ -1,16 +1,22 @@
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
+import { FILES_NOT_FOR_CLUSTERS } from './test/support/citus-exceptions.ts';
 
 // What one process of the tests has compiled, the next one need not: 172 s of CPU instead of 184.
 process.env['NODE_COMPILE_CACHE'] ??= join(tmpdir(), `agent-runtime-compiled-${process.getuid?.() ?? 0}`);
 
+/** The suites of the store and of the API are run on a cluster where `CITUS_URL` names a coordinator's database. */
+const isOnCluster = (process.env['CITUS_URL'] ?? '') !== '';
+
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
-    exclude: ['test/e2e/**', 'test/fault/**', 'test/fuzz/**', 'test/package/**', 'test/security/**'],
+    include: isOnCluster ? ['test/store/**/*.test.ts', 'test/api/**/*.test.ts'] : ['test/**/*.test.ts'],
+    exclude: ['test/e2e/**', 'test/fault/**', 'test/fuzz/**', 'test/package/**', 'test/security/**'].concat(
+      isOnCluster ? Object.keys(FILES_NOT_FOR_CLUSTERS) : [],
+    ),
     globalSetup: ['test/support/global-setup.ts'],
-    setupFiles: ['test/support/dialect-setup.ts'],
+    setupFiles: ['test/support/dialect-setup.ts', ...(isOnCluster ? ['test/support/citus-setup.ts'] : [])],
     pool: 'forks',
     maxWorkers: 2,
     // The files of a worker share its modules: loading them anew for each file took a third of the suite's CPU time

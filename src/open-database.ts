@@ -83,11 +83,14 @@ export async function openPool(
   onLent?: PoolOptions['onLent'],
 ): Promise<DatabasePool> {
   if (replica) await checkReplica(serving, replica, log);
+  const { isOnCluster, ...security } = await findRowSecurity(config, serving, log);
+  const mayPrepare =
+    !isOnCluster && (config.DATABASE_PREPARED_STATEMENTS ?? String(serving.isPooled !== true)) === 'true';
   return openDatabase({
     ...serving,
     replica,
     onLent,
-    security: await findRowSecurity(config, serving, log),
+    security,
     size: config.DATABASE_POOL_SIZE,
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
     lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
@@ -97,7 +100,8 @@ export async function openPool(
     maxSessionBytes: config.MAX_SESSION_BYTES,
     maxPendingDeliveries: config.WEBHOOKS_MAX_PENDING_PER_USER,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
-    preparesStatements: (config.DATABASE_PREPARED_STATEMENTS ?? String(serving.isPooled !== true)) === 'true',
+    // The plan of a cluster depends on the user that a statement names: none is good for all.
+    preparesStatements: mayPrepare,
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });
 }
@@ -109,20 +113,37 @@ async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, 
   if (fault) log.warn(fault, 'plain reads are of the primary: DATABASE_READ_URL leads to no replica that answers');
 }
 
-/** What statements for one user run as; the log says where nothing holds them to that user's rows. */
-async function findRowSecurity(config: Config, address: DatabaseAddress, log: Log): Promise<RowSecurity> {
+/**
+ * What statements for one user run as; the log says where nothing holds them to that user's rows.
+ * @throws {ConfigError} where a setting is not for a cluster
+ */
+async function findRowSecurity(
+  config: Config,
+  address: DatabaseAddress,
+  log: Log,
+): Promise<RowSecurity & { isOnCluster: boolean }> {
   const connecting = { connectionTimeoutMillis: config.DATABASE_CONNECT_TIMEOUT_MS, keepAlive: true };
-  const { isVoid, ...found } = await prepareRowSecurity(address, {
+  const {
+    isVoid,
+    isOnCluster = false,
+    ...found
+  } = await prepareRowSecurity(address, {
     application_name: 'agent-runtime roles',
     ...connecting,
   });
-  if (isVoid) {
+  if (isOnCluster && config.WEBHOOKS) {
+    throw new ConfigError(
+      'WEBHOOKS: the database is a cluster, whose other nodes cannot fill the outbox. Set it to false.',
+    );
+  }
+  if (isOnCluster) log.warn('row-level security is void: the database is a cluster, whose other nodes know no user');
+  else if (isVoid) {
     log.warn(
       'row-level security is void: the role of DATABASE_URL is above it and may not use agent_runtime_user, which ' +
         'the migrator makes where it may; connect as a role without SUPERUSER and BYPASSRLS',
     );
   }
-  return found;
+  return { ...found, isOnCluster };
 }
 
 const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMillis: 10_000, keepAlive: true };

@@ -287,7 +287,13 @@ export async function onConflict<T>(statement: Promise<T>, constraint: string, t
   try {
     return await statement;
   } catch (error) {
-    if (sqlState(error)?.constraint === constraint) throw toError();
+    if (violatedConstraint(error) === constraint) throw toError();
     throw error;
   }
+}
+
+/** Citus hands on no field with the constraint of another node, whose name has the number of the shard behind it. */
+function violatedConstraint(error: unknown): string | undefined {
+  const state = sqlState(error);
+  return state?.constraint ?? /constraint "(\w+?)_\d+"$/.exec(state?.message ?? '')?.[1];
 }

@@ -17,11 +17,14 @@ const ON_COORDINATOR = new Set([
   'webhook_deliveries',
 ]);
 
+/**
+ * Tables that every node has a copy of: the states of applications, and holds, which tables of both kinds are compared
+ * with. A write into them is made on all nodes.
+ */
+export const COPIED_TABLES: readonly string[] = ['app_states', 'legal_holds'];
+
 /** Names of the tables that a distributed database (Citus) spreads by user, sorted: what a conversation is made of. */
 export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)
   .flatMap((table) => (is(table, PgTable) && 'userId' in getTableColumns(table) ? [getTableName(table)] : []))
-  .filter((name) => !ON_COORDINATOR.has(name))
+  .filter((name) => !ON_COORDINATOR.has(name) && !COPIED_TABLES.includes(name))
   .toSorted();
-
-/** The table that every node has a copy of. */
-export const COPIED_TABLE = 'app_states';

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { type Client, escapeIdentifier } from 'pg';
 import { ConfigError } from '../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
+import { checkDistributed, distributeTables, isOnCluster, listUndistributed } from './distribute.ts';
 import { checkTables, grantRights, JOURNAL } from './rights.ts';
 import { connect } from './server-client.ts';
 import { makeRoles, outlineSchemaOf, viewSchemaOf } from './shared-roles.ts';
@@ -52,6 +53,11 @@ export async function migrateDatabase(
       await applyMissing(client, schema, migrations);
     }
     await checkTables(client, schema);
+    if (await isOnCluster(client)) {
+      const isNew = !applied || pending.length > 0 || (await listUndistributed(client, schema)).length > 0;
+      if (applies && isNew) await distributeTables(client, schema);
+      await checkDistributed(client, schema);
+    }
     if (applies && servingRole !== undefined) await grantRights(client, schema, servingRole);
     if (applies) await makeRoles(client, schema, servingRole);
   } finally {

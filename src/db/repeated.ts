@@ -22,12 +22,16 @@ export async function repeated<T>(work: () => Promise<T>): Promise<T> {
 }
 
 /**
- * SQLSTATE and constraint of a failed statement, wherever drizzle put the driver's error; `undefined` for any other
- * error.
+ * SQLSTATE, constraint and words of a failed statement, wherever drizzle put the driver's error; `undefined` for any
+ * other error.
  */
-export function sqlState(error: unknown): { code: string; constraint: string | undefined } | undefined {
+export function sqlState(
+  error: unknown,
+): { code: string; constraint: string | undefined; message: string } | undefined {
   for (let at = error; at instanceof Error; at = at.cause) {
-    if (at instanceof DatabaseError && at.code) return { code: at.code, constraint: at.constraint };
+    if (at instanceof DatabaseError && at.code) {
+      return { code: at.code, constraint: at.constraint, message: at.message };
+    }
   }
   return undefined;
 }

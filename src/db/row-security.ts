@@ -1,6 +1,7 @@
 import { type ClientConfig, escapeLiteral, Query, type QueryArrayConfig, type QueryConfig } from 'pg';
 import { ConfigError } from '../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
+import { isOnCluster } from './distribute.ts';
 import { connect } from './server-client.ts';
 import { isLimitedRoleReady, LIMITED_ROLE } from './shared-roles.ts';
 import { fixText, nameOf } from './statement-names.ts';
@@ -16,8 +17,8 @@ export interface RowSecurity {
   role: string | undefined;
 }
 
-/** How {@link RowSecurity} was found; `isVoid`: the role sees all, and there is no other. */
-export type FoundRowSecurity = RowSecurity & { isVoid: boolean };
+/** How {@link RowSecurity} was found; `isVoid`: the role sees all, and there is no other; nor is there on a cluster. */
+export type FoundRowSecurity = RowSecurity & { isVoid: boolean; isOnCluster?: true };
 
 /**
  * Finds out what statements for one user can run as; the migrator makes the role for it where one is needed. A role
@@ -32,6 +33,8 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
        from pg_roles where rolname = current_user`,
       [address.schema],
     );
+    // The settings that policies look at do not reach the other nodes, nor does a role that cannot sign in there.
+    if (await isOnCluster(client)) return { role: undefined, isVoid: true, isOnCluster: true };
     const { role = '', isAbove = false, schema = '' } = own.rows[0] ?? {};
     if (isAbove) {
       const isReady = await isLimitedRoleReady(client, schema, role);

@@ -3,7 +3,7 @@ import { alias } from 'drizzle-orm/pg-core';
 import type { Database } from '../db/database.ts';
 import { unescapeJson } from '../db/json-escape.ts';
 import { invocations } from '../db/schema.ts';
-import { isFree } from '../sessions/session-lease.ts';
+import { sessionOf } from '../sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
@@ -59,6 +59,7 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       and (${q.leaseExpireTime} > clock_timestamp() or ${q.request} is not null)
       and (${q.createTime}, ${q.id}) < (${invocations.createTime}, ${invocations.id})`);
   const { appName, userId, sessionId, id, request, createTime } = invocations;
+  const session = sessionOf(invocations);
   const rows = await db
     .select({
       appName,
@@ -66,10 +67,11 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       sessionId,
       id,
       text: sql<string>`${request}::text`,
-      isFree: isFree(invocations),
+      isFree: session.isFree,
       waited: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
     })
     .from(invocations)
+    .innerJoin(session.table, session.on)
     .where(and(isBackground, notExists(earlier)))
     .orderBy(sql`row_number() over (partition by ${userId} order by ${createTime})`, createTime)
     .limit(limit);

@@ -72,10 +72,13 @@ export const isHeldWith = (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
-/** The condition that nobody holds the session of a row, whose columns these are. */
-export const isFree = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => sql<boolean>`exists (
-  select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
-    and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} is null)`;
+/** The session of a row whose columns these are, to be joined `on` its key; `isFree`: nobody holds it. */
+export const sessionOf = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => ({
+  table: sessions,
+  on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
+    and ${sessions.id} = ${row.sessionId}`,
+  isFree: sql<boolean>`${sessions.leaseToken} is null`,
+});
 
 /**
  * Locks the row of a session until the transaction ends; `undefined` where there is none, or where `skipLocked` is

@@ -20,6 +20,7 @@ import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
 import { listQueueHeads } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents } from '../../src/sessions/append-store.ts';
+import { insertSession } from '../../src/sessions/session-store.ts';
 import { findHistory } from '../../src/sessions/history-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 import { sql } from 'drizzle-orm';
@@ -280,6 +281,8 @@ describe('races', () => {
     await claim(running);
     const queued = { ...newLease(0), key: running.key };
     const body = { newMessage: { parts: [{ text: 'nul \u0000' }] } };
+    // Free, and of another user, with the same id.
+    await insertSession(store.pool.db, { ...running.key, userId: randomUUID() }, {}, []);
     expect(await enqueueInvocation(store.pool.db, queued, 8, body)).toMatchObject({ kind: 'queued' });
     await endDeadWaiters(store.pool.db);
     const head = {

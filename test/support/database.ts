@@ -1,6 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { Client, escapeIdentifier } from 'pg';
+import { type DatabaseError, escapeIdentifier } from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
+import { onServers, withDatabase } from './citus.ts';
+
+/** SQLSTATE of a database that somebody else is connected to. */
+const IS_IN_USE = '55006';
 
 /** A database of one's own. */
 export interface TestDatabase {
@@ -12,15 +16,14 @@ export interface TestDatabase {
 export const createTestDatabase = (): Promise<TestDatabase> => createDatabase(inject('templateDatabase'));
 
 /** A database without anything in it, as {@link createTestDatabase} otherwise. */
-export const createEmptyDatabase = (): Promise<TestDatabase> => createDatabase('template0');
+export const createEmptyDatabase = (): Promise<TestDatabase> => createDatabase(inject('emptyDatabase'));
 
 async function createDatabase(template: string): Promise<TestDatabase> {
   // Named after the migrated template, so that a later run sweeps what a killed one left.
   const name = `${inject('templateDatabase')}_${randomBytes(4).toString('hex')}`;
   await administer(`create database ${escapeIdentifier(name)} template ${escapeIdentifier(template)}`);
-  const url = new URL(inject('adminUrl'));
-  url.pathname = `/${encodeURIComponent(name)}`;
-  return { url: url.href, drop: () => administer(`drop database if exists ${escapeIdentifier(name)} with (force)`) };
+  const drop = () => administer(`drop database if exists ${escapeIdentifier(name)} with (force)`);
+  return { url: withDatabase(inject('adminUrl'), name), drop };
 }
 
 /** One migrated, empty database for the tests of the calling file or `describe`; `url` is there from `beforeAll` on. */
@@ -38,15 +41,17 @@ export function testDatabase(): { readonly url: string } {
   };
 }
 
-async function administer(statement: string): Promise<void> {
-  const client = new Client({ connectionString: inject('adminUrl') });
-  await client.connect();
-  try {
-    await client.query(statement);
-  } finally {
-    await client.end();
-  }
-}
+/** On every node of a cluster, where the extension's own process may come back to a database that is being dropped. */
+const administer = (statement: string): Promise<void> =>
+  onServers([inject('adminUrl'), ...inject('workerUrls')], async (client) => {
+    for (let failures = 0; ; failures++) {
+      try {
+        return await client.query(statement);
+      } catch (error) {
+        if ((error as DatabaseError).code !== IS_IN_USE || failures === 20) throw error;
+      }
+    }
+  });
 
 /**
  * The URL of a test database through the pooler of `TEST_POOLER=1`, which signs in as the user of the tests;

@@ -1,4 +1,4 @@
-import { COPIED_TABLE, DISTRIBUTED_TABLES } from '../../src/db/distribution.ts';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/db/distribution.ts';
 
 /** A pattern for what a statement may not have there; `within` narrows the looks to parts of the text. */
 interface Rule {
@@ -39,7 +39,7 @@ export function dialectFaults(statement: string): string[] {
   const text = statement.replaceAll(/--.*$/gm, '').replaceAll(/'(?:[^']|'')*'/g, `''`);
   const found = [...text.matchAll(/\b(update|delete from|insert into)\s+"(\w+)"/gi)];
   return found.flatMap(({ 1: verb = '', 2: table = '', index }) => {
-    if (table !== COPIED_TABLE && !DISTRIBUTED_TABLES.includes(table)) return [];
+    if (!COPIED_TABLES.includes(table) && !DISTRIBUTED_TABLES.includes(table)) return [];
     const part = toEndOfCte(text.slice(index));
     const isInsert = verb.toLowerCase() === 'insert into';
     const looked = isInsert ? (/\bon conflict\b(.*?)(?:\breturning\b|$)/is.exec(part)?.[1] ?? '') : part;

@@ -3,6 +3,8 @@ import { request } from 'node:http';
 import { Client, escapeIdentifier } from 'pg';
 import type { TestProject } from 'vitest/node';
 import { migrateDatabase } from '../../src/db/migrate.ts';
+import { joinNodes, listNodes, onServers, toTemplate, withDatabase } from './citus.ts';
+import { FILES_NOT_FOR_CLUSTERS } from './citus-exceptions.ts';
 import { startEphemeral } from './ephemeral-server.ts';
 import { startPooler } from './pooler.ts';
 
@@ -12,6 +14,10 @@ declare module 'vitest' {
     adminUrl: string;
     /** The migrated database that `test/support/database.ts` clones. */
     templateDatabase: string;
+    /** The database without anything in it that is cloned; on a cluster one that knows its nodes. */
+    emptyDatabase: string;
+    /** As `adminUrl`, on each other node of the cluster of `CITUS_URL`. */
+    workerUrls: string[];
     /** Port of a PgBouncer in front of the test server, with `TEST_POOLER=1`. */
     poolerPort: string | undefined;
   }
@@ -20,6 +26,8 @@ declare module 'vitest' {
 interface Server {
   url: string;
   name: string;
+  /** The other nodes of a cluster. */
+  workers?: string[];
   stop(): Promise<unknown>;
 }
 
@@ -39,10 +47,15 @@ export default async function setup(project: TestProject): Promise<() => Promise
     const template = await createTemplate(server);
     project.provide('adminUrl', server.url);
     project.provide('templateDatabase', template.name);
+    project.provide('emptyDatabase', template.empty);
+    project.provide('workerUrls', server.workers ?? []);
     const pooler = process.env['TEST_POOLER'] === '1' ? await startPooler(server.url) : undefined;
     project.provide('poolerPort', pooler && new URL(pooler.urlOf(server.url)).port);
     const [serverMs, templateMs] = [readyAt - startedAt, performance.now() - readyAt].map(Math.round);
     const through = pooler ? ', through PgBouncer in transaction mode' : '';
+    for (const [file, reason] of Object.entries(server.workers ? FILES_NOT_FOR_CLUSTERS : {})) {
+      console.log(`not on a cluster: ${file}: ${reason}`);
+    }
     console.log(`test database: ${server.name}${through}, server ${serverMs} ms, template ${templateMs} ms`);
     return async () => {
       await pooler?.close();
@@ -56,6 +69,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
 }
 
 async function findServer(): Promise<Server> {
+  const cluster = process.env['CITUS_URL'];
+  if (cluster) {
+    const [url = cluster, ...workers] = await listNodes(cluster);
+    return { url, name: `Citus with ${workers.length} workers`, workers, stop: async () => undefined };
+  }
   const url = process.env['TEST_DATABASE_URL'];
   if (url) return { url, name: 'TEST_DATABASE_URL', stop: async () => undefined };
   if (await doesDockerAnswer()) {
@@ -109,22 +127,33 @@ async function startContainer(): Promise<Server> {
  * Creates and migrates the template. Its clones are named `<template>_…`, so that a later process can sweep what a
  * killed one left.
  */
-async function createTemplate(server: Server): Promise<{ name: string; drop(): Promise<void> }> {
+async function createTemplate(server: Server): Promise<{ name: string; empty: string; drop(): Promise<void> }> {
   const client = await connect(server);
   const { rows } = await client.query<{ prefix: string }>(`select left(current_database(), 20) || '_test_' as prefix`);
   const prefix = rows[0]?.prefix ?? '';
-  await sweepAbandoned(client, prefix);
+  await sweepAbandoned(client, server, prefix);
   const key = randomBytes(4).toString('hex');
   const name = `${prefix}${key}`;
   await client.query('select pg_advisory_lock($1, $2)', [LIVE_LOCK, lockKey(key)]); // held as long as this connection
-  await client.query(`create database ${escapeIdentifier(name)}`);
-  const url = new URL(server.url);
-  url.pathname = `/${encodeURIComponent(name)}`;
-  await migrateDatabase({ url: url.href });
-  await client.query(`alter database ${escapeIdentifier(name)} with is_template true allow_connections false`);
+  const { url, workers = [] } = server;
+  const nodes = [url, ...workers];
+  const create = async (database: string) => {
+    await onServers(nodes, (node) => node.query(`create database ${escapeIdentifier(database)}`));
+    if (workers.length > 0) await joinNodes(nodes, database);
+  };
+  const empty = workers.length > 0 ? `${name}_empty` : 'template0';
+  if (workers.length > 0) {
+    await create(empty);
+    await toTemplate(nodes, empty);
+  }
+  await create(name);
+  await migrateDatabase({ url: withDatabase(url, name) });
+  await toTemplate(nodes, name);
   return {
     name,
+    empty,
     async drop() {
+      await onServers(workers, (node) => dropDatabases(node, name));
       await dropDatabases(client, name);
       await client.end();
     },
@@ -149,7 +178,7 @@ async function connect(server: Server): Promise<Client> {
 const lockKey = (hex: string) => Number.parseInt(hex, 16) | 0;
 
 /** Drops the databases of test processes that were killed: their lock is free. */
-async function sweepAbandoned(client: Client, prefix: string): Promise<void> {
+async function sweepAbandoned(client: Client, server: Server, prefix: string): Promise<void> {
   const { rows } = await client.query<{ name: string; key: string }>(
     `select datname as name, substr(datname, length($1) + 1) as key from pg_database
      where starts_with(datname, $1) and substr(datname, length($1) + 1) ~ '^[0-9a-f]{8}$' order by 1`,
@@ -159,6 +188,7 @@ async function sweepAbandoned(client: Client, prefix: string): Promise<void> {
     const lock = [LIVE_LOCK, lockKey(key)];
     const result = await client.query<{ dead: boolean }>('select pg_try_advisory_lock($1, $2) as dead', lock);
     if (!result.rows[0]?.dead) continue;
+    await onServers(server.workers ?? [], (node) => dropDatabases(node, name));
     await dropDatabases(client, name);
     await client.query('select pg_advisory_unlock($1, $2)', lock);
   }
@@ -171,7 +201,8 @@ async function dropDatabases(client: Client, template: string): Promise<void> {
     [template],
   );
   for (const { name } of rows) {
-    if (name === template) await client.query(`alter database ${escapeIdentifier(name)} with is_template false`);
+    if (name === template || name.endsWith('_empty'))
+      await client.query(`alter database ${escapeIdentifier(name)} with is_template false`);
     await client.query(`drop database if exists ${escapeIdentifier(name)} with (force)`);
   }
 }

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { Client } from 'pg';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, inject } from 'vitest';
 import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
 import type { PoolOptions } from '../../src/db/pool-options.ts';
 import type { NewEvent } from '../../src/core/event.ts';
@@ -44,7 +44,7 @@ export function poolOptions(url: string, size: number): PoolOptions {
     maxAppStateBytesPerUser: 65_536,
     maxSessionBytes: 33_554_432,
     maxPendingDeliveries: 1_000,
-    preparesStatements: pooled === undefined,
+    preparesStatements: pooled === undefined && inject('workerUrls').length === 0,
     onIdleError: () => undefined,
   };
 }

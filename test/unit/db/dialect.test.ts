@@ -1,5 +1,9 @@
+import { readFileSync } from 'node:fs';
+import { getTableName, is } from 'drizzle-orm';
+import { getTableConfig, PgTable } from 'drizzle-orm/pg-core';
 import { expect, test } from 'vitest';
-import { DISTRIBUTED_TABLES } from '../../../src/db/distribution.ts';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../src/db/distribution.ts';
+import * as schema from '../../../src/db/schema.ts';
 import { dialectFaults, routingFaults } from '../../support/dialect.ts';
 
 const EVENTS = 'insert into "events" ("id") select given.id from advanced';
@@ -93,11 +97,32 @@ test('what a conversation is made of is spread by user; what is looked at for al
     'idempotency_keys',
     'invocation_tapes',
     'invocations',
-    'legal_holds',
     'memories',
     'sessions',
     'spans',
     'user_erasures',
     'user_states',
   ]);
+});
+
+test('migrations/citus.sql spreads and copies the tables that the code takes for spread and copied', () => {
+  const text = readFileSync(new URL('../../../migrations/citus.sql', import.meta.url), 'utf8');
+  const listOf = (name: string) => {
+    const list = new RegExp(`${name} constant text\\[\\] := array\\[(.*?)\\]`, 's').exec(text)?.[1] ?? '';
+    const found = [...list.matchAll(/'(\w+)'/g)].map(([, table = '']) => table);
+    return found.toSorted((one, other) => (one < other ? -1 : 1));
+  };
+  expect(listOf('of_users')).toEqual(DISTRIBUTED_TABLES);
+  expect(listOf('copied')).toEqual(COPIED_TABLES);
+});
+
+test('no table of the coordinator refers to one that is spread: nothing would be deleted with its rows', () => {
+  const references = Object.values(schema).flatMap((table) =>
+    is(table, PgTable)
+      ? getTableConfig(table).foreignKeys.map((key) => [table, key.reference().foreignTable].map(getTableName))
+      : [],
+  );
+  expect(references.length).toBeGreaterThan(5);
+  const isSpread = (name: string | undefined) => DISTRIBUTED_TABLES.includes(name ?? '');
+  expect(references.filter(([from, to]) => isSpread(from) !== isSpread(to))).toEqual([]);
 });

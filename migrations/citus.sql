@@ -1,0 +1,42 @@
+-- Spreads a migrated database over the nodes of a cluster (Citus): what a conversation is made of by user, side by
+-- side; the states of applications and holds on every node; all other tables stay on the coordinator. Safe to repeat;
+-- the migrator repeats it after every migration where it finds the extension, since a new table of users is local at
+-- first, and the deletion of a session would leave its rows. Rows that are there already are copied.
+do $$
+declare
+  -- First what the triggers of the others look at, while rows are copied too; then in the order of foreign keys.
+  of_users constant text[] := array['user_erasures', 'sessions', 'events', 'user_states', 'invocations',
+                                    'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
+                                    'idempotency_keys', 'spans'];
+  copied constant text[] := array['app_states', 'legal_holds'];
+  name text;
+begin
+  -- Ours look at rows of the same user only, which are on the same node.
+  set local citus.enable_unsafe_triggers = on;
+  -- One connection for each node, so that tables can follow one another in a transaction.
+  set local citus.multi_shard_modify_mode = 'sequential';
+  -- The outbox of webhooks is on the coordinator, where another node cannot write; the start refuses WEBHOOKS=true.
+  drop trigger if exists invocations_webhook on invocations;
+  -- Row-level security looks at settings of the connection, which the other nodes do not have: there were no rows.
+  foreach name in array of_users || copied loop
+    execute format('drop policy if exists of_user on %I', name);
+    execute format('alter table %I disable row level security, no force row level security', name);
+  end loop;
+  foreach name in array copied loop
+    continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
+    perform create_reference_table(name::regclass);
+  end loop;
+  foreach name in array of_users loop
+    continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
+    perform create_distributed_table(
+      name::regclass, 'user_id', colocate_with => case name when of_users[1] then 'none' else of_users[1] end);
+  end loop;
+  -- Where the rows of a user are, an erasure waits for those who add some, as it does on the coordinator.
+  create or replace function lock_user_data() returns trigger language plpgsql as $lock$
+  begin
+    perform pg_advisory_xact_lock(user_data_lock(new.app_name, new.user_id));
+    return new;
+  end $lock$;
+  create or replace trigger user_erasures_lock before insert on user_erasures
+    for each row execute function lock_user_data();
+end $$;

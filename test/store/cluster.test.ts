@@ -1,0 +1,144 @@
+import { type ClientBase, Client } from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
+import { listArtifactNames } from '../../src/artifacts/artifact-store.ts';
+import type { DatabasePool } from '../../src/db/database.ts';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/db/distribution.ts';
+import { migrateDatabase } from '../../src/db/migrate.ts';
+import { searchMemories } from '../../src/memory/memory-store.ts';
+import { appendEvents } from '../../src/sessions/append-store.ts';
+import { listEvents, listEventsAfter } from '../../src/sessions/event-store.ts';
+import { findHistory } from '../../src/sessions/history-store.ts';
+import { findEtag } from '../../src/sessions/precondition.ts';
+import { listSessions } from '../../src/sessions/session-list-store.ts';
+import { deleteSession, findSession, insertSession } from '../../src/sessions/session-store.ts';
+import { NO_CLUSTER } from '../support/citus.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { newKey, openPool, textEvent } from '../support/store.ts';
+
+const hasCluster = inject('workerUrls').length > 0;
+let database: TestDatabase;
+let admin: Client;
+let pool: DatabasePool;
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  admin = new Client({ connectionString: database.url });
+  await admin.connect();
+  if (!hasCluster) return;
+  const url = new URL(database.url);
+  url.searchParams.set('options', '-c citus.log_remote_commands=on');
+  pool = openPool(url.href, 2);
+});
+afterAll(async () => {
+  await pool?.close();
+  await admin.end();
+  await database.drop();
+});
+
+let commands: string[] = [];
+const heard = new WeakSet<ClientBase>();
+
+/** What the coordinator sends to its workers while `work` runs the second time: the first opens connections. */
+async function commandsOf(work: () => Promise<unknown>): Promise<string[]> {
+  await work();
+  commands = [];
+  // oxlint-disable-next-line typescript/unbound-method -- put back as it was, and called with its own `this`
+  const original = Client.prototype.query;
+  Client.prototype.query = function listening(this: Client, ...args: unknown[]) {
+    if (!heard.has(this)) {
+      heard.add(this);
+      this.on('notice', ({ message = '' }) => {
+        if (message.startsWith('issuing ')) commands.push(message.slice('issuing '.length));
+      });
+    }
+    return Reflect.apply(original, this, args) as never;
+  };
+  try {
+    await work();
+    return commands;
+  } finally {
+    Client.prototype.query = original;
+  }
+}
+
+describe('on a cluster', () => {
+  beforeEach(({ skip }) => skip(!hasCluster, NO_CLUSTER));
+
+  test('every read of one user is one command to one worker', async () => {
+    const key = newKey();
+    const { appName, userId } = key;
+    await insertSession(pool.db, key, { a: 1, 'user:a': 1, 'app:a': 1 }, [textEvent('one'), textEvent('two')]);
+    const reads: Record<string, () => Promise<unknown>> = {
+      get: () => findSession(pool.db, key),
+      'get with details': () => findSession(pool.db, key, { withDetails: true }),
+      'get as of an event': () => findSession(pool.db, key, { atSequence: 1 }),
+      'get as of a time': () => findSession(pool.db, key, { atTime: 1 }),
+      etag: () => findEtag(pool.db, key),
+      list: () => listSessions(pool.db, appName, userId),
+      'page of a list': () => listSessions(pool.db, appName, userId, { limit: 1, text: 'one' }),
+      history: () => findHistory(pool.db, key),
+      events: () => listEvents(pool.db, key, 0, 10),
+      'events after one': () => listEventsAfter(pool.db, key, 1, 10),
+      'artifact names': () => listArtifactNames(pool.db, key),
+      memory: () => searchMemories(pool.db, { appName, userId }, 'one', 10),
+    };
+    const counts: Record<string, number> = {};
+    for (const [name, read] of Object.entries(reads)) counts[name] = (await commandsOf(read)).length;
+    console.log(`commands to workers: ${JSON.stringify(counts)}`);
+    expect(counts).toEqual(Object.fromEntries(Object.keys(reads).map((name) => [name, 1])));
+  });
+
+  test('an append stays on the node of its user', async () => {
+    const key = newKey();
+    await insertSession(pool.db, key, {}, []);
+    const shared = () => textEvent('shared', { actions: { stateDelta: { 'app:a': 1 } } });
+    const counts = {
+      append: (await commandsOf(() => appendEvents(pool.db, key, [textEvent('more')]))).length,
+      'append with app:': (await commandsOf(() => appendEvents(pool.db, key, [shared()]))).length,
+    };
+    console.log(`commands to workers: ${JSON.stringify(counts)}`);
+    expect((await findSession(pool.db, key))?.first.match(/"more"/g)).toHaveLength(2);
+  });
+
+  test('a session goes with all of its rows, whatever node they are on', async () => {
+    const keys = Array.from({ length: 8 }, newKey);
+    for (const key of keys) await insertSession(pool.db, key, {}, [textEvent('hello')]);
+    for (const key of keys) expect(await deleteSession(pool.db, key)).toBe(true);
+    const apps = keys.map(({ appName }) => appName);
+    const left = await admin.query('select from events where app_name = any($1)', [apps]);
+    expect(left.rowCount).toBe(0);
+  });
+
+  test('the migrator spreads a table that is not, with its rows; a start that may not refuses it', async () => {
+    const own = await createTestDatabase();
+    try {
+      const client = new Client({ connectionString: own.url });
+      await client.connect();
+      await client.query(`insert into user_erasures (app_name, user_id) values ('a', 'u')`);
+      await client.query(`select undistribute_table('user_erasures')`);
+      await expect(migrateDatabase({ url: own.url }, { applies: false })).rejects.toThrow(
+        'its cluster does not spread user_erasures: the deletion of a session would leave rows there. ' +
+          'Apply the migrations, which spread them: npm run db:migrate, or agent-runtime migrate',
+      );
+      await migrateDatabase({ url: own.url });
+      await migrateDatabase({ url: own.url }, { applies: false });
+      expect((await client.query('select user_id from user_erasures')).rows).toEqual([{ user_id: 'u' }]);
+      await client.end();
+    } finally {
+      await own.drop();
+    }
+  });
+
+  test('what a conversation is made of is beside its session; states and holds are on every node', async () => {
+    const { rows } = await admin.query<{ name: string; kind: string; isBeside: boolean }>(
+      `select p.logicalrelid::text as name, p.partmethod as kind,
+              p.colocationid = (select colocationid from pg_dist_partition where logicalrelid = 'sessions'::regclass)
+                as "isBeside"
+       from pg_dist_partition p order by p.logicalrelid::text collate "C"`,
+    );
+    const spread = DISTRIBUTED_TABLES.map((name) => ({ name, kind: 'h', isBeside: true }));
+    const copied = COPIED_TABLES.map((name) => ({ name, kind: 'n', isBeside: false }));
+    const byName = (one: { name: string }, other: { name: string }) => (one.name < other.name ? -1 : 1);
+    expect(rows).toEqual([...copied, ...spread].toSorted(byName));
+  });
+});

@@ -1,0 +1,50 @@
+/** What is not tested on a cluster, by file or by the beginning of a test's name, with the reason. */
+
+const NO_ROW_SECURITY = 'row-level security is void on a cluster: its policies look at settings of the connection';
+const NO_WEBHOOKS = 'WEBHOOKS=true is refused on a cluster';
+const OF_ONE_SERVER = 'the test looks at plans, locks or roles of one server';
+const OWN_STATEMENTS = 'a statement of the test itself is none that a cluster takes; those of the service are';
+const OWN_SCHEMA = 'the test makes or drops schemas and tables that the extension and its nodes must agree on';
+
+/** Files of which no test is run. */
+export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
+  'test/store/row-security.test.ts': NO_ROW_SECURITY,
+  'test/store/webhooks.test.ts': NO_WEBHOOKS,
+  'test/store/plans.test.ts': OF_ONE_SERVER,
+  'test/api/webhooks.test.ts': NO_WEBHOOKS,
+  'test/api/pooler.test.ts': 'there is no pooler before the coordinator',
+};
+
+const TESTS: Record<string, Record<string, string>> = {
+  'test/store/history-cache.test.ts': {
+    'is not read again': OWN_STATEMENTS,
+    'lets the least recently used go': OWN_STATEMENTS,
+    'holds for one session too': OWN_STATEMENTS,
+  },
+  'test/store/inspect.test.ts': { 'a role made as the page says': OF_ONE_SERVER },
+  'test/store/migrations.test.ts': {
+    'migrations/schema.sql is': OWN_SCHEMA,
+    'the schema refuses': 'another node names the part of the table that a constraint is of',
+  },
+  'test/store/schema.test.ts': {
+    'every table, view and column': OWN_SCHEMA,
+    'eight migrations of one empty database': OWN_SCHEMA,
+  },
+  'test/store/session-lock.test.ts': { 'a look that had to wait': OF_ONE_SERVER },
+  'test/store/start.test.ts': {
+    'a journal of drizzle that may not be read': OF_ONE_SERVER,
+    'a schema of their choice': OF_ONE_SERVER,
+  },
+  'test/store/sweeper.test.ts': {
+    'a locked session is left': OWN_STATEMENTS,
+    'a session that cannot be read': OWN_STATEMENTS,
+    'a hundred sessions that cannot be read': OWN_STATEMENTS,
+    'a job that fails is named': OWN_STATEMENTS,
+  },
+};
+
+/** Why a test is not run on a cluster; `undefined` where it is. */
+export function notForClusters(file: string, name: string): string | undefined {
+  const found = Object.entries(TESTS[file] ?? {}).find(([start]) => name.startsWith(start));
+  return FILES_NOT_FOR_CLUSTERS[file] ?? found?.[1];
+}
