@@ -1,10 +1,11 @@
 import { execFile } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs, promisify } from 'node:util';
 
 /**
  * Looks at what the service is made of beside its own code: writes the bill of materials (CycloneDX), refuses licences
- * that are not on the list, and asks the registry for known holes and for signatures, where it answers.
+ * that are not on the list, asks the registry for known holes and for signatures, where it answers, and with
+ * `--digests FILE` refuses images of containers whose bytes that file does not name.
  */
 
 const run = promisify(execFile);
@@ -56,7 +57,37 @@ async function askRegistry(what, ...args) {
   return code === 0;
 }
 
-const { values } = parseArgs({ options: { sbom: { type: 'string', default: 'sbom.cdx.json' } } });
+/** Every image that is built on or started, as it is written. */
+const imagesIn = (file) =>
+  [...readFileSync(file, 'utf8').matchAll(/^(?:FROM|\s+image:)\s+(\S+)/gm)]
+    .map(([, image]) => image)
+    // Our own, which compose builds.
+    .filter((image) => !image.startsWith('agent-runtime'));
+
+/**
+ * True where every image has a digest, in its own name or in a line `<image>@sha256:<64 digits>` of the file, which
+ * `docker buildx imagetools inspect <image>` shows. Without a file nothing is compared: only a registry knows digests.
+ */
+function haveDigests(file) {
+  const images = new Set(['Dockerfile', 'docker-compose.yml'].flatMap(imagesIn));
+  if (file === undefined) {
+    console.log(`digests of images: not compared, ${images.size} images are named by tag; --digests FILE names them`);
+    return true;
+  }
+  const lines = readFileSync(file, 'utf8').split('\n');
+  const isPinned = (name) => /@sha256:[\da-f]{64}$/.test(name);
+  const lacking = [...images].filter(
+    (image) => !isPinned(image) && !lines.some((line) => line.startsWith(`${image}@`) && isPinned(line.trim())),
+  );
+  for (const image of lacking) console.error(`image without a digest: ${image}`);
+  if (lacking.length === 0) console.log(`digests of images: all ${images.size} are named`);
+  return lacking.length === 0;
+}
+
+const { values } = parseArgs({
+  options: { sbom: { type: 'string', default: 'sbom.cdx.json' }, digests: { type: 'string' } },
+});
+const isPinned = haveDigests(values.digests);
 const { text } = await npm('sbom', '--sbom-format', 'cyclonedx', '--omit', 'dev');
 const { components } = JSON.parse(text);
 writeFileSync(values.sbom, text);
@@ -66,4 +97,4 @@ for (const each of refused) console.error(`licence not allowed: ${each.name}@${e
 if (refused.length === 0) console.log('licences: all on the list');
 const isAudited = await askRegistry('known holes', 'audit', '--omit', 'dev', '--audit-level', 'high');
 const isSigned = await askRegistry('signatures', 'audit', 'signatures', '--omit', 'dev');
-process.exitCode = refused.length === 0 && isAudited && isSigned ? 0 : 1;
+process.exitCode = refused.length === 0 && isAudited && isSigned && isPinned ? 0 : 1;
