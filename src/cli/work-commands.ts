@@ -1,5 +1,6 @@
 import { type Command, Option } from 'commander';
 import type { GlobalOptions } from './api.ts';
+import type { AddSessionsOptions } from './eval-sessions.ts';
 import type { EvalOptions } from './eval.ts';
 import type { ImportOptions } from './import.ts';
 import type { ReplayOptions } from './replay.ts';
@@ -26,6 +27,19 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .option('--allow-not-evaluated', 'cases of which no metric says anything do not fail')
     .action(async (sets: string[], _options, command: Command) =>
       end(await (await import('./eval.ts')).runSets(sets, command.optsWithGlobals<EvalOptions>())),
+    );
+  evaluation
+    .command('add')
+    .description('make cases of stored sessions: those that all options choose')
+    .argument('<set>', 'made where it is absent')
+    .option('--where <sql>', 'a condition on the row s of sessions, in the database of the settings')
+    .option('--tool <name>', 'an agent called this tool')
+    .option('--label <label...>', 'with this label: name=value, or name')
+    .option('--error', 'with an event of an error')
+    .option('--no-error', 'without one')
+    .option('--limit <n>', 'at most so many, last updated first', '50')
+    .action(async (set: string, _options, command: Command) =>
+      (await import('./eval-sessions.ts')).addSessions(set, command.optsWithGlobals<AddSessionsOptions>()),
     );
   evaluation
     .command('list')

@@ -14,11 +14,12 @@ const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-eval-'));
 const D = '/dev/apps/harness_agent';
 const text = (said: string, role = 'user') => ({ role, parts: [{ text: said }] });
 
-const evaluate = async (...args: string[]) => {
+const command = async (...args: string[]) => {
   const environment = { DATABASE_URL: app.databaseUrl, TOOLS: 'calculator', LOG_LEVEL: 'silent' };
-  const { code, out, error } = await startProcess(process.execPath, [COMMAND, 'eval', 'run', ...args], environment).end;
+  const { code, out, error } = await startProcess(process.execPath, [COMMAND, 'eval', ...args], environment).end;
   return { code, out, error };
 };
+const evaluate = (...args: string[]) => command('run', ...args);
 
 test('a table, a report and the exit code; a later run names what changed', async () => {
   const right = { userContent: text('What is 2 + 3? Use the calculator.') };
@@ -55,4 +56,29 @@ test('what cannot be run is exit code 2, with the reason', async () => {
   ] as const) {
     expect(await evaluate(...args)).toEqual({ code: 2, out: '', error: `${reason}\n` });
   }
+});
+
+test('sessions become cases by a condition in SQL, which can only read and says what is wrong with it', async () => {
+  for (const sessionId of ['one', 'two']) {
+    await app.post(`/apps/harness_agent/users/u/sessions/${sessionId}`, { state: { vip: sessionId === 'one' } });
+    const newMessage = text('What is 2 + 3? Use the calculator.');
+    await app.post('/run', { appName: 'harness_agent', userId: 'u', sessionId, newMessage });
+  }
+  const add = (...args: string[]) => command('add', 'chosen', ...args, '--url', app.url);
+  const vip = await add('--where', "(s.state ->> 'vip')::boolean -- those who matter", '--tool', 'calculator');
+  expect(vip).toEqual({ code: 0, out: 'one\n', error: '' });
+  expect((await app.get(`${D}/eval_sets/chosen/evals`)).body).toEqual(['one']);
+  for (const [predicate, reason] of [
+    ['s.nope = 1', 'column s.nope does not exist'],
+    ['true)); delete from sessions; select ((true', '(?:syntax error|cannot insert multiple commands)'],
+    [
+      "set_config('transaction_read_only', 'off', true) = 'off'",
+      'transaction read-write mode must be set before any query',
+    ],
+  ] as const) {
+    const refused = await add('--where', predicate);
+    expect([refused.code, refused.out]).toEqual([2, '']);
+    expect(refused.error).toMatch(new RegExp(`^--where: ${reason}[^\n]*\\.\n$`));
+  }
+  expect((await app.get('/apps/harness_agent/users/u/sessions')).body).toHaveLength(2);
 });

@@ -1,0 +1,67 @@
+import { processEnvironment, readConfig } from '../core/config.ts';
+import { createLog } from '../core/log.ts';
+import { listSessionsWhere } from '../evals/predicate-store.ts';
+import { findDatabase, migrate, openPool } from '../open-database.ts';
+import { type GlobalOptions, withApi } from './api.ts';
+import { CommandError } from './command-error.ts';
+
+/** The filters of sessions as they were written. */
+export interface AddSessionsOptions extends GlobalOptions {
+  where?: string;
+  tool?: string;
+  label?: string[];
+  error?: boolean;
+  limit: string;
+}
+
+/** Sessions that one call copies at most, as over HTTP. */
+const MAX_SESSIONS = 200;
+
+/**
+ * Adds stored sessions to a set, and prints the new cases. A predicate chooses in the database of the settings, which
+ * is that of the service; the service then copies, masked, those of them that all other filters choose.
+ * @throws {CommandError} with exit code 2 for a predicate that does not hold
+ */
+export async function addSessions(set: string, options: AddSessionsOptions): Promise<void> {
+  const limit = Number(options.limit);
+  if (!Number.isInteger(limit) || limit < 1 || limit > MAX_SESSIONS)
+    throw new CommandError(`--limit is a whole number from 1 to ${MAX_SESSIONS}.`, 2);
+  const sessions = options.where === undefined ? undefined : await choose(options.where, options.app, limit);
+  const wanted = {
+    limit,
+    ...(sessions ? { sessions } : {}),
+    ...(options.tool === undefined ? {} : { tool: options.tool }),
+    ...(options.label ? { labels: options.label } : {}),
+    ...(options.error === undefined ? {} : { hasError: options.error }),
+  };
+  await withApi(options, async (api) => {
+    const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/add-sessions`;
+    const { evalIds } = await api.send<{ evalIds: string[] }>('POST', path, wanted);
+    console.log(options.json ? JSON.stringify({ evalIds }) : evalIds.join('\n') || 'No session was chosen.');
+  });
+}
+
+async function choose(predicate: string, appName: string, limit: number) {
+  const config = readConfig(processEnvironment());
+  const source = await findDatabase(config);
+  try {
+    await migrate(source.access, 'check');
+    const database = await openPool(config, source.access, createLog('silent'));
+    try {
+      const chosen = await listSessionsWhere(database, { appName, predicate, limit });
+      return chosen.map(({ userId, sessionId }) => ({ userId, sessionId }));
+    } catch (error) {
+      throw new CommandError(`--where: ${reasonOf(error)}.`, 2);
+    } finally {
+      await database.close();
+    }
+  } finally {
+    await source.stop();
+  }
+}
+
+/** What PostgreSQL says, which a query builder wraps. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error ? reasonOf(error.cause) : error.message;
+}
