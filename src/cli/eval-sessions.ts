@@ -1,4 +1,5 @@
-import { processEnvironment, readConfig } from '../core/config.ts';
+import { readConfig } from '../core/config.ts';
+import { processEnvironment } from '../core/environment.ts';
 import { createLog } from '../core/log.ts';
 import { listSessionsWhere } from '../evals/predicate-store.ts';
 import { findDatabase, migrate, openPool } from '../open-database.ts';
