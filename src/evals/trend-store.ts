@@ -1,4 +1,5 @@
 import { sql } from 'drizzle-orm';
+import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 import { evalRunCases, evalRuns } from '../db/schema.ts';
@@ -79,11 +80,22 @@ export async function deleteOldRuns(
     select distinct ${c.appName} as "appName", ${c.sessionUserId} as "userId", ${c.sessionId} as "sessionId"
     from ${c} join old on ${c.appName} = old.app_name and ${c.runId} = old.id
     where ${c.sessionId} is not null
-      and not ${isOnHold({ appName: c.appName, userId: c.sessionUserId, sessionId: c.sessionId })}
       and not exists (
       select from ${c} other
       where other.app_name = ${c.appName} and other.session_user_id = ${c.sessionUserId}
         and other.session_id = ${c.sessionId}
         and not exists (select from old o where o.app_name = other.app_name and o.id = other.run_id))`);
+  return await listNotHeld(db, rows);
+}
+
+/** Those of some sessions that are not on hold. A statement of its own: a cluster has holds and runs apart. */
+async function listNotHeld(db: Database, keys: SessionKey[]): Promise<SessionKey[]> {
+  if (keys.length === 0) return [];
+  const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
+  const [appName, userId, sessionId] = [sql`wanted.app_name`, sql`wanted.user_id`, sql`wanted.session_id`];
+  const { rows } = await db.execute<Record<keyof SessionKey, string>>(sql`
+    select ${appName} as "appName", ${userId} as "userId", ${sessionId} as "sessionId"
+    from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')}) wanted(app_name, user_id, session_id)
+    where not ${isOnHold({ appName, userId, sessionId })}`);
   return rows;
 }

@@ -55,7 +55,7 @@ export function sessionTexts({
 
 /** The version of a row: its last change in microseconds. Each change moves it on. */
 export const versionOf = ({ updateTime }: { updateTime: AnyPgColumn | SQL }): SQL<string> =>
-  sql<string>`to_hex((extract(epoch from ${updateTime}) * 1000000)::bigint)`;
+  sql<string>`to_hex((extract(epoch from ${updateTime} at time zone 'utc') * 1000000)::bigint)`;
 
 /** The ETag of session `s` with its shared states joined: `"session.app.user"`. */
 export const etagOf = sql<string>`'"' || ${versionOf(s)} || '.' || coalesce(${versionOf(a)}, '') || '.' ||
