@@ -25,14 +25,17 @@ export async function openTracingIfWanted(config: Config, db: Database, log: Log
   // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const { createTracing } = await import('./traces/tracing.ts');
   if (endpoint === undefined) return createTracing(db, log);
-  const [{ createOtlpProcessor }, { toResource }] = await Promise.all([
+  const [{ createOtlpProcessor }, { toSampler }, { toResource }] = await Promise.all([
     import('./traces/otlp.ts'),
+    import('./traces/sampler.ts'),
     import('./metrics/open-metrics.ts'),
   ]);
   return createTracing(DEV_UI ? db : undefined, log, {
     exporting: await createOtlpProcessor({ ...config, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint }, log),
     keepsContent: DEV_UI || config.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT,
     resource: toResource(config, VERSION),
+    // What the development UI shows is kept of every invocation, by the same tracer.
+    ...(DEV_UI ? {} : { sampler: toSampler(config.OTEL_TRACES_SAMPLER, config.OTEL_TRACES_SAMPLER_ARG) }),
   });
 }
 

@@ -30,7 +30,7 @@ export async function start(): Promise<void> {
  * where nothing is missing. @throws {ConfigError} as a start does.
  */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
-  const source = await findDatabase(readConfig(processEnvironment()));
+  const source = await findDatabase(readConfig(processEnvironment(), { listens: false }));
   try {
     await migrate(source.access, isCheck ? 'check' : 'on-start');
     if (isCheck) console.log(`${source.shown} has all that this version needs.`);
@@ -41,7 +41,7 @@ export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<vo
 
 /** Prints what would be served. @throws {ConfigError} for what cannot be. */
 export async function check(): Promise<void> {
-  process.stdout.write(await describeHarness(readConfig(processEnvironment()), console.error));
+  process.stdout.write(await describeHarness(readConfig(processEnvironment(), { listens: false }), console.error));
 }
 
 async function printStart(config: Config, { url: bound, database, metrics }: Runtime): Promise<void> {

@@ -33,6 +33,8 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
       while (erasure.status === 'running') {
         if (process.stderr.isTTY) process.stderr.write(`\r${totalOf(erasure)} rows`);
         erasure = await api.send<ErasureBody>('DELETE', path);
+        // What follows is a line of its own.
+        if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
       }
       if (options.json) console.log(JSON.stringify({ app, ...erasure }));
       else console.log(toText(app, erasure));

@@ -19,10 +19,11 @@ export type Config = Environment & {
 const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
 
 /**
- * Reads the settings. An empty variable counts as unset.
+ * Reads the settings. An empty variable counts as unset. Work that does not `listens` takes any HOST: in a container it
+ * is all addresses, and whoever migrates there or looks at the agents needs no key.
  * @throws {ConfigError} that names each wrong variable, what was found and what is allowed.
  */
-export function readConfig(environment: Record<string, string | undefined>): Config {
+export function readConfig(environment: Record<string, string | undefined>, { listens = true } = {}): Config {
   const given = Object.fromEntries(
     Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
   );
@@ -32,7 +33,7 @@ export function readConfig(environment: Record<string, string | undefined>): Con
   const auth = toAuth(parsed.data);
   const fairness = toFairness(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
   const config = { ...parsed.data, auth, fairness, variables: given };
-  checkListening(config);
+  if (listens) checkListening(config);
   return config;
 }
 

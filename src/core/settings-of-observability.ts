@@ -19,6 +19,17 @@ const headers = z
   })
   .default({});
 
+const SAMPLERS = [
+  'always_on',
+  'always_off',
+  'traceidratio',
+  'parentbased_always_on',
+  'parentbased_always_off',
+  'parentbased_traceidratio',
+] as const;
+/** OpenTelemetry's names of what decides which traces are kept. */
+export type SamplerName = (typeof SAMPLERS)[number];
+
 /** What is logged, and where metrics and traces of the process can be read. */
 export const OBSERVABILITY = {
   LOG_LEVEL: choiceOr(
@@ -44,6 +55,18 @@ export const OBSERVABILITY = {
     'http/protobuf',
     ['http/protobuf', 'http/json'],
     'How traces and metrics are written for the collector.',
+  ),
+  OTEL_TRACES_SAMPLER: choiceOr(
+    'always_on',
+    SAMPLERS,
+    'Which invocations are traced for the collector; `parentbased_…`: where a request came with `traceparent`, as its ' +
+      'caller decided. In development UI mode all are.',
+  ),
+  OTEL_TRACES_SAMPLER_ARG: documented(
+    z.coerce.number('a number from 0 to 1').min(0, 'a number from 0 to 1').max(1, 'a number from 0 to 1').default(1),
+    'Share of the traces that `traceidratio` samples.',
+    '0 to 1',
+    '1',
   ),
   OTEL_SERVICE_NAME: textOr('agent-runtime', 'Name of this service in traces and metrics.'),
   OTEL_METRIC_EXPORT_INTERVAL: whole(

@@ -1,4 +1,4 @@
-import { type Context, ROOT_CONTEXT, type Span, trace } from '@opentelemetry/api';
+import { type Context, ROOT_CONTEXT, type Span, trace, TraceFlags } from '@opentelemetry/api';
 
 /** W3C Trace Context, level 1: version, trace id, parent id, flags. Later versions may have more behind. */
 const TRACEPARENT = /^(?!ff)([\da-f]{2})-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(?:$|-)/;
@@ -13,6 +13,6 @@ export function toContext(traceparent: string | undefined): Context {
 
 /** What those get who do some of a span's step. */
 export function toTraceparent(span: Span): string {
-  const { traceId, spanId } = span.spanContext();
-  return `00-${traceId}-${spanId}-01`;
+  const { traceId, spanId, traceFlags } = span.spanContext();
+  return `00-${traceId}-${spanId}-${(traceFlags & TraceFlags.SAMPLED) === 0 ? '00' : '01'}`;
 }

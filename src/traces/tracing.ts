@@ -6,6 +6,7 @@ import {
   BasicTracerProvider,
   BatchSpanProcessor,
   type ReadableSpan,
+  type Sampler,
   type SpanExporter,
   type SpanProcessor,
 } from '@opentelemetry/sdk-trace-base';
@@ -36,6 +37,8 @@ export interface TracingOptions {
   maxWaiting?: number;
   /** Sends the spans elsewhere too [nowhere]. */
   exporting?: SpanProcessor | undefined;
+  /** Which invocations are traced [all]. */
+  sampler?: Sampler;
   /** What the spans are of, for those they are sent to. */
   resource?: Resource;
   /** Whether spans hold what people, models and tools said [true]. */
@@ -53,11 +56,11 @@ const SUCCESS = 0;
 
 /** Starts to trace with an OpenTelemetry tracer of its own, beside whatever tracer the process may have. */
 export function createTracing(db: Database | undefined, log: Log, options: TracingOptions = {}): Tracing {
-  const { exporting, keepsContent = true } = options;
+  const { exporting, keepsContent = true, sampler = new AlwaysOnSampler() } = options;
   const storing = db && storeSpans(db, log, options);
   const processors = [storing?.processor, exporting].filter((each) => each !== undefined);
   const provider = new BasicTracerProvider({
-    sampler: new AlwaysOnSampler(),
+    sampler,
     spanLimits: { attributeValueLengthLimit: Number.POSITIVE_INFINITY, attributeCountLimit: 64 },
     ...(options.resource ? { resource: options.resource } : {}),
     spanProcessors: processors,

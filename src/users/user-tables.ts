@@ -151,19 +151,25 @@ export async function insertRows(
   return rowCount ?? 0;
 }
 
-/** The applications in which a user has anything, by name. One look by an index for each application and table. */
+/**
+ * The applications in which a user has anything, by name. One look by an index for each application and table; what is
+ * about all users is a statement of its own, so that a distributed database asks one node for the user's.
+ */
 export async function listAppsOf(db: Database, userId: string): Promise<string[]> {
   const found = new Set<string>();
   for (const { table, columns } of USER_TABLES) {
     const { appName, userId: owner } = columns;
-    const { rows } = await db.execute<{ app: string }>(sql`
+    const all = await db.execute<{ app: string }>(sql`
       with recursive apps as (
         (select ${appName} as app from ${table} order by ${appName} limit 1)
         union all
         select (select ${appName} from ${table} where ${appName} > apps.app order by ${appName} limit 1)
         from apps where apps.app is not null)
-      select app from apps
-      where app is not null and exists (select from ${table} where ${appName} = apps.app and ${owner} = ${userId})`);
+      select app from apps where app is not null`);
+    const apps = sql.param(all.rows.map(({ app }) => app));
+    const { rows } = await db.execute<{ app: string }>(sql`
+      select app from unnest(${apps}::text[]) app
+      where exists (select from ${table} where ${appName} = app and ${owner} = ${userId})`);
     for (const { app } of rows) found.add(app);
   }
   return [...found].toSorted();

@@ -1,3 +1,6 @@
+import { spawnSync } from 'node:child_process';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -78,6 +81,62 @@ test('an artifact goes in and comes out as it was', async () => {
   });
   expect((await type('artifacts', 'list', 's1')).out).toBe('note.txt\n');
   expect((await type('artifacts', 'get', 's1', 'note.txt')).out).toBe('hello');
+});
+
+test('a user is counted, erased, and then has nothing; what is on hold ends it with a sentence', async () => {
+  const erase = (...args: string[]) => type(...args.slice(0, -1), 'users', 'erase', args.at(-1) ?? '');
+  const path = '/apps/harness_agent/users/gone';
+  await app.post(`${path}/sessions`, { sessionId: 's', events: [{ author: 'user' }, { author: 'user' }] });
+  const counts = '  events  2\n  sessions  1\n';
+  expect(await type('users', 'erase', 'gone', '--dry-run')).toEqual({
+    code: 0,
+    out: `harness_agent: 3 would be deleted\n${counts}`,
+    error: '',
+  });
+  expect((await app.get(`${path}/sessions/s`)).status).toBe(200);
+  await app.send('PUT', `${path}/hold`, { reason: 'Case 4711' });
+  const held = await erase('gone');
+  expect([held.code, held.out, held.error]).toEqual([1, '', expect.stringContaining('hold')]);
+  await app.send('DELETE', `${path}/hold`);
+  expect(await erase('gone')).toEqual({ code: 0, out: `harness_agent: 3 deleted\n${counts}`, error: '' });
+  expect((await app.get(`${path}/sessions/s`)).status).toBe(404);
+  const again = await erase('--json', 'gone');
+  expect([again.code, JSON.parse(again.out)]).toEqual([0, { app: 'harness_agent', status: 'done', counts: {} }]);
+  expect(await type('users', 'erase', 'gone', '--all-apps')).toEqual({ code: 0, out: '', error: '' });
+  await app.post(`${path}/sessions`, { sessionId: 's' });
+  const all = await type('users', 'erase', 'gone', '--all-apps');
+  expect(all).toEqual({ code: 0, out: 'harness_agent: 1 deleted\n  sessions  1\n', error: '' });
+});
+
+test('an erasure that takes several requests says in a terminal how far it is', async (context) => {
+  const answers = [
+    { status: 'running', counts: { events: 1000 } },
+    { status: 'running', counts: { events: 2000 } },
+    { status: 'done', counts: { events: 2500 } },
+  ];
+  const server = createServer((_request, response) => {
+    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(answers.shift()));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const command = [process.execPath, MAIN, '--url', url, 'users', 'erase', 'u'].join(' ');
+  const hasTerminal = spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout?.includes('util-linux') === true;
+  context.skip(!hasTerminal, 'skipped: there is no util-linux script to make a terminal');
+  const { code, out } = await startProcess('script', ['--quiet', '--return', '--command', command, '/dev/null'], {})
+    .end;
+  server.close();
+  const clear = '\r\u001b[K';
+  expect([code, out]).toEqual([
+    0,
+    `\r1000 rows${clear}\r2000 rows${clear}harness_agent: 2500 deleted\r\n  events  2500\r\n`,
+  ]);
+});
+
+test('retention is counted, and nothing is deleted by it', async () => {
+  const line = '0 sessions, 0 versions of artifacts would be deleted\n';
+  expect(await type('retention')).toEqual({ code: 0, out: line, error: '' });
+  expect(await type('retention', '--dry-run')).toEqual({ code: 0, out: line, error: '' });
+  expect((await type('--json', 'retention')).out).toBe('{"sessions":0,"artifactVersions":0}\n');
 });
 
 test('what is wrong is said in a sentence: 1 for what failed, 2 for what could not be begun', async () => {

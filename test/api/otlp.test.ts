@@ -137,6 +137,26 @@ describe('traces', () => {
     expect(called.filter(Boolean)).toEqual(idsOf('execute_tool look'));
   });
 
+  test('are a share of those that begin here, and as the caller decided, whose decision goes on', async () => {
+    const sampled = await start({
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
+      OTEL_TRACES_SAMPLER: 'parentbased_traceidratio',
+      OTEL_TRACES_SAMPLER_ARG: '0',
+    });
+    const caller = `00-${TRACE_ID.replaceAll('4', '5')}-${CALLER_SPAN}`;
+    const before = provider.asked.length;
+    await invoke(sampled, 'own');
+    await invoke(sampled, 'left out', { traceparent: `${caller}-00` });
+    await invoke(sampled, 'kept', { traceparent: `${caller}-01` });
+    // Spans are sent in their order.
+    expect((await traceOf('kept')).map(({ name }) => name)).toContain('invocation');
+    const ids = collector.spans().map(({ attributes }) => attributes['gen_ai.conversation.id']);
+    expect(ids.filter((id) => id === 'own' || id === 'left out')).toEqual([]);
+    const flags = provider.asked.slice(before).map(({ headers }) => String(headers['traceparent']).slice(-2));
+    expect(flags).toEqual(['00', '00', '00', '00', '01', '01']);
+  });
+
   test('begin anew where the trace context is none, of a forbidden version, too long, or no such thing', async () => {
     const none = '00-00000000000000000000000000000000-00f067aa0ba902b7-01';
     const bad = [none, `ff-${TRACE_ID}-${CALLER_SPAN}-01`, `${TRACEPARENT}-more`, 'x'.repeat(5_000)];

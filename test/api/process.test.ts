@@ -49,6 +49,17 @@ Try it:
     expect(error).toEqual(typeof message === 'string' ? message : expect.stringMatching(message));
   });
 
+  test('where HOST is all addresses, agents are looked at and migrations applied without a key', async () => {
+    const environment = { DATABASE_URL: database.url, HOST: '0.0.0.0' };
+    const commands = [['check'], ['migrate'], ['migrate', '--check']];
+    for (const command of commands) {
+      const { code, error } = await start(environment, ...command).end;
+      expect([command, code, error]).toEqual([command, 0, '']);
+    }
+    const { code, error } = await start({ ...environment, PORT: '0' }).end;
+    expect([code, error]).toEqual([1, expect.stringMatching(/^HOST: found "0\.0\.0\.0"; AUTH_MODE local listens on/)]);
+  });
+
   test('a database that is not there is named without its password', async () => {
     const { end } = start({ DATABASE_URL: 'postgres://u:geheim@127.0.0.1:1/x', PORT: '0' });
     const { code, error } = await end;

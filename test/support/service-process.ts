@@ -35,7 +35,7 @@ export function startProcess(
   command: string,
   args: string[],
   environment: Record<string, string>,
-  options: { cwd?: string; detached?: boolean } = {},
+  options: { cwd?: string; detached?: boolean; uid?: number; gid?: number } = {},
 ): ServiceProcess {
   const child: ChildProcess = spawn(command, args, {
     cwd: elsewhere,
