@@ -59,8 +59,8 @@ export const OBSERVABILITY = {
   OTEL_TRACES_SAMPLER: choiceOr(
     'always_on',
     SAMPLERS,
-    'Which invocations are traced for the collector; `parentbased_…`: where a request came with `traceparent`, as its ' +
-      'caller decided. In development UI mode all are.',
+    'Which invocations are traced for the collector; `parentbased_…`: as the caller decided, where a request has a ' +
+      '`traceparent`. In development UI mode all are.',
   ),
   OTEL_TRACES_SAMPLER_ARG: documented(
     z.coerce.number('a number from 0 to 1').min(0, 'a number from 0 to 1').max(1, 'a number from 0 to 1').default(1),

@@ -120,7 +120,8 @@ test('an erasure that takes several requests says in a terminal how far it is', 
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const command = [process.execPath, MAIN, '--url', url, 'users', 'erase', 'u'].join(' ');
-  const hasTerminal = spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout?.includes('util-linux') === true;
+  const script = spawnSync('script', ['--version'], { encoding: 'utf8' });
+  const hasTerminal = script.error === undefined && script.stdout.includes('util-linux');
   context.skip(!hasTerminal, 'skipped: there is no util-linux script to make a terminal');
   const { code, out } = await startProcess('script', ['--quiet', '--return', '--command', command, '/dev/null'], {})
     .end;

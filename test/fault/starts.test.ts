@@ -138,7 +138,7 @@ async function startNginx(program: string, service: string): Promise<string> {
   return url;
 }
 
-test('behind nginx as deploy/nginx.conf sets it up: requests, also of its own pages, and a stream as it happens', async (context) => {
+test('behind nginx as deploy/nginx.conf sets it up: requests, and a stream as it happens', async (context) => {
   const program = findNginx();
   context.skip(program === undefined, 'skipped: nginx is neither in NGINX, on PATH nor in /usr/sbin');
   const environment = { DATABASE_URL: database.url, PORT: '0', RUNTIME_API_KEYS: KEY, TRUSTED_PROXIES: '127.0.0.1' };
