@@ -22,7 +22,7 @@ const WORK_MS = either(1_000, 5_000);
 const PATIENCE_MS = 120_000;
 /** Longer than a proxy on a loaded machine takes to notice; the other limits are those of a machine without load. */
 const settings = {
-  DRAIN_DELAY_MS: '3000',
+  DRAIN_DELAY_MS: '10000',
   SESSION_LEASE_MS: '60000',
   SESSION_WAIT_MS: '120000',
   SESSION_QUEUE_DEPTH: '100',
