@@ -16,6 +16,9 @@ const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-command-line-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
+/** A program of util-linux that makes a terminal around a command. */
+const TERMINAL = 'script';
+
 const type = async (...args: string[]) => {
   const { code, out, error } = await startProcess(process.execPath, [MAIN, '--url', app.url, ...args], {}).end;
   return { code, out, error };
@@ -120,10 +123,10 @@ test('an erasure that takes several requests says in a terminal how far it is', 
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const command = [process.execPath, MAIN, '--url', url, 'users', 'erase', 'u'].join(' ');
-  const script = spawnSync('script', ['--version'], { encoding: 'utf8' });
-  const hasTerminal = script.error === undefined && script.stdout.includes('util-linux');
+  const found = spawnSync(TERMINAL, ['--version'], { encoding: 'utf8' });
+  const hasTerminal = found.error === undefined && found.stdout.includes('util-linux');
   context.skip(!hasTerminal, 'skipped: there is no util-linux script to make a terminal');
-  const { code, out } = await startProcess('script', ['--quiet', '--return', '--command', command, '/dev/null'], {})
+  const { code, out } = await startProcess(TERMINAL, ['--quiet', '--return', '--command', command, '/dev/null'], {})
     .end;
   server.close();
   const clear = '\r\u001b[K';
