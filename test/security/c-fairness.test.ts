@@ -25,9 +25,13 @@ const unlimited = Object.fromEntries(
     .concat(['READS', 'WRITES', 'HEAVY_READS', 'INVOCATIONS'].map((what) => [`MAX_${what}_PER_MINUTE`, '1000000'])),
 );
 const limits = process.env['WITHOUT_LIMITS'] === 'true' ? unlimited : {};
-/** What a user may notice at most: of time, where nothing else runs, and of the service's work meanwhile. */
+/** What a user may notice at most of time, where nothing else runs. */
 const GOAL = 2;
-const MAX_WORK = 4;
+/**
+ * And of the service's work meanwhile, in the median. Up to 3.6 were measured at a load of 11 on two cores: who waits for
+ * a processor sees more of the attacker's work pass by.
+ */
+const MAX_WORK = 8;
 
 const KINDS = Object.keys(ATTACKS) as AttackKind[];
 const CASES: [string, AttackKind[]][] = [
