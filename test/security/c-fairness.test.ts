@@ -28,8 +28,8 @@ const limits = process.env['WITHOUT_LIMITS'] === 'true' ? unlimited : {};
 /** What a user may notice at most of time, where nothing else runs. */
 const GOAL = 2;
 /**
- * And of the service's work meanwhile, in the median. Up to 3.6 were measured at a load of 11 on two cores: who waits for
- * a processor sees more of the attacker's work pass by.
+ * And of the service's work meanwhile, in the median. Up to 3.6 were measured at a load of 11 on two cores: who waits
+ * for a processor sees more of the attacker's work pass by.
  */
 const MAX_WORK = 8;
 
