@@ -79,7 +79,7 @@ const OF_INVOCATIONS = 'invocation';
 
 /** True where an invocation of a user had a key and went with its session. */
 export const isForgottenKey = ({ appName, userId }: Omit<SessionKey, 'sessionId'>, idempotencyKey: string): SQL =>
-  sql`exists (select from ${idempotencyKeys} where
+  sql`exists (select 1 from ${idempotencyKeys} where
     ${isKey({ appName, userId, scope: OF_INVOCATIONS, key: idempotencyKey })})`;
 
 /** @throws {NotFoundError} where an invocation of a user had the key and went with its session */

@@ -14,7 +14,7 @@ export const overCte = ({ key, isFree }: Claim, isRepeated: SQL): SQL => sql`ove
   select (${overBudget(key, undefined)}) as budget where ${isFree === true ? sql`false` : sql`not ${isRepeated}`})`;
 
 /** The condition that {@link overCte} found none. */
-export const WITHIN_BUDGET: SQL = sql`not exists (select from over where budget is not null)`;
+export const WITHIN_BUDGET: SQL = sql`not exists (select 1 from over where budget is not null)`;
 
 /** The CTE that counts the invocation of a claim. */
 export const countClaim = ({ key, isFree }: Claim): SQL => countUse(key, isFree === true ? undefined : toUse(1, []));
@@ -26,7 +26,7 @@ export interface ClaimedRow extends Record<string, unknown> {
 }
 
 /** What a claim answers. */
-export const CLAIMED: SQL = sql`select exists (select from advanced) as claimed, (select budget from over) as over`;
+export const CLAIMED: SQL = sql`select exists (select 1 from advanced) as claimed, (select budget from over) as over`;
 
 /** True for a claim that was granted. @throws {LimitError} where a budget has nothing left */
 export function toClaimed(row: ClaimedRow | undefined): boolean {

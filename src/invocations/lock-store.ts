@@ -160,7 +160,7 @@ export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]
 
 const updateQueued = shapedStatement<Claim, ClaimedRow>(({ lease, append }, db) => {
   const place = sql`(${invocations.createTime}, ${invocations.id})`;
-  const isNext = sql`exists (select from mine) and ${WITHIN_BUDGET}
+  const isNext = sql`exists (select 1 from mine) and ${WITHIN_BUDGET}
     and not ${hasEarlierWaiter(lease, sql`and ${place} < (select mine.create_time, mine.id from mine)`)}`;
   return sql`
     -- Locked, so that a cancellation is either before the claim or after it.

@@ -17,7 +17,7 @@ export const isForgotten = ({ key, request }: Keyed): SQL =>
 /** True when the idempotency key of the request has or had an invocation, which a claim must not begin again. */
 export const isRepeated = ({ key, request }: Keyed): SQL =>
   request
-    ? sql`(${isForgotten({ key, request })} or exists (select from ${invocations}
+    ? sql`(${isForgotten({ key, request })} or exists (select 1 from ${invocations}
         where ${invocations.appName} = ${key.appName} and ${invocations.userId} = ${key.userId}
         and ${invocations.idempotencyKey} = ${request.idempotencyKey} and ${invocations.status} <> 'queued'))`
     : sql`false`;
