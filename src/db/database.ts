@@ -2,7 +2,7 @@ import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { Pool, type PoolClient, type PoolConfig } from 'pg';
 import { currentCaller } from '../core/caller.ts';
 import { isPassingFailure } from '../core/errors.ts';
-import { chargeShare, waitForShare } from '../core/fair-share.ts';
+import { chargeShare, isAlone, waitForShare } from '../core/fair-share.ts';
 import { actingUser } from './acting-user.ts';
 import { listServers } from './connection.ts';
 import { connectionSettings, limitsOf, type PoolOptions } from './pool-options.ts';
@@ -154,6 +154,7 @@ class ServerPool extends Pool {
     this.#turns = new Turns({
       max: config.max,
       maxShared: Math.max(isForReads ? 1 : 2, Math.floor(config.max * CALLER_SHARE)),
+      isAlone,
       timeoutMs: config.connectionTimeoutMillis,
       timeoutMessage: NO_FREE_CONNECTION,
     });

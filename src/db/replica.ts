@@ -1,6 +1,6 @@
 import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
 import { currentCaller } from '../core/caller.ts';
-import { chargeShare, waitForShare } from '../core/fair-share.ts';
+import { chargeShare, isAlone, waitForShare } from '../core/fair-share.ts';
 import { actingUser } from './acting-user.ts';
 import type { ServerAddress } from './connection.ts';
 import { limitsOf, type PoolOptions } from './pool-options.ts';
@@ -46,6 +46,7 @@ export class Replica {
     this.#turns = new Turns({
       max: config.max,
       maxShared: Math.max(1, Math.floor(config.max * CALLER_SHARE)),
+      isAlone,
       timeoutMs: waitMs,
       timeoutMessage: 'no connection to the replica became free',
     });

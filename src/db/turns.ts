@@ -1,6 +1,5 @@
 import { currentCaller } from '../core/caller.ts';
 import { FairQueue } from '../core/fair-queue.ts';
-import { isAlone } from '../core/fair-share.ts';
 
 /**
  * Of the connections, those that one caller uses while others want some too: what the server does for one leaves the
@@ -23,6 +22,8 @@ interface TurnOptions {
   max: number;
   /** Of those, how many of one caller while there are others (`core/fair-share.ts`). */
   maxShared: number;
+  /** True of a caller while there are no others. */
+  isAlone: (caller: string) => boolean;
   /** Maximum time that one waits, and the message of the error after it. */
   timeoutMs: number;
   timeoutMessage: string;
@@ -62,7 +63,7 @@ export class Turns {
   /** Whoever is alone may have all; what the process does by itself is not held back. */
   #mayHaveOneMore(caller: string): boolean {
     const has = this.#taken.get(caller) ?? 0;
-    return caller === NOBODY || has < this.#options.maxShared || isAlone(caller);
+    return caller === NOBODY || has < this.#options.maxShared || this.#options.isAlone(caller);
   }
 
   #grant(caller: string): void {

@@ -118,13 +118,16 @@ describe('what is kept comes back as it was sent', () => {
 
   test('in evaluation cases', async () => {
     const content = `{"role":"user","parts":[{"text":"${MARK}0041"}]}`;
-    const conversation = `[{"invocationId":"i${MARK}0041","userContent":${content},"x":${KEPT}}]`;
+    const data = `{"toolUses":[{"name":"add","args":${KEPT}}]}`;
+    const conversation = `[{"invocationId":"i${MARK}0041","userContent":${content},"intermediateData":${data}}]`;
     const input = `{"appName":"harness_agent","userId":"u","state":${KEPT}}`;
     const one = `{"evalId":"case","conversation":${conversation},"sessionInput":${input}}`;
     const set = '/dev/apps/harness_agent/eval-sets';
     expect((await app.post(set, `{"evalSet":{"eval_set_id":"exact","eval_cases":[${one}]}}`)).status).toBe(200);
     const { body } = await app.get(`${set}/exact/eval-cases/case`);
-    expect(body).toMatchObject({ sessionInput: { state: kept }, conversation: [{ invocationId: `i${MARK}0041` }] });
+    const toolUses = [{ name: 'add', args: kept }];
+    const turn = { invocationId: `i${MARK}0041`, userContent: JSON.parse(content), intermediateData: { toolUses } };
+    expect(body).toMatchObject({ sessionInput: { state: kept }, conversation: [turn] });
   });
 });
 

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { asCaller } from '../../../src/core/caller.ts';
-import { waitForShare } from '../../../src/core/fair-share.ts';
 import { Turns } from '../../../src/db/turns.ts';
 
-const newTurns = () => new Turns({ max: 4, maxShared: 2, timeoutMs: 60_000, timeoutMessage: 'too long' });
+const newTurns = (isAlone: boolean) =>
+  new Turns({ max: 4, maxShared: 2, isAlone: () => isAlone, timeoutMs: 60_000, timeoutMessage: 'too long' });
 /** Takes a turn in the name of a caller and notes it. */
 const taker = (turns: Turns, begun: string[]) => (caller: string, name: string) =>
   asCaller(caller, async () => {
@@ -15,18 +15,15 @@ const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 test('whoever is alone has all turns', async () => {
   const begun: string[] = [];
-  const take = taker(newTurns(), begun);
-  await waitForShare('only');
+  const take = taker(newTurns(true), begun);
   await Promise.all([1, 2, 3, 4].map((place) => take('only', `o${place}`)));
   expect(begun).toEqual(['o1', 'o2', 'o3', 'o4']);
 });
 
 test('beside others a caller has its share, and the rest stays free for them', async () => {
   const begun: string[] = [];
-  const turns = newTurns();
+  const turns = newTurns(false);
   const take = taker(turns, begun);
-  await waitForShare('one');
-  await waitForShare('other');
   const ends = [1, 2, 3].map((place) => take('one', `a${place}`));
   await settled();
   expect(begun).toEqual(['a1', 'a2']);
