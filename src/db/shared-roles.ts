@@ -1,4 +1,4 @@
-import { type Client, escapeIdentifier, escapeLiteral } from 'pg';
+import { type Client, DatabaseError, escapeIdentifier, escapeLiteral } from 'pg';
 import { GRANT_LOCK, grantRights, listLackingRights } from './rights.ts';
 
 /**
@@ -76,7 +76,9 @@ async function readsAll(client: Client, role: string, views: string): Promise<bo
 async function tryTo(client: Client, work: () => Promise<unknown>): Promise<void> {
   try {
     await work();
-  } catch {
+  } catch (error) {
+    // What the server refuses is not missed; a connection that broke is, and the next process does it all.
+    if (!(error instanceof DatabaseError)) throw error;
     await client.query('rollback').catch(() => undefined);
   }
 }
