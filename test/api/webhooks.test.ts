@@ -326,6 +326,7 @@ test('the end of a cronjob run is sent; one that is cancelled while it waits end
   await gate.entered(++calls);
   const second = await runNow();
   valueOf(await app.post(`${JOBS}/${jobId}/runs/${second}/cancel`), 200);
+  await receiver.until(hook.path, 1);
   gate.open([{ text: 'done' }]);
   const sent = await receiver.until(hook.path, 2);
   expect(sent.map(({ message }) => message)).toEqual([
