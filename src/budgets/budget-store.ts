@@ -1,6 +1,7 @@
 import { type SQL, and, asc, eq, sql } from 'drizzle-orm';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
+import { escapeJson } from '../db/json-escape.ts';
 import { budgets, budgetUses, modelPrices } from '../db/schema.ts';
 import { insertSelect, names } from '../db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
@@ -14,7 +15,7 @@ export interface Use {
   invocations: number;
   promptTokens: number;
   outputTokens: number;
-  /** JSON of what each model used. */
+  /** JSON of what each model used, escaped: an override names a model by any text. */
   models: string;
 }
 
@@ -26,7 +27,7 @@ export function toUse(invocations: number, models: readonly ModelUse[]): Use | u
     invocations,
     promptTokens: sumOf('promptTokens'),
     outputTokens: sumOf('outputTokens'),
-    models: JSON.stringify(models),
+    models: escapeJson(models),
   };
 }
 

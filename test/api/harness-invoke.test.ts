@@ -184,3 +184,13 @@ describe('refused requests', () => {
     },
   );
 });
+
+test.each(['\u0000', '\ud800', `'; --`])('a model of any name is counted: %j', async (model_name) => {
+  const session_id = `model ${JSON.stringify(model_name)}`;
+  const answer = { harness_name: 'demo', overwrite: true, output: 'The tool `calculator` answered: 391', error: null };
+  const first = await invoke({ session_id }, { harness: { model_name } });
+  expect([first.status, first.body]).toEqual([200, answer]);
+  // The invocation has ended: nobody waits for its session.
+  const next = await invoke({ session_id });
+  expect([next.status, next.body]).toEqual([200, { ...answer, overwrite: false }]);
+});
