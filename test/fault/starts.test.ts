@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, cpSync, existsSync, globSync, readFileSync, statSync, symlinkSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,6 +10,7 @@ import { chooseAccount } from '../../src/db/embedded/binaries.ts';
 import { client } from '../support/app.ts';
 import { testDatabase } from '../support/database.ts';
 import { type ServiceProcess, startProcess, startService } from '../support/service-process.ts';
+import { freePort } from './support/cluster.ts';
 import { eventBody, listPath, sessionPath } from './support/faults.ts';
 
 /**
@@ -102,14 +103,6 @@ test('IPv6', async (context) => {
 function findNginx(): string | undefined {
   const directories = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin'];
   return process.env['NGINX'] ?? directories.map((each) => join(each, 'nginx')).find((path) => existsSync(path));
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 /** Starts nginx as `deploy/nginx.conf` sets it up, in front of one service. @returns its URL */
