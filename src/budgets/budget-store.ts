@@ -31,16 +31,21 @@ export function toUse(invocations: number, models: readonly ModelUse[]): Use | u
   };
 }
 
-/** What models cost; a model without a price is free. */
+/**
+ * What models cost; a model without a price is free. The rule for the price is that of `inspect.invocation_costs`,
+ * which knows the name of the provider only, and of `priceOf` in evaluation.
+ */
 const costOf = ({ models }: Use): SQL => {
   const { model, promptPrice, outputPrice } = modelPrices;
   return sql`(select coalesce(sum(
       (used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
     from jsonb_to_recordset(${models}::jsonb)
-      as used(model text, "promptTokens" bigint, "outputTokens" bigint)
+      as used(model text, "answeredAs" text, "promptTokens" bigint, "outputTokens" bigint)
     left join lateral (
       select ${promptPrice} as prompt, ${outputPrice} as output from ${modelPrices}
-      where ${model} = used.model or ${model} = '*' order by ${model} = '*' limit 1) price on true)`;
+      where starts_with(used."answeredAs", ${model}) or starts_with(used.model, ${model}) or ${model} = '*'
+      order by ${model} = '*', not starts_with(used."answeredAs", ${model}), length(${model}) desc limit 1) price
+      on true)`;
 };
 
 /** The CTE `counted` that adds what is used where the CTE `advanced` has a row. */

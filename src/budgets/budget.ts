@@ -28,7 +28,10 @@ export type Budget = z.infer<typeof budgetSchema>;
 /** What a model costs. */
 export const modelPriceSchema = z
   .object({
-    model: identifierSchema.describe('Name of the model as the agent calls it; `*` for all that have no price.'),
+    model: identifierSchema.describe(
+      'What the name of the model begins with, first as the provider answers by it, else as the agent calls it; the ' +
+        'longest one counts. `*` for all that have no price.',
+    ),
     promptPrice: price('prompt'),
     outputPrice: price('answer and thought'),
   })
@@ -37,7 +40,10 @@ export type ModelPrice = z.infer<typeof modelPriceSchema>;
 
 /** What one model used. */
 export interface ModelUse {
+  /** Its name as the agent calls it. */
   model: string;
+  /** Its name as the provider answered, the `modelVersion` of the event; older versions stored none with scores. */
+  answeredAs?: string;
   promptTokens: number;
   outputTokens: number;
 }

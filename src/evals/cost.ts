@@ -3,23 +3,32 @@ import { listAgents } from '../apps/agent-description.ts';
 import type { ModelPrice, ModelUse } from '../budgets/budget.ts';
 import type { Event } from '../core/event.ts';
 
-/** What the models of a conversation used, each model once; an event is its author's, an unknown one the root's. */
+/** What the models of a conversation used, each name of one once; an event is its author's, an unknown one the root's. */
 export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
   const uses = new Map<string, ModelUse>();
-  for (const { author, usageMetadata } of events) {
+  for (const { author, usageMetadata, modelVersion } of events) {
     if (!usageMetadata) continue;
     const model = models.get(author ?? '') ?? agent.model;
-    const before = uses.get(model) ?? { model, promptTokens: 0, outputTokens: 0 };
+    const answeredAs = modelVersion ?? model;
+    const key = JSON.stringify([model, answeredAs]);
+    const before = uses.get(key) ?? { model, answeredAs, promptTokens: 0, outputTokens: 0 };
     const { promptTokenCount, toolUsePromptTokenCount, candidatesTokenCount, thoughtsTokenCount } = usageMetadata;
-    uses.set(model, {
+    uses.set(key, {
       model,
+      answeredAs,
       promptTokens: before.promptTokens + (promptTokenCount ?? 0) + (toolUsePromptTokenCount ?? 0),
       outputTokens: before.outputTokens + (candidatesTokenCount ?? 0) + (thoughtsTokenCount ?? 0),
     });
   }
   return [...uses.values()];
 }
+
+/** The price whose model begins the name, the longest one: the rule of budgets and of `inspect.invocation_costs`. */
+const priceOf = (name: string, prices: ModelPrice[]) =>
+  prices
+    .filter((one) => one.model !== '*' && name.startsWith(one.model))
+    .toSorted((one, other) => other.model.length - one.model.length)[0];
 
 /**
  * What models cost, by these prices of a million tokens, in the currency of the operator; `undefined` where nothing was
@@ -28,8 +37,9 @@ export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
 export function costOf(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
   if (!uses || uses.length === 0) return undefined;
   let total = 0;
-  for (const { model, promptTokens, outputTokens } of uses) {
-    const price = prices.find((one) => one.model === model) ?? prices.find((one) => one.model === '*');
+  for (const { model, answeredAs, promptTokens, outputTokens } of uses) {
+    const price =
+      priceOf(answeredAs ?? model, prices) ?? priceOf(model, prices) ?? prices.find((one) => one.model === '*');
     if (!price) return undefined;
     total += promptTokens * price.promptPrice + outputTokens * price.outputPrice;
   }

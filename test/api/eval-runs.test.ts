@@ -311,7 +311,10 @@ describe('a run', () => {
       return costs;
     };
     expect(await read()).toEqual([undefined, undefined, undefined, undefined]);
-    await app.send('PUT', '/model-prices', { model: 'answering', promptPrice: 50_000, outputPrice: 100_000 });
+    // The provider's name begins with it; the longest one counts.
+    for (const model of ['*', 'ans', 'answering-2'])
+      await app.send('PUT', '/model-prices', { model, promptPrice: 1, outputPrice: 1 });
+    await app.send('PUT', '/model-prices', { model: 'answer', promptPrice: 50_000, outputPrice: 100_000 });
     // 20 tokens of prompts and 10 of answers.
     expect(await read()).toEqual([2, 2, 4, 4]);
     await app.post('/apps/harness_agent/users/eve/sessions/paid');

@@ -104,6 +104,35 @@ describe('C: budgets of users and applications, over all replicas', () => {
     await setBudget({ appliesTo: 'app', period: 'day' });
   });
 
+  test('budgets and inspect.invocation_costs find one price, whatever the provider calls the model', async () => {
+    const costsOf = async (user: string) => {
+      const { body } = await invoke(user);
+      expect(body).toMatchObject({ error: null });
+      const [seen] = await rows<{ model: string; cost: string | null }>(
+        `select model, cost from inspect.invocation_costs where user_id = '${user}'`,
+      );
+      expect(seen?.model).toBe('answering');
+      return [Number((await usedBy(user))?.cost), seen?.cost === null ? null : Number(seen?.cost)];
+    };
+    const setPrice = (model: string, promptPrice: number) =>
+      app.send('PUT', '/model-prices', { model, promptPrice, outputPrice: 0 });
+    await rows('delete from model_prices');
+    // Of the 15 tokens of a call 10 are of the prompt.
+    expect(await costsOf('p0')).toEqual([0, null]);
+    await setPrice('*', 100_000);
+    expect(await costsOf('p1')).toEqual([1, 1]);
+    await setPrice('answer', 200_000);
+    expect(await costsOf('p2')).toEqual([2, 2]);
+    await setPrice('small', 900_000);
+    expect(await costsOf('p3')).toEqual([2, 2]);
+    await setPrice('answering', 300_000);
+    await setPrice('answering-2', 800_000);
+    expect(await costsOf('p4')).toEqual([3, 3]);
+    // A budget does not let a model be free whose price is known by the name that the agent calls it by.
+    await rows(`delete from model_prices where model like 'answer%'`);
+    expect(await costsOf('p5')).toEqual([9, 1]);
+  });
+
   test('a running invocation ends after the model call that used the rest', async () => {
     answer = ({ results }) => ({ calls: [['calculator', { expression: `${results.length} + 1` }]] });
     await setBudget({ appliesTo: 'user', forUser: 'loop', period: 'day', maxTokens: 1 });

@@ -99,7 +99,7 @@ async function summarise(
     for (;;) {
       const next = await orAborted(stream.next(), signal);
       if (!next.done) continue;
-      countTokens(invocation, agent.modelName, next.value.usageMetadata);
+      countTokens(invocation, agent.modelName, next.value);
       return partsOf(next.value.content).length > 0 ? answerTextOf(next.value.content).trim() : '';
     }
   } catch {

@@ -98,17 +98,17 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
   return event;
 }
 
-/** Adds what a call of a model used. */
+/** Adds what a call of a model used; `modelVersion`: the name that the provider answered by. */
 export function countTokens(
   { used, input }: InvocationState,
   model: string,
-  usage: ModelAnswer['usageMetadata'],
+  { usageMetadata: usage, modelVersion }: Pick<ModelAnswer, 'usageMetadata' | 'modelVersion'>,
 ): void {
   const promptTokens = usage?.promptTokenCount ?? 0;
   const outputTokens = (usage?.candidatesTokenCount ?? 0) + (usage?.thoughtsTokenCount ?? 0);
   used.promptTokens += promptTokens;
   used.outputTokens += outputTokens;
-  input.onUse?.({ model, promptTokens, outputTokens });
+  input.onUse?.({ model, answeredAs: modelVersion ?? model, promptTokens, outputTokens });
 }
 
 /** The call's id where it is new, else a fresh one. */

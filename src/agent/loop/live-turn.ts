@@ -208,7 +208,7 @@ function countCall({ invocation }: OpenTurn): void {
 
 function turnEnd(open: OpenTurn, interrupted: boolean): NewEvent {
   const { usage, grounding } = open;
-  countTokens(open.invocation, open.turn.agent.modelName, usage);
+  countTokens(open.invocation, open.turn.agent.modelName, { usageMetadata: usage });
   return recordEvent(
     open.invocation,
     liveEvent(open, {

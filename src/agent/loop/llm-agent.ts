@@ -118,7 +118,7 @@ async function toRequest(
 }
 
 function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: ModelAnswer): NewEvent {
-  countTokens(invocation, turn.agent.modelName, answer.usageMetadata);
+  countTokens(invocation, turn.agent.modelName, answer);
   const content = answer.content ? withCallIds(invocation, answer.content) : undefined;
   const event = newEvent(invocation, turn, { ...answer, ...(content ? { content } : {}) });
   if (isEmpty(content)) return withError(event, emptyAnswer(turn, answer));

@@ -26,7 +26,9 @@ export interface RunInput {
   newId(): string;
   observer?: RunObserver | undefined;
   /** Called with what each model call used, before its event is yielded. */
-  onUse?: ((use: { model: string; promptTokens: number; outputTokens: number }) => void) | undefined;
+  onUse?:
+    | ((use: { model: string; answeredAs: string; promptTokens: number; outputTokens: number }) => void)
+    | undefined;
 }
 
 /** What an observer sees of the agent that calls its model: its instruction before anything is filled in. */

@@ -36,8 +36,9 @@ interface Replayed {
 /** How often a live model may be called more than twice as often as the tape has answers of it. */
 const FURTHER_CALLS = 5;
 
-const toUse = (model: string, { usageMetadata }: ModelAnswer): ModelUse => ({
+const toUse = (model: string, { usageMetadata, modelVersion }: ModelAnswer): ModelUse => ({
   model,
+  answeredAs: modelVersion ?? model,
   promptTokens: usageMetadata?.promptTokenCount ?? 0,
   outputTokens: (usageMetadata?.candidatesTokenCount ?? 0) + (usageMetadata?.thoughtsTokenCount ?? 0),
 });
