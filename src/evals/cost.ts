@@ -3,7 +3,7 @@ import { listAgents } from '../apps/agent-description.ts';
 import type { ModelPrice, ModelUse } from '../budgets/budget.ts';
 import type { Event } from '../core/event.ts';
 
-/** What the models of a conversation used, each name of one once; an event is its author's, an unknown one the root's. */
+/** What the models of a conversation used, each name of one once; an event is its author's, or the root's. */
 export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
   const uses = new Map<string, ModelUse>();

@@ -1,12 +1,8 @@
 import type { Request, Response } from 'express';
 import { POSITION, readingSince } from '../db/read-position.ts';
-import { loadOf, type Operation } from './operation/operation.ts';
+import { isPlainRead, type Operation, READ_POSITION } from './operation/operation.ts';
 
-/**
- * The header of an answer to a change, which the client may send back with its reads: a replica that has not got so far
- * is not asked for them.
- */
-const HEADER = 'x-read-position';
+const HEADER = READ_POSITION.toLowerCase();
 /** What an answer carries whose headers go out before its work ends: a read with it needs everything. */
 const LATEST = 'latest';
 
@@ -26,7 +22,7 @@ export async function positioned<T>(
 ): Promise<T> {
   if (!find || operation.owner === 'open') return work();
   if (operation.method === 'get') {
-    if (operation.isStream === true || loadOf(operation) === 'invoke') return work();
+    if (!isPlainRead(operation)) return work();
     const sent = request.headers[HEADER];
     const position = typeof sent === 'string' && POSITION.test(sent) ? sent : await find();
     return position === undefined ? work() : readingSince(position, work);

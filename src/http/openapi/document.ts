@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { AREAS, type Operation } from '../operation/operation.ts';
+import { AREAS, isPlainRead, type Operation, READ_POSITION } from '../operation/operation.ts';
 import { camelCase, pathParameters, type Route, routesOf } from '../operation/paths.ts';
 import { checkOperations } from './check-operations.ts';
 import { type JsonSchema, namedSchemas, toJsonSchema } from './json-schemas.ts';
@@ -89,8 +89,21 @@ function labels({ area, operationId, aliases = [], path: main }: Operation, path
   return { tags: ['Compatibility endpoints'], operationId: id, deprecated: true };
 }
 
-function parametersOf({ parameters = {} }: Operation, path: string): object[] {
-  const { path: inPath, query, headers } = parameters;
+const readPosition = {
+  name: READ_POSITION,
+  in: 'header',
+  required: false,
+  description:
+    'That of the last change that the answer must have: the header of its answer. Without it: of all changes.',
+  schema: { type: 'string' },
+};
+const changePosition = {
+  description: 'The place of the change in the log of the database. Only where plain reads go to a replica.',
+  schema: { type: 'string' },
+};
+
+function parametersOf(operation: Operation, path: string): object[] {
+  const { path: inPath, query, headers } = operation.parameters ?? {};
   const described = (place: string, name: string, schema: z.core.$ZodType) => {
     const { description, ...rest } = toJsonSchema(schema);
     // 'optional' or 'defaulted'.
@@ -106,6 +119,7 @@ function parametersOf({ parameters = {} }: Operation, path: string): object[] {
     }),
     ...all('query', query),
     ...all('header', headers),
+    ...(operation.owner !== 'open' && isPlainRead(operation) ? [readPosition] : []),
   ];
 }
 
@@ -131,10 +145,12 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     ...(!body && method === 'post' ? { 415: 'A form could have sent the request.' } : {}),
     ...operation.errors,
   };
+  const done = success
+    ? json(success.description, { schema: schemaOf(success.schema), example: success.example }, success.mediaType)
+    : json('Done: the JSON value `null`.', { schema: { type: 'null' }, example: null });
+  const isChange = owner !== 'open' && method !== 'get';
   return {
-    [success?.status ?? 200]: success
-      ? json(success.description, { schema: schemaOf(success.schema), example: success.example }, success.mediaType)
-      : json('Done: the JSON value `null`.', { schema: { type: 'null' }, example: null }),
+    [success?.status ?? 200]: isChange ? { ...done, headers: { [READ_POSITION]: changePosition } } : done,
     ...Object.fromEntries(
       Object.entries(operation.bare ?? {}).map(([status, description]) => [status, { description }]),
     ),

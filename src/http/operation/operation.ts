@@ -101,6 +101,16 @@ export type Load = 'read' | 'write' | 'heavy' | 'invoke';
 export const loadOf = ({ load, scope, method }: Pick<OperationBase, 'load' | 'scope' | 'method'>): Load =>
   load ?? (scope === 'invoke' ? 'invoke' : method === 'get' ? 'read' : 'write');
 
+/**
+ * The header of an answer to a change, which the client may send back with its reads: a replica that has not got so far
+ * is not asked for them.
+ */
+export const READ_POSITION = 'X-Read-Position';
+
+/** True of a plain read, which a replica may answer: not of a stream, nor of what costs as much as an invocation. */
+export const isPlainRead = (read: Pick<OperationBase, 'load' | 'scope' | 'method' | 'isStream'>): boolean =>
+  read.method === 'get' && read.isStream !== true && loadOf(read) !== 'invoke';
+
 /** What all operations have, whatever their types. */
 interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
