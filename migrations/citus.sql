@@ -1,6 +1,6 @@
 -- Spreads a migrated database over the nodes of a cluster (Citus): what a conversation is made of by user, side by
--- side; the states of applications and holds on every node; all other tables stay on the coordinator. Safe to repeat;
--- the migrator repeats it after every migration where it finds the extension, since a new table of users is local at
+-- side; what all users share and most statements look at on every node; all other tables stay on the coordinator. Safe
+-- to repeat; the migrator repeats it after every migration where it finds the extension, since a new table of users is local at
 -- first, and the deletion of a session would leave its rows. Rows that are there already are copied.
 do $$
 declare
@@ -8,7 +8,7 @@ declare
   of_users constant text[] := array['user_erasures', 'sessions', 'events', 'user_states', 'invocations',
                                     'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
                                     'idempotency_keys', 'spans'];
-  copied constant text[] := array['app_states', 'legal_holds'];
+  copied constant text[] := array['app_states', 'legal_holds', 'model_prices'];
   name text;
 begin
   -- Ours look at rows of the same user only, which are on the same node.
@@ -22,6 +22,8 @@ begin
     execute format('drop policy if exists of_user on %I', name);
     execute format('alter table %I disable row level security, no force row level security', name);
   end loop;
+  -- A statement whose parts also look at other nodes is carried out part by part, and inserts the version last.
+  alter table eval_cases alter constraint eval_cases_version_fkey deferrable initially deferred;
   foreach name in array copied loop
     continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
     perform create_reference_table(name::regclass);

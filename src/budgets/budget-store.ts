@@ -3,7 +3,7 @@ import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { escapeJson } from '../db/json-escape.ts';
 import { budgets, budgetUses, modelPrices } from '../db/schema.ts';
-import { insertSelect, names } from '../db/sql.ts';
+import { excluded, insertSelect, names } from '../db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
 /** Rows of one user and day: that many invocations of a user can be counted at once. */
@@ -154,9 +154,12 @@ export async function listModelPrices(db: Database): Promise<ModelPrice[]> {
 
 /** Saves the price of a model; what was counted before keeps its cost. */
 export async function saveModelPrice(db: Database, { model, promptPrice, outputPrice }: ModelPrice): Promise<void> {
-  const prices = { promptPrice, outputPrice, updateTime: sql`clock_timestamp()` };
+  const updateTime = sql`clock_timestamp()`;
   await db
     .insert(modelPrices)
-    .values({ model, ...prices })
-    .onConflictDoUpdate({ target: modelPrices.model, set: prices });
+    .values({ model, promptPrice, outputPrice, updateTime })
+    .onConflictDoUpdate({
+      target: modelPrices.model,
+      set: { promptPrice, outputPrice, updateTime: excluded(modelPrices.updateTime) },
+    });
 }

@@ -18,10 +18,10 @@ const ON_COORDINATOR = new Set([
 ]);
 
 /**
- * Tables that every node has a copy of: the states of applications, and holds, which tables of both kinds are compared
- * with. A write into them is made on all nodes.
+ * Tables that every node has a copy of: what all users share and the statements of a user look at. A write into them is
+ * made on all nodes.
  */
-export const COPIED_TABLES: readonly string[] = ['app_states', 'legal_holds'];
+export const COPIED_TABLES: readonly string[] = ['app_states', 'legal_holds', 'model_prices'];
 
 /** Names of the tables that a distributed database (Citus) spreads by user, sorted: what a conversation is made of. */
 export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)

@@ -23,10 +23,11 @@ const UNTIL_NOW: Record<string, string[]> = {
   invocations: ['duration'],
 };
 
-/** All rows of a view; a time until now is `past`. */
+/** All rows of a view; a time until now is `past`. Without `offset` the row of a cluster's view lacks its names. */
 async function rowsOf(schema: string, view: string): Promise<Record<string, unknown>[]> {
   const { rows } = await client.query<{ row: Record<string, unknown> }>(
-    `select to_jsonb(v) as row from ${schema}.${view} v order by (to_jsonb(v) - $1::text[])::text collate "C"`,
+    `select to_jsonb(v) as row from (select * from ${schema}.${view} offset 0) v
+     order by (to_jsonb(v) - $1::text[])::text collate "C"`,
     [UNTIL_NOW[view] ?? []],
   );
   for (const { row } of rows) {

@@ -22,6 +22,9 @@ const TESTS: Record<string, Record<string, string>> = {
     'holds for one session too': OWN_STATEMENTS,
   },
   'test/store/inspect.test.ts': { 'a role made as the page says': OF_ONE_SERVER },
+  'test/store/inspect-views.test.ts': {
+    'agent_runtime_reader reads inspect': 'the other nodes are asked as the role that reads, which has no rights there',
+  },
   'test/store/migrations.test.ts': {
     'migrations/schema.sql is': OWN_SCHEMA,
     'the schema refuses': 'another node names the part of the table that a constraint is of',
