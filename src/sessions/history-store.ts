@@ -60,8 +60,10 @@ export async function findHistoryAfter(db: Database, key: SessionKey, after: num
   for (let read = row.last ?? row.final; read < row.final; ) {
     const page = await findEventPage(db, key, read, row);
     if (!page) return undefined;
-    events.push(...toEvents(page.text));
-    length += page.text.length;
+    for (const text of page.texts) {
+      events.push(...toEvents(text));
+      length += text.length;
+    }
     read = page.last;
   }
   return {

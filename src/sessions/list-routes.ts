@@ -81,7 +81,7 @@ export const listSessionsOperation = operation({
     const page = { ...filter, after, labels: label && toLabelChoice(label) };
     const { next, ...text } = await listSessions(database.reads, appName, userId, page);
     // Sessions of an application that is served no more can still be read and deleted.
-    if (text.first === '[]' && !agents.has(appName)) throw appNotFound(appName);
+    if (text.first[0] === '[]' && !agents.has(appName)) throw appNotFound(appName);
     if (next) response.setHeader(NEXT_CURSOR_HEADER, toCursor({ ...next, sort }));
     return sendText(response, text);
   },

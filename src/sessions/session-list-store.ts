@@ -93,11 +93,11 @@ export async function listSessions(
     afterId: after?.id,
   });
   const { text = '', further = [], last } = row ?? {};
-  const first = `[${unescapeJson(text)}`;
-  if (limit !== undefined) return { first: `${first}]`, ...(last && further.length > 0 ? { next: last } : {}) };
+  const first = text === '' ? ['[]'] : ['[', unescapeJson(text), ']'];
+  if (limit !== undefined) return { first, ...(last && further.length > 0 ? { next: last } : {}) };
   return further.length === 0
-    ? { first: `${first}]` }
-    : { first, rest: readFurtherSessions(db, { appName, userId, withDetails }, further) };
+    ? { first }
+    : { first: first.slice(0, -1), rest: readFurtherSessions(db, { appName, userId, withDetails }, further) };
 }
 
 interface ListRow {
@@ -179,16 +179,16 @@ async function* readFurtherSessions(
   db: Database,
   { appName, userId, withDetails }: { appName: string; userId: string; withDetails: boolean },
   ids: string[],
-): AsyncGenerator<string> {
+): AsyncGenerator<string[]> {
   for (let from = 0; from < ids.length; ) {
     const wanted = ids.slice(from, from + MAX_SESSIONS);
     const select = withDetails ? selectDetailed : selectPlain;
     const [{ text, taken } = { text: null, taken: null }] = await select(db, { appName, userId, wanted });
     // Those that are gone by now have no row.
     from += taken ?? MAX_SESSIONS;
-    if (text) yield `,${unescapeJson(text)}`;
+    if (text) yield [',', unescapeJson(text)];
   }
-  yield ']';
+  yield [']'];
 }
 
 /** The next of some sessions, by their ids: as many as are not too large together. */

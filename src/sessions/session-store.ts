@@ -5,7 +5,7 @@ import { escapeJson, unescapeJson } from '../db/json-escape.ts';
 import { insertSelect, names } from '../db/sql.ts';
 import { shapedStatement, statement, value } from '../db/statement.ts';
 import { sessions } from '../db/schema.ts';
-import { eventPage, findEventPage } from './event-store.ts';
+import { eventPieces, findEventPage, type Moment } from './event-store.ts';
 import { eventExists } from './append-store.ts';
 import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, firstTextOf } from './event-first-text.ts';
@@ -51,14 +51,20 @@ export async function findSession(
 ): Promise<FoundSession | undefined> {
   const at = atSequence === undefined ? (atTime === undefined ? 'now' : 'time') : 'sequence';
   const values = { ...key, afterSequence, numRecentEvents, atSequence, atTime: clampedSeconds(atTime ?? 0) };
-  const [row] = await selectSession[at][withDetails ? 'detailed' : 'plain'](db, values);
+  const pieces = await selectSession[at][withDetails ? 'detailed' : 'plain'](db, values);
+  const [row] = pieces;
   if (!row) return undefined;
   checkReached(row.reached, atSequence);
-  const { etag } = row;
-  const first = unescapeJson(row.head + row.events);
-  if (row.last === null || row.last === row.final) return { first: first + unescapeJson(row.tail), etag };
-  return { first, etag, rest: readFurtherEvents(db, key, { ...row, last: row.last }) };
+  const { etag, final, created } = row;
+  const [head, tail] = [row.head, row.tail].map((text) => unescapeJson(text ?? '')) as [string, string];
+  const first = [head, ...separated(pieces.flatMap(({ events }) => (events === null ? [] : [events]))).slice(1)];
+  const last = pieces.at(-1)?.last ?? final;
+  if (last === final) return { first: [...first, tail], etag };
+  return { first, etag, rest: readFurtherEvents(db, key, { final, created }, { last, tail }) };
 }
+
+/** Pieces of a list with a comma before each, apart: to send them joined Node would copy all of them again. */
+const separated = (texts: string[]) => texts.flatMap((text) => [',', unescapeJson(text)]);
 
 /** @throws {InvalidError} where a session has not reached a sequence. */
 export function checkReached(reached: number, atSequence: number | undefined): void {
@@ -68,6 +74,9 @@ export function checkReached(reached: number, atSequence: number | undefined): v
 
 /** What lies outside timestamptz becomes its first or last year. */
 export const clampedSeconds = (seconds: number): number => Math.min(Math.max(seconds, -2e11), 9e12);
+
+/** True of the first piece of a session's events, and where there are none. */
+const IS_FIRST = sql`coalesce(page.place, 0) = 0`;
 
 /** How a session is read: up to which event, what that needs to be joined, and what stands around its events. */
 interface SessionForm {
@@ -96,11 +105,11 @@ function bothOf(form: (withDetails: boolean) => SessionForm) {
       const { n, join, texts } = form(withDetails);
       const after = sql`greatest(${value('afterSequence')}::int, ${n} - ${value('numRecentEvents')}::int)`;
       return sql`
-        select ${texts[0]} as head, coalesce(page.text, '') as events, ${texts[1]} as tail, page.last,
-               ${n} as final, ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created,
-               ${etagOf} as etag
-        from ${withStates(KEY)} ${join} cross join ${eventPage(KEY, after, n)}
-        where ${isSession(KEY, s)}`;
+        select case when ${IS_FIRST} then ${texts[0]} end as head, page.text as events,
+               case when ${IS_FIRST} then ${texts[1]} end as tail, page.last, ${n} as final,
+               ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created, ${etagOf} as etag
+        from ${withStates(KEY)} ${join} left join ${eventPieces(KEY, after, n)} on true
+        where ${isSession(KEY, s)} order by page.place`;
     });
   return { plain: select(false), detailed: select(true) };
 }
@@ -112,32 +121,31 @@ const selectSession = {
   time: bothOf((withDetails) => asOf(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
 };
 
-interface SessionRow extends Record<string, unknown> {
-  head: string;
-  events: string;
-  tail: string;
+/** A piece of the events, the first with what stands around all of them; one without events where there are none. */
+interface SessionRow extends Moment {
+  head: string | null;
+  events: string | null;
+  tail: string | null;
   /** Sequence of the last event in `events`. */
   last: number | null;
-  final: number;
   /** The last sequence of the session now. */
   reached: number;
-  /** Seconds, exact: a time as text depends on the date style, and one with the name of a zone may be another's. */
-  created: string;
   etag: string;
 }
 
 async function* readFurtherEvents(
   db: Database,
   key: SessionKey,
-  { last, tail, ...moment }: SessionRow & { last: number },
-): AsyncGenerator<string> {
+  moment: Moment,
+  { last, tail }: { last: number; tail: string },
+): AsyncGenerator<string[]> {
   for (let after = last; after < moment.final; ) {
     const page = await findEventPage(db, key, after, moment);
     if (!page) throw new ConflictError(`Session ${key.sessionId} was deleted while it was read.`);
-    yield `,${unescapeJson(page.text)}`;
     after = page.last;
+    yield separated(page.texts.splice(0));
   }
-  yield unescapeJson(tail);
+  yield [tail];
 }
 
 /**

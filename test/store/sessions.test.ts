@@ -212,19 +212,32 @@ describe('long sessions and lists', () => {
     for (const [range, expected] of ranges) expect(places((await read(key, range)).events)).toEqual(expected);
   });
 
-  test('large events make pieces of about a mebibyte', async () => {
+  test('large events make pages of about a mebibyte, each event a piece of its own', async () => {
     const key = newKey();
     const events = Array.from({ length: 20 }, () => textEvent(randomBytes(150_000).toString('base64')));
     await insertSession(store.pool.db, key, {}, events.slice(0, 10));
     await appendEvents(store.pool.db, key, events.slice(10));
     const text = await findSession(store.pool.db, key);
-    const lengths = [text?.first.length ?? 0];
-    for await (const piece of text?.rest ?? []) lengths.push(piece.length);
-    expect(Math.max(...lengths)).toBeLessThan(1_500_000);
+    const pages = [text?.first ?? []];
+    for await (const further of text?.rest ?? []) pages.push(further);
+    expect(Math.max(...pages.map((pieces) => pieces.join('').length))).toBeLessThan(1_500_000);
+    expect(Math.max(...pages.flat().map((piece) => piece.length))).toBeLessThan(200_500);
     expect((await read(key)).events.map(({ id }) => id)).toEqual(events.map(({ id }) => id));
     const page = await listEvents(store.pool.db, key, 0, 20);
     expect(page?.text.length).toBeLessThan(1_500_000);
     expect(JSON.parse(page?.text ?? '')).toHaveLength(page?.next ?? 0);
+  });
+
+  test('small events make pieces of 32 KiB, of which no text is made that has all', async () => {
+    const key = newKey();
+    await insertSession(store.pool.db, key, {}, many(3_000));
+    const text = await findSession(store.pool.db, key);
+    const pieces = [...(text?.first ?? [])];
+    for await (const further of text?.rest ?? []) pieces.push(...further);
+    expect((JSON.parse(pieces.join('')) as Wire).events).toHaveLength(3_000);
+    const longest = Math.max(...pieces.map((piece) => piece.length));
+    expect(longest).toBeGreaterThan(30_000);
+    expect(longest).toBeLessThan(34_000);
   });
 
   test('what is appended while a session is read is not part of it; what is deleted ends the reading', async () => {
@@ -381,7 +394,7 @@ describe('fidelity', () => {
   test('__proto__ is a key like any other', async () => {
     const key = newKey();
     await insertSession(store.pool.db, key, JSON.parse('{"__proto__":{"polluted":true},"a":1}') as JsonObject, []);
-    expect((await findSession(store.pool.db, key))?.first).toContain('"__proto__": {"polluted": true}');
+    expect((await findSession(store.pool.db, key))?.first.join('')).toContain('"__proto__": {"polluted": true}');
     expect(({} as { polluted?: unknown }).polluted).toBeUndefined();
   });
 });
