@@ -749,8 +749,6 @@ alter table idempotency_keys add constraint idempotency_keys_pkey PRIMARY KEY (a
 
 alter table invocation_tapes add constraint invocation_tapes_pkey PRIMARY KEY (app_name, user_id, session_id, invocation_id, start);
 
-alter table invocations add constraint invocations_idempotency_key UNIQUE (app_name, user_id, idempotency_key);
-
 alter table invocations add constraint invocations_pkey PRIMARY KEY (app_name, user_id, session_id, id);
 
 alter table invocations add constraint invocations_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'interrupted'::text, 'cancelled'::text])));
@@ -842,6 +840,8 @@ CREATE INDEX idempotency_keys_age_idx ON public.idempotency_keys USING btree (cr
 CREATE INDEX idempotency_keys_session_idx ON public.idempotency_keys USING btree (app_name, user_id, session_id) WHERE (session_id IS NOT NULL);
 
 CREATE INDEX invocations_background_idx ON public.invocations USING btree (create_time) WHERE ((status = 'queued'::text) AND (request IS NOT NULL));
+
+CREATE UNIQUE INDEX invocations_idempotency_key ON public.invocations USING btree (app_name, user_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
 CREATE INDEX invocations_key_age_idx ON public.invocations USING btree (create_time) WHERE (idempotency_key IS NOT NULL);
 
