@@ -254,12 +254,17 @@ describe.skipIf(home === undefined)('a dump that was taken while the service wor
 });
 
 test.skipIf(home === undefined)('a server recovered to a point in time has what was acknowledged by then', async () => {
+  await using stack = new AsyncDisposableStack();
   const archive = await mkdtemp(join(tmpdir(), 'agent-runtime-archive-'));
+  stack.defer(() => rm(archive, { recursive: true }));
   await chmod(archive, 0o777); // the server has an account of its own where this runs as root
   const archiving = { archive_mode: 'on', archive_command: `'cp "%p" "${archive}/%f"'` };
   const cluster = await startCluster({ binaries: home ?? '', settings: archiving });
+  stack.defer(() => cluster.close());
   const sql = openSql(cluster.url);
+  stack.defer(() => sql.end());
   const before = await startServer(cluster.url, { CRONJOBS: 'true' });
+  stack.defer(() => before.kill());
   const path = sessionPath('u', 's');
   await ask(before, 'POST', listPath('u'), { sessionId: 's' });
   const base = await cluster.takeBase(archive);
@@ -275,11 +280,10 @@ test.skipIf(home === undefined)('a server recovered to a point in time has what 
     return rows[0]?.has === true;
   });
   const recovered = await base.recoverTo('noon');
+  stack.defer(() => recovered.close());
   const after = await startServer(recovered.url, { CRONJOBS: 'true' });
+  stack.defer(() => after.kill());
   expect((await after.get(path)).text).toBe(then.text);
   await ask(after, 'POST', `${path}/events`, eventBody('again', { n: 3 }));
   expect(((await after.get(path)).body as { state: unknown }).state).toEqual({ n: 3 });
-  await Promise.all([before.kill(), after.kill(), sql.end()]);
-  await Promise.all([cluster.close(), recovered.close()]);
-  await rm(archive, { recursive: true });
 });

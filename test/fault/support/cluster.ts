@@ -74,9 +74,14 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Postgr
     join(place.home, 'wal'),
   ]);
   const cluster = inPlace(place);
-  await cluster.start();
-  await migrateDatabase({ url: cluster.url });
-  return cluster;
+  try {
+    await cluster.start();
+    await migrateDatabase({ url: cluster.url });
+    return cluster;
+  } catch (error) {
+    await cluster.close();
+    throw error;
+  }
 }
 
 async function choosePlace({ tablesIn, binaries, settings = {} }: ClusterOptions): Promise<Place> {
@@ -147,9 +152,14 @@ function inPlace(place: Place): PostgresCluster {
         await writeFile(join(target.data, 'postgresql.auto.conf'), `${lines.join('\n')}\n`);
         await writeFile(join(target.data, 'recovery.signal'), '');
         const cluster = inPlace(target);
-        await cluster.start();
-        await untilPrimary(cluster.url);
-        return cluster;
+        try {
+          await cluster.start();
+          await untilPrimary(cluster.url);
+          return cluster;
+        } catch (error) {
+          await cluster.close();
+          throw error;
+        }
       };
       return { recoverTo };
     },

@@ -14,6 +14,8 @@ export interface ModelServer {
   badHistories: string[];
   /** Requests so far. */
   requests(): number;
+  /** Holds every answer back from now on, until what is returned is called. */
+  hold(): () => void;
   close(): Promise<void>;
 }
 
@@ -62,6 +64,7 @@ export const MODEL_TOOLS = 'write_state,save_artifact,calculator';
 export async function startModelServer(): Promise<ModelServer> {
   const badHistories: string[] = [];
   let requests = 0;
+  let held = Promise.resolve();
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -70,7 +73,7 @@ export async function startModelServer(): Promise<ModelServer> {
       const { messages } = JSON.parse(Buffer.concat(chunks).toString()) as { messages: Message[] };
       const bad = findBadHistory(messages);
       if (bad) badHistories.push(bad);
-      void answer(response, messages, bad);
+      void held.then(() => answer(response, messages, bad));
     });
   });
   server.keepAliveTimeout = 60_000;
@@ -80,6 +83,11 @@ export async function startModelServer(): Promise<ModelServer> {
     baseUrl: `http://127.0.0.1:${port}/v1`,
     badHistories,
     requests: () => requests,
+    hold() {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      held = promise;
+      return resolve;
+    },
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
