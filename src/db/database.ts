@@ -12,7 +12,7 @@ import { repeated, sqlState } from './repeated.ts';
 import { Replica } from './replica.ts';
 import type { RowLimits } from './row-limits.ts';
 import { beginFor, type Limits, needsLimits, queryFor } from './row-security.ts';
-import { isFixed } from './statement-names.ts';
+import { hasOnePlan } from './statement-names.ts';
 import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 import { CALLER_SHARE, Turns } from './turns.ts';
 
@@ -102,7 +102,7 @@ const configOf = (options: PoolOptions, max: number) =>
 
 function openReplica(options: PoolOptions): Replica | undefined {
   if (!options.replica) return undefined;
-  const [server] = listServers(options.replica, connectionSettings({ ...options, preparesStatements: false }));
+  const [server] = listServers(options.replica, connectionSettings(options));
   return new Replica(server, configOf(options, options.size), options);
 }
 
@@ -239,12 +239,12 @@ class ServerPool extends Pool {
   #send(client: LentClient, args: unknown[]): Promise<unknown> {
     const userId = actingUser();
     const full = toConfig(args);
-    const hasOnePlan = (full.values ?? []).length === 0 || isFixed(full.text);
-    if (!needsLimits(userId, this.security, hasOnePlan)) {
+    const isFixed = hasOnePlan(full);
+    if (!needsLimits(userId, this.security, isFixed)) {
       // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
       return Reflect.apply(client.query, client, args) as Promise<unknown>;
     }
-    return queryFor(client, userId, this.security, full, { isFixed: hasOnePlan });
+    return queryFor(client, userId, this.security, full, { isFixed });
   }
 }
 

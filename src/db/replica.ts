@@ -8,6 +8,7 @@ import { currentReading } from './read-position.ts';
 import { sqlState } from './repeated.ts';
 import { type Limits, queryFor } from './row-security.ts';
 import { ServerClient } from './server-client.ts';
+import { hasOnePlan } from './statement-names.ts';
 import { CALLER_SHARE, Turns } from './turns.ts';
 
 /** What the check of a replica that is behind, or is no replica, fails with: a division by zero. */
@@ -41,8 +42,7 @@ export class Replica {
       },
     });
     this.#pool.on('error', () => undefined);
-    // Statements are not prepared: after a check that fails node-postgres holds for prepared what the server dropped.
-    this.#limits = limitsOf({ ...options, preparesStatements: false });
+    this.#limits = limitsOf(options);
     this.#turns = new Turns({
       max: config.max,
       maxShared: Math.max(1, Math.floor(config.max * CALLER_SHARE)),
@@ -78,7 +78,10 @@ export class Replica {
     try {
       client = (await this.#pool.connect()) as PoolClient & Pick<ServerClient, 'bytesMoved'>;
       before = client.bytesMoved;
-      const result = await queryFor(client, actingUser(), this.#limits, config, { isFixed: false, since: position });
+      const result = await queryFor(client, actingUser(), this.#limits, config, {
+        isFixed: hasOnePlan(config),
+        since: position,
+      });
       mustEnd = false;
       return result;
     } catch (error) {

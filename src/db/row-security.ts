@@ -98,6 +98,7 @@ interface Wire {
 /** What node-postgres's queries have beside their published types (pg 8.23.1, lib/query.js). */
 interface QueryInternals {
   prepare(connection: Wire): void;
+  handleError(error: unknown, connection: Wire): void;
   handleDataRow(message: unknown): void;
   handleCommandComplete(message: unknown, connection: Wire): void;
 }
@@ -117,8 +118,10 @@ interface Limit {
  */
 class LimitedQuery extends Query {
   readonly #limit: Limit;
+  readonly #name: string | undefined;
   /** True while the answers that come are those of the statement that limits. */
   #isLimiting = true;
+  #wasPrepared = false;
 
   constructor(
     limit: Limit,
@@ -127,16 +130,26 @@ class LimitedQuery extends Query {
   ) {
     super({ ...config, queryMode: 'extended' } as unknown as QueryConfig, undefined, done);
     this.#limit = limit;
+    this.#name = config.name;
   }
 
   prepare(connection: Wire): void {
     const { text, name, values } = this.#limit;
-    // A connection whose statement failed is closed, so that what is sent is there the next time.
+    // A connection whose statement failed is closed, unless only its check did, before which it was prepared: what is
+    // sent is there the next time.
     if (name === '' || connection.parsedStatements[name] === undefined) connection.parse({ text, name });
     if (name !== '') connection.parsedStatements[name] = text;
     connection.bind({ statement: name, values });
     connection.execute({});
+    this.#wasPrepared = this.#name !== undefined && connection.parsedStatements[this.#name] !== undefined;
     base.prepare.call(this, connection);
+  }
+
+  /** node-postgres takes the first statement that was prepared for its own, which the server skips where that fails. */
+  handleError(error: unknown, connection: Wire): void {
+    if (this.#isLimiting && this.#name !== undefined && !this.#wasPrepared)
+      delete connection.parsedStatements[this.#name];
+    base.handleError.call(this, error, connection);
   }
 
   handleDataRow(message: unknown): void {

@@ -33,7 +33,11 @@ export function fixText(text: string): string {
  * True for a text of {@link fixText}. The others are planned for their values where that looks cheaper: a generic plan
  * of a status that is a value uses no index that is limited to that status.
  */
-export const isFixed = (text: string): boolean => fixedTexts.has(text);
+const isFixed = (text: string): boolean => fixedTexts.has(text);
+
+/** True of a statement that has one plan whatever its values, or has none. */
+export const hasOnePlan = ({ text, values = [] }: { text: string; values?: unknown[] }): boolean =>
+  values.length === 0 || isFixed(text);
 
 /** A statement with the name of its text, the same on every connection; as it was where it needs none. */
 export function withName(statement: unknown, values: unknown): unknown {

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { actingFor } from '../../src/db/acting-user.ts';
 import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
 import { migrateDatabase } from '../../src/db/migrate.ts';
-import { prepareRowSecurity } from '../../src/db/row-security.ts';
+import { prepareRowSecurity, queryFor } from '../../src/db/row-security.ts';
 import { HistoryCache } from '../../src/sessions/history-cache.ts';
 import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
@@ -165,4 +165,25 @@ test.each(roles)('what %s keeps of a history is given to nobody else', async (ro
     expect(await actingFor('bob', () => histories.find(db, key))).toBeUndefined();
   }
   await deleteSession(db, key);
+});
+
+test('a read that a replica was too far behind for is prepared when it comes again on that connection', async () => {
+  const limits = { role: 'agent_runtime_user', planMode: 'force_generic_plan' } as const;
+  const looked = { text: 'select user_id from sessions where id = $1', values: ['s'] };
+  const read = (since?: string) =>
+    queryFor(client, 'alice', limits, looked, { isFixed: true, ...(since === undefined ? {} : { since }) });
+  const prepares = async () => {
+    const { rows } = await client.query('select count(*)::int as n from pg_prepared_statements where statement = $1', [
+      looked.text,
+    ]);
+    return rows;
+  };
+  // A primary is no replica: the check always fails, and the server leaves out what stands behind it.
+  await expect(read('0/0')).rejects.toMatchObject({ code: '22012' });
+  await expect(read('0/0')).rejects.toMatchObject({ code: '22012' });
+  expect(await prepares()).toEqual([{ n: 0 }]);
+  for (const _ of [1, 2]) expect(await read()).toMatchObject({ rows: [{ user_id: 'alice' }] });
+  await expect(read('0/0')).rejects.toMatchObject({ code: '22012' });
+  expect(await read()).toMatchObject({ rows: [{ user_id: 'alice' }] });
+  expect(await prepares()).toEqual([{ n: 1 }]);
 });
