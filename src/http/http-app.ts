@@ -115,8 +115,12 @@ const requestId: RequestHandler = (request, response, next) => {
 /** Nobody is known yet: requests with the same credential are taken for those of one caller. */
 const byTurns =
   (turns: LoopTurns): RequestHandler =>
-  (request, _response, next) =>
-    turns.run(networkOf(request.ip), request.headers.authorization ?? '', next);
+  (request, response, next) => {
+    // To find it takes 5 µs: it is found once.
+    const network = networkOf(request.ip);
+    response.locals.network = network;
+    turns.run(network, request.headers.authorization ?? '', next);
+  };
 
 /** The status of an answer that nobody waited for, as nginx logs it. */
 const CLIENT_CLOSED_REQUEST = 499;

@@ -4,10 +4,10 @@ import { asCaller } from '../core/caller.ts';
 import { actingFor } from '../db/acting-user.ts';
 import { workingOn } from '../core/work.ts';
 import type { Metrics } from '../core/metrics.ts';
-import { networkOf } from '../core/network.ts';
 import { LimitError, NotFoundError } from '../core/errors.ts';
 import { entryOf, notedAbsent } from './audited.ts';
 import { authorize, type Resource } from './access/authorize.ts';
+import type { Authenticate } from './access/bearer.ts';
 import { requireDeliberate } from './access/origin-guard.ts';
 import type { Audit } from './operation/audit.ts';
 import { type Answer, loadOf, type Operation } from './operation/operation.ts';
@@ -20,7 +20,7 @@ import type { Validate } from './validation/validate.ts';
 
 /** What every operation passes on its way to its handler. */
 interface Steps {
-  authenticate: RequestHandler;
+  authenticate: Authenticate;
   readJsonBody: RequestHandler;
   readTextBody: RequestHandler;
   validationOf: (operation: Operation) => Validate;
@@ -50,80 +50,106 @@ const refusals = new Map<string, number>();
  */
 export function operationRouter(operations: Operation<unknown>[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
-  const handlers = new Map(operations.map((operation) => [operation, handlersOf(operation, steps)]));
+  const handlers = new Map(operations.map((operation) => [operation, serve(operation, steps)]));
   const routes = routesOf(operations).toSorted(byFixedSegmentsFirst);
-  for (const { path, operation } of routes) {
-    router[operation.method](expressPath(path), ...(handlers.get(operation) ?? []));
-  }
+  router.use(bySegments(routes.map(({ path, operation }) => ({ path, operation, handler: handlers.get(operation) }))));
   router.use(methodNotAllowed(routes));
   return router;
 }
 
-function handlersOf(operation: Operation<unknown>, steps: Steps): RequestHandler[] {
+/** Routes by the number of their segments, of which a path has as many: it is compared with those only. */
+function bySegments(routes: (Route<unknown> & { handler: RequestHandler | undefined })[]): RequestHandler {
+  const routers = new Map<number, Router>();
+  for (const { path, operation, handler } of routes) {
+    const count = segmentsOf(path);
+    const router = routers.get(count) ?? Router({ caseSensitive: true });
+    routers.set(count, router);
+    if (handler) router[operation.method](expressPath(path), handler);
+  }
+  return (request, response, next) => {
+    const router = routers.get(segmentsOf(request.path));
+    // A router of Express answers OPTIONS by itself, for the first template that matches.
+    if (router && request.method !== 'OPTIONS') router(request, response, next);
+    else next();
+  };
+}
+
+/** How many segments a path has; a slash at its end begins none. */
+function segmentsOf(path: string): number {
+  let count = 0;
+  for (let at = path.indexOf('/'); at !== -1 && at < path.length - 1; at = path.indexOf('/', at + 1)) count += 1;
+  return count;
+}
+
+/** All that a request of one operation passes, in this order. */
+function serve(operation: Operation<unknown>, steps: Steps): RequestHandler {
+  const { authenticate, limits, metrics, appNameOf } = steps;
   const { owner, body } = operation;
-  return [
-    nameOperation(operation, steps.metrics),
-    ...(owner === 'open' ? [] : [authenticated(steps.authenticate)]),
-    authorizePath(operation, steps),
-    requireDeliberate({ takesText: body?.isText === true }),
-    admitEarly(operation, steps.limits),
-    ...(body ? [body.isText ? steps.readTextBody : steps.readJsonBody] : []),
-    serve(operation, steps),
-  ];
+  const readBody = body && (body.isText ? steps.readTextBody : steps.readJsonBody);
+  const answerTo = answering(operation, steps);
+  return async (request, response) => {
+    nameOperation(operation, metrics, request, response);
+    if (owner !== 'open') await authenticated(authenticate, request, response);
+    const principal = principalOf(response);
+    const resource = inPath(operation, request, appNameOf);
+    authorize(principal, operation, { ...resource, absent: notedAbsent(response, resource.absent) });
+    requireDeliberate(request, body?.isText === true);
+    const caller = callerId(principal, networkFor(response), resource.userId);
+    response.locals.caller = caller;
+    if (limits && owner !== 'open' && !isNamedLater(principal, operation)) {
+      await refusedSlowly(caller, () => limits.admit(caller, operation, request, response));
+    }
+    if (readBody) await passed(readBody, request, response);
+    await answerTo(request, response, principal, resource);
+  };
 }
 
 /** Says which operation answers, for the log, for metrics and for the audit. */
 function nameOperation(
   { operationId, path, isStream }: Operation<unknown>,
   metrics: Metrics | undefined,
-): RequestHandler {
-  return (request, response, next) => {
-    response.locals.route = path;
-    response.locals.operationId = operationId;
-    // Express takes them away before the handlers of errors.
-    response.locals.params = request.params;
-    // A WebSocket leaves its response behind; the server counts those.
-    if (isStream && request.headers.upgrade === undefined && metrics) {
-      response.once('close', metrics.stream(operationId));
-    }
-    next();
+  request: Request,
+  response: Response,
+): void {
+  response.locals.route = path;
+  response.locals.operationId = operationId;
+  // Express takes them away before the handlers of errors.
+  response.locals.params = request.params;
+  // A WebSocket leaves its response behind; the server counts those.
+  if (isStream && request.headers.upgrade === undefined && metrics) {
+    response.once('close', metrics.stream(operationId));
+  }
+}
+
+/** What the path alone says, before a byte of the body is read. */
+function inPath(operation: Operation<unknown>, request: Request, appNameOf: Steps['appNameOf']): Resource {
+  const { app_name: appName, user_id: userId } = request.params as Record<string, string | undefined>;
+  return {
+    appName: appName === undefined ? undefined : appNameOf(appName),
+    userId,
+    absent: () => notFound(operation, request),
   };
 }
 
-/** What the path alone decides, before a byte of the body is read. */
-function authorizePath(operation: Operation<unknown>, { appNameOf }: Pick<Steps, 'appNameOf'>): RequestHandler {
-  return (request, response, next) => {
-    const { app_name: sent, user_id: userId } = request.params as Record<string, string | undefined>;
-    const appName = sent === undefined ? undefined : appNameOf(sent);
-    const absent = notedAbsent(response, () => notFound(operation, request));
-    authorize(principalOf(response), operation, { appName, userId, absent });
-    next();
-  };
-}
+/** Runs a middleware to its end. */
+const passed = (handler: RequestHandler, request: Request, response: Response): Promise<void> =>
+  new Promise((resolve, reject) => {
+    void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
+  });
 
 /** Only a key acts for users, and only what is validated may name one outside the path. */
 const isNamedLater = (principal: Principal, { owner }: Operation<unknown>) =>
   principal.kind === 'key' && typeof owner === 'object';
 
-/** Counts a request before its body is read, where its caller is known by then. */
-function admitEarly(operation: Operation<unknown>, limits: RequestLimits | undefined): RequestHandler {
-  return async (request, response, next) => {
-    const principal = principalOf(response);
-    const { user_id: userId } = request.params as Record<string, string | undefined>;
-    const caller = callerId(principal, networkOf(request.ip), userId);
-    response.locals.caller = caller;
-    if (limits && operation.owner !== 'open' && !isNamedLater(principal, operation)) {
-      await refusedSlowly(caller, () => limits.admit(caller, operation, request, response));
-    }
-    next();
-  };
-}
-
 /** Whoever guessed wrong too often waits for the answer as everybody over a limit does. */
-const authenticated =
-  (authenticate: RequestHandler): RequestHandler =>
-  (request, response, next) =>
-    refusedSlowly(`address ${networkOf(request.ip)}`, async () => authenticate(request, response, next));
+async function authenticated(authenticate: Steps['authenticate'], request: Request, response: Response): Promise<void> {
+  try {
+    response.locals.principal = await authenticate(request);
+  } catch (error) {
+    if (error instanceof LimitError) await waitForTurn(`address ${networkFor(response)}`);
+    throw error;
+  }
+}
 
 async function refusedSlowly<T>(caller: string, work: () => Promise<T>): Promise<T> {
   try {
@@ -151,20 +177,24 @@ function notFound({ absent }: Operation<unknown>, request: Request): NotFoundErr
   return new NotFoundError(text ?? (typeof userId === 'string' ? `User not found: ${userId}` : 'Not Found'));
 }
 
+/** The address of the client, as the first step of the application noted it. */
+const networkFor = (response: Response) => response.locals.network as string;
+
 const principalOf = (response: Response): Principal =>
   (response.locals.principal as Principal | undefined) ?? ANONYMOUS;
 
-function serve(operation: Operation<unknown>, steps: Steps): RequestHandler {
+/** Answers a request that has been let in, whose body was read. */
+function answering(operation: Operation<unknown>, steps: Steps) {
   const { validationOf, appNameOf, limits, audit, findPosition } = steps;
   const validate = validationOf(operation);
   const kind = { isRead: isRead(operation) };
-  return async (request: Request, response: Response) => {
+  const saysMore = typeof operation.owner === 'object' || operation.demands !== undefined;
+  return async (request: Request, response: Response, principal: Principal, named: Resource): Promise<void> => {
     const valid = await validate(request);
-    const principal = principalOf(response);
-    const resource = resourceOf(operation, valid, request, appNameOf);
-    authorize(principal, operation, { ...resource, absent: notedAbsent(response, resource.absent) });
+    const resource = saysMore ? resourceOf(operation, valid, named, appNameOf) : named;
+    if (saysMore) authorize(principal, operation, { ...resource, absent: notedAbsent(response, resource.absent) });
     if (typeof operation.owner === 'object') {
-      response.locals.caller = callerId(principal, networkOf(request.ip), operation.owner.user(valid));
+      response.locals.caller = callerId(principal, networkFor(response), operation.owner.user(valid));
     }
     const caller = response.locals.caller as string;
     const call = {
@@ -201,19 +231,18 @@ function limitedTo<T>(principal: Principal, named: string | undefined, work: () 
 
 /** What only the validated content of a request says: whose it is, and what further scopes it needs. */
 function resourceOf(
-  operation: Operation<unknown>,
+  { owner, demands }: Operation<unknown>,
   valid: Awaited<ReturnType<Validate>>,
-  request: Request,
+  inPath: Resource,
   appNameOf: Steps['appNameOf'],
 ): Resource {
-  const { owner, demands } = operation;
   const named = typeof owner === 'object' ? owner : undefined;
-  const appName = named?.app?.(valid) ?? (request.params as Record<string, string | undefined>).app_name;
+  const appName = named?.app?.(valid);
   return {
-    appName: appName === undefined ? undefined : appNameOf(appName),
-    userId: named?.user(valid) ?? (request.params as Record<string, string | undefined>).user_id,
+    appName: appName === undefined ? inPath.appName : appNameOf(appName),
+    userId: named?.user(valid) ?? inPath.userId,
     demands: demands?.(valid),
-    absent: named ? () => new NotFoundError(named.absent(valid)) : () => notFound(operation, request),
+    absent: named ? () => new NotFoundError(named.absent(valid)) : inPath.absent,
   };
 }
 

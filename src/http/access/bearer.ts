@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import type { Request, RequestHandler } from 'express';
+import type { Request } from 'express';
 import type { JWTVerifyGetKey, JWTVerifyResult } from 'jose';
 import { networkOf } from '../../core/network.ts';
 import { UnauthenticatedError, UnavailableError } from '../../core/errors.ts';
@@ -51,10 +51,10 @@ const ALGORITHMS = [
 const TOKEN_TYPES = new Set([undefined, 'jwt', 'at+jwt', 'application/at+jwt']);
 
 /** Finds out who sends a request. @throws UnauthenticatedError; UnavailableError when no verification key can be had */
-type Authenticate = (request: Request) => Principal | Promise<Principal>;
+export type Authenticate = (request: Request) => Principal | Promise<Principal>;
 
 /**
- * Middleware that sets `response.locals.principal`, before any byte of a body is read.
+ * What finds out who calls, before any byte of a body is read.
  *
  * In `local` mode nothing could check a credential, so one that is sent is ignored and every caller is anonymous: the
  * mode is for a loopback address, where `origin-guard.ts` keeps web pages out.
@@ -65,21 +65,21 @@ export function authentication(
   options: AuthOptions,
   appNameOf: (name: string) => string,
   logins?: LoginLimit,
-): RequestHandler {
+): Authenticate {
   const authenticate = authenticator(options);
-  return async (request, response, next) => {
+  if (options.mode === 'local') return authenticate;
+  return async (request) => {
     const login = logins && toLogin(options.mode, request);
     const principal = await (login ? counted(logins, login, () => authenticate(request)) : authenticate(request));
     const apps = principal.apps && new Set([...principal.apps].map(appNameOf));
-    response.locals.principal = apps ? { ...principal, apps } : principal;
-    next();
+    return apps ? { ...principal, apps } : principal;
   };
 }
 
-/** What is compared with the limit of failures: `undefined` where no credential is sent or looked at. */
-function toLogin(mode: AuthOptions['mode'], request: Request): Login | undefined {
+/** What is compared with the limit of failures: `undefined` where no credential is sent. */
+function toLogin(mode: 'key' | 'jwt', request: Request): Login | undefined {
   const credential = request.headers.authorization;
-  if (mode === 'local' || credential === undefined) return undefined;
+  if (credential === undefined) return undefined;
   const [, keyId] = mode === 'key' ? (/^bearer +([\w-]{1,64})\./i.exec(credential) ?? []) : [];
   const names = [`address ${networkOf(request.ip)}`, ...(keyId === undefined ? [] : [`key ${keyId}`])];
   return { credential, names };

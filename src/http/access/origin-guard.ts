@@ -80,29 +80,27 @@ function requireSameSite({ method, headers }: Request): void {
 }
 
 /**
- * Middleware: a POST that any page can send without a preflight is refused, whatever the mode; PUT, PATCH and DELETE
- * always have one. It comes after the credential, which is such a header and must be looked at first. A POST
- * without a body and a media type passes unless a browser sent it (browsers add Origin to every POST): so
- * command lines do, and the UI, from our own origin, has passed as such.
+ * A POST that any page can send without a preflight is refused, whatever the mode; PUT, PATCH and DELETE always have
+ * one. It is looked at after the credential, which is such a header and must be looked at first. A POST without a body
+ * and a media type passes unless a browser sent it (browsers add Origin to every POST): so command lines do, and the
+ * UI, from our own origin, has passed as such. @throws {RequestRefusedError}
  */
-export const requireDeliberate =
-  ({ takesText }: { takesText: boolean }): RequestHandler =>
-  (request, _response, next) => {
-    const { headers } = request;
-    if (request.method !== 'POST' || NON_SIMPLE_HEADERS.some((name) => headers[name] !== undefined)) return next();
-    const [mediaType = ''] = (headers['content-type'] ?? '').split(';');
-    const sent = mediaType.trim().toLowerCase();
-    if (sent !== '' && !SIMPLE_TYPES.has(sent)) return next();
-    const isEmpty = headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0;
-    const isOwn = headers.origin === undefined || isSameOrigin(request, headers.origin);
-    if (sent === '' && isEmpty && isOwn) return next();
-    throw new RequestRefusedError(
-      'unsupported_media_type',
-      takesText
-        ? 'The body must be application/json, or come with a header that no form can send, such as X-Requested-With.'
-        : 'The body must be application/json.',
-    );
-  };
+export function requireDeliberate(request: Request, takesText: boolean): void {
+  const { headers } = request;
+  if (request.method !== 'POST' || NON_SIMPLE_HEADERS.some((name) => headers[name] !== undefined)) return;
+  const [mediaType = ''] = (headers['content-type'] ?? '').split(';');
+  const sent = mediaType.trim().toLowerCase();
+  if (sent !== '' && !SIMPLE_TYPES.has(sent)) return;
+  const isEmpty = headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0;
+  const isOwn = headers.origin === undefined || isSameOrigin(request, headers.origin);
+  if (sent === '' && isEmpty && isOwn) return;
+  throw new RequestRefusedError(
+    'unsupported_media_type',
+    takesText
+      ? 'The body must be application/json, or come with a header that no form can send, such as X-Requested-With.'
+      : 'The body must be application/json.',
+  );
+}
 
 function isSameOrigin(request: Request, origin: string): boolean {
   const host = (request.headers.host ?? '').toLowerCase();

@@ -4,7 +4,6 @@ import { TooLargeError } from '../../core/errors.ts';
 import { countMembers, findInexact } from '../../core/exact-json.ts';
 import { chargeShare } from '../../core/fair-share.ts';
 import type { LoopTurns } from '../../core/loop-turns.ts';
-import { networkOf } from '../../core/network.ts';
 import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
@@ -46,7 +45,7 @@ function readBody(
     read(request, response, (error?: unknown) => {
       if (error !== undefined) return next(error);
       // A large body costs as much as many requests: those of others come in between.
-      turns.run(networkOf(request.ip), response.locals.caller as string, () => {
+      turns.run(response.locals.network as string, response.locals.caller as string, () => {
         try {
           const bytes: unknown = request.body;
           if (Buffer.isBuffer(bytes)) chargeShare(response.locals.caller as string, bytes.length);

@@ -36,18 +36,16 @@ export function createValidation(document: () => object): (operation: Operation)
     const readHeaders = parameterReader('header', inHeaders, (name) => name);
     const checkBody = body && bodyChecker(body, (value) => gate({ method, path: template }, value));
     return async (request) => {
-      const fromPath = readPath((name) => [String(request.params[snakeCase(name)])]);
-      const fromQuery = readQuery((name) => textsOf(request.query[name]));
-      const fromHeaders = readHeaders((name) => textsOf(request.get(name)));
+      // Express parses the query at each look at it.
+      const { params, query: sentQuery, headers: sentHeaders } = request;
+      const fromPath = readPath((name) => params[name]);
+      const fromQuery = readQuery((name) => sentQuery[name]);
+      const fromHeaders = readHeaders((name) => sentHeaders[name]);
       const checked = await checkBody?.(request.body);
-      const parts = [fromPath, fromQuery, fromHeaders, checked];
-      const details = parts.flatMap((part) => part?.details ?? []);
+      const details = [...fromPath.details, ...fromQuery.details, ...fromHeaders.details, ...(checked?.details ?? [])];
       if (details.length > 0) throw new ValidationFailedError(details);
       const [path, query, headers] = [fromPath.values, fromQuery.values, fromHeaders.values];
       return { path, query, headers, body: checked?.value } as ValidRequest;
     };
   };
 }
-
-/** What was sent of a parameter; a query such as `a[b]=1` names no text. */
-const textsOf = (sent: unknown): string[] => [sent].flat().filter((text) => typeof text === 'string');
