@@ -1,5 +1,5 @@
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
-import { Pool, type PoolClient, type PoolConfig } from 'pg';
+import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
 import { currentCaller } from '../core/caller.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import { chargeShare, isAlone, waitForShare } from '../core/fair-share.ts';
@@ -24,7 +24,11 @@ import { CALLER_SHARE, Turns } from './turns.ts';
  * a renamed one does not compile; `sql.ts` has what stands where SQL takes bare names. Only the feature that owns a
  * table names it (test/unit/table-owners.test.ts); where another needs its rows, the owner exports a piece of SQL.
  */
-export type Database = NodePgDatabase & { readonly limits: RowLimits };
+export type Database = NodePgDatabase & {
+  readonly limits: RowLimits;
+  /** The pool, or the connection of the transaction. */
+  readonly $client: { query(statement: QueryConfig): Promise<{ rows: unknown[] }> };
+};
 
 /** The connections of this process to its database. */
 export interface DatabasePool {
@@ -123,7 +127,7 @@ function openPool(options: PoolOptions, servers: ServerChoice, max: number, isFo
  */
 class ServerPool extends Pool {
   readonly #servers: ServerChoice;
-  readonly #isForReads: boolean;
+  readonly #use: 'main' | 'reads';
   readonly security: Limits;
   /** Statements of one caller do not make all others wait: connections are lent to callers by turns. */
   readonly #turns: Turns;
@@ -148,7 +152,7 @@ class ServerPool extends Pool {
       },
     });
     this.#servers = servers;
-    this.#isForReads = isForReads;
+    this.#use = isForReads ? 'reads' : 'main';
     this.security = security;
     this.#onLent = onLent;
     this.#turns = new Turns({
@@ -161,8 +165,10 @@ class ServerPool extends Pool {
   }
 
   // drizzle calls `query(config, values)` and awaits it; pg's many other overloads are not used.
-  override query = (async (...args: unknown[]) =>
-    (await this.replica?.query(toConfig(args))) ?? repeated(() => this.#queryOnce(args))) as Pool['query'];
+  override query = (async (...args: unknown[]) => {
+    const config = toConfig(args);
+    return (await this.replica?.query(config)) ?? repeated(() => this.#queryOnce(config));
+  }) as Pool['query'];
 
   /**
    * A connection, to give back with `release`. One to a server that is read-only serves reads while there is no other,
@@ -175,7 +181,7 @@ class ServerPool extends Pool {
     const end = await this.#turns.take();
     try {
       const client = await this.#connectToPrimary();
-      this.#onLent?.(this.#name, (performance.now() - startedAt) / 1000);
+      this.#onLent?.(this.#use, (performance.now() - startedAt) / 1000);
       const release = client.release.bind(client);
       const before = client.bytesMoved;
       client.release = (mustEnd) => {
@@ -191,11 +197,7 @@ class ServerPool extends Pool {
   }
 
   use(): PoolUse {
-    return { pool: this.#name, open: this.totalCount, idle: this.idleCount, waiting: this.#turns.waiting };
-  }
-
-  get #name(): 'main' | 'reads' {
-    return this.#isForReads ? 'reads' : 'main';
+    return { pool: this.#use, open: this.totalCount, idle: this.idleCount, waiting: this.#turns.waiting };
   }
 
   async #connectToPrimary(): Promise<LentClient> {
@@ -210,7 +212,7 @@ class ServerPool extends Pool {
           return client;
         }
         failure = readOnlyServer();
-        if (this.#isForReads && !readOnly) readOnly = client;
+        if (this.#use === 'reads' && !readOnly) readOnly = client;
         else client.release(true);
       } catch (error) {
         failure = error;
@@ -223,11 +225,11 @@ class ServerPool extends Pool {
     throw failure;
   }
 
-  async #queryOnce(args: unknown[]): Promise<unknown> {
+  async #queryOnce(config: QueryConfig): Promise<unknown> {
     const client = await this.lend();
     let mustEnd = true;
     try {
-      const result = await this.#send(client, args);
+      const result = await this.#send(client, config);
       // The next read looks for the primary again.
       mustEnd = client.isReadOnly;
       return result;
@@ -236,15 +238,12 @@ class ServerPool extends Pool {
     }
   }
 
-  #send(client: LentClient, args: unknown[]): Promise<unknown> {
+  #send(client: LentClient, config: QueryConfig): Promise<unknown> {
     const userId = actingUser();
-    const full = toConfig(args);
-    const isFixed = hasOnePlan(full);
-    if (!needsLimits(userId, this.security, isFixed)) {
-      // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
-      return Reflect.apply(client.query, client, args) as Promise<unknown>;
-    }
-    return queryFor(client, userId, this.security, full, { isFixed });
+    const isFixed = hasOnePlan(config);
+    return needsLimits(userId, this.security, isFixed)
+      ? queryFor(client, userId, this.security, config, { isFixed })
+      : client.query(config);
   }
 }
 

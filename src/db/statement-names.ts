@@ -14,6 +14,7 @@ const fixedTexts = new Set<string>();
 /** A statement as node-postgres takes it. */
 interface Statement {
   text: string;
+  values?: unknown;
   name?: string | undefined;
 }
 
@@ -41,7 +42,9 @@ export const hasOnePlan = ({ text, values = [] }: { text: string; values?: unkno
 
 /** A statement with the name of its text, the same on every connection; as it was where it needs none. */
 export function withName(statement: unknown, values: unknown): unknown {
-  if (!Array.isArray(values) || values.length === 0 || !isUnnamed(statement)) return statement;
+  if (!isUnnamed(statement)) return statement;
+  const given = values ?? statement.values;
+  if (!Array.isArray(given) || given.length === 0) return statement;
   const name = nameOf(statement.text);
   return name === undefined ? statement : { ...statement, name };
 }

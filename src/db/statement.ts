@@ -1,7 +1,8 @@
-import { type Placeholder, type Query, type SQL, sql } from 'drizzle-orm';
+import { DrizzleQueryError, fillPlaceholders, type Placeholder, type Query, type SQL, sql } from 'drizzle-orm';
 import { PgDialect } from 'drizzle-orm/pg-core';
 import type { Database } from './database.ts';
 import { fixText } from './statement-names.ts';
+import { WITH_TIMES_AS_TEXT } from './value-types.ts';
 
 const dialect = new PgDialect();
 
@@ -11,23 +12,24 @@ export const value = (name: string): Placeholder => sql.placeholder(name);
 /**
  * A statement whose text is made once, with the first call: drizzle takes 0.1 to 0.2 ms of CPU to write one that is
  * made of pieces, at each call. `build` uses {@link value} for what differs. It has one plan for all values, so what
- * its plan depends on (a status that an index is limited to) stands in its text.
+ * its plan depends on (a status that an index is limited to) stands in its text. It goes to the driver past drizzle's
+ * session, whose promises and copies took 30 µs of each.
  */
 export function statement<Row>(build: () => SQL): (db: Database, values: Record<string, unknown>) => Promise<Row[]> {
   let query: Query | undefined;
-  return async (db, values) => {
+  return async (db, given) => {
     if (!query) {
       query = dialect.sqlToQuery(build());
       fixText(query.sql);
     }
-    const prepared = db._.session.prepareQuery<{ execute: { rows: Row[] }; all: never; values: never }>(
-      query,
-      undefined,
-      undefined,
-      false,
-    );
-    const { rows } = await prepared.execute(values);
-    return rows;
+    const { sql: text, params } = query;
+    const values = fillPlaceholders(params, given);
+    try {
+      const { rows } = await db.$client.query({ text, values, types: WITH_TIMES_AS_TEXT });
+      return rows as Row[];
+    } catch (error) {
+      throw new DrizzleQueryError(text, values, error as Error);
+    }
   };
 }
 
