@@ -1,7 +1,8 @@
 import type { Socket } from 'node:net';
 import { Client, type ClientConfig } from 'pg';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
-import { withName } from './statement-names.ts';
+import { FixedQuery } from './fixed-query.ts';
+import { fixText, isFixedStatement, withName } from './statement-names.ts';
 
 /** What a server reports about itself, unrequested: at the start of a connection and at each change. */
 interface ParameterStatus {
@@ -47,10 +48,21 @@ export class ServerClient extends Client {
 
   // drizzle calls `query(config, values)`; other calls pass as they are.
   override query = ((...[statement, ...others]: unknown[]) => {
-    const sent = this.#namesStatements ? withName(statement, others[0]) : statement;
-    // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
-    return Reflect.apply(Client.prototype.query, this, [sent, ...others]) as unknown;
+    if (this.#namesStatements && others.length === 0 && isFixedStatement(statement)) return this.#sendFixed(statement);
+    return this.#send(this.#namesStatements ? withName(statement, others[0]) : statement, ...others);
   }) as Client['query'];
+
+  #send(...args: unknown[]): unknown {
+    // oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
+    return Reflect.apply(Client.prototype.query, this, args) as unknown;
+  }
+
+  #sendFixed(statement: { text: string; values?: unknown[] }): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const done = (error: Error | null | undefined, result: unknown) => (error ? reject(error) : resolve(result));
+      this.#send(new FixedQuery(fixText(statement.text), statement, done));
+    });
+  }
 
   /** Bytes that have gone to the server and come from it. */
   get bytesMoved(): number {

@@ -40,6 +40,10 @@ const isFixed = (text: string): boolean => fixedTexts.has(text);
 export const hasOnePlan = ({ text, values = [] }: { text: string; values?: unknown[] }): boolean =>
   values.length === 0 || isFixed(text);
 
+/** True for a statement of node-postgres, with its values, whose text {@link fixText} has noted. */
+export const isFixedStatement = (statement: unknown): statement is { text: string; values?: unknown[] } =>
+  isUnnamed(statement) && isFixed(statement.text) && !('rowMode' in statement);
+
 /** A statement with the name of its text, the same on every connection; as it was where it needs none. */
 export function withName(statement: unknown, values: unknown): unknown {
   if (!isUnnamed(statement)) return statement;

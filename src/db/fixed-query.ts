@@ -1,0 +1,103 @@
+import pg, { type Connection, type Submittable } from 'pg';
+import { WITH_TIMES_AS_TEXT } from './value-types.ts';
+
+/** What node-postgres has beside its published types (pg 8.23.1): how it writes values. */
+const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): string | Buffer | null } }).utils;
+
+/** The part of node-postgres's connection that sends messages of the extended protocol. */
+interface Wire {
+  stream: { cork(): void; uncork(): void };
+  /** Texts of the prepared statements of the connection, by name; the client notes those that were parsed. */
+  parsedStatements: Record<string, string>;
+  parse(message: { text: string; name: string }): void;
+  bind(message: { statement: string; values: unknown[] }): void;
+  describe(message: { type: 'P'; name: string }): void;
+  execute(message: object): void;
+  sync(): void;
+}
+
+interface Column {
+  name: string;
+  parse: (text: string) => unknown;
+}
+
+const NO_COLUMNS: Column[] = [];
+
+/** Columns of the prepared statements of each connection, by name. */
+const known = new WeakMap<Wire, Map<string, Column[]>>();
+
+/** Rows, or why there are none. */
+type Done = (error: Error | null | undefined, result?: { rows: unknown[] }) => void;
+
+/**
+ * A statement of one text and one plan, for node-postgres's client. Its columns are asked for with its first use on a
+ * connection only: PostgreSQL refuses a prepared statement whose columns have changed since. node-postgres asks each
+ * time, and makes its readers of eight columns anew.
+ */
+export class FixedQuery implements Submittable {
+  readonly name: string;
+  readonly text: string;
+  /** The client puts its time-out around it. */
+  callback: Done;
+  readonly #values: unknown[];
+  readonly #rows: unknown[] = [];
+  #columns: Column[] | undefined;
+  #connection: Wire | undefined;
+  #error: unknown;
+
+  constructor(name: string, { text, values = [] }: { text: string; values?: unknown[] }, callback: Done) {
+    this.name = name;
+    this.text = text;
+    this.#values = values.map((value) => prepareValue(value));
+    this.callback = callback;
+  }
+
+  submit(connection: Connection): void {
+    const wire = connection as unknown as Wire;
+    this.#connection = wire;
+    this.#columns = known.get(wire)?.get(this.name);
+    // One write for all messages.
+    wire.stream.cork();
+    if (wire.parsedStatements[this.name] === undefined) wire.parse(this);
+    wire.bind({ statement: this.name, values: this.#values });
+    if (!this.#columns) wire.describe({ type: 'P', name: '' });
+    wire.execute({});
+    wire.sync();
+    wire.stream.uncork();
+  }
+
+  handleRowDescription({ fields }: { fields: { name: string; dataTypeID: number }[] }): void {
+    this.#columns = fields.map(({ name, dataTypeID }) => ({
+      name,
+      parse: WITH_TIMES_AS_TEXT.getTypeParser(dataTypeID, 'text') as Column['parse'],
+    }));
+  }
+
+  handleDataRow({ fields }: { fields: (string | null)[] }): void {
+    const row: Record<string, unknown> = {};
+    try {
+      for (const [index, { name, parse }] of (this.#columns ?? NO_COLUMNS).entries()) {
+        const text = fields[index] ?? null;
+        row[name] = text === null ? null : parse(text);
+      }
+    } catch (error) {
+      this.#error ??= error;
+    }
+    this.#rows.push(row);
+  }
+
+  handleCommandComplete(): void {
+    if (!this.#connection) return;
+    const columns = known.get(this.#connection) ?? new Map<string, Column[]>();
+    known.set(this.#connection, columns.set(this.name, this.#columns ?? NO_COLUMNS));
+  }
+
+  handleReadyForQuery(): void {
+    if (this.#error === undefined) this.callback(null, { rows: this.#rows });
+    else this.callback(this.#error as Error);
+  }
+
+  handleError(error: Error): void {
+    this.callback(error);
+  }
+}
