@@ -2,7 +2,8 @@ import pg, { type Connection, type Submittable } from 'pg';
 import { WITH_TIMES_AS_TEXT } from './value-types.ts';
 
 /** What node-postgres has beside its published types (pg 8.23.1): how it writes values. */
-const { prepareValue } = (pg as unknown as { utils: { prepareValue(value: unknown): string | Buffer | null } }).utils;
+const { prepareValue } = (pg as unknown as { utils: { prepareValue: (value: unknown) => string | Buffer | null } })
+  .utils;
 
 /** The part of node-postgres's connection that sends messages of the extended protocol. */
 interface Wire {

@@ -233,16 +233,16 @@ function limitedTo<T>(principal: Principal, named: string | undefined, work: () 
 function resourceOf(
   { owner, demands }: Operation<unknown>,
   valid: Awaited<ReturnType<Validate>>,
-  inPath: Resource,
+  fromPath: Resource,
   appNameOf: Steps['appNameOf'],
 ): Resource {
   const named = typeof owner === 'object' ? owner : undefined;
   const appName = named?.app?.(valid);
   return {
-    appName: appName === undefined ? inPath.appName : appNameOf(appName),
-    userId: named?.user(valid) ?? inPath.userId,
+    appName: appName === undefined ? fromPath.appName : appNameOf(appName),
+    userId: named?.user(valid) ?? fromPath.userId,
     demands: demands?.(valid),
-    absent: named ? () => new NotFoundError(named.absent(valid)) : inPath.absent,
+    absent: named ? () => new NotFoundError(named.absent(valid)) : fromPath.absent,
   };
 }
 
