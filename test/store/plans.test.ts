@@ -6,6 +6,7 @@ import { type Database, openDatabase } from '../../src/db/database.ts';
 import { prepareRowSecurity } from '../../src/db/row-security.ts';
 import { statement, value } from '../../src/db/statement.ts';
 import type { SessionKey } from '../../src/core/session.ts';
+import { overBudget } from '../../src/budgets/budget-store.ts';
 import { findArtifactVersionText, saveArtifactVersion } from '../../src/artifacts/artifact-store.ts';
 import { claimSession, type Lease, renewLease } from '../../src/invocations/lock-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
@@ -129,4 +130,24 @@ test.each<[string, SessionPage]>([
   const lines = plan.rows.map((row) => row['QUERY PLAN']).join('\n');
   const wanted = new RegExp(`CTE wanted\\n\\s+->  Limit\\n\\s+->  Index Scan (?:Backward )?using ${index} on`);
   expect(lines).toMatch(wanted);
+});
+
+test('a budget of users reads what this user used, and nothing of the others', async () => {
+  const { db } = store.pool;
+  const { appName } = newKey();
+  await db.execute(sql`
+    insert into budget_uses (app_name, user_id, day, shard, invocations, prompt_tokens, output_tokens, cost)
+    select ${appName}, 'u' || n, (now() at time zone 'utc')::date, shard, 1, 1, 1, 1
+    from generate_series(1, 2000) n, generate_series(0, 7) shard`);
+  await db.execute(sql`
+    insert into budgets (app_name, user_id, applies_to, period, max_invocations)
+    values (${appName}, '', 'users', 'day', 100), (${appName}, 'u1', 'user', 'month', 100)`);
+  await db.execute(sql`analyze budget_uses, budgets`);
+  const query = overBudget({ appName, userId: 'u1', sessionId: 's' }, undefined);
+  const plan = await db.execute<{ 'QUERY PLAN': string }>(sql`explain (analyze, costs off, timing off) ${query}`);
+  const scans = plan.rows.map((row) => row['QUERY PLAN']).filter((line) => / on budget_uses /.test(line));
+  expect(scans).toEqual([
+    expect.stringMatching(/Index Scan using budget_uses_pkey on budget_uses \(actual rows=8(\.00)? loops=2\)/),
+    expect.stringMatching(/ on budget_uses budget_uses_1 \(never executed\)/),
+  ]);
 });
