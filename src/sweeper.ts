@@ -66,7 +66,7 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
   ];
 };
 
-/** Retention looks at whole tables: it begins once an hour in a process, with its first sweep. */
+/** Retention looks at everything, in pieces: it begins once an hour in a process, with its first sweep. */
 const retained = new WeakMap<DatabasePool, () => Promise<void>>();
 const RETENTION_INTERVAL_MS = 3_600_000;
 

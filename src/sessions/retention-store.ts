@@ -1,7 +1,8 @@
-import { sql } from 'drizzle-orm';
+import { type SQL, sql } from 'drizzle-orm';
 import type { SessionKey } from '../core/session.ts';
 import type { Database } from '../db/database.ts';
 import { sessions } from '../db/schema.ts';
+import { userRanges } from '../db/user-ranges.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
 /** Which sessions are kept; 0 of either: all. */
@@ -12,13 +13,16 @@ export interface SessionRetention {
   count: number;
 }
 
-const old = ({ days, count }: SessionRetention) => sql`
+/** Ranges of users that together have all sessions. */
+export const rangesOfSessions = (db: Database): AsyncGenerator<SQL, void, void> => userRanges(db, sessions);
+
+const old = ({ days, count }: SessionRetention, range: SQL) => sql`
   select ranked.app_name as "appName", ranked.user_id as "userId", ranked.id as "sessionId",
          ranked.update_time::text as "updateTime"
   from (select ${sessions.appName}, ${sessions.userId}, ${sessions.id}, ${sessions.updateTime}, ${sessions.leaseToken},
                row_number() over (partition by ${sessions.appName}, ${sessions.userId}
                                   order by ${sessions.updateTime} desc, ${sessions.id} desc) as place
-        from ${sessions} where not ${sessions.isEval}) ranked
+        from ${sessions} where not ${sessions.isEval} and ${range}) ranked
   where ((${days}::int > 0 and ranked.update_time < clock_timestamp() - ${days}::int * interval '1 day')
          or (${count}::int > 0 and ranked.place > ${count}::int))
     -- What runs stays, and so does what is on hold.
@@ -30,15 +34,22 @@ export interface OldSession extends SessionKey {
   updateTime: string;
 }
 
-/** At most `limit` sessions that are not kept any more, in no order. Reads the whole table, without its states. */
-export async function listOldSessions(db: Database, retention: SessionRetention, limit: number): Promise<OldSession[]> {
-  const { rows } = await db.execute<Record<keyof OldSession, string>>(sql`${old(retention)} limit ${limit}`);
+/** At most `limit` sessions of a range that are not kept any more, in no order. */
+export async function listOldSessions(
+  db: Database,
+  retention: SessionRetention,
+  range: SQL,
+  limit: number,
+): Promise<OldSession[]> {
+  const { rows } = await db.execute<Record<keyof OldSession, string>>(sql`${old(retention, range)} limit ${limit}`);
   return rows;
 }
 
-/** How many sessions are not kept any more. */
-export async function countOldSessions(db: Database, retention: SessionRetention): Promise<number> {
-  const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from (${old(retention)}) counted`);
+/** How many sessions of a range are not kept any more. */
+export async function countOldSessions(db: Database, retention: SessionRetention, range: SQL): Promise<number> {
+  const { rows } = await db.execute<{ n: number }>(
+    sql`select count(*)::int as n from (${old(retention, range)}) counted`,
+  );
   return rows[0]?.n ?? 0;
 }
 

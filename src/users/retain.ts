@@ -1,5 +1,6 @@
+import type { SQL } from 'drizzle-orm';
 import type { ContentStore } from '../artifacts/content-store.ts';
-import { countOldVersions, deleteOldVersions } from '../artifacts/retention-store.ts';
+import { countOldVersions, deleteOldVersions, rangesOfVersions } from '../artifacts/retention-store.ts';
 import type { Config } from '../core/config.ts';
 import type { Log } from '../core/log.ts';
 import type { SessionKey } from '../core/session.ts';
@@ -8,6 +9,7 @@ import {
   countOldSessions,
   deleteOldSession,
   listOldSessions,
+  rangesOfSessions,
   type SessionRetention,
 } from '../sessions/retention-store.ts';
 
@@ -50,10 +52,13 @@ export async function countUnretained(
   { sessions, artifactVersions }: Retention,
 ): Promise<RetentionCounts> {
   const db = database.reads;
-  return {
-    sessions: isOn(sessions) ? await countOldSessions(db, sessions) : 0,
-    artifactVersions: artifactVersions > 0 ? await countOldVersions(db, artifactVersions) : 0,
-  };
+  const counts = { sessions: 0, artifactVersions: 0 };
+  if (isOn(sessions))
+    for await (const range of rangesOfSessions(db)) counts.sessions += await countOldSessions(db, sessions, range);
+  if (artifactVersions > 0)
+    for await (const range of rangesOfVersions(db))
+      counts.artifactVersions += await countOldVersions(db, artifactVersions, range);
+  return counts;
 }
 
 /**
@@ -61,28 +66,40 @@ export async function countUnretained(
  * memory or evaluation on purpose stays. It says in the log how far it is. @returns what it deleted
  */
 export async function retain(context: RetainContext, retention: Retention): Promise<RetentionCounts> {
-  const { database, contentStore, forgetSession, log } = context;
+  const { db } = context.database;
   const counts = { sessions: 0, artifactVersions: 0 };
   const { sessions, artifactVersions } = retention;
-  for (let deleted = isOn(sessions) ? 1 : 0; deleted > 0; ) {
-    deleted = 0;
-    for (const key of await listOldSessions(database.db, sessions, SESSIONS)) {
-      const isGone = await database.transaction(async (tx) => {
-        if (!(await deleteOldSession(tx, key))) return false;
-        await forgetSession(tx, key, { copiesToo: false });
-        return true;
-      });
-      if (isGone) deleted += 1;
-    }
-    counts.sessions += deleted;
-    if (deleted > 0) log.info({ ...counts }, 'retention deletes');
-  }
-  for (let rows = artifactVersions > 0 ? 1 : 0; rows > 0; ) {
-    const deleted = await deleteOldVersions(database.db, artifactVersions);
-    await contentStore.remove(deleted.objectKeys);
-    rows = deleted.rows;
-    counts.artifactVersions += rows;
-    if (rows > 0) log.info({ ...counts }, 'retention deletes');
-  }
+  const add = (what: keyof RetentionCounts, deleted: number) => {
+    counts[what] += deleted;
+    if (deleted > 0) context.log.info({ ...counts }, 'retention deletes');
+    return deleted > 0;
+  };
+  if (isOn(sessions))
+    for await (const range of rangesOfSessions(db)) while (add('sessions', await deleteSome(context, sessions, range)));
+  if (artifactVersions > 0)
+    for await (const range of rangesOfVersions(db))
+      for (let isMore = true; isMore; ) {
+        const { rows, objectKeys } = await deleteOldVersions(db, artifactVersions, range);
+        await context.contentStore.remove(objectKeys);
+        isMore = add('artifactVersions', rows);
+      }
   return counts;
+}
+
+/** Deletes sessions of a range of users, each in a transaction of its own. @returns how many */
+async function deleteSome(
+  { database, forgetSession }: RetainContext,
+  retention: SessionRetention,
+  range: SQL,
+): Promise<number> {
+  let deleted = 0;
+  for (const key of await listOldSessions(database.db, retention, range, SESSIONS)) {
+    const isGone = await database.transaction(async (tx) => {
+      if (!(await deleteOldSession(tx, key))) return false;
+      await forgetSession(tx, key, { copiesToo: false });
+      return true;
+    });
+    if (isGone) deleted += 1;
+  }
+  return deleted;
 }

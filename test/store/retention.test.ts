@@ -3,6 +3,8 @@ import pino from 'pino';
 import { beforeEach, expect, test } from 'vitest';
 import { rowContent } from '../../src/artifacts/content-store.ts';
 import { createForgetSession } from '../../src/forget-session.ts';
+import { userRanges } from '../../src/db/user-ranges.ts';
+import { sessions as table } from '../../src/db/schema.ts';
 import { countUnretained, type Retention, retain } from '../../src/users/retain.ts';
 import { testPool } from '../support/store.ts';
 
@@ -70,4 +72,26 @@ test('more sessions than one look takes are all deleted', async () => {
     insert into sessions (app_name, user_id, id, update_time)
     select 'a', 'many', n::text, clock_timestamp() - interval '9 days' from generate_series(1, 250) n`);
   expect(await run({ sessions: { days: 8, count: 0 }, artifactVersions: 0 })).toMatchObject({ sessions: 252 });
+});
+
+test('a look at everything goes by ranges of users, which no row is missing from or in twice', async () => {
+  const { db } = store.pool;
+  await db.execute(sql`
+    insert into sessions (app_name, user_id, id)
+    select app, 'v' || user_number, n::text
+    from unnest(array['a', 'b']) app, generate_series(1, 7) user_number, generate_series(1, user_number) n`);
+  const rangesOf = async (rows: number) => {
+    const found: number[] = [];
+    for await (const range of userRanges(db, table, rows)) {
+      const { rows: counted } = await db.execute<{ n: number }>(
+        sql`select count(*)::int as n from ${table} where ${range}`,
+      );
+      found.push(counted[0]?.n ?? -1);
+    }
+    return found;
+  };
+  // 5 of the user `u`, then 1 to 7 of each user of two applications: the user of the tenth row is not divided.
+  expect(await rangesOf(10)).toEqual([11, 15, 10, 12, 13, 0]);
+  expect(await rangesOf(61)).toEqual([61, 0]);
+  expect(await rangesOf(100)).toEqual([61]);
 });
