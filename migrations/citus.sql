@@ -7,8 +7,8 @@ declare
   -- First what the triggers of the others look at, while rows are copied too; then in the order of foreign keys.
   of_users constant text[] := array['user_erasures', 'sessions', 'events', 'user_states', 'invocations',
                                     'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
-                                    'idempotency_keys', 'spans'];
-  copied constant text[] := array['app_states', 'legal_holds', 'model_prices'];
+                                    'idempotency_keys', 'spans', 'budget_uses'];
+  copied constant text[] := array['app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
 begin
   -- Ours look at rows of the same user only, which are on the same node.
@@ -41,4 +41,33 @@ begin
   end $lock$;
   create or replace trigger user_erasures_lock before insert on user_erasures
     for each row execute function lock_user_data();
+end $$;
+
+-- Carries a statement out on the node that has the rows of its owner, with the names of their parts there: what writes
+-- in several steps is then one command to one node, in one phase, and planned by PostgreSQL alone.
+create or replace function run_for_user(owner text, tables text[], statement text, given text[])
+returns setof jsonb language plpgsql set search_path from current as $run$
+declare
+  place bigint := get_shard_id_for_distribution_column('sessions', owner);
+  parts text[] := tables;
+  found record;
+begin
+  -- As the extension does before it writes: a part that moves to another node is written before that or after it.
+  perform lock_shard_metadata(5, array[place]);
+  if exists (select from pg_dist_placement where shardid = place
+             and groupid = (select groupid from pg_dist_local_group)) then
+    parts := array(select name || '_' || get_shard_id_for_distribution_column(name::regclass, owner)
+                   from unnest(tables) with ordinality as t(name, position) order by position);
+  end if;
+  for found in execute format(statement, variadic parts || given) loop
+    return next to_jsonb(found);
+  end loop;
+end $run$;
+do $$
+begin
+  if not exists (select from pg_catalog.pg_dist_object
+                 where objid = 'run_for_user(text, text[], text, text[])'::regprocedure and distribution_argument_index = 0) then
+    perform create_distributed_function(
+      'run_for_user(text, text[], text, text[])', distribution_arg_name => 'owner', colocate_with => 'sessions');
+  end if;
 end $$;

@@ -89,6 +89,17 @@ begin
   return writers;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.budget_uses_of_app(app text, since date, OUT invocations numeric, OUT tokens numeric, OUT cost numeric)
+ RETURNS record
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+begin
+  select coalesce(sum(u.invocations), 0), coalesce(sum(u.prompt_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0)
+  into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
+  from budget_uses u where u.app_name = app and u.day >= since;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.count_changed_events()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -2409,6 +2420,7 @@ comment on function assert_state_size(jsonb) is 'The state, or an error when its
 comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than max_bytes, or it has more keys than max_keys.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb) is 'The writers, or an error when what agents wrote for the writer is larger than the setting agent_runtime.max_app_state_bytes_per_user of the connection.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than max_bytes.';
+comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since a day: invocations, tokens, cost.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function delete_old_audit_entries(integer,bigint) is 'Deletes up to 1,000 entries of the audit that are older than so many days or beyond so many, none of the last day. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';

@@ -91,6 +91,7 @@ export async function openPool(
     replica,
     onLent,
     security,
+    isOnCluster,
     size: config.DATABASE_POOL_SIZE,
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
     lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,

@@ -84,15 +84,11 @@ export function overBudget({ appName, userId }: SessionKey, use: Use | undefined
   const own = sql`${b.appliesTo} = 'user' and ${b.userId} = ${userId}`;
   const hasOwn = sql`exists (select from ${budgets} mine where mine.app_name = ${appName}
     and mine.applies_to = 'user' and mine.user_id = ${userId} and mine.period = ${b.period})`;
+  const since = sql`case ${b.period} when 'day' then ${TODAY} else date_trunc('month', ${TODAY}::timestamp)::date end`;
   const tokens = use ? sql`used.tokens + ${use.promptTokens}::bigint + ${use.outputTokens}::bigint` : sql`used.tokens`;
   const cost = use ? sql`used.cost + ${costOf(use)}` : sql`used.cost`;
-  // Each by itself: with both conditions in one, a budget of users read what all users of all days had used.
-  const usedOf = (whose: SQL) => sql`
-    select sum(${u.invocations}) as invocations, sum(${u.promptTokens} + ${u.outputTokens}) as tokens,
-           sum(${u.cost}) as cost
-    from ${budgetUses} where ${u.appName} = ${appName} and ${whose}
-      and ${u.day} >= case ${b.period} when 'day' then ${TODAY}
-                      else date_trunc('month', ${TODAY}::timestamp)::date end`;
+  // Each by itself: with both conditions in one, a budget of users read what all users of all days had used. That of
+  // an application is a function: a cluster then asks all of its nodes for this, and one of them for the rest.
   return sql`select json_build_object('appliesTo', applies_to, 'period', period, 'what', what,
       'seconds', ceil(extract(epoch from opens - clock_timestamp())),
       'opens', to_char(opens at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
@@ -104,10 +100,12 @@ export function overBudget({ appName, userId }: SessionKey, use: Use | undefined
         case ${b.period} when 'day' then ${TODAY} + interval '1 day'
              else date_trunc('month', ${TODAY}::timestamp) + interval '1 month' end at time zone 'utc' as opens
       from ${budgets} cross join lateral (
-        select coalesce(sum(part.invocations), 0) as invocations, coalesce(sum(part.tokens), 0) as tokens,
-               coalesce(sum(part.cost), 0) as cost
-        from (${usedOf(sql`${b.appliesTo} <> 'app' and ${u.userId} = ${userId}`)}
-              union all ${usedOf(sql`${b.appliesTo} = 'app'`)}) part) used
+        select coalesce(sum(${u.invocations}), 0) as invocations,
+               coalesce(sum(${u.promptTokens} + ${u.outputTokens}), 0) as tokens, coalesce(sum(${u.cost}), 0) as cost
+        from ${budgetUses} where ${u.appName} = ${appName} and ${u.userId} = ${userId} and ${u.day} >= ${since}
+        having ${b.appliesTo} <> 'app'
+        union all
+        select * from budget_uses_of_app(${appName}, ${since}) where ${b.appliesTo} = 'app') used
       where ${b.appName} = ${appName}
         and (${b.appliesTo} = 'app' or ${own} or (${b.appliesTo} = 'users' and not ${hasOwn}))) looked
     where what is not null order by opens desc limit 1`;
@@ -140,7 +138,7 @@ export async function listBudgets(db: Database, appName: string): Promise<Budget
 export async function saveBudget(db: Database, appName: string, budget: Budget): Promise<void> {
   const { appliesTo, period, maxInvocations = null, maxTokens = null, maxCost = null } = budget;
   const key = { appName, userId: appliesTo === 'user' ? (budget.forUser ?? '') : '', appliesTo, period };
-  const maxima = { maxInvocations, maxTokens, maxCost, updateTime: sql`clock_timestamp()` };
+  const maxima = { maxInvocations, maxTokens, maxCost };
   if (maxInvocations === null && maxTokens === null && maxCost === null) {
     const { appName: app, userId, appliesTo: applies, period: each } = budgets;
     const isThis = and(eq(app, appName), eq(userId, key.userId), eq(applies, appliesTo), eq(each, period));
@@ -149,10 +147,10 @@ export async function saveBudget(db: Database, appName: string, budget: Budget):
   }
   await db
     .insert(budgets)
-    .values({ ...key, ...maxima })
+    .values({ ...key, ...maxima, updateTime: sql`clock_timestamp()` })
     .onConflictDoUpdate({
       target: [budgets.appName, budgets.userId, budgets.appliesTo, budgets.period],
-      set: maxima,
+      set: { ...maxima, updateTime: excluded(budgets.updateTime) },
     });
 }
 

@@ -17,7 +17,7 @@ import { readOnlyServer, ServerChoice, ServerClient } from './server-client.ts';
 import { CALLER_SHARE, Turns } from './turns.ts';
 
 /**
- * A pool or a transaction: the first argument of every store function.
+ * A pool or a transaction: the first argument of every store function; `isOnCluster`: the pool of one (user-node.ts).
  *
  * Statements on one table are made with the query builder. `sql` is for what the builder has no words for: CTEs, JSON
  * text, lateral pages, the queue. There tables and columns are written `${events}` and `${events.sessionId}`, so that
@@ -26,6 +26,7 @@ import { CALLER_SHARE, Turns } from './turns.ts';
  */
 export type Database = NodePgDatabase & {
   readonly limits: RowLimits;
+  readonly isOnCluster?: boolean;
   /** The pool, or the connection of the transaction. */
   readonly $client: { query(statement: QueryConfig): Promise<{ rows: unknown[] }> };
 };
@@ -80,7 +81,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
     return rows[0]?.position;
   };
   return {
-    db: toDatabase(main, options),
+    db: toDatabase(main, options, options.isOnCluster),
     reads: toDatabase(reads, options),
     ...(replica && { findPosition: shared(() => position().catch(() => undefined)) }),
     query: (statement) => main.query(statement),
@@ -90,8 +91,8 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   };
 }
 
-const toDatabase = (client: Pool | PoolClient, limits: RowLimits): Database =>
-  Object.assign(drizzle({ client }), { limits });
+const toDatabase = (client: Pool | PoolClient, limits: RowLimits, isOnCluster = false): Database =>
+  Object.assign(drizzle({ client }), { limits, isOnCluster });
 
 const configOf = (options: PoolOptions, max: number) =>
   ({

@@ -7,8 +7,6 @@ import * as tables from './schema.ts';
  * is due, how much an application has used), and they grow with what people set up rather than with what is said.
  */
 const ON_COORDINATOR = new Set([
-  'budgets',
-  'budget_uses',
   'cronjobs',
   'cronjob_runs',
   'eval_session_scores',
@@ -21,7 +19,7 @@ const ON_COORDINATOR = new Set([
  * Tables that every node has a copy of: what all users share and the statements of a user look at. A write into them is
  * made on all nodes.
  */
-export const COPIED_TABLES: readonly string[] = ['app_states', 'legal_holds', 'model_prices'];
+export const COPIED_TABLES: readonly string[] = ['app_states', 'budgets', 'legal_holds', 'model_prices'];
 
 /** Names of the tables that a distributed database (Citus) spreads by user, sorted: what a conversation is made of. */
 export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)

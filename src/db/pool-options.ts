@@ -14,6 +14,8 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
   maxPendingDeliveries: number;
   /** True: connections keep the plans of their statements; a pooler between has to know prepared statements. */
   preparesStatements: boolean;
+  /** True: it is the coordinator of a cluster, whose other nodes carry out what concerns one user [false]. */
+  isOnCluster?: boolean;
   /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
   /** What statements for one user run as [as the connection]. */

@@ -2,6 +2,7 @@ import { DrizzleQueryError, fillPlaceholders, type Placeholder, type Query, type
 import { PgDialect } from 'drizzle-orm/pg-core';
 import type { Database } from './database.ts';
 import { fixText } from './statement-names.ts';
+import { runForUser, toNodeStatement } from './user-node.ts';
 import { WITH_TIMES_AS_TEXT } from './value-types.ts';
 
 const dialect = new PgDialect();
@@ -15,15 +16,23 @@ export const value = (name: string): Placeholder => sql.placeholder(name);
  * its plan depends on (a status that an index is limited to) stands in its text. It goes to the driver past drizzle's
  * session, whose promises and copies took 30 µs of each.
  */
-export function statement<Row>(build: () => SQL): (db: Database, values: Record<string, unknown>) => Promise<Row[]> {
+export function statement<Row>(
+  build: () => SQL,
+): (db: Database, values: Record<string, unknown>, userId?: string) => Promise<Row[]> {
   let query: Query | undefined;
-  return async (db, given) => {
+  let onNode: ReturnType<typeof toNodeStatement>;
+  return async (db, given, userId) => {
     if (!query) {
       query = dialect.sqlToQuery(build());
       fixText(query.sql);
+      onNode = toNodeStatement(query.sql);
     }
     const { sql: text, params } = query;
     const values = fillPlaceholders(params, given);
+    const texts = db.isOnCluster && onNode ? values.map(toText) : [];
+    if (db.isOnCluster && onNode && userId !== undefined && texts.every((each) => each !== undefined)) {
+      return await runForUser<Row>(db, userId, onNode, texts);
+    }
     try {
       const { rows } = await db.$client.query({ text, values, types: WITH_TIMES_AS_TEXT });
       return rows as Row[];
@@ -33,13 +42,22 @@ export function statement<Row>(build: () => SQL): (db: Database, values: Record<
   };
 }
 
+/** A value as PostgreSQL reads it in quotes; `undefined` for a list, which no statement of a user's own rows has. */
+function toText(given: unknown): string | null | undefined {
+  if (given === null || typeof given === 'string') return given;
+  return typeof given === 'number' || typeof given === 'boolean' ? String(given) : undefined;
+}
+
 /**
  * A statement whose text is made once for each shape of what it is given: an object of texts, numbers, lists, flags,
  * and such objects. Texts, numbers and lists are its parameters: `build` gets something in their place that can only go
  * into SQL. Flags, and what is absent, are as they are and decide on the text, so `build` looks at nothing else.
+ * On a cluster the node of a user carries it out, where `toUser` says whose rows they are and all of them are there:
+ * it answers with what JSON has.
  */
 export function shapedStatement<Given extends object, Row>(
   build: (given: Given, db: Database) => SQL,
+  toUser?: (given: Given) => string,
 ): (db: Database, given: Given) => Promise<Row[]> {
   const statements = new Map<string, ReturnType<typeof statement<Row>>>();
   return async (db, given) => {
@@ -50,7 +68,7 @@ export function shapedStatement<Given extends object, Row>(
       found = statement<Row>(() => build(withPlaceholders(given, '') as Given, db));
       statements.set(shape, found);
     }
-    return await found(db, values);
+    return await found(db, values, toUser?.(given));
   };
 }
 

@@ -9,7 +9,7 @@ import { escapeText, unescapeJson } from '../db/json-escape.ts';
 import { invocations } from '../db/schema.ts';
 import { assignments } from '../db/sql.ts';
 import { shapedStatement } from '../db/statement.ts';
-import { appendEventCtes, type EventAppend, givenEvents, newAppend } from '../sessions/append-events.ts';
+import { appendEventCtes, type EventAppend, givenEvents, newAppend, userOf } from '../sessions/append-events.ts';
 import type { StoredEvent } from '../sessions/append-store.ts';
 import { releasedSession } from '../sessions/session-lease.ts';
 import { isInvocation } from './invocation-store.ts';
@@ -90,6 +90,7 @@ const updateEnded = shapedStatement<Finish, { last: number; texts: string[] }>(
     ${tapeCtes(lease, tape)}
     ${appendEventCtes(append)} ${countUse(lease.key, use)}
     select last_sequence as last, array(select payload::text from appended order by sequence) as texts from advanced`,
+  userOf,
 );
 
 const ended = ({ status, newToken, answer, errorCode, errorMessage, ...used }: Ending) =>

@@ -1,7 +1,7 @@
 import type { IdempotentRequest } from '../idempotency/key.ts';
 import { CLAIMED, type ClaimedRow, countClaim, overCte, toClaimed, WITHIN_BUDGET } from './claim-budget.ts';
 import { type SQL, and, eq, not, sql } from 'drizzle-orm';
-import { appendEventCtes, type EventAppend, givenEvents, newAppend } from '../sessions/append-events.ts';
+import { appendEventCtes, type EventAppend, givenEvents, newAppend, userOf } from '../sessions/append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeJson } from '../db/json-escape.ts';
 import { invocations } from '../db/schema.ts';
@@ -108,6 +108,7 @@ const insertClaim = shapedStatement<Claim & { createSession: boolean }, ClaimedR
       ${appendEventCtes(append)} ${countClaim(lease)}
       ${CLAIMED}`;
   },
+  userOf,
 );
 
 /**
@@ -174,7 +175,7 @@ const updateQueued = shapedStatement<Claim, ClaimedRow>(({ lease, append }, db) 
     begun as (${begin(lease)})
     ${appendEventCtes(append)} ${countClaim(lease)}
     ${CLAIMED}`;
-});
+}, userOf);
 
 /**
  * What a renewal found: `lost` where the lease is another's, else what the invocation is requested to end as, if

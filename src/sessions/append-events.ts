@@ -31,6 +31,9 @@ export interface EventAppend {
   limits: RowLimits;
 }
 
+/** The user whose rows a statement with an append writes. */
+export const userOf = ({ append }: { append: EventAppend }): string => append.key.userId;
+
 /**
  * Takes the events' deltas together, later ones winning, and leaves `temp:` keys out of what is stored. `toState` makes
  * another change of what they change.

@@ -14,6 +14,7 @@ import {
   appendEventCtes,
   givenEvents,
   newAppend,
+  userOf,
 } from './append-events.ts';
 import { changeRefused, hasVersion } from './precondition.ts';
 import { isSession } from './session-key.ts';
@@ -85,7 +86,7 @@ export function newAppending<More extends object>(
       with ${givenEvents(append)}, advanced as ${updated} ${appendEventCtes(append)} ${extra?.ctes}
       select sequence, payload::text as text, ${versionOf(advanced)} as version ${note}
       from appended, advanced order by sequence`;
-  });
+  }, userOf);
   return async (db, key, newEvents, { leaseToken, versions, more }) => {
     const given = { append: newAppend(db, key, newEvents, leaseToken !== undefined), leaseToken, versions, more };
     const rows = await onConflict(send(db, given), 'events_id_key', () => eventExists(key));

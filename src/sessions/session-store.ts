@@ -1,5 +1,13 @@
 import { and, type SQL, sql } from 'drizzle-orm';
-import { appendEventCtes, ADVANCED, type EventAppend, givenEvents, newAppend, newSession } from './append-events.ts';
+import {
+  appendEventCtes,
+  ADVANCED,
+  type EventAppend,
+  givenEvents,
+  newAppend,
+  newSession,
+  userOf,
+} from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
 import { insertSelect, names } from '../db/sql.ts';
@@ -180,7 +188,7 @@ const insertWithEvents = shapedStatement(({ append, initialState }: { append: Ev
         ${insertSelect(sessions, values)} on conflict do nothing
         returning ${names(ADVANCED.lastSequence, ADVANCED.updateTime)})
       ${appendEventCtes(append)} select from advanced`;
-});
+}, userOf);
 
 /** What of a state no event changed: an import gives the state of its end, from which that of its start is guessed. */
 function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {

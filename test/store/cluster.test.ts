@@ -1,9 +1,16 @@
-import { type ClientBase, Client } from 'pg';
+import { randomUUID } from 'node:crypto';
+import { Client, type ClientBase } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
 import { listArtifactNames } from '../../src/artifacts/artifact-store.ts';
+import { saveBudget } from '../../src/budgets/budget-store.ts';
+import type { SessionKey } from '../../src/core/session.ts';
+import { actingFor } from '../../src/db/acting-user.ts';
 import type { DatabasePool } from '../../src/db/database.ts';
 import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/db/distribution.ts';
 import { migrateDatabase } from '../../src/db/migrate.ts';
+import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
+import { appendOnce, finishOnce } from '../../src/invocations/persist.ts';
+import type { TapePayload } from '../../src/invocations/tape.ts';
 import { searchMemories } from '../../src/memory/memory-store.ts';
 import { appendEvents } from '../../src/sessions/append-store.ts';
 import { listEvents, listEventsAfter } from '../../src/sessions/event-store.ts';
@@ -34,6 +41,23 @@ afterAll(async () => {
   await admin.end();
   await database.drop();
 });
+
+const newLease = (key: SessionKey): Lease => ({
+  key,
+  invocationId: randomUUID(),
+  token: randomUUID(),
+  durationMs: 60_000,
+});
+/** The tape of an invocation that called no model. */
+const NO_CALLS: TapePayload = {
+  version: 1,
+  overrides: {},
+  hasOwnServers: false,
+  values: {},
+  unkept: [],
+  prompts: [],
+  calls: [],
+};
 
 let commands: string[] = [];
 const heard = new WeakSet<ClientBase>();
@@ -88,16 +112,74 @@ describe('on a cluster', () => {
     expect(counts).toEqual(Object.fromEntries(Object.keys(reads).map((name) => [name, 1])));
   });
 
-  test('an append stays on the node of its user', async () => {
-    const key = newKey();
-    await insertSession(pool.db, key, {}, []);
-    const shared = () => textEvent('shared', { actions: { stateDelta: { 'app:a': 1 } } });
-    const counts = {
-      append: (await commandsOf(() => appendEvents(pool.db, key, [textEvent('more')]))).length,
-      'append with app:': (await commandsOf(() => appendEvents(pool.db, key, [shared()]))).length,
+  test('what an invocation writes is one command to the node of its user, also as that user', async () => {
+    const { appName, userId } = newKey();
+    const use = [{ model: 'm', promptTokens: 2, outputTokens: 1 }];
+    const tape = { start: 0, payload: NO_CALLS, prompts: new Map() };
+    const begin = async () => {
+      const lease = newLease({ appName, userId, sessionId: randomUUID() });
+      expect(await claimSession(pool.db, lease, [textEvent('hello')], true)).toBe(true);
+      return lease;
     };
+    const [lease, kept] = [await begin(), await begin()];
+    const leases = [await begin(), await begin(), await begin()];
+    const shared = (name: string) => textEvent('shared', { actions: { stateDelta: { [name]: 1 } } });
+    const writes: Record<string, () => Promise<unknown>> = {
+      create: () => insertSession(pool.db, newKey(), { a: 1, 'user:a': 1 }, [textEvent('one')]),
+      claim: begin,
+      append: () => appendEvents(pool.db, kept.key, [textEvent('more')]),
+      'append of an invocation': () => appendOnce(pool.db, lease, textEvent('more'), use),
+      'append with user:': () => appendOnce(pool.db, lease, shared('user:a'), use),
+      finish: () =>
+        finishOnce(pool.db, leases.pop() ?? lease, [textEvent('end')], { status: 'succeeded', answer: 'end', tape }),
+      'claim as the user': () => actingFor(userId, begin),
+      'append as the user': () => actingFor(userId, () => appendEvents(pool.db, kept.key, [textEvent('more')])),
+      'append with app:': () => appendEvents(pool.db, kept.key, [shared('app:a')]),
+    };
+    const counts: Record<string, number> = {};
+    for (const [name, write] of Object.entries(writes)) counts[name] = (await commandsOf(write)).length;
     console.log(`commands to workers: ${JSON.stringify(counts)}`);
-    expect((await findSession(pool.db, key))?.first.join('').match(/"more"/g)).toHaveLength(2);
+    const { 'append with app:': ofApp, ...others } = counts;
+    expect(others).toEqual(Object.fromEntries(Object.keys(others).map((name) => [name, 1])));
+    expect(ofApp).toBeGreaterThan(1);
+    expect((await findSession(pool.db, kept.key))?.first.join('').match(/"more"|"shared"/g)).toHaveLength(6);
+  });
+
+  test('a budget of an application counts what users on all nodes have used', async () => {
+    const { appName, sessionId } = newKey();
+    const users = Array.from({ length: 6 }, () => `user-${randomUUID()}`);
+    const claim = (userId: string) =>
+      claimSession(pool.db, newLease({ appName, userId, sessionId }), [textEvent('hello')], true);
+    await saveBudget(pool.db, appName, { appliesTo: 'app', period: 'day', maxInvocations: 6 });
+    for (const userId of users) expect(await claim(userId)).toBe(true);
+    await expect(claim(newKey().userId)).rejects.toThrow('budget');
+    await expect(claim(users[0] ?? '')).rejects.toThrow('budget');
+  });
+
+  test('rows of a user that have moved to another node are written there', async () => {
+    const key = newKey();
+    await insertSession(pool.db, key, {}, [textEvent('one')]);
+    const place = `select nodename, nodeport from pg_dist_shard_placement
+                   where shardid = get_shard_id_for_distribution_column('sessions', $1::text)`;
+    const { rows } = await admin.query<{ nodename: string; nodeport: number }>(place, [key.userId]);
+    const { rows: others } = await admin.query<{ nodename: string; nodeport: number }>(
+      'select nodename, nodeport from pg_dist_node where groupid <> 0 and nodeport <> $1',
+      [rows[0]?.nodeport],
+    );
+    const [from, to] = [rows[0], others[0]];
+    const move = `select citus_move_shard_placement(
+      get_shard_id_for_distribution_column('sessions', $1::text), $2, $3, $4, $5, 'block_writes')`;
+    const moved = admin.query(move, [key.userId, from?.nodename, from?.nodeport, to?.nodename, to?.nodeport]);
+    const written = Array.from({ length: 20 }, (_, n) => `w${n}`);
+    for (const text of written) await appendEvents(pool.db, key, [textEvent(text)]);
+    await moved;
+    await appendEvents(pool.db, key, [textEvent('last')]);
+    expect((await admin.query<{ nodeport: number }>(place, [key.userId])).rows[0]?.nodeport).toBe(to?.nodeport);
+    const { rows: found } = await admin.query<{ text: string }>(
+      `select payload #>> '{content,parts,0,text}' as text from events where user_id = $1 order by sequence`,
+      [key.userId],
+    );
+    expect(found.map(({ text }) => text)).toEqual(['one', ...written, 'last']);
   });
 
   test('a session goes with all of its rows, whatever node they are on', async () => {

@@ -145,9 +145,9 @@ test('a budget of users reads what this user used, and nothing of the others', a
   await db.execute(sql`analyze budget_uses, budgets`);
   const query = overBudget({ appName, userId: 'u1', sessionId: 's' }, undefined);
   const plan = await db.execute<{ 'QUERY PLAN': string }>(sql`explain (analyze, costs off, timing off) ${query}`);
-  const scans = plan.rows.map((row) => row['QUERY PLAN']).filter((line) => / on budget_uses /.test(line));
+  const scans = plan.rows.map((row) => row['QUERY PLAN']).filter((line) => / on budget_uses/.test(line));
   expect(scans).toEqual([
     expect.stringMatching(/Index Scan using budget_uses_pkey on budget_uses \(actual rows=8(\.00)? loops=2\)/),
-    expect.stringMatching(/ on budget_uses budget_uses_1 \(never executed\)/),
+    expect.stringMatching(/Function Scan on budget_uses_of_app \(never executed\)/),
   ]);
 });

@@ -45,6 +45,7 @@ export function poolOptions(url: string, size: number): PoolOptions {
     maxSessionBytes: 33_554_432,
     maxPendingDeliveries: 1_000,
     preparesStatements: pooled === undefined && inject('workerUrls').length === 0,
+    isOnCluster: inject('workerUrls').length > 0,
     onIdleError: () => undefined,
   };
 }

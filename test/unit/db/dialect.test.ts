@@ -93,6 +93,7 @@ test('what a conversation is made of is spread by user; what is looked at for al
   expect(DISTRIBUTED_TABLES).toEqual([
     'artifact_versions',
     'artifacts',
+    'budget_uses',
     'events',
     'idempotency_keys',
     'invocation_tapes',
