@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 import type { AgentOverrides } from '../agent/definition/agent.ts';
 import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definition/model.ts';
 import { placeholdersOf } from '../agent/loop/instruction.ts';
@@ -52,20 +52,54 @@ const sha256 = (text: string) => createHash('sha256').update(text).digest('hex')
 /** A short digest of an instruction as the model was given it. */
 export const instructionDigest = (instruction: string): string => sha256(instruction).slice(0, DIGEST_LENGTH);
 
+/** The digest of contents up to one of them, as it was when that was the last frozen one. */
+interface KnownDigest {
+  length: number;
+  hash: Hash;
+}
+
+/** By the last content: those that are frozen are the same for every invocation of a session. */
+const knownDigests = new WeakMap<Content, KnownDigest>();
+/** Maximum of contents that are looked at for what is known. */
+const MAX_ADDED = 400;
+
 /**
  * A digest of what a model was shown of the conversation: who said how much, and which calls and responses. Not of
- * every byte: the words come from stored events, and this is computed for each model call.
+ * every byte: the words come from stored events, and this is computed for each model call. It goes on from what is
+ * known of frozen contents.
  */
 export function contentsDigest(contents: Content[]): string {
-  const shapes = contents.map((content) => {
-    const parts = partsOf(content).map(({ text, functionCall, functionResponse }) => {
-      if (text !== undefined && text !== null) return text.length;
-      return functionCall ? `call ${functionCall.name}` : functionResponse ? `response ${functionResponse.name}` : '';
-    });
-    return [content.role, ...parts];
-  });
-  return sha256(JSON.stringify(shapes)).slice(0, DIGEST_LENGTH);
+  const frozen = contents.findLastIndex((content) => Object.isFrozen(content)) + 1;
+  const known = findKnownDigest(contents, frozen);
+  const hash = known ? known.hash.copy() : createHash('sha256').update('[');
+  const add = (from: number, to: number) => {
+    const shapes = contents.slice(from, to).map((content) => JSON.stringify(toShape(content)));
+    if (shapes.length > 0) hash.update(`${from > 0 ? ',' : ''}${shapes.join(',')}`);
+  };
+  add(known?.length ?? 0, frozen);
+  const last = contents[frozen - 1];
+  const before = contents[(known?.length ?? 0) - 1];
+  if (before) knownDigests.delete(before);
+  if (last) knownDigests.set(last, { length: frozen, hash: hash.copy() });
+  add(frozen, contents.length);
+  return hash.update(']').digest('hex').slice(0, DIGEST_LENGTH);
 }
+
+function findKnownDigest(contents: Content[], frozen: number): KnownDigest | undefined {
+  for (let place = frozen; place > Math.max(0, frozen - MAX_ADDED); place -= 1) {
+    const known = knownDigests.get(contents[place - 1] as Content);
+    if (known?.length === place) return known;
+  }
+  return undefined;
+}
+
+const toShape = (content: Content): unknown[] => [
+  content.role,
+  ...partsOf(content).map(({ text, functionCall, functionResponse }) => {
+    if (text !== undefined && text !== null) return text.length;
+    return functionCall ? `call ${functionCall.name}` : functionResponse ? `response ${functionResponse.name}` : '';
+  }),
+];
 
 /** What an agent gives its model, and the hash of it. */
 export function toPrompt(

@@ -37,7 +37,8 @@ export function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] 
  * above it is an `llm` agent), else the root (ADK `_find_agent_to_run`).
  */
 export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
-  for (const { author } of history.toReversed()) {
+  for (let place = history.length - 1; place >= 0; place -= 1) {
+    const author = history[place]?.author;
     if (!author || author === 'user') continue;
     const path = pathTo(root, author);
     const speaker = path.at(-1);

@@ -19,16 +19,89 @@ export interface Audience {
 /**
  * What a model is shown of a history: rewound, refused, partial and empty events are left out, compacted ones replaced
  * by their summary, and every function call is followed by exactly one response (the latest; `interrupted` where there
- * is none). Its first and last content can be of either role: see {@link ensureUserFirstAndLast}.
+ * is none). Its first and last content can be of either role: see {@link ensureUserFirstAndLast}. What is made of the
+ * frozen events at the beginning is kept, so that the next invocation only adds to it.
  */
 export function buildContents(history: Event[], audience: Audience): Content[] {
+  const known = knownContents(history, audience);
+  const rest = known && toContents(history.slice(known.length), audience);
+  if (known && rest?.isOwn === true) return [...known.contents, ...rest.contents];
+  return toContents(history, audience).contents;
+}
+
+/** What is made of the first `length` events of a history. */
+interface KnownContents extends Audience {
+  length: number;
+  /** Frozen, since later invocations get the same; only grows. */
+  contents: Content[];
+}
+
+/**
+ * By the last event that they are made of. Only frozen events count: those that the history cache lends to every
+ * invocation of the session, so what is kept goes with them. The same event at the same place has the same before it.
+ */
+const knownByLast = new WeakMap<Event, KnownContents>();
+
+/** Shorter histories are converted faster than they are looked up. */
+const MIN_KNOWN = 32;
+/** Maximum of events that an invocation adds before the next looks for what is known. */
+const MAX_ADDED = 200;
+
+/** The contents of all frozen events at the beginning; `undefined` where they are few or change each other. */
+function knownContents(history: Event[], { agentName, branch }: Audience): KnownContents | undefined {
+  const length = history.findLastIndex((event) => Object.isFrozen(event)) + 1;
+  const last = history[length - 1];
+  if (length < MIN_KNOWN || !last) return undefined;
+  const before = findKnown(history, length, { agentName, branch });
+  if (before?.length === length) return before;
+  const added = before && toContents(history.slice(before.length, length), before);
+  const goesOn = before && added?.isOwn === true;
+  const known = goesOn ? before : { agentName, branch, length: 0, contents: [] };
+  const made = goesOn ? added : toContents(history.slice(0, length), known);
+  if (made.changesEarlier) return undefined;
+  const key = history[known.length - 1];
+  if (key) knownByLast.delete(key);
+  for (const content of made.contents) {
+    Object.freeze(content.parts);
+    known.contents.push(Object.freeze(content));
+  }
+  known.length = length;
+  knownByLast.set(last, known);
+  return known;
+}
+
+/** The longest known beginning of the first `length` events. */
+function findKnown(history: Event[], length: number, { agentName, branch }: Audience): KnownContents | undefined {
+  for (let place = length; place > Math.max(0, length - MAX_ADDED); place -= 1) {
+    const known = knownByLast.get(history[place - 1] as Event);
+    if (known?.length === place && known.agentName === agentName && known.branch === branch) return known;
+  }
+  return undefined;
+}
+
+/** Contents of consecutive events. */
+interface MadeContents {
+  contents: Content[];
+  /** True where an event takes back, sums up or drops what stands before it. */
+  changesEarlier: boolean;
+  /** True where they are the same whatever stands before these events, and leave what is made of that as it is. */
+  isOwn: boolean;
+}
+
+function toContents(history: Event[], audience: Audience): MadeContents {
   const events = withoutCompacted(withoutRefused(withoutRewound(history)))
     .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
     .map(toShown)
     .filter((event) => partsOf(event.content).length > 0)
     .map((event) => (isForeign(event, audience) ? toContext(event) : event));
-  return pairCalls(events).filter((content) => partsOf(content).length > 0);
+  const { slots, allAnswer } = fillSlots(events);
+  const contents = pairCalls(events, slots).filter((content) => partsOf(content).length > 0);
+  const changesEarlier = history.some(isOfEarlier);
+  return { contents, changesEarlier, isOwn: allAnswer && !changesEarlier };
 }
+
+const isOfEarlier = ({ actions, errorCode }: Event) =>
+  Boolean(actions?.rewindBeforeInvocationId ?? actions?.compaction) || isRefusal(errorCode);
 
 /**
  * Drops what the user said in an invocation that was refused, else it would be refused again with every later message.
@@ -153,9 +226,10 @@ interface Slot {
 
 /**
  * One slot per call, filled with the latest response to it; a response without an id goes to the first open call of its
- * name.
+ * name. `allAnswer`: each response names a call of these events.
  */
-function fillSlots(events: Event[]): Map<FunctionCall, Slot> {
+function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; allAnswer: boolean } {
+  let allAnswer = true;
   const slots = new Map<FunctionCall, Slot>();
   const latestById = new Map<string, Slot>();
   for (const event of events) {
@@ -169,9 +243,10 @@ function fillSlots(events: Event[]): Map<FunctionCall, Slot> {
       if (!response) continue;
       const slot = response.id ? latestById.get(response.id) : firstOpen(slots, response.name);
       if (slot) slot.response = part;
+      allAnswer &&= Boolean(slot && response.id);
     }
   }
-  return slots;
+  return { slots, allAnswer };
 }
 
 const firstOpen = (slots: Map<FunctionCall, Slot>, name: string | null | undefined) =>
@@ -183,8 +258,7 @@ const toResponse = ({ call, response }: Slot): Part =>
   };
 
 /** Puts one response content behind each content with calls; responses that answer no call are dropped. */
-function pairCalls(events: Event[]): Content[] {
-  const slots = fillSlots(events);
+function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
   const contents: Content[] = [];
   for (const { author, content } of events) {
     const isUser = author === 'user';

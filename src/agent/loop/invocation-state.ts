@@ -13,8 +13,11 @@ export interface InvocationState {
   events: Event[];
   /** The state as the invocation sees it, `temp:` keys included; without a prototype, so that any key is data. */
   state: JsonObject;
-  /** Ids of every function call seen, so that a provider that counts from zero in each answer cannot reuse one. */
-  callIds: Set<string>;
+  /**
+   * Ids of every function call seen, so that a provider that counts from zero in each answer cannot reuse one.
+   * Collected with the first call: most invocations have none, and a history has thousands of events.
+   */
+  callIds: Set<string> | undefined;
   output: string;
   /** Shared by all agents of the tree, those that are tools included. */
   used: { llmCalls: number; promptTokens: number; outputTokens: number };
@@ -56,7 +59,7 @@ export function newInvocationState(input: RunInput, askAgent: AskAgent): Invocat
     askAgent,
     events: [...input.history],
     state: Object.assign(Object.create(null) as JsonObject, input.state),
-    callIds: new Set(input.history.flatMap((event) => functionCallsOf(event.content).map((call) => call.id ?? ''))),
+    callIds: undefined,
     output: '',
     used: { llmCalls: 0, promptTokens: 0, outputTokens: 0 },
     cause: undefined,
@@ -113,7 +116,11 @@ export function countTokens(
 
 /** The call's id where it is new, else a fresh one. */
 export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {
-  const unique = id && !invocation.callIds.has(id) ? id : invocation.input.newId();
-  invocation.callIds.add(unique);
+  const seen = (invocation.callIds ??= callIdsIn(invocation.input.history));
+  const unique = id && !seen.has(id) ? id : invocation.input.newId();
+  seen.add(unique);
   return unique;
 }
+
+const callIdsIn = (history: Event[]) =>
+  new Set(history.flatMap((event) => functionCallsOf(event.content).map((call) => call.id ?? '')));

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { buildContents, ensureUserFirstAndLast, type Audience } from '../../../../src/agent/loop/build-contents.ts';
 import type { Content, Part } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
+import { contentsDigest } from '../../../../src/invocations/tape.ts';
 
 const event = (author: string, parts: Part[], more: Event = {}): Event => ({
   author,
@@ -225,4 +226,63 @@ test('what was spoken in a live session is shown as typed; its saved sound is le
     asModel('hello'),
     asUser({ fileData: { fileUri: 'artifact://app/u/s/picture.png#0' } }, 'and this?'),
   ]);
+});
+
+/** Frozen all through, as the history cache lends events. */
+function frozen<Value>(value: Value): Value {
+  if (typeof value === 'object' && value !== null) Object.values(Object.freeze(value)).forEach(frozen);
+  return value;
+}
+
+test('a frozen history that grows is shown as one that is built anew, whatever comes to it', () => {
+  const earlier = Array.from({ length: 40 }, (_, n) => [
+    user(`question ${n}`, { invocationId: `i${n}`, timestamp: 2 * n }),
+    said(`answer ${n}`, { invocationId: `i${n}`, timestamp: 2 * n + 1 }),
+  ]).flat();
+  const compaction = { startTimestamp: 0, endTimestamp: 9, compactedContent: asModel('summary') };
+  const added: Event[][] = [
+    [user('a')],
+    [event('me', [call('a', '1')])],
+    [user('before the response')],
+    [event('me', [response('a', '1')])],
+    [event('me', [call('b', '2'), call('b')]), event('me', [response('b', '2')])],
+    [event('me', [response('b')])],
+    [event('me', [call('c', '1')]), event('me', [response('c', '1', 'new')])],
+    [event('me', [response('a', '1', 'late')])],
+    [event('other', [call('d', '4'), { text: 'x' }]), event('other', [response('d', '4')])],
+    [user('typed', { branch: 'x' }), said('elsewhere', { branch: 'y' }), said('p', { partial: true })],
+    [user('wrong', { invocationId: 'r' }), { author: 'me', invocationId: 'r', errorCode: 'unknown_tool' }],
+    [user('right', { invocationId: 'q' })],
+    [{ author: 'user', actions: { rewindBeforeInvocationId: 'i39' } }],
+    [user('again')],
+    [{ author: 'me', actions: { compaction } }, user('after it')],
+    [said('done')],
+  ];
+  const audiences: Audience[] = [me, { agentName: 'other' }, { agentName: 'me', branch: 'x' }];
+  const expectAsAnew = (history: Event[]) => {
+    for (const audience of audiences) {
+      const shown = buildContents(history, audience);
+      expect(shown).toEqual(buildContents(structuredClone(history), audience));
+      expect(contentsDigest(shown)).toBe(contentsDigest(structuredClone(shown)));
+    }
+  };
+  // Each addition to the beginning alone, and all one after the other.
+  for (const additions of [added, ...added.map((events) => [events])]) {
+    const history = structuredClone(earlier).map((each) => frozen(each));
+    expectAsAnew(history);
+    for (const events of structuredClone(additions)) {
+      expectAsAnew([...history, ...events]);
+      history.push(...events.map((each) => frozen(each)));
+      expectAsAnew(history);
+    }
+  }
+});
+
+test('what is made of a frozen history is made once', () => {
+  const history = Array.from({ length: 40 }, (_, n) => frozen(n % 2 ? said(`${n}`) : user(`${n}`)));
+  const first = buildContents(history, me);
+  const later = buildContents([...history, user('new')], me);
+  expect(buildContents(history.slice(1), me)).toEqual(first.slice(1));
+  expect(later.slice(0, -1).every((content, place) => content === first[place])).toBe(true);
+  expect(later.at(-1)).toEqual(asUser('new'));
 });
