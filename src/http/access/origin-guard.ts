@@ -49,8 +49,11 @@ export function originGuard(options: OriginOptions): RequestHandler {
   };
 }
 
-const countOf = ({ rawHeaders }: Request, name: string) =>
-  rawHeaders.filter((header, index) => index % 2 === 0 && header.toLowerCase() === name).length;
+function countOf({ rawHeaders }: Request, name: string): number {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) if (rawHeaders[at]?.toLowerCase() === name) count += 1;
+  return count;
+}
 
 /** Node keeps the first of several and a proxy may have judged another one. */
 function requireOne(request: Request, name: string): void {

@@ -19,7 +19,7 @@ export function trustProxies(app: Express, { trusted }: ProxyOptions): void {
 /** Middleware that keeps a service without a login from being published by a proxy that nobody thought of. */
 export function proxyGuard({ refusesOthers }: ProxyOptions): RequestHandler {
   return (request, _response, next) => {
-    if (refusesOthers && !isFromTrusted(request) && Object.keys(request.headers).some((name) => FORWARDED.test(name))) {
+    if (refusesOthers && Object.keys(request.headers).some((name) => FORWARDED.test(name)) && !isFromTrusted(request)) {
       throw new RequestRefusedError(
         'forbidden_origin',
         'Forbidden: the request came through a proxy, and AUTH_MODE local has no login. Use AUTH_MODE key or jwt ' +
