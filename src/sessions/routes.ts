@@ -13,7 +13,6 @@ import {
   updateSessionSchema,
 } from '../core/session.ts';
 import { sessionTopic } from '../core/topics.ts';
-import type { Database } from '../db/database.ts';
 import { eventDemands, sharedStateDemands } from '../http/operation/demands.ts';
 import { type Answer, operation } from '../http/operation/operation.ts';
 import { sessionPath, userPath } from '../http/operation/parameters.ts';
@@ -37,7 +36,7 @@ import {
   SESSIONS_PATH,
 } from './session-context.ts';
 import { CHANGED, findEtag, ifMatch, versionsOf } from './precondition.ts';
-import { deleteSession, findSession, insertSession } from './session-store.ts';
+import { deleteSession, findSession, type FoundSession, insertSession } from './session-store.ts';
 
 const createSession = operation({
   method: 'post',
@@ -110,7 +109,7 @@ const updateSession = operation({
     const versions = versionsOf(headers['if-match']);
     await appendEvents(database.db, key, [toStateEvent(body.stateDelta, newId)], { versions });
     notifications.publish(sessionTopic(key));
-    return answerSession(database.db, key, response);
+    return answerSession(await findSession(database.db, key), key, response);
   },
 });
 
@@ -172,13 +171,16 @@ async function create(
   if (!agents.has(key.appName)) throw appNotFound(key.appName);
   const created = toNewEvents(events, newId);
   for (const event of created) checkEventSize(event, limits.eventBytes);
-  await insertSession(database.db, key, state, created);
-  return answerSession(database.db, key, response);
+  const inserted = await insertSession(database.db, key, state, created);
+  return answerSession(inserted ?? (await findSession(database.db, key)), key, response);
 }
 
-async function answerSession(db: Database, key: SessionKey, response: Response): Promise<Answer> {
-  const found = await findSession(db, key);
-  if (!found) throw new NotFoundError(sessionNotFound(key.sessionId));
+async function answerSession(
+  found: FoundSession | undefined,
+  { sessionId }: SessionKey,
+  response: Response,
+): Promise<Answer> {
+  if (!found) throw new NotFoundError(sessionNotFound(sessionId));
   response.setHeader('etag', found.etag);
   return { kind: 'json', text: await collect(found) };
 }

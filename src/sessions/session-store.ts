@@ -17,7 +17,7 @@ import { eventPieces, findEventPage, type Moment } from './event-store.ts';
 import { eventExists } from './append-store.ts';
 import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, firstTextOf } from './event-first-text.ts';
-import { etagOf, s, sessionTexts, withStates } from './session-text.ts';
+import { etagOf, s, sessionTexts, statesOf, withStates } from './session-text.ts';
 import { sequenceAt, stateAt, timeAt } from './event-as-of.ts';
 import { hasVersion } from './precondition.ts';
 import { ConflictError, InvalidError } from '../core/errors.ts';
@@ -158,6 +158,8 @@ async function* readFurtherEvents(
 
 /**
  * Inserts a session with its first state and events, all in one statement.
+ * @returns it as {@link findSession} does, where it has no events and changes no shared state; `undefined` otherwise:
+ * a statement does not see what it writes.
  * @throws {ConflictError} when the id is taken, or two of the events have one id.
  */
 export async function insertSession(
@@ -165,7 +167,7 @@ export async function insertSession(
   key: SessionKey,
   state: JsonObject,
   events: NewEvent[],
-): Promise<void> {
+): Promise<FoundSession | undefined> {
   const given = splitDelta(state);
   const append = newAppend(db, key, events, false, (delta) => ({
     session: { ...given.session, ...delta.session },
@@ -174,21 +176,42 @@ export async function insertSession(
     app: Object.assign(delta.app, given.app),
   }));
   const initialState = escapeJson(withoutChanged(given.session, events));
-  const inserted = await onConflict(insertWithEvents(db, { append, initialState }), 'events_id_key', () =>
+  const isAlone = events.length === 0 && append.delta.user === undefined && append.delta.app === undefined;
+  const inserted = await onConflict(insertWithEvents(db, { append, initialState, isAlone }), 'events_id_key', () =>
     eventExists(key),
   );
   if (inserted.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
+  const [row] = inserted;
+  return isAlone && row ? { first: [unescapeJson(row.text)], etag: row.etag } : undefined;
 }
 
-const insertWithEvents = shapedStatement(({ append, initialState }: { append: EventAppend; initialState: string }) => {
-  const values = { ...newSession(append), initialState: sql`${initialState}::jsonb` };
-  // Of a select: a distributed database has no queries among values, and one counts the bytes.
-  return sql`
+/** A session to insert; `isAlone`: with its own state and nothing else. */
+type Insertion = { append: EventAppend; initialState: string; isAlone: boolean };
+
+const insertWithEvents = shapedStatement<Insertion, { text: string; etag: string }>(
+  ({ append, initialState, isAlone }) => {
+    const values = { ...newSession(append), initialState: sql`${initialState}::jsonb` };
+    if (isAlone) return insertAlone(append.key, { ...values, eventBytes: sql`0` });
+    // Of a select: a distributed database has no queries among values, and one counts the bytes.
+    return sql`
       with ${givenEvents(append)}, advanced as (
         ${insertSelect(sessions, values)} on conflict do nothing
         returning ${names(ADVANCED.lastSequence, ADVANCED.updateTime)})
       ${appendEventCtes(append)} select from advanced`;
-}, userOf);
+  },
+  userOf,
+);
+
+/** Inserts and reads at once: to find it by a second statement took 0.3 ms of the two processes. */
+function insertAlone(key: SessionKey, values: Parameters<typeof insertSelect<typeof sessions>>[1]): SQL {
+  const { id, appName, userId, state, updateTime } = sessions;
+  const [head, tail] = sessionTexts({ firstText: sql`` });
+  return sql`
+    with inserted as (
+      ${insertSelect(sessions, values)} on conflict do nothing
+      returning ${names(id, appName, userId, state, updateTime)})
+    select ${head} || ${tail} as text, ${etagOf} as etag from inserted ${statesOf(key)}`;
+}
 
 /** What of a state no event changed: an import gives the state of its end, from which that of its start is guessed. */
 function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {

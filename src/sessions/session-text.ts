@@ -9,7 +9,7 @@ const a = alias(appStates, 'a');
 const u = alias(userStates, 'u');
 
 /** Joins the two shared states to rows of a user's sessions that stand in front of it. */
-const statesOf = ({ appName, userId }: GivenUser): SQL => sql`${s}
+export const statesOf = ({ appName, userId }: GivenUser): SQL => sql`${s}
   left join ${appStates} ${a} on ${a.appName} = ${appName}
   left join ${userStates} ${u} on ${u.appName} = ${appName} and ${u.userId} = ${userId}`;
 /** The table of sessions with the two shared states of a user joined. */
