@@ -25,6 +25,11 @@ export class FairQueue<Item> {
     return undefined;
   }
 
+  /** Those of whom something waits, who is served next first. */
+  get owners(): IterableIterator<string> {
+    return this.#waiting.keys();
+  }
+
   /** Of all owners together. */
   get size(): number {
     return [...this.#waiting.values()].reduce((sum, items) => sum + items.length, 0);

@@ -18,45 +18,82 @@ const RECENT_MS = 1_000;
 export class Shares {
   /** Until when each caller has used its share. */
   readonly #used = new RecentMap<number>();
-  /** The two callers who did something last, the last one first. */
+  /** The two callers who wanted something last, the last one first. */
   #latest: { caller: string; at: number }[] = [];
 
-  /** True while nobody else has done anything for a second. */
+  /** True while nobody else has wanted anything for a second. */
   isAlone(caller: string, now: number): boolean {
     return !this.#latest.some((each) => each.caller !== caller && each.at > now - RECENT_MS);
   }
 
-  /** Takes one statement from a caller's share. @returns how long it has to wait for it, milliseconds */
-  take(caller: string, now: number): number {
-    this.#latest = [{ caller, at: now }, ...this.#latest.filter((each) => each.caller !== caller).slice(0, 1)];
-    if (this.isAlone(caller, now)) {
-      this.#used.delete(caller);
-      return 0;
-    }
-    const from = Math.max(now - CREDIT_MS, this.#used.get(caller) ?? 0);
-    this.#used.set(caller, from + STATEMENT_MS);
-    return Math.min(Math.max(0, from - now), MAX_WAIT_MS);
+  /** Notes that a caller wants something: from now on it shares with the others. */
+  note(caller: string, now: number): void {
+    const [last] = this.#latest;
+    if (last?.caller === caller) last.at = now;
+    else this.#latest = [{ caller, at: now }, ...this.#latest.slice(0, 1)];
+  }
+
+  /** How long a caller has to wait for its next statement as things are, milliseconds. What is charged adds to it. */
+  waitOf(caller: string, now: number): number {
+    return this.isAlone(caller, now) ? 0 : Math.max(0, (this.#used.get(caller) ?? 0) - now);
+  }
+
+  /** Takes one statement from a caller's share. */
+  take(caller: string, now: number): void {
+    this.#use(caller, STATEMENT_MS, now);
   }
 
   /** Takes bytes that a caller has moved from its share. */
   charge(caller: string, bytes: number, now: number): void {
-    if (this.isAlone(caller, now)) return;
-    this.#used.set(caller, Math.max(now - CREDIT_MS, this.#used.get(caller) ?? 0) + bytes / BYTES_PER_MS);
+    this.#use(caller, bytes / BYTES_PER_MS, now);
+  }
+
+  #use(caller: string, ms: number, now: number): void {
+    if (this.isAlone(caller, now)) {
+      // What was done alone does not count later.
+      this.#used.delete(caller);
+      return;
+    }
+    const from = Math.max(now - CREDIT_MS, this.#used.get(caller) ?? 0);
+    this.#used.set(caller, Math.min(from + ms, now + MAX_WAIT_MS));
   }
 }
 
+/** What callers have done in this process. */
 const shares = new Shares();
 
-/** True while nobody but this caller has done anything in this process for a second. */
-export const isAlone = (caller: string): boolean => shares.isAlone(caller, performance.now());
-
-/** Waits until a caller may have one more statement; at once while it is alone, and for the process itself. */
-export async function waitForShare(caller: string | undefined): Promise<void> {
-  const waitMs = caller === undefined ? 0 : shares.take(caller, performance.now());
-  if (waitMs >= 1) await sleep(waitMs);
+/** What {@link Shares} says of this process, now. */
+export interface Pace {
+  isAlone(caller: string): boolean;
+  note(caller: string): void;
+  waitOf(caller: string): number;
+  take(caller: string): void;
 }
+
+/** The pace of this process. */
+export const pace: Pace = {
+  isAlone: (caller) => shares.isAlone(caller, performance.now()),
+  note: (caller) => shares.note(caller, performance.now()),
+  waitOf: (caller) => shares.waitOf(caller, performance.now()),
+  take: (caller) => shares.take(caller, performance.now()),
+};
 
 /** Takes the bytes that a caller has moved from its share. */
 export function chargeShare(caller: string | undefined, bytes: number): void {
   if (caller !== undefined) shares.charge(caller, bytes, performance.now());
+}
+
+/** Longest time between two looks of one who waits: whoever is alone by then waits no longer. */
+export const LOOK_MS = 100;
+/** A shorter wait is none: no timer measures it. */
+export const TIMER_MS = 1;
+
+/** Waits until a caller has some of its share left; at once while it is alone. It takes nothing. */
+export async function waitForShare(caller: string): Promise<void> {
+  pace.note(caller);
+  for (;;) {
+    const waitMs = pace.waitOf(caller);
+    if (waitMs < TIMER_MS) return;
+    await sleep(Math.min(waitMs, LOOK_MS));
+  }
 }

@@ -2,7 +2,7 @@ import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
 import { currentCaller } from '../core/caller.ts';
 import { isPassingFailure } from '../core/errors.ts';
-import { chargeShare, isAlone, waitForShare } from '../core/fair-share.ts';
+import { chargeShare, pace } from '../core/fair-share.ts';
 import { actingUser } from './acting-user.ts';
 import { listServers } from './connection.ts';
 import { connectionSettings, limitsOf, type PoolOptions } from './pool-options.ts';
@@ -159,7 +159,7 @@ class ServerPool extends Pool {
     this.#turns = new Turns({
       max: config.max,
       maxShared: Math.max(isForReads ? 1 : 2, Math.floor(config.max * CALLER_SHARE)),
-      isAlone,
+      pace,
       timeoutMs: config.connectionTimeoutMillis,
       timeoutMessage: NO_FREE_CONNECTION,
     });
@@ -177,7 +177,6 @@ class ServerPool extends Pool {
    */
   async lend(): Promise<LentClient> {
     const caller = currentCaller();
-    await waitForShare(caller);
     const startedAt = performance.now();
     const end = await this.#turns.take();
     try {

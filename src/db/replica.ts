@@ -1,6 +1,6 @@
 import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
 import { currentCaller } from '../core/caller.ts';
-import { chargeShare, isAlone, waitForShare } from '../core/fair-share.ts';
+import { chargeShare, pace } from '../core/fair-share.ts';
 import { actingUser } from './acting-user.ts';
 import type { ServerAddress } from './connection.ts';
 import { limitsOf, type PoolOptions } from './pool-options.ts';
@@ -46,7 +46,7 @@ export class Replica {
     this.#turns = new Turns({
       max: config.max,
       maxShared: Math.max(1, Math.floor(config.max * CALLER_SHARE)),
-      isAlone,
+      pace,
       timeoutMs: waitMs,
       timeoutMessage: 'no connection to the replica became free',
     });
@@ -70,7 +70,6 @@ export class Replica {
 
   async #ask(config: QueryConfig, position: string): Promise<unknown> {
     const caller = currentCaller();
-    await waitForShare(caller);
     const end = await this.#turns.take();
     let client: (PoolClient & Pick<ServerClient, 'bytesMoved'>) | undefined;
     let before = 0;

@@ -1,5 +1,6 @@
 import { currentCaller } from '../core/caller.ts';
 import { FairQueue } from '../core/fair-queue.ts';
+import { LOOK_MS, type Pace, TIMER_MS } from '../core/fair-share.ts';
 
 /**
  * Of the connections, those that one caller uses while others want some too: what the server does for one leaves the
@@ -22,20 +23,26 @@ interface TurnOptions {
   max: number;
   /** Of those, how many of one caller while there are others (`core/fair-share.ts`). */
   maxShared: number;
-  /** True of a caller while there are no others. */
-  isAlone: (caller: string) => boolean;
-  /** Maximum time that one waits, and the message of the error after it. */
+  /** How fast a caller may take one turn after the other, and whether there are others. */
+  pace: Pace;
+  /** Maximum time that one waits for a free one, and the message of the error after it. */
   timeoutMs: number;
   timeoutMessage: string;
 }
 
-/** So many may do something at once; the others wait, and callers are let in by turns. */
+/**
+ * So many may do something at once; the others wait, and callers are let in by turns. What a caller has used of its
+ * share is looked at when it is let in and not when it comes: of many who come at once, the first may prove to be large.
+ */
 export class Turns {
   readonly #options: TurnOptions;
   #free: number;
   readonly #waiting = new FairQueue<Waiter>();
   /** Turns of each caller who has one. */
   readonly #taken = new Map<string, number>();
+  /** The next look at those who wait for their share, and when it is. */
+  #look: NodeJS.Timeout | undefined;
+  #lookAt = Number.POSITIVE_INFINITY;
 
   constructor(options: TurnOptions) {
     this.#options = options;
@@ -47,9 +54,10 @@ export class Turns {
     return this.#waiting.size;
   }
 
-  /** Waits for a turn; what is returned ends it. @throws {Error} after too long a wait */
+  /** Waits for a turn; what is returned ends it. @throws {Error} after too long a wait for a free one */
   async take(): Promise<() => void> {
     const caller = currentCaller() ?? NOBODY;
+    if (caller !== NOBODY) this.#options.pace.note(caller);
     if (this.#free > 0 && this.#mayHaveOneMore(caller)) this.#grant(caller);
     else await this.#wait(caller);
     let isOver = false;
@@ -62,17 +70,19 @@ export class Turns {
 
   /** Whoever is alone may have all; what the process does by itself is not held back. */
   #mayHaveOneMore(caller: string): boolean {
-    const has = this.#taken.get(caller) ?? 0;
-    return caller === NOBODY || has < this.#options.maxShared || this.#options.isAlone(caller);
+    const { pace } = this.#options;
+    return caller === NOBODY || pace.isAlone(caller) || (this.#hasRoom(caller) && pace.waitOf(caller) < TIMER_MS);
   }
+
+  #hasRoom = (caller: string) => (this.#taken.get(caller) ?? 0) < this.#options.maxShared;
 
   #grant(caller: string): void {
     this.#free -= 1;
     this.#taken.set(caller, (this.#taken.get(caller) ?? 0) + 1);
+    if (caller !== NOBODY) this.#options.pace.take(caller);
   }
 
   #wait(caller: string): Promise<void> {
-    const { timeoutMs, timeoutMessage } = this.#options;
     return new Promise((resolve, reject) => {
       const waiter: Waiter = {
         caller,
@@ -82,11 +92,15 @@ export class Turns {
           resolve();
         },
       };
-      const timer = setTimeout(() => {
+      const giveUp = () => {
+        // One is free: it is its own share that it waits for, and that comes.
+        if (this.#free > 0) return void (timer = setTimeout(giveUp, this.#options.timeoutMs));
         waiter.isGone = true;
-        reject(new Error(timeoutMessage));
-      }, timeoutMs);
+        reject(new Error(this.#options.timeoutMessage));
+      };
+      let timer = setTimeout(giveUp, this.#options.timeoutMs);
       this.#waiting.push(caller, waiter);
+      this.#lookLater();
     });
   }
 
@@ -95,13 +109,32 @@ export class Turns {
     const left = (this.#taken.get(caller) ?? 1) - 1;
     if (left > 0) this.#taken.set(caller, left);
     else this.#taken.delete(caller);
+    this.#serve();
+  }
+
+  #serve(): void {
     while (this.#free > 0) {
       // Whoever waits for having a share already has a turn, and its end comes here again.
       const next = this.#waiting.shift((owner) => this.#mayHaveOneMore(owner));
-      if (!next) return;
+      if (!next) break;
       if (next.isGone) continue;
       this.#grant(next.caller);
       next.begin();
     }
+    this.#lookLater();
+  }
+
+  /** Nothing ends when the time of a share has come, so a timer looks; none where there is nothing to give. */
+  #lookLater(): void {
+    if (this.#free === 0 || this.#waiting.isEmpty) return;
+    const waits = [...this.#waiting.owners].filter(this.#hasRoom).map((owner) => this.#options.pace.waitOf(owner));
+    const waitMs = Math.min(LOOK_MS, ...waits);
+    if (performance.now() + waitMs >= this.#lookAt) return;
+    clearTimeout(this.#look);
+    this.#lookAt = performance.now() + waitMs;
+    this.#look = setTimeout(() => {
+      this.#lookAt = Number.POSITIVE_INFINITY;
+      this.#serve();
+    }, waitMs);
   }
 }

@@ -109,13 +109,17 @@ function authenticator(options: AuthOptions): Authenticate {
   // jose is loaded where tokens are, and there at the start, since the keys are fetched then.
   const keys = import('./jwks.ts').then(({ createKeySource }) => createKeySource(options));
   const believed = new RecentMap<{ user: TokenUser; until: number }>();
+  const looking = new Map<string, Promise<TokenUser>>();
   return async (request) => {
     const token = bearerToken(request);
     // Kept by digest: no token can be read from the memory of the process for longer than its request.
     const digest = hash('sha256', token, 'base64url');
     const known = believed.get(digest);
     if (known && known.until > Date.now()) return known.user;
-    const user = await verifiedUser(token, keys, options);
+    // Of many requests that bring it at once, one looks at it.
+    const verifying = looking.get(digest) ?? verifiedUser(token, keys, options).finally(() => looking.delete(digest));
+    looking.set(digest, verifying);
+    const user = await verifying;
     believed.set(digest, { user, until: Math.min(Date.now() + BELIEVED_MS, user.expiresAt) });
     return user;
   };

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { TooLargeError } from '../../core/errors.ts';
 import { countMembers, findInexact } from '../../core/exact-json.ts';
-import { chargeShare } from '../../core/fair-share.ts';
+import { chargeShare, waitForShare } from '../../core/fair-share.ts';
 import type { LoopTurns } from '../../core/loop-turns.ts';
 import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
@@ -12,6 +12,8 @@ import { RequestRefusedError, ValidationFailedError, valueError } from '../opera
  * (3,000).
  */
 const MAX_DEPTH = 64;
+/** Bodies up to this size are read at once; a longer one, or one without a length, when its caller's share allows. */
+const SMALL_BYTES = 65_536;
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
@@ -39,16 +41,22 @@ function readBody(
   parseBytes: (bytes: Buffer) => unknown,
 ): RequestHandler {
   const read = express.raw({ type: () => true, limit: maxBytes });
-  return (request: Request, response: Response, next: NextFunction) => {
+  return async (request: Request, response: Response, next: NextFunction) => {
     if (!hasBody(request)) return next();
     check(request);
+    const caller = response.locals.caller as string;
+    const announced = Math.min(Number(request.headers['content-length'] ?? maxBytes), maxBytes);
+    if (announced > SMALL_BYTES) {
+      // What is not read stays with its sender. Paid before it is read, so that of many at once one is read.
+      await waitForShare(caller);
+      chargeShare(caller, announced);
+    }
     read(request, response, (error?: unknown) => {
       if (error !== undefined) return next(error);
       // A large body costs as much as many requests: those of others come in between.
-      turns.run(response.locals.network as string, response.locals.caller as string, () => {
+      turns.run(response.locals.network as string, caller, () => {
         try {
           const bytes: unknown = request.body;
-          if (Buffer.isBuffer(bytes)) chargeShare(response.locals.caller as string, bytes.length);
           request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
           next();
         } catch (refusal) {

@@ -26,6 +26,19 @@ test('work begins at once where there is time, and otherwise in later turns of t
   expect(begun.at(-1)).toBe('a4');
 });
 
+test('of those who wait one begins in a turn, however little it takes: what it does later in it is not seen', async () => {
+  const turns = new LoopTurns();
+  const begun: number[] = [];
+  turns.run('here', 'a', work);
+  for (const turn of [1, 2, 3]) turns.run('here', 'a', () => void begun.push(turn));
+  const seen: number[] = [];
+  while (begun.length < 3) {
+    await setImmediate();
+    seen.push(begun.length);
+  }
+  expect(seen.map((count, index) => count - (seen[index - 1] ?? 0)).filter((count) => count > 1)).toEqual([]);
+});
+
 test('whoever makes up many names at one address is not before another address', async () => {
   const turns = new LoopTurns();
   const begun: string[] = [];
