@@ -94,7 +94,10 @@ export class Turns {
       };
       const giveUp = () => {
         // One is free: it is its own share that it waits for, and that comes.
-        if (this.#free > 0) return void (timer = setTimeout(giveUp, this.#options.timeoutMs));
+        if (this.#free > 0) {
+          timer = setTimeout(giveUp, this.#options.timeoutMs);
+          return;
+        }
         waiter.isGone = true;
         reject(new Error(this.#options.timeoutMessage));
       };
