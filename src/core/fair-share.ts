@@ -88,12 +88,11 @@ export const LOOK_MS = 100;
 /** A shorter wait is none: no timer measures it. */
 export const TIMER_MS = 1;
 
-/** Waits until a caller has some of its share left; at once while it is alone. It takes nothing. */
-export async function waitForShare(caller: string): Promise<void> {
+/** Takes bytes from a caller's share once it has some left; at once while the caller is alone. */
+export async function payShare(caller: string, bytes: number): Promise<void> {
   pace.note(caller);
-  for (;;) {
-    const waitMs = pace.waitOf(caller);
-    if (waitMs < TIMER_MS) return;
+  for (let waitMs = pace.waitOf(caller); waitMs >= TIMER_MS; waitMs = pace.waitOf(caller)) {
     await sleep(Math.min(waitMs, LOOK_MS));
   }
+  chargeShare(caller, bytes);
 }

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { TooLargeError } from '../../core/errors.ts';
 import { countMembers, findInexact } from '../../core/exact-json.ts';
-import { chargeShare, waitForShare } from '../../core/fair-share.ts';
+import { payShare } from '../../core/fair-share.ts';
 import type { LoopTurns } from '../../core/loop-turns.ts';
 import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
@@ -41,20 +41,11 @@ function readBody(
   parseBytes: (bytes: Buffer) => unknown,
 ): RequestHandler {
   const read = express.raw({ type: () => true, limit: maxBytes });
-  return async (request: Request, response: Response, next: NextFunction) => {
-    if (!hasBody(request)) return next();
-    check(request);
-    const caller = response.locals.caller as string;
-    const announced = Math.min(Number(request.headers['content-length'] ?? maxBytes), maxBytes);
-    if (announced > SMALL_BYTES) {
-      // What is not read stays with its sender. Paid before it is read, so that of many at once one is read.
-      await waitForShare(caller);
-      chargeShare(caller, announced);
-    }
+  const readOn: RequestHandler = (request, response, next) =>
     read(request, response, (error?: unknown) => {
       if (error !== undefined) return next(error);
       // A large body costs as much as many requests: those of others come in between.
-      turns.run(response.locals.network as string, caller, () => {
+      turns.run(response.locals.network as string, response.locals.caller as string, () => {
         try {
           const bytes: unknown = request.body;
           request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
@@ -64,6 +55,14 @@ function readBody(
         }
       });
     });
+  return (request: Request, response: Response, next: NextFunction) => {
+    if (!hasBody(request)) return next();
+    check(request);
+    const announced = Math.min(Number(request.headers['content-length'] ?? maxBytes), maxBytes);
+    if (announced <= SMALL_BYTES) return readOn(request, response, next);
+    const caller = response.locals.caller as string;
+    // What is not read stays with its sender. Paid before it is read, so that of many at once one is read.
+    payShare(caller, announced).then(() => readOn(request, response, next), next);
   };
 }
 
