@@ -40,9 +40,9 @@ function readBody(
   check: (request: Request) => void,
   parseBytes: (bytes: Buffer) => unknown,
 ): RequestHandler {
-  const read = express.raw({ type: () => true, limit: maxBytes });
+  const toBytes = express.raw({ type: () => true, limit: maxBytes });
   const readOn: RequestHandler = (request, response, next) =>
-    read(request, response, (error?: unknown) => {
+    toBytes(request, response, (error?: unknown) => {
       if (error !== undefined) return next(error);
       // A large body costs as much as many requests: those of others come in between.
       turns.run(response.locals.network as string, response.locals.caller as string, () => {
@@ -59,10 +59,9 @@ function readBody(
     if (!hasBody(request)) return next();
     check(request);
     const announced = Math.min(Number(request.headers['content-length'] ?? maxBytes), maxBytes);
-    if (announced <= SMALL_BYTES) return readOn(request, response, next);
-    const caller = response.locals.caller as string;
+    const read = () => readOn(request, response, next);
     // What is not read stays with its sender. Paid before it is read, so that of many at once one is read.
-    payShare(caller, announced).then(() => readOn(request, response, next), next);
+    return announced > SMALL_BYTES ? payShare(response.locals.caller as string, announced).then(read, next) : read();
   };
 }
 
