@@ -5,9 +5,9 @@ import { FairQueue } from './fair-queue.ts';
 const BUDGET_MS = 2;
 
 /**
- * Lets work begin: at once while a turn of the event loop has time for it, otherwise one a turn, addresses in turn and of
- * each its owners in turn. So many requests of one caller that arrive together do not all come before the next step of
- * somebody else's. One only, because what a request does between its first promises runs when the turn is over, and
+ * Lets work begin: at once while a turn of the event loop has time for it, otherwise one a turn, addresses in turn and
+ * of each its owners in turn. So many requests of one caller that arrive together do not all come before the next step
+ * of somebody else's. One only, because what a request does between its first promises runs when the turn is over, and
  * no clock that is looked at within it sees that.
  */
 export class LoopTurns {

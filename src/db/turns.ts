@@ -32,7 +32,7 @@ interface TurnOptions {
 
 /**
  * So many may do something at once; the others wait, and callers are let in by turns. What a caller has used of its
- * share is looked at when it is let in and not when it comes: of many who come at once, the first may prove to be large.
+ * share is looked at when it is let in and not when it comes: of many at once, the first may prove to be large.
  */
 export class Turns {
   readonly #options: TurnOptions;

@@ -26,7 +26,7 @@ test('work begins at once where there is time, and otherwise in later turns of t
   expect(begun.at(-1)).toBe('a4');
 });
 
-test('of those who wait one begins in a turn, however little it takes: what it does later in it is not seen', async () => {
+test('of those who wait one begins in a turn: what it does later in it is not seen', async () => {
   const turns = new LoopTurns();
   const begun: number[] = [];
   turns.run('here', 'a', work);
