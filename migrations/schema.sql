@@ -111,6 +111,16 @@ begin
   return null;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.count_open_eval_runs(app text)
+ RETURNS integer
+ LANGUAGE plpgsql
+ STABLE
+ SET "agent_runtime.all_users" TO 'on'
+AS $function$
+begin
+  return (select count(*)::int from eval_runs where app_name = app and status in ('queued', 'running'));
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.delete_old_audit_entries(days integer, entries bigint)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -210,6 +220,17 @@ begin
                     where app_name = old.app_name and user_id = old.user_id and id = old.session_id)
   on conflict do nothing;
   return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.next_eval_case_version(app text, eval_set text, eval_case text)
+ RETURNS integer
+ LANGUAGE plpgsql
+ STABLE
+ SET "agent_runtime.all_users" TO 'on'
+AS $function$
+begin
+  return (select 1 + coalesce(max(version), 0) from eval_case_versions
+          where app_name = app and eval_set_id = eval_set and eval_id = eval_case);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.refuse_audit_change()
@@ -403,7 +424,8 @@ create table eval_case_versions (
   version integer not null,
   hash text not null,
   payload jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  owner_id text collate "C" default NULLIF(current_setting('agent_runtime.user'::text, true), ''::text)
 );
 
 create table eval_cases (
@@ -413,7 +435,8 @@ create table eval_cases (
   source_user_id text collate "C",
   source_session_id text collate "C",
   create_time timestamp(6) with time zone default clock_timestamp() not null,
-  version integer not null
+  version integer not null,
+  owner_id text collate "C" default NULLIF(current_setting('agent_runtime.user'::text, true), ''::text)
 );
 
 create table eval_run_cases (
@@ -435,7 +458,8 @@ create table eval_run_cases (
   error text,
   result jsonb,
   start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone
+  end_time timestamp(6) with time zone,
+  owner_id text collate "C" default NULLIF(current_setting('agent_runtime.user'::text, true), ''::text)
 );
 
 create table eval_runs (
@@ -958,9 +982,31 @@ alter table cronjobs enable row level security;
 alter table cronjobs force row level security;
 create policy of_user on cronjobs using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
+alter table eval_case_versions enable row level security;
+alter table eval_case_versions force row level security;
+create policy of_user on eval_case_versions using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR ((payload #>> '{sessionInput,userId}'::text[]) = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
+
+alter table eval_cases enable row level security;
+alter table eval_cases force row level security;
+create policy of_user on eval_cases using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (source_user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
+
+alter table eval_run_cases enable row level security;
+alter table eval_run_cases force row level security;
+create policy of_user on eval_run_cases using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (session_user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (EXISTS ( SELECT
+   FROM eval_case_versions v
+  WHERE ((v.app_name = eval_run_cases.app_name) AND (v.eval_set_id = eval_run_cases.eval_set_id) AND (v.eval_id = eval_run_cases.eval_id) AND (v.version = eval_run_cases.case_version) AND ((v.payload #>> '{sessionInput,userId}'::text[]) = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)))))));
+
+alter table eval_runs enable row level security;
+alter table eval_runs force row level security;
+create policy of_user on eval_runs using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (requested_by = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
+
 alter table eval_session_scores enable row level security;
 alter table eval_session_scores force row level security;
 create policy of_user on eval_session_scores using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table eval_sets enable row level security;
+alter table eval_sets force row level security;
+create policy of_user on eval_sets using (((( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text) OR (owner_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting))));
 
 alter table eval_verdicts enable row level security;
 alter table eval_verdicts force row level security;
@@ -1773,12 +1819,14 @@ comment on column eval_case_versions.create_time is 'When it was written.';
 comment on column eval_case_versions.eval_id is 'Case.';
 comment on column eval_case_versions.eval_set_id is 'Set that the case belongs to.';
 comment on column eval_case_versions.hash is 'SHA-256 of the payload without its creation time, hexadecimal.';
+comment on column eval_case_versions.owner_id is 'Owner of the set; null for a set of nobody.';
 comment on column eval_case_versions.payload is 'The case as it goes over the wire.';
 comment on column eval_case_versions.version is 'Rises with each write, from 1.';
 comment on column eval_cases.app_name is 'Application.';
 comment on column eval_cases.create_time is 'When the case was created.';
 comment on column eval_cases.eval_set_id is 'Set that the case belongs to.';
 comment on column eval_cases.id is 'Case identifier, unique within its set.';
+comment on column eval_cases.owner_id is 'Owner of the set; null for a set of nobody.';
 comment on column eval_cases.source_session_id is 'Session that the case was made from.';
 comment on column eval_cases.source_user_id is 'User of the session that the case was made from.';
 comment on column eval_cases.version is 'Its newest version.';
@@ -1792,6 +1840,7 @@ comment on column eval_run_cases.failed_turn is 'Turn that failed, from 0.';
 comment on column eval_run_cases.last_sequence is 'Last event of its session that belongs to the case.';
 comment on column eval_run_cases.lease_expire_time is 'When its process counts as dead unless it renews the lease.';
 comment on column eval_run_cases.lease_token is 'Who may finish it; null unless it runs.';
+comment on column eval_run_cases.owner_id is 'The user who requested the run; null for one of a key or of a service without a login.';
 comment on column eval_run_cases.place is 'Place of the case in the run, from 1.';
 comment on column eval_run_cases.result is 'Scores of the case and of its turns; the turns themselves are the events of the session.';
 comment on column eval_run_cases.run_id is 'Run.';
@@ -2422,11 +2471,13 @@ comment on function assert_writer_share(jsonb,jsonb,jsonb) is 'The writers, or a
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than max_bytes.';
 comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since a day: invocations, tokens, cost.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
+comment on function count_open_eval_runs(text) is 'How many evaluation runs of an application have not ended, whosever they are.';
 comment on function delete_old_audit_entries(integer,bigint) is 'Deletes up to 1,000 entries of the audit that are older than so many days or beyond so many, none of the last day. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
 comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
+comment on function next_eval_case_version(text,text,text) is 'The number of the next version of a case, whosever the versions before are.';
 comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
 comment on function refuse_on_hold() is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
 comment on function refuse_while_erased() is 'For a trigger: a user that is being erased gets nothing new.';

@@ -3,6 +3,11 @@ import { check, foreignKey, index, integer, jsonb, pgTable, primaryKey, text, un
 import { identifier, time } from './columns.ts';
 
 const appName = () => identifier('app_name').notNull();
+/**
+ * Whose a row is that belongs to a set or a run: the owner of the set, who requested the run; null for that of a key.
+ * Processes of the version before do not say it: then it is who the statement is limited to.
+ */
+const ownerId = () => identifier('owner_id').default(sql`nullif(current_setting('agent_runtime.user', true), '')`);
 const createTime = () => time('create_time').notNull().default(sql`clock_timestamp()`);
 
 /** Evaluation sets. */
@@ -31,6 +36,7 @@ export const evalCaseVersions = pgTable(
     version: integer('version').notNull(),
     hash: text('hash').notNull(),
     payload: jsonb('payload').notNull(),
+    ownerId: ownerId(),
     createTime: createTime(),
   },
   (t) => [
@@ -49,6 +55,7 @@ export const evalCases = pgTable(
     version: integer('version').notNull(),
     sourceUserId: identifier('source_user_id'),
     sourceSessionId: identifier('source_session_id'),
+    ownerId: ownerId(),
     createTime: createTime(),
   },
   (t) => [
@@ -129,6 +136,7 @@ export const evalRunCases = pgTable(
       .notNull()
       .default('waiting'),
     sessionUserId: identifier('session_user_id').notNull(),
+    ownerId: ownerId(),
     sessionId: identifier('session_id'),
     sessionCount: integer('session_count').notNull().default(0),
     leaseToken: uuid('lease_token'),

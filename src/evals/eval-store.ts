@@ -39,6 +39,7 @@ export async function insertEvalCase(
     version: nextVersion({ appName, evalSetId }, sql`${evalCase.evalId}`),
     sourceUserId: source.userId,
     sourceSessionId: source.sessionId,
+    ownerId: sql`set_used.owner_id`,
   });
   // The update locks a set that is there and returns it where it is the caller's: also one that was made just now.
   const { rows } = await db.execute<{ held: boolean; made: boolean }>(sql`
@@ -46,9 +47,8 @@ export async function insertEvalCase(
       ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from held
       on conflict (${names(evalSets.appName, evalSets.id)})
       do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
-      where ${isOwn} returning ${evalSets.id}),
-    created as (${insert} from set_used on conflict do nothing
-                returning ${evalCases.id} as id, ${evalCases.version} as version),
+      where ${isOwn} returning ${evalSets.ownerId} as owner_id),
+    created as (${insert} from set_used on conflict do nothing ${madeCase}),
     said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
     select exists (select from held) as held, exists (select from created) as made`);
   const [{ held, made } = { held: false, made: false }] = rows;
@@ -57,13 +57,18 @@ export async function insertEvalCase(
   throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
 }
 
-/** The number of the next version of a case: those of a deleted case of this id stay where runs are about them. */
-const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL => sql`1 + coalesce((
-  select max(${evalCaseVersions.version}) from ${evalCaseVersions}
-  where ${evalCaseVersions.appName} = ${appName} and ${evalCaseVersions.evalSetId} = ${evalSetId}
-    and ${evalCaseVersions.evalId} = ${evalId}), 0)`;
+/**
+ * The number of the next version of a case: those of a deleted case of this id stay where runs are about them. A
+ * function, which sees all rows: that case may have been another user's.
+ */
+const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL =>
+  sql`next_eval_case_version(${appName}, ${evalSetId}, ${evalId})`;
 
-/** Inserts what a case says as the version of `created(id, version)`, to go on with `from`. */
+/** What is returned of a case that was made or changed, for its version. */
+const madeCase = sql`
+  returning ${evalCases.id} as id, ${evalCases.version} as version, ${evalCases.ownerId} as owner_id`;
+
+/** Inserts what a case says as the version of `created(id, version, owner_id)`, to go on with `from`. */
 const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL): SQL =>
   insertSelect(evalCaseVersions, {
     appName,
@@ -72,6 +77,7 @@ const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL): SQL =>
     version: sql`created.version`,
     hash: sql`encode(sha256(convert_to(((${payload}) - 'creationTimestamp')::text, 'UTF8')), 'hex')`,
     payload,
+    ownerId: sql`created.owner_id`,
   });
 
 /** The ids of a set's cases, sorted by code point (the column's collation is "C"); `undefined` without such a set. */
@@ -144,12 +150,16 @@ export async function insertEvalSet(
   const evalId = sql`payload ->> 'evalId'`;
   const time = sql`jsonb_build_object('creationTimestamp', extract(epoch from set_created.create_time))`;
   const elements = sql`set_created, jsonb_array_elements(${escapeJson(cases.map(toStoredCase))}::jsonb) as payload`;
-  const insertCases = insertSelect(evalCases, { ...key, id: evalId, version: nextVersion(key, evalId) });
+  const insertCases = insertSelect(evalCases, {
+    ...key,
+    id: evalId,
+    version: nextVersion(key, evalId),
+    ownerId: ownerId ?? null,
+  });
   const { rows } = await db.execute(sql`
     with set_created as (
       ${insertSet} on conflict do nothing returning ${evalSets.id} as id, ${evalSets.createTime} as create_time),
-    created as (${insertCases} from ${elements}
-                returning ${evalCases.id} as id, ${evalCases.version} as version),
+    created as (${insertCases} from ${elements} ${madeCase}),
     said as (${insertVersion(key, sql`${time} || payload`)} from created, ${elements} where ${evalId} = created.id)
     select from set_created`);
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
@@ -213,7 +223,7 @@ export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: E
   const payload = sql`(${time} || ${escapeJson(toStoredCase(evalCase))}::jsonb)`;
   const replaced = sql`(
     update ${evalCases} set ${names(evalCases.version)} = ${evalCases.version} + 1
-    where ${isCase(key, evalCase.evalId)} returning ${evalCases.id} as id, ${evalCases.version} as version)`;
+    where ${isCase(key, evalCase.evalId)} ${madeCase})`;
   const said = sql`, said as (${insertVersion(key, payload)} from changed as created)`;
   await changeEvalCase(db, key, evalCase.evalId, replaced, said);
 }

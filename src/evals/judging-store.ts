@@ -51,6 +51,7 @@ export async function insertJudging(
     evalId: sql`c.eval_id`,
     caseVersion: sql`c.case_version`,
     sessionUserId: sql`c.session_user_id`,
+    ownerId: run.requestedBy ?? null,
     sessionId: sql`c.session_id`,
     sessionCount: sql`1`,
     lastSequence: sql`c.last_sequence`,
@@ -59,8 +60,7 @@ export async function insertJudging(
     with judged as (select * from ${evalRuns} where app_name = ${appName} and id = ${judgedRunId}::uuid),
     cases as (select c.* from ${evalRunCases} c
               where c.app_name = ${appName} and c.run_id = ${judgedRunId}::uuid and c.status = 'done'),
-    open as (select count(*)::int as count from ${evalRuns}
-             where app_name = ${appName} and status in ('queued', 'running')),
+    open as (select count_open_eval_runs(${appName}) as count),
     created as (${insertRun} from judged, open, (select clock_timestamp() as now) moment
                 where open.count < ${maxOpen} and exists (select from cases)
                 on conflict on constraint eval_runs_result_time_key do nothing returning ${evalRuns.id} as id),

@@ -102,10 +102,11 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     evalId: sql`given.eval_id`,
     caseVersion: sql`given.version`,
     sessionUserId: sql`given.user_id`,
+    ownerId: run.requestedBy ?? null,
   });
   const column = (of: (one: NewEvalRun['cases'][number]) => unknown) => sql.param(cases.map(of));
   return sql`
-    with open as (select count(*)::int as count from ${evalRuns} where ${and(eq(evalRuns.appName, appName), isOpen)}),
+    with open as (select count_open_eval_runs(${appName}) as count),
     created as (
       ${insertRun} from open, (select clock_timestamp() as now) moment where open.count < ${maxOpen}
       on conflict on constraint eval_runs_result_time_key do nothing returning ${evalRuns.id} as id),

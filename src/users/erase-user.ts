@@ -6,6 +6,7 @@ import type { Log } from '../core/log.ts';
 import { freeTopic, sessionTopic, stopTopic } from '../core/topics.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
 import type { Notifications } from '../db/notifications.ts';
+import { actingForAll } from '../db/acting-user.ts';
 import { countEvaluations, deleteEvaluations, deleteRunCases } from '../evals/erase-store.ts';
 import { listHolds } from '../holds/hold-store.ts';
 import { countAnswersNaming, deleteAnswersNaming } from '../idempotency/key-store.ts';
@@ -53,7 +54,7 @@ type Step = (context: EraseContext, user: User) => Promise<Counts>;
 /** How many rows an erasure would delete, by table. Changes nothing. */
 export async function countUserData({ database }: Pick<EraseContext, 'database'>, user: User): Promise<Counts> {
   const db = database.reads;
-  const counts: Counts = await countEvaluations(db, user);
+  const counts: Counts = await actingForAll(() => countEvaluations(db, user));
   for (const table of USER_TABLES) add(counts, { [table.name]: await countRows(db, user, table) });
   add(counts, { idempotency_keys: await countAnswersNaming(db, user), app_states: await countAppStateKeys(db, user) });
   return withoutZeros(counts);
@@ -137,16 +138,21 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
   return { rows, isOver: false };
 }
 
-/** Copies that evaluation made, with the sessions in which its runs said the same again. */
+/**
+ * Copies that evaluation made, with the sessions in which its runs said the same again. Runs of others are among them:
+ * a key that is bound to the user may erase, and the user's rows alone would not be all.
+ */
 const deleteCopies: Step = ({ database }, user) =>
-  database.transaction(async (tx) => {
-    const { count, sessions } = await deleteRunCases(tx, user);
-    for (const key of sessions) {
-      await deleteSession(tx, key);
-      await deleteSessionSpans(tx, key);
-    }
-    return count > 0 ? { eval_run_cases: count } : deleteEvaluations(tx, user);
-  });
+  actingForAll(() =>
+    database.transaction(async (tx) => {
+      const { count, sessions } = await deleteRunCases(tx, user);
+      for (const key of sessions) {
+        await deleteSession(tx, key);
+        await deleteSessionSpans(tx, key);
+      }
+      return count > 0 ? { eval_run_cases: count } : deleteEvaluations(tx, user);
+    }),
+  );
 
 /** Objects first, rows second: what is cut off between them finds its objects named by rows when it is repeated. */
 const deleteObjects: Step = async ({ database: { db }, contentStore }, user) => {

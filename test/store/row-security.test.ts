@@ -1,10 +1,14 @@
+import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { actingFor } from '../../src/db/acting-user.ts';
-import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
+import { type Database, type DatabasePool, openDatabase } from '../../src/db/database.ts';
 import { migrateDatabase } from '../../src/db/migrate.ts';
 import { prepareRowSecurity, queryFor } from '../../src/db/row-security.ts';
+import { deleteCasesOf } from '../../src/evals/erase-store.ts';
+import { insertEvalCase, insertEvalSet } from '../../src/evals/eval-store.ts';
+import { insertEvalRun } from '../../src/evals/run-store.ts';
 import { HistoryCache } from '../../src/sessions/history-cache.ts';
 import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
@@ -86,16 +90,22 @@ test('a serving role above it that may create no role serves users as the role t
   expect(await prepareRowSecurity({ url: url.href }, {})).toEqual({ isVoid: false, role: 'agent_runtime_user' });
 });
 
+/** Tables of evaluation say by other names whose a row is. */
+const EVALUATION = ['eval_sets', 'eval_cases', 'eval_case_versions', 'eval_runs', 'eval_run_cases'];
 /** What an application spent is the sum over its users: the statement of one of them compares it. They hold figures. */
 const SUMMED = ['budget_uses', 'budgets'];
 
 test('it is forced on every table with a user', async () => {
-  const { rows } = await client.query<{ name: string; forced: boolean; policies: string }>(`
+  const { rows } = await client.query<{ name: string; forced: boolean; policies: string }>(
+    `
     select c.relname as name, c.relrowsecurity and c.relforcerowsecurity as forced, count(p.oid) as policies
-    from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'user_id' and not a.attisdropped
-    left join pg_policy p on p.polrelid = c.oid
-    where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace group by c.oid`);
-  expect(rows.length).toBeGreaterThan(10);
+    from pg_class c left join pg_policy p on p.polrelid = c.oid
+    where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace and (c.relname = any($1) or exists (
+      select from pg_attribute a where a.attrelid = c.oid and a.attname = 'user_id' and not a.attisdropped))
+    group by c.oid`,
+    [EVALUATION],
+  );
+  expect(rows.length).toBeGreaterThan(15);
   const open = rows.filter(({ forced, policies }) => !forced || policies !== '1').map(({ name }) => name);
   expect(open.toSorted()).toEqual(SUMMED);
 });
@@ -128,6 +138,93 @@ test.each(roles)('and changes none, and writes none in the name of another (%s)'
   await expect(actingFor('bob', () => rest.transaction((tx) => tx.execute(forge)))).rejects.toMatchObject(refused);
   const { rows } = await client.query(`select user_id, state from sessions where id = 's' order by 1`);
   expect(rows[0]).toEqual({ user_id: 'alice', state: {} });
+});
+
+/** A set of a user with a case that was made of a session of another, and a run of it; `user` null: of a key. */
+async function evaluate(db: Database, user: string | undefined, source: string) {
+  const key = { appName: 'a', evalSetId: `set of ${user}`, ownerId: user };
+  const evalCase = {
+    evalId: `of ${source}`,
+    conversation: [],
+    sessionInput: { appName: 'a', userId: source, state: {} },
+  };
+  await insertEvalSet(db, key, { cases: [] });
+  await insertEvalCase(db, key, evalCase, { userId: source, sessionId: 's' });
+  const cases = [{ evalId: evalCase.evalId, version: 1, userId: `test user of ${user}` }];
+  const modes = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
+  const run = { ...key, ...modes, runId: randomUUID(), requestedBy: user, metrics: [], userSimulator: null, cases };
+  await insertEvalRun(db, { ...run, trials: 1, parallelism: 1, agentHash: 'h', modelName: 'm' }, 4);
+}
+
+test.each(roles)('evaluation: a statement that forgets its user sees what is of the user alone (%s)', async (role) => {
+  const { db } = pool(role);
+  for (const user of ['alice', 'bob']) await actingFor(user, () => evaluate(db, user, user));
+  await evaluate(db, undefined, 'alice');
+  const everything = sql`
+    select (select array_agg(id order by id) from eval_sets) as sets, (select count(*)::int from eval_runs) as runs,
+           (select array_agg(eval_set_id || ': ' || id order by 1) from eval_cases) as cases,
+           (select array_agg(eval_set_id || ': ' || eval_id order by 1) from eval_case_versions) as versions,
+           (select array_agg(eval_set_id || ': ' || eval_id order by 1) from eval_run_cases) as run_cases`;
+  const seenBy = async (user: string) => (await actingFor(user, () => db.execute(everything))).rows[0];
+  const bobs = ['set of bob: of bob'];
+  expect(await seenBy('bob')).toEqual({ sets: ['set of bob'], runs: 1, cases: bobs, versions: bobs, run_cases: bobs });
+  // What the operator made of her session is about her: it goes with the session.
+  const alices = ['set of alice: of alice', 'set of undefined: of alice'];
+  expect(await seenBy('alice')).toEqual({
+    sets: ['set of alice'],
+    runs: 1,
+    cases: alices,
+    versions: alices,
+    run_cases: alices,
+  });
+  const nothing = { sets: null, runs: 0, cases: null, versions: null, run_cases: null };
+  expect(await seenBy('nobody')).toEqual(nothing);
+  for (const table of EVALUATION) {
+    const change = sql.raw(`update ${table} set create_time = create_time where app_name = 'a'`);
+    const noTime = sql.raw(`update ${table} set place = place where app_name = 'a'`);
+    const changed = await actingFor('bob', () => db.execute(table === 'eval_run_cases' ? noTime : change));
+    expect([table, changed.rowCount]).toEqual([table, 1]);
+  }
+  await actingFor('bob', async () => {
+    // The limit on open runs is that of the application, and a set of another is as absent.
+    await expect(evaluate(db, 'bob', 'bob')).rejects.toThrow('already exists');
+    const run = { appName: 'a', evalSetId: 'set of bob', runId: randomUUID(), requestedBy: 'bob', cases: [] };
+    const rest = { metrics: [], userSimulator: null, trials: 1, parallelism: 1, agentHash: 'h', modelName: 'm' };
+    const modes = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
+    await expect(insertEvalRun(db, { ...run, ...rest, ...modes }, 3)).rejects.toThrow('have not ended yet');
+    const other = { appName: 'a', evalSetId: 'set of alice', ownerId: 'bob' };
+    const evalCase = { evalId: 'forged', conversation: [], sessionInput: { appName: 'a', userId: 'bob', state: {} } };
+    await expect(insertEvalCase(db, other, evalCase, { userId: 'bob', sessionId: 's' })).rejects.toThrow('not found');
+    await expect(insertEvalSet(db, other, { cases: [] })).rejects.toThrow('already exists');
+  });
+  // Her session goes, asked for by herself: so does what anybody made of it, and the runs about that.
+  await actingFor('alice', () => deleteCasesOf(db, { appName: 'a', userId: 'alice', sessionId: 's' }));
+  const { rows } = await db.execute(everything);
+  expect(rows[0]).toMatchObject({ cases: bobs, versions: bobs, run_cases: bobs });
+  await client.query(
+    'delete from eval_runs; delete from eval_cases; delete from eval_case_versions; delete from eval_sets',
+  );
+});
+
+test('evaluation: what the version before writes has an owner, and no number of a version comes twice', async () => {
+  const { db } = pool('plain');
+  await actingFor('alice', () => evaluate(db, 'alice', 'alice'));
+  await client.query(`update eval_sets set owner_id = 'bob'`);
+  await client.query('delete from eval_cases');
+  const key = { appName: 'a', evalSetId: 'set of alice', ownerId: 'bob' };
+  const evalCase = { evalId: 'of alice', conversation: [], sessionInput: { appName: 'a', userId: 'bob', state: {} } };
+  await actingFor('bob', () => insertEvalCase(db, key, evalCase, { userId: 'bob', sessionId: 's' }));
+  const { rows } = await client.query('select version, owner_id from eval_case_versions order by version');
+  expect(rows).toEqual([
+    { version: 1, owner_id: 'alice' },
+    { version: 2, owner_id: 'bob' },
+  ]);
+  const old = sql`insert into eval_case_versions (app_name, eval_set_id, eval_id, version, hash, payload)
+                  values ('a', 'set of alice', 'of alice', 3, 'h', '{}') returning owner_id`;
+  expect((await actingFor('bob', () => db.execute(old))).rows).toEqual([{ owner_id: 'bob' }]);
+  expect(
+    (await db.execute(sql`select nullif(current_setting('agent_runtime.user', true), '') as "user"`)).rows,
+  ).toEqual([{ user: null }]);
 });
 
 test.each(roles)('nothing of a user stays with a connection (%s)', async (role) => {
