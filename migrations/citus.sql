@@ -7,7 +7,8 @@ declare
   -- First what the triggers of the others look at, while rows are copied too; then in the order of foreign keys.
   of_users constant text[] := array['user_erasures', 'sessions', 'events', 'user_states', 'invocations',
                                     'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
-                                    'idempotency_keys', 'spans', 'budget_uses'];
+                                    'idempotency_keys', 'spans', 'budget_uses',
+                                    'eval_session_scores', 'eval_verdicts'];
   copied constant text[] := array['app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
 begin

@@ -6,14 +6,7 @@ import * as tables from './schema.ts';
  * Tables with a user that stay on one node of a distributed database: their statements look at all users at once (what
  * is due, how much an application has used), and they grow with what people set up rather than with what is said.
  */
-const ON_COORDINATOR = new Set([
-  'cronjobs',
-  'cronjob_runs',
-  'eval_session_scores',
-  'eval_verdicts',
-  'webhooks',
-  'webhook_deliveries',
-]);
+const ON_COORDINATOR = new Set(['cronjobs', 'cronjob_runs', 'webhooks', 'webhook_deliveries']);
 
 /**
  * Tables that every node has a copy of: what all users share and the statements of a user look at. A write into them is

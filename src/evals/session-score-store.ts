@@ -2,7 +2,7 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
 import { evalSessionScores } from '../db/schema.ts';
-import { insertSelect } from '../db/sql.ts';
+import { insertSelect, keyOf, names } from '../db/sql.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { ChosenSession } from '../sessions/choose-sessions.ts';
 import { heldSession } from '../sessions/session-lease.ts';
@@ -60,7 +60,7 @@ export async function saveSessionScore(
   });
   const { rows } = await db.execute(sql`
     ${insert} from (${heldSession(key)}) held
-    on conflict on constraint eval_session_scores_pkey
+    on conflict (${names(...keyOf(e))})
     do update set result = excluded.result, create_time = excluded.create_time
     returning 1`);
   return rows.length > 0;

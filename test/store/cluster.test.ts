@@ -8,6 +8,8 @@ import { actingFor } from '../../src/db/acting-user.ts';
 import type { DatabasePool } from '../../src/db/database.ts';
 import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/db/distribution.ts';
 import { migrateDatabase } from '../../src/db/migrate.ts';
+import type { ScoredCase } from '../../src/evals/score-case.ts';
+import { saveSessionScore } from '../../src/evals/session-score-store.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
 import { appendOnce, finishOnce } from '../../src/invocations/persist.ts';
 import type { TapePayload } from '../../src/invocations/tape.ts';
@@ -185,10 +187,14 @@ describe('on a cluster', () => {
   test('a session goes with all of its rows, whatever node they are on', async () => {
     const keys = Array.from({ length: 8 }, newKey);
     for (const key of keys) await insertSession(pool.db, key, {}, [textEvent('hello')]);
+    const scored = { lastSequence: 1, scored: { overall: [], turns: [] } as unknown as ScoredCase };
+    for (const key of keys) expect(await saveSessionScore(pool.db, key, scored, 'hash')).toBe(true);
     for (const key of keys) expect(await deleteSession(pool.db, key)).toBe(true);
     const apps = keys.map(({ appName }) => appName);
-    const left = await admin.query('select from events where app_name = any($1)', [apps]);
-    expect(left.rowCount).toBe(0);
+    for (const table of ['events', 'eval_session_scores']) {
+      const left = await admin.query(`select from ${table} where app_name = any($1)`, [apps]);
+      expect([table, left.rowCount]).toEqual([table, 0]);
+    }
   });
 
   test('the migrator spreads a table that is not, with its rows; a start that may not refuses it', async () => {
@@ -220,6 +226,13 @@ describe('on a cluster', () => {
     );
     const spread = DISTRIBUTED_TABLES.map((name) => ({ name, kind: 'h', isBeside: true }));
     const copied = COPIED_TABLES.map((name) => ({ name, kind: 'n', isBeside: false }));
+    // Their rows would stay: what deletes a session does so on its node.
+    const { rows: referring } = await admin.query(
+      `select conname from pg_constraint
+       where contype = 'f' and confrelid = any(select logicalrelid from pg_dist_partition)
+         and conrelid <> all(select logicalrelid from pg_dist_partition)`,
+    );
+    expect(referring).toEqual([]);
     const byName = (one: { name: string }, other: { name: string }) => (one.name < other.name ? -1 : 1);
     expect(rows).toEqual([...copied, ...spread].toSorted(byName));
   });

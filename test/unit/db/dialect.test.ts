@@ -94,6 +94,8 @@ test('what a conversation is made of is spread by user; what is looked at for al
     'artifact_versions',
     'artifacts',
     'budget_uses',
+    'eval_session_scores',
+    'eval_verdicts',
     'events',
     'idempotency_keys',
     'invocation_tapes',
