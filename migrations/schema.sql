@@ -93,6 +93,7 @@ CREATE OR REPLACE FUNCTION public.budget_uses_of_app(app text, since date, OUT i
  RETURNS record
  LANGUAGE plpgsql
  STABLE
+ SET plan_cache_mode TO 'force_custom_plan'
 AS $function$
 begin
   select coalesce(sum(u.invocations), 0), coalesce(sum(u.prompt_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0)

@@ -65,12 +65,18 @@ export async function migrateDatabase(
   }
 }
 
+const MAX_NAMES = 3;
+
 function missingText(schema: string, isEmpty: boolean, pending: Migration[]): string {
   const what = isEmpty ? `its schema ${schema} has no tables of this service` : `it lacks ${namesOf(pending)}`;
   return `${what}. Apply the migrations: npm run db:migrate, or agent-runtime migrate`;
 }
 
-const namesOf = (migrations: Applied[]) => migrations.map(({ name }) => name).join(', ');
+/** Names for a sentence: more than a few migrations by the first, the last and their number. */
+function namesOf(migrations: Applied[]): string {
+  const names = migrations.map(({ name }) => name);
+  return names.length <= MAX_NAMES ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;
+}
 
 /** The schema that tables are in. @throws {ConfigError} where the database cannot hold them. */
 async function findSchema(client: Client, chosen: string | undefined): Promise<string> {

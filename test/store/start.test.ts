@@ -116,7 +116,9 @@ describe('the start knows its database', () => {
 describe('the reason of a failed migration is said, and no statement', () => {
   test('a role that may not create', async () => {
     const reason = await reasonOf(await urlOfRole());
-    expect(reason).toMatch(/0000_tables, .* missing, and could not be applied: permission denied for schema public\.$/);
+    expect(reason).toMatch(
+      /0000_tables to .* missing, and could not be applied: permission denied for schema public\.$/,
+    );
   });
 
   test('a database that is read-only', async () => {

@@ -34,7 +34,7 @@ export interface Environment {
 const { entries } = JSON.parse(
   readFileSync(new URL('../../../migrations/meta/_journal.json', import.meta.url), 'utf8'),
 ) as { entries: { tag: string }[] };
-const ALL = entries.map(({ tag }) => tag).join(', ');
+const ALL = `${entries[0]?.tag} to ${entries.at(-1)?.tag} (${entries.length})`;
 const missing = (reason: string) => `${ALL} missing, and could not be applied: ${reason}.`;
 
 /** A setting of the database; several are one after another. */
