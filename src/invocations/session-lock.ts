@@ -19,7 +19,7 @@ import { lockSession } from '../sessions/session-lease.ts';
 import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, renewLease } from './lock-store.ts';
 import { dequeueInvocation, findWaiter } from './queue-store.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
-import { standInLine } from './waiting-line.ts';
+import { hasLine, standInLine } from './waiting-line.ts';
 
 /** How long sessions are held and waited for, in milliseconds. */
 export interface LeaseTimes {
@@ -73,6 +73,7 @@ export async function acquireSession(context: LockContext, request: ClaimRequest
   const claim = () => claimSession(context.database.db, lease, events, createSession);
   for (;;) {
     if (await claim()) return true;
+    if (await waitBehindOthers(context, request)) return true;
     const holder = await takeOver(context, lease.key);
     if (isMine(holder, lease)) return true;
     if (holder.kind === 'live') return waitForTurn(context, request, holder.invocationId);
@@ -104,17 +105,40 @@ async function waitForTurn(
     context.notifications.publish(stopTopic(runningId));
   }
   if (place.kind !== 'queued' || body !== undefined) return false;
+  await waitInLine(context, request, place.createTime);
+  return true;
+}
+
+/**
+ * Waits without a look at who holds the session where others of this process do: that look locks the row which the
+ * holder needs to finish, and the first in line takes it now and then. With 16 in flight it was half of a hand-over.
+ * @returns false where the request has to look: a place that it cannot get may be due to a claim whose answer was lost.
+ */
+async function waitBehindOthers(context: LockContext, request: ClaimRequest): Promise<boolean> {
+  const { lease, busyPolicy, resumes, body, queueDepth } = request;
+  const isPlain = busyPolicy === 'enqueue' && !resumes && body === undefined;
+  if (!isPlain || !hasLine(context.database, freeTopic(lease.key))) return false;
+  await refuseWait(context.database.db, request);
+  const place = await enqueueInvocation(context.database.db, lease, queueDepth);
+  if (place.kind !== 'queued') return false;
+  request.onQueued?.();
+  await waitInLine(context, request, place.createTime);
+  return true;
+}
+
+/** Waits for the turn of a request that has its place in the queue, and gives the place up where that is in vain. */
+async function waitInLine(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
+  const { lease } = request;
   const startedAt = performance.now();
   const waited = (outcome: 'claimed' | 'refused') =>
     context.metrics?.queued(outcome, (performance.now() - startedAt) / 1000);
   try {
-    await takeTurn(context, request, place.createTime);
+    await takeTurn(context, request, createTime);
     waited('claimed');
-    return true;
   } catch (error) {
     waited('refused');
     // Where the database is away the place is given up all the same: its lease runs out.
-    await dequeueInvocation(db, lease).catch(() => undefined);
+    await dequeueInvocation(context.database.db, lease).catch(() => undefined);
     context.notifications.publish(freeTopic(lease.key));
     throw error;
   }
@@ -165,8 +189,9 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   const topic = freeTopic(lease.key);
   const wake = () => woken.resolve();
   const place = standInLine(database, topic, { position: [createTime, lease.invocationId], moveUp: wake });
+  let holds = false;
   const subscriptions = [
-    notifications.subscribe(topic, wake),
+    notifications.subscribe(topic, () => place.isFirst() && wake()),
     // A renewal finds out what somebody stopped this request as.
     notifications.subscribe(stopTopic(lease.invocationId), () => {
       renewAt = 0;
@@ -177,11 +202,12 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
     for (;;) {
       woken = Promise.withResolvers<void>();
       if (place.isFirst()) {
-        if (await claimQueued(database.db, lease, events)) return;
-        if (performance.now() >= takeOverAt) {
+        holds = await claimQueued(database.db, lease, events);
+        if (!holds && performance.now() >= takeOverAt) {
           takeOverAt = performance.now() + times.renewalMs;
-          if (await endDeadHolder(context, lease)) return;
+          holds = await endDeadHolder(context, lease);
         }
+        if (holds) return;
       }
       if (performance.now() >= renewAt) {
         if ((await renewLease(database.db, lease)) !== 'held') throw await placeLost(database.db, lease);
@@ -194,7 +220,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
       await Promise.race([woken.promise, sleep(pauseMs, undefined, { signal }).catch(() => undefined)]);
     }
   } finally {
-    place.leave();
+    place.leave(holds);
     for (const unsubscribe of subscriptions) unsubscribe();
   }
 }

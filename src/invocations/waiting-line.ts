@@ -4,8 +4,11 @@ import type { DatabasePool } from '../db/database.ts';
 export interface PlaceInLine {
   /** True while nobody of this process came before it. */
   isFirst(): boolean;
-  /** Gives the place up; `moveUp` of the next one is called. */
-  leave(): void;
+  /**
+   * Gives the place up; `moveUp` of the next one is called, unless this one `holds` the session now: nobody can get it
+   * before it is released, which is published.
+   */
+  leave(holds: boolean): void;
 }
 
 interface Waiter {
@@ -31,13 +34,16 @@ export function standInLine(database: DatabasePool, topic: string, waiter: Waite
   bySession.set(topic, line);
   return {
     isFirst: () => line[0] === waiter,
-    leave() {
+    leave(holds) {
       line.splice(line.indexOf(waiter), 1);
       if (line.length === 0) bySession.delete(topic);
-      else line[0]?.moveUp();
+      else if (!holds) line[0]?.moveUp();
     },
   };
 }
+
+/** True while others of this process wait for a session: one of them looks for a dead holder. */
+export const hasLine = (database: DatabasePool, topic: string): boolean => lines.get(database)?.has(topic) === true;
 
 const isBefore = (one: Waiter['position'], other: Waiter['position']): boolean =>
   one[0] === other[0] ? one[1] < other[1] : one[0] < other[0];
