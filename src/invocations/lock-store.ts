@@ -128,13 +128,25 @@ export type Place =
  * @throws {RepeatedInvocationError} as {@link claimSession} does.
  */
 export async function enqueueInvocation(db: Database, lease: Lease, depth: number, body?: unknown): Promise<Place> {
-  const { status, leaseToken } = invocations;
-  const isSame = sql`${status} = 'queued' and ${leaseToken} = ${excluded(leaseToken)}`;
-  const request = body === undefined ? null : sql`${escapeJson(body)}::jsonb`;
-  const statement = db.execute<{ isThere: boolean; isFull: boolean; placed: string | null }>(sql`
+  const given = { lease, depth, body: body === undefined ? undefined : escapeJson(body) };
+  const rows = await onConflict(insertQueued(db, given), 'invocations_idempotency_key', repeated);
+  const [found] = rows;
+  if (typeof found?.placed === 'string') return { kind: 'queued', createTime: found.placed };
+  if (found?.isThere !== true) return { kind: 'absent' };
+  return { kind: found.isFull ? 'full' : 'lost' };
+}
+
+type Waiting = { lease: Lease; depth: number; body: string | undefined };
+
+const insertQueued = shapedStatement<Waiting, { isThere: boolean; isFull: boolean; placed: string | null }>(
+  ({ lease, depth, body }) => {
+    const { status, leaseToken } = invocations;
+    const isSame = sql`${status} = 'queued' and ${leaseToken} = ${excluded(leaseToken)}`;
+    const request = body === undefined ? null : sql`${body}::jsonb`;
+    return sql`
     with found as (
       select ${sessionExists(lease.key)} as "isThere",
-             (select count(*) ${otherWaiters(lease)}) >= ${depth} as "isFull"),
+             (select count(*) ${otherWaiters(lease)}) >= ${depth}::int as "isFull"),
     placed as (
       ${insertSelect(invocations, { ...toRow(lease), status: 'queued', request })} from found
       where "isThere" and not "isFull"
@@ -142,13 +154,9 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
       on conflict (${KEY}) do update
         set ${assignments(invocations, { leaseExpireTime: excluded(invocations.leaseExpireTime) })} where ${isSame}
       returning extract(epoch from ${invocations.createTime})::text as create_time)
-    select "isThere", "isFull", (select create_time from placed) as placed from found`);
-  const { rows } = await onConflict(statement, 'invocations_idempotency_key', repeated);
-  const [found] = rows;
-  if (typeof found?.placed === 'string') return { kind: 'queued', createTime: found.placed };
-  if (found?.isThere !== true) return { kind: 'absent' };
-  return { kind: found.isFull ? 'full' : 'lost' };
-}
+    select "isThere", "isFull", (select create_time from placed) as placed from found`;
+  },
+);
 
 /**
  * Claims the session for a queued invocation whose turn it is; as {@link claimSession} otherwise. One that waits in the

@@ -6,7 +6,7 @@ import { statementsOf } from '../support/store.ts';
 
 const IN_FLIGHT = 16;
 const INVOCATIONS = 96;
-const MAX_STATEMENTS = 12;
+const MAX_STATEMENTS = 8;
 
 const app = testApp(
   // Nothing but requests: the sweeper sends statements of its own.
