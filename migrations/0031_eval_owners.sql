@@ -13,17 +13,30 @@ comment on column eval_cases.owner_id is 'Owner of the set; null for a set of no
 comment on column eval_case_versions.owner_id is 'Owner of the set; null for a set of nobody.';--> statement-breakpoint
 comment on column eval_run_cases.owner_id is 'The user who requested the run; null for one of a key or of a service without a login.';--> statement-breakpoint
 -- What is decided about the rows of all users, whoever asks: how many runs an application has open, and which versions a
--- case has had in the set of somebody before.
+-- case has had in the set of somebody before. The setting is put back by hand: only a superuser may give one of ours to
+-- a function.
 create function count_open_eval_runs(app text) returns integer
-language plpgsql stable set agent_runtime.all_users = 'on' as $$
+language plpgsql stable as $$
+declare
+  before text := current_setting('agent_runtime.all_users', true);
+  n integer;
 begin
-  return (select count(*)::int from eval_runs where app_name = app and status in ('queued', 'running'));
+  perform set_config('agent_runtime.all_users', 'on', true);
+  n := (select count(*)::int from eval_runs where app_name = app and status in ('queued', 'running'));
+  perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
+  return n;
 end $$;--> statement-breakpoint
 create function next_eval_case_version(app text, eval_set text, eval_case text) returns integer
-language plpgsql stable set agent_runtime.all_users = 'on' as $$
+language plpgsql stable as $$
+declare
+  before text := current_setting('agent_runtime.all_users', true);
+  n integer;
 begin
-  return (select 1 + coalesce(max(version), 0) from eval_case_versions
-          where app_name = app and eval_set_id = eval_set and eval_id = eval_case);
+  perform set_config('agent_runtime.all_users', 'on', true);
+  n := (select 1 + coalesce(max(version), 0) from eval_case_versions
+        where app_name = app and eval_set_id = eval_set and eval_id = eval_case);
+  perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
+  return n;
 end $$;--> statement-breakpoint
 comment on function count_open_eval_runs(text) is 'How many evaluation runs of an application have not ended, whosever they are.';--> statement-breakpoint
 comment on function next_eval_case_version(text, text, text) is 'The number of the next version of a case, whosever the versions before are.';--> statement-breakpoint

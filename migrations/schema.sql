@@ -116,10 +116,15 @@ CREATE OR REPLACE FUNCTION public.count_open_eval_runs(app text)
  RETURNS integer
  LANGUAGE plpgsql
  STABLE
- SET "agent_runtime.all_users" TO 'on'
 AS $function$
+declare
+  before text := current_setting('agent_runtime.all_users', true);
+  n integer;
 begin
-  return (select count(*)::int from eval_runs where app_name = app and status in ('queued', 'running'));
+  perform set_config('agent_runtime.all_users', 'on', true);
+  n := (select count(*)::int from eval_runs where app_name = app and status in ('queued', 'running'));
+  perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
+  return n;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.delete_old_audit_entries(days integer, entries bigint)
@@ -227,11 +232,16 @@ CREATE OR REPLACE FUNCTION public.next_eval_case_version(app text, eval_set text
  RETURNS integer
  LANGUAGE plpgsql
  STABLE
- SET "agent_runtime.all_users" TO 'on'
 AS $function$
+declare
+  before text := current_setting('agent_runtime.all_users', true);
+  n integer;
 begin
-  return (select 1 + coalesce(max(version), 0) from eval_case_versions
-          where app_name = app and eval_set_id = eval_set and eval_id = eval_case);
+  perform set_config('agent_runtime.all_users', 'on', true);
+  n := (select 1 + coalesce(max(version), 0) from eval_case_versions
+        where app_name = app and eval_set_id = eval_set and eval_id = eval_case);
+  perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
+  return n;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.refuse_audit_change()
