@@ -6,6 +6,7 @@ import {
   type Doing,
   type Measured,
   measure,
+  nothingMeasured,
   percentile,
   prepareAttacker,
   startIdleServer,
@@ -15,9 +16,17 @@ import {
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 import { FROZEN_MS, startWatched, type WatchedService } from '../support/watched-service.ts';
 
-/** `STRICT_FAIRNESS=true` holds times to the goal, on a machine that does nothing else; give it FAIRNESS_ROUNDS=150. */
+/** `STRICT_FAIRNESS=true` holds times to the goal, on a machine that does nothing else. */
 const isStrict = process.env['STRICT_FAIRNESS'] === 'true';
-const ROUNDS = Number(process.env['FAIRNESS_ROUNDS'] ?? 15);
+/**
+ * Alone and attacked, after a warm-up: of 500 the 99th percentile is the fifth worst, of 150 the second. They begin with
+ * the attack, so its first burst is among them.
+ */
+const ROUNDS = Number(process.env['FAIRNESS_ROUNDS'] ?? (isStrict ? 500 : 15));
+/** Then another user goes on: a session that grows is slower by itself, and 300 turns are what one has in a minute. */
+const ROUNDS_OF_USER = 50;
+/** Nobody waits for a round that long. */
+const TIMEOUT_MS = 300_000 + ROUNDS * 1_000;
 /** `WITHOUT_LIMITS=true` shows what the limits are for. */
 const unlimited = Object.fromEntries(
   ['INVOCATIONS', 'REQUESTS', 'STREAMS', 'HEAVY_READS']
@@ -25,7 +34,12 @@ const unlimited = Object.fromEntries(
     .concat(['READS', 'WRITES', 'HEAVY_READS', 'INVOCATIONS'].map((what) => [`MAX_${what}_PER_MINUTE`, '1000000'])),
 );
 const limits = process.env['WITHOUT_LIMITS'] === 'true' ? unlimited : {};
-/** What a user may notice at most of time, where nothing else runs. */
+/**
+ * What a user may notice at most of time, where nothing else runs: twice the time alone. Or, where that is more, the
+ * time alone beside what the same attack costs at a server that does nothing: such a server is unfair to nobody, and
+ * what she waits for there is the machine, which the attacker, the test and the network share with it. That is weaker
+ * than the goal; what is printed says where it was needed.
+ */
 const GOAL = 2;
 /**
  * And of the service's work meanwhile, in the median. Up to 3.6 were measured at a load of 11 on two cores: who waits
@@ -43,17 +57,29 @@ const DOINGS: Doing[] = ['turn', 'read'];
 let tokens: TokenIssuer;
 let service: WatchedService;
 let target: Target;
-let floor: Target;
 let alone: Measured;
-let floorAlone: Measured;
+/** Of each kind of attack, measured at a server that does nothing. */
+const floors = new Map<string, Measured>();
 let users = 0;
 
-/** Measures one more user, whose credential the service has seen before anybody guesses at others. */
-async function newUser(on: Target): Promise<(rounds: number) => Promise<Measured>> {
-  const user = `alice${users++}`;
-  const headers = await tokens.headersOf(user);
-  await on.post(`/apps/harness_agent/users/${user}/sessions`, { sessionId: 's' }, headers);
-  return (rounds) => measure(on, user, headers, rounds);
+/** Honest users, one after the other, whose credentials the service has seen before anybody guesses at others. */
+async function newUsers(on: Target): Promise<() => Promise<Measured>> {
+  const all = await Promise.all(
+    Array.from({ length: Math.ceil(ROUNDS / ROUNDS_OF_USER) }, async () => {
+      const user = `alice${users++}`;
+      const headers = await tokens.headersOf(user);
+      await on.post(`/apps/harness_agent/users/${user}/sessions`, { sessionId: 's' }, headers);
+      return { user, headers };
+    }),
+  );
+  return async () => {
+    const measured = nothingMeasured();
+    for (const [index, { user, headers }] of all.entries()) {
+      const rounds = Math.min(ROUNDS_OF_USER, ROUNDS - index * ROUNDS_OF_USER);
+      await measure(on, user, headers, rounds, measured);
+    }
+    return measured;
+  };
 }
 
 beforeAll(async () => {
@@ -81,20 +107,48 @@ function print(name: string, before: Measured, during: Measured) {
   }
 }
 
-describe('C: what one user does costs another little', () => {
+/** What the 99th percentile of her times may be, milliseconds. */
+function boundOf(name: string, doing: Doing): number {
+  const p99 = (measured: Measured | undefined) => (measured ? percentile(measured.times[doing], 0.99) : 0);
+  const [goal, beside] = [GOAL * p99(alone), p99(alone) + p99(floors.get(name))];
+  console.log(`${name}: ${doing}: goal ${goal.toFixed(1)} ms, beside a server that does nothing ${beside.toFixed(1)}`);
+  return Math.max(goal, beside);
+}
+
+describe('C: what one user does costs another little', { timeout: TIMEOUT_MS }, () => {
   test('measured alone', async () => {
-    await (await newUser(target))(ROUNDS);
-    alone = await (await newUser(target))(Math.max(ROUNDS, 40));
+    await (await newUsers(target))();
+    alone = await (await newUsers(target))();
     expect(new Set(alone.statuses)).toEqual(new Set([200]));
   });
+
+  test.runIf(isStrict)(
+    'what the machine alone costs: a server that does nothing, under the same attacks',
+    async () => {
+      const child = startIdleServer();
+      const [url] = (await once(child, 'message')) as [string];
+      const floor = { ...client(url), url, pid: child.pid ?? 0 };
+      await (await newUsers(floor))();
+      const floorAlone = await (await newUsers(floor))();
+      for (const [name, kinds] of CASES) {
+        const hers = await newUsers(floor);
+        const order = { url, user: 'mallory', headers: await tokens.headersOf('mallory'), kinds };
+        const { result } = await whileAttacked(order, hers);
+        floors.set(name, result);
+        print(`nothing done, ${name}`, floorAlone, result);
+      }
+      expect(floorAlone.statuses).not.toContain(500);
+    },
+    CASES.length * TIMEOUT_MS,
+  );
 
   test.each(CASES)('%s', async (name, kinds) => {
     const user = `mallory${users++}`;
     const headers = await tokens.headersOf(user);
     await prepareAttacker(target, user, headers);
-    const hers = await newUser(target);
+    const hers = await newUsers(target);
     await service.report();
-    const { result, counts } = await whileAttacked({ url: target.url, user, headers, kinds }, () => hers(ROUNDS));
+    const { result, counts } = await whileAttacked({ url: target.url, user, headers, kinds }, hers);
     const { longestMs } = await service.report();
     console.log(name, counts, 'longest turn of the loop', Math.round(longestMs), 'ms of CPU');
     print(name, alone, result);
@@ -105,22 +159,13 @@ describe('C: what one user does costs another little', () => {
       // Where the machine does not say what was worked, both are 0.
       const [before, during] = [percentile(alone.work[doing], 0.5), percentile(result.work[doing], 0.5)];
       expect(during, `work, ${doing}`).toBeLessThanOrEqual(MAX_WORK * before);
-      const goal = GOAL * percentile(alone.times[doing], 0.99);
-      if (isStrict) expect(percentile(result.times[doing], 0.99), `p99, ${doing}`).toBeLessThanOrEqual(goal);
     }
-  });
-
-  test.runIf(isStrict)('what the machine alone costs: a server that does nothing, under the same load', async () => {
-    const child = startIdleServer();
-    const [url] = (await once(child, 'message')) as [string];
-    floor = { ...client(url), url, pid: child.pid ?? 0 };
-    await (await newUser(floor))(ROUNDS);
-    floorAlone = await (await newUser(floor))(ROUNDS);
-    for (const [name, kinds] of CASES) {
-      const hers = await newUser(floor);
-      const order = { url, user: 'mallory', headers: await tokens.headersOf('mallory'), kinds };
-      print(`nothing done, ${name}`, floorAlone, (await whileAttacked(order, () => hers(ROUNDS))).result);
-    }
-    expect(floorAlone.statuses).not.toContain(500);
+    if (!isStrict) return;
+    const found = DOINGS.map((doing) => ({
+      doing,
+      p99: percentile(result.times[doing], 0.99),
+      bound: boundOf(name, doing),
+    }));
+    expect(found.filter(({ p99, bound }) => p99 > bound)).toEqual([]);
   });
 });

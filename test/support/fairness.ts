@@ -46,12 +46,17 @@ function workOf(pid: number): number {
   }
 }
 
-/** Turns and small reads of one user, one after the other. */
-export async function measure(target: Target, user: string, headers: Headers, rounds: number): Promise<Measured> {
+/** Turns and small reads of one user in one session, one after the other: `rounds` more of what was measured. */
+export async function measure(
+  target: Target,
+  user: string,
+  headers: Headers,
+  rounds: number,
+  measured: Measured,
+): Promise<Measured> {
   const sessions = `/apps/harness_agent/users/${user}/sessions`;
   const newMessage = { role: 'user', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] };
   const body = { appName: 'harness_agent', userId: user, sessionId: 's', newMessage };
-  const measured: Measured = { times: { turn: [], read: [] }, work: { turn: [], read: [] }, statuses: [] };
   const timed = async (doing: Doing, ask: () => Promise<{ status: number }>) => {
     const [before, start] = [workOf(target.pid), performance.now()];
     measured.statuses.push((await ask()).status);
@@ -65,6 +70,13 @@ export async function measure(target: Target, user: string, headers: Headers, ro
   }
   return measured;
 }
+
+/** Nothing measured yet. */
+export const nothingMeasured = (): Measured => ({
+  times: { turn: [], read: [] },
+  work: { turn: [], read: [] },
+  statuses: [],
+});
 
 /** What an attacker needs before: a session of 27 MB, and small ones. */
 export async function prepareAttacker({ post }: Pick<Target, 'post'>, user: string, headers: Headers): Promise<void> {
