@@ -1,4 +1,5 @@
 import { LimitError } from '../core/errors.ts';
+import { SharedWork } from '../core/loop-turns.ts';
 import { RecentMap } from '../core/recent-map.ts';
 import { type RateCounter, secondsUntil } from './rates.ts';
 
@@ -25,7 +26,7 @@ interface Bucket {
 export function createRateLimit(limit: string, points: number, counter: RateCounter): RateLimit {
   const batch = Math.max(1, Math.floor(points / BATCHES));
   const buckets = new RecentMap<Bucket>();
-  const filling = new Map<string, Promise<void>>();
+  const filling = new SharedWork<void>();
   const fill = async (caller: string) => {
     const { isOver, until } = await counter.take(caller, batch);
     const before = buckets.get(caller);
@@ -43,9 +44,7 @@ export function createRateLimit(limit: string, points: number, counter: RateCoun
           }
           if (bucket.isOver) throw overRate(limit, points, bucket.until);
         }
-        const running = filling.get(caller) ?? fill(caller).finally(() => filling.delete(caller));
-        filling.set(caller, running);
-        await running;
+        await filling.run(caller, () => fill(caller));
       }
     },
     charge(caller, charged) {

@@ -19,8 +19,8 @@ import { FROZEN_MS, startWatched, type WatchedService } from '../support/watched
 /** `STRICT_FAIRNESS=true` holds times to the goal, on a machine that does nothing else. */
 const isStrict = process.env['STRICT_FAIRNESS'] === 'true';
 /**
- * Alone and attacked, after a warm-up: of 500 the 99th percentile is the fifth worst, of 150 the second. They begin with
- * the attack, so its first burst is among them.
+ * Alone and attacked, after a warm-up: of 500 the 99th percentile is the fifth worst, of 150 the second. They begin
+ * with the attack, so its first burst is among them.
  */
 const ROUNDS = Number(process.env['FAIRNESS_ROUNDS'] ?? (isStrict ? 500 : 15));
 /** Then another user goes on: a session that grows is slower by itself, and 300 turns are what one has in a minute. */

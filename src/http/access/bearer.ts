@@ -3,6 +3,7 @@ import type { Request } from 'express';
 import type { JWTVerifyGetKey, JWTVerifyResult } from 'jose';
 import { networkOf } from '../../core/network.ts';
 import { UnauthenticatedError, UnavailableError } from '../../core/errors.ts';
+import { SharedWork } from '../../core/loop-turns.ts';
 import { RecentMap } from '../../core/recent-map.ts';
 import type { JwksOptions } from './jwks.ts';
 import { ANONYMOUS, type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
@@ -109,7 +110,7 @@ function authenticator(options: AuthOptions): Authenticate {
   // jose is loaded where tokens are, and there at the start, since the keys are fetched then.
   const keys = import('./jwks.ts').then(({ createKeySource }) => createKeySource(options));
   const believed = new RecentMap<{ user: TokenUser; until: number }>();
-  const looking = new Map<string, Promise<TokenUser>>();
+  const looking = new SharedWork<TokenUser>();
   return async (request) => {
     const token = bearerToken(request);
     // Kept by digest: no token can be read from the memory of the process for longer than its request.
@@ -117,9 +118,7 @@ function authenticator(options: AuthOptions): Authenticate {
     const known = believed.get(digest);
     if (known && known.until > Date.now()) return known.user;
     // Of many requests that bring it at once, one looks at it.
-    const verifying = looking.get(digest) ?? verifiedUser(token, keys, options).finally(() => looking.delete(digest));
-    looking.set(digest, verifying);
-    const user = await verifying;
+    const user = await looking.run(digest, () => verifiedUser(token, keys, options));
     believed.set(digest, { user, until: Math.min(Date.now() + BELIEVED_MS, user.expiresAt) });
     return user;
   };
