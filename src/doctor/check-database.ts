@@ -16,6 +16,9 @@ const MIN_STATEMENT_TIMEOUT_MS = 1_000;
 const NOTICE_MS = 2_000;
 const CHANNEL = 'agent_runtime_doctor';
 
+const FINE = 'reachable, up to date, with the rights it needs';
+const POLLED = 'news of other processes comes within a second, at once with DATABASE_DIRECT_URL';
+
 /** The database: whether it can be used, and what will be felt later. Nothing is changed in it. */
 export async function checkDatabase(config: Config): Promise<Finding[]> {
   if (config.DATABASE_URL === undefined) return [skipped('database', 'embedded; it starts with the service')];
@@ -23,13 +26,15 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
     const { access } = await findDatabase(config);
     await migrate(access, 'check');
     const { serving, direct = serving, replica } = access;
+    // Who names a pooler and no way past it has chosen that: what was stored is looked for every second.
+    const isPolled = direct.isPooled === true;
     const ofReplica = replica && (await findReplicaFault(serving, replica, CHECKING));
     const faults = [
       ...(await checkServer(config, serving)),
-      ...(await checkListen(direct)),
+      ...(isPolled ? [] : await checkListen(direct)),
       ...(ofReplica ? [`Plain reads are not of the replica: ${ofReplica.reason}. Check DATABASE_READ_URL.`] : []),
     ];
-    return withFaults('database', faults, 'reachable, up to date, with the rights it needs');
+    return withFaults('database', faults, isPolled ? `${FINE}; ${POLLED}` : FINE);
   } catch (error) {
     return [fault('database', reasonOf(error))];
   }

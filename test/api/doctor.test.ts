@@ -82,6 +82,15 @@ test('nothing is wrong where nothing is', async () => {
   ]);
 });
 
+test('a pooler without a way past it is a choice, and no fault', async () => {
+  const settings = { DATABASE_URL: database.url, DATABASE_POOLER: 'transaction', PORT: '0' };
+  const [, found] = await examine(settings, { cgroup: directory });
+  const detail =
+    'reachable, up to date, with the rights it needs; ' +
+    'news of other processes comes within a second, at once with DATABASE_DIRECT_URL';
+  expect(found).toEqual({ check: 'database', status: 'ok', detail });
+});
+
 describe('a planted fault is named with the setting to change', () => {
   test('settings: a wrong value, and two of them at once', async () => {
     expect(await faultsOf({ PORT: 'x', MAX_INVOCATIONS: '-1' })).toEqual([
