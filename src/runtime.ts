@@ -169,8 +169,8 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   const tracing = await openTracingIfWanted(config, database.db, log);
   const audit = openAuditOf(config, database, log);
   const close = async () => {
-    await metrics?.close();
-    await tracing?.close();
+    // A collector that does not answer holds up each of them.
+    await Promise.all([metrics?.close(), tracing?.close()]);
     await audit?.close();
     await notifications.close();
     await database.close();

@@ -55,7 +55,7 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  for (const runtime of runtimes) await runtime.close();
+  await Promise.all(runtimes.map((runtime) => runtime.close()));
   await Promise.all([mcp.close(), provider.close(), collector.close(), silent.close()]);
   await database.drop();
 });
