@@ -17,6 +17,7 @@ export class FairQueue<Item> {
     for (const [owner, items] of this.#waiting) {
       if (!mayServe(owner)) continue;
       const item = items.shift();
+      if (items.length > 0 && this.#waiting.size === 1) return item;
       this.#waiting.delete(owner);
       // The turn goes on to the next owner.
       if (items.length > 0) this.#waiting.set(owner, items);

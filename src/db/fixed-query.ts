@@ -28,7 +28,7 @@ const NO_COLUMNS: Column[] = [];
 const known = new WeakMap<Wire, Map<string, Column[]>>();
 
 /** Rows, or why there are none. */
-type Done = (error: Error | null | undefined, result?: { rows: unknown[] }) => void;
+type Done = (error: Error | undefined, result?: { rows: unknown[] }) => void;
 
 /**
  * A statement of one text and one plan, for node-postgres's client. Its columns are asked for with its first use on a
@@ -38,19 +38,21 @@ type Done = (error: Error | null | undefined, result?: { rows: unknown[] }) => v
 export class FixedQuery implements Submittable {
   readonly name: string;
   readonly text: string;
-  /** The client puts its time-out around it. */
-  callback: Done;
+  /** For the client, which would return a promise of its own without it. */
+  readonly callback = (): void => undefined;
+  /** Absent after its call. */
+  #done: Done | undefined;
   readonly #values: unknown[];
-  readonly #rows: unknown[] = [];
+  #rows: unknown[] = [];
   #columns: Column[] | undefined;
   #connection: Wire | undefined;
   #error: unknown;
 
-  constructor(name: string, { text, values = [] }: { text: string; values?: unknown[] }, callback: Done) {
+  constructor(name: string, { text, values = [] }: { text: string; values?: unknown[] }, done: Done) {
     this.name = name;
     this.text = text;
     this.#values = values.map((value) => prepareValue(value));
-    this.callback = callback;
+    this.#done = done;
   }
 
   submit(connection: Connection): void {
@@ -88,17 +90,25 @@ export class FixedQuery implements Submittable {
   }
 
   handleCommandComplete(): void {
-    if (!this.#connection) return;
+    if (!this.#connection || known.get(this.#connection)?.has(this.name)) return;
     const columns = known.get(this.#connection) ?? new Map<string, Column[]>();
     known.set(this.#connection, columns.set(this.name, this.#columns ?? NO_COLUMNS));
   }
 
   handleReadyForQuery(): void {
-    if (this.#error === undefined) this.callback(null, { rows: this.#rows });
-    else this.callback(this.#error as Error);
+    if (this.#error === undefined) this.#end(undefined, { rows: this.#rows });
+    else this.handleError(this.#error as Error);
   }
 
+  /** Also for the time-out; what comes after it counts for nothing. */
   handleError(error: Error): void {
-    this.callback(error);
+    this.#end(error);
+  }
+
+  #end(error: Error | undefined, result?: { rows: unknown[] }): void {
+    const done = this.#done;
+    this.#done = undefined;
+    this.#rows = [];
+    done?.(error, result);
   }
 }

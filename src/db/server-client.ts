@@ -18,6 +18,9 @@ export class ServerClient extends Client {
   readonly #reported = new Map<string, string>();
   readonly #isAnyPrimary: boolean;
   readonly #namesStatements: boolean;
+  /** The last query, which the timer ends where it is still under way. */
+  #watched: FixedQuery | undefined;
+  #watch: NodeJS.Timeout | undefined;
 
   constructor({
     isAnyPrimary,
@@ -59,9 +62,32 @@ export class ServerClient extends Client {
 
   #sendFixed(statement: { text: string; values?: unknown[] }): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const done = (error: Error | null | undefined, result: unknown) => (error ? reject(error) : resolve(result));
-      this.#send(new FixedQuery(fixText(statement.text), statement, done));
+      const done = (error: Error | undefined, result: unknown) => (error ? reject(error) : resolve(result));
+      this.#sendWatched(new FixedQuery(fixText(statement.text), statement, done));
     });
+  }
+
+  /**
+   * Sends a query under the time-out of the connection, with one timer for all of them. The closure that node-postgres
+   * makes for each kept its rows until the next large collection: 12 KB of a session of ten events.
+   */
+  #sendWatched(query: FixedQuery): void {
+    const parameters = (this as unknown as { connectionParameters: { query_timeout?: number } }).connectionParameters;
+    const timeoutMs = parameters.query_timeout;
+    if (timeoutMs) {
+      this.#watched = query;
+      this.#watch = this.#watch?.refresh() ?? this.#startWatch(timeoutMs);
+    }
+    parameters.query_timeout = 0;
+    try {
+      this.#send(query);
+    } finally {
+      if (timeoutMs) parameters.query_timeout = timeoutMs;
+    }
+  }
+
+  #startWatch(timeoutMs: number): NodeJS.Timeout {
+    return setTimeout(() => this.#watched?.handleError(new Error('Query read timeout')), timeoutMs).unref();
   }
 
   /** Bytes that have gone to the server and come from it. */

@@ -1,7 +1,8 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { shapedStatement } from '../../src/db/statement.ts';
-import { testPool } from '../support/store.ts';
+import { openDatabase } from '../../src/db/database.ts';
+import { shapedStatement, statement, value } from '../../src/db/statement.ts';
+import { poolOptions, testPool } from '../support/store.ts';
 
 const store = testPool(1);
 
@@ -23,4 +24,44 @@ test('a statement is written once for each shape of what it is given; texts and 
   expect(await textOf({ who: { name: 'a' }, isLoud: false, note: 'n' })).toBe('a ? n');
   expect(await textOf({ who: { name: 'b' }, isLoud: false, note: 'true' })).toBe('b ? true');
   expect(written).toBe(4);
+});
+
+test('a statement gives the same rows with its first use on a connection and with later ones', async () => {
+  const select = statement<{ n: number; word: string | null; list: string[]; at: string }>(
+    () => sql`
+      select n, case when n > 1 then ${value('word')}::text end as word, ${value('list')}::text[] as list,
+             timestamptz '2026-01-02 03:04:05.678901Z' as at
+      from generate_series(1, ${value('count')}::int) n`,
+  );
+  const at = '2026-01-02 03:04:05.678901+00';
+  for (const count of [2, 0, 2]) {
+    const list = ['a"', 'b,{}', ''];
+    const first = { n: 1, word: null, list, at };
+    const second = { n: 2, word: 'wörd', list, at };
+    expect(await select(store.pool.db, { word: 'wörd', list, count })).toEqual([first, second].slice(0, count));
+  }
+  await expect(select(store.pool.db, { word: '', list: [], count: 'many' })).rejects.toMatchObject({
+    cause: { code: '22P02' },
+  });
+  expect(await select(store.pool.db, { word: '', list: [], count: 1 })).toHaveLength(1);
+});
+
+test('a statement that is never answered ends at its time-out, and so does its connection', async ({ skip }) => {
+  const options = { ...poolOptions(store.url, 2), statementTimeoutMs: 1_500 };
+  skip(options.isPooled === true, 'a pooler keeps no setting, so the time-out of the server comes first');
+  const pool = openDatabase(options);
+  const sleep = statement<{ pid: number; slept: string }>(
+    () => sql`select pg_backend_pid() as pid, pg_sleep(${value('seconds')}::float8)::text as slept`,
+  );
+  try {
+    const [before] = await sleep(pool.db, { seconds: 0 });
+    // The server's own time-out would come first.
+    await pool.db.execute(sql`select set_config('statement_timeout', '0', false)`);
+    await expect(sleep(pool.db, { seconds: 30 })).rejects.toMatchObject({ cause: { message: 'Query read timeout' } });
+    const [after] = await sleep(pool.db, { seconds: 0 });
+    expect(after?.pid).not.toBe(before?.pid);
+    await store.pool.query({ text: 'select pg_terminate_backend($1)', values: [before?.pid] });
+  } finally {
+    await pool.close();
+  }
 });
