@@ -45,13 +45,14 @@ export const allEnded = (sql: Pool, round: string, count: number) =>
 
 /**
  * What is wrong with the runs of a round: due times without a run, with two, prompts that were given twice, wrong
- * ends.
+ * ends. A run fails only where its process was killed in the middle.
  */
 export async function violationsOf(sql: Pool, round: string): Promise<unknown[]> {
   const { rows } = await sql.query(
     `select j.id, r.runs, r.statuses, i.prompts
      from cronjobs j
-     cross join lateral (select count(*)::int as runs, array_agg(status) as statuses, min(session_id) as session_id,
+     cross join lateral (select count(*)::int as runs, array_agg(concat_ws(': ', status, error_code)) as statuses,
+                                min(session_id) as session_id,
                                 bool_and(start_time is null or start_time >= due_time) as is_in_time
                          from cronjob_runs where user_id = j.user_id and cronjob_id = j.id) r
      cross join lateral (select count(*)::int as prompts from events e
@@ -59,7 +60,7 @@ export async function violationsOf(sql: Pool, round: string): Promise<unknown[]>
                            and e.payload -> 'content' -> 'parts' -> 0 ? 'text') i
      where j.user_id = $1
        and (r.runs <> 1 or i.prompts <> 1 or not r.is_in_time or j.enabled
-            or not (r.statuses <@ array['success', 'failed']))`,
+            or not (r.statuses <@ array['success', 'failed: interrupted']))`,
     [round],
   );
   return rows;
