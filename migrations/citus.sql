@@ -44,6 +44,13 @@ begin
     for each row execute function lock_user_data();
 end $$;
 
+-- As the extension does before it writes: a part that moves to another node is written before that or after it. With the
+-- rights of the owner of the tables, which the lock asks for.
+create or replace function hold_part(part bigint) returns void language plpgsql security definer
+set search_path from current as $hold$
+begin
+  perform lock_shard_metadata(5, array[part]);
+end $hold$;
 -- Carries a statement out on the node that has the rows of its owner, with the names of their parts there: what writes
 -- in several steps is then one command to one node, in one phase, and planned by PostgreSQL alone.
 create or replace function run_for_user(owner text, tables text[], statement text, given text[])
@@ -53,8 +60,7 @@ declare
   parts text[] := tables;
   found record;
 begin
-  -- As the extension does before it writes: a part that moves to another node is written before that or after it.
-  perform lock_shard_metadata(5, array[place]);
+  perform hold_part(place);
   if exists (select from pg_dist_placement where shardid = place
              and groupid = (select groupid from pg_dist_local_group)) then
     parts := array(select name || '_' || get_shard_id_for_distribution_column(name::regclass, owner)
@@ -66,8 +72,13 @@ begin
 end $run$;
 do $$
 begin
+  -- Another node may be asked for it, where connections do not have the schema in their path.
+  execute format('alter function budget_uses_of_app(text, date) set search_path = %I', current_schema());
+  -- It may be part of a statement that a node carries out on its parts, and only reads.
+  alter function budget_uses_of_app(text, date) set citus.allow_nested_distributed_execution = on;
   if not exists (select from pg_catalog.pg_dist_object
                  where objid = 'run_for_user(text, text[], text, text[])'::regprocedure and distribution_argument_index = 0) then
+    perform create_distributed_function('hold_part(bigint)');
     perform create_distributed_function(
       'run_for_user(text, text[], text, text[])', distribution_arg_name => 'owner', colocate_with => 'sessions');
   end if;

@@ -4,6 +4,7 @@ import type { Database } from '../db/database.ts';
 import { escapeJson } from '../db/json-escape.ts';
 import { budgets, budgetUses, modelPrices } from '../db/schema.ts';
 import { excluded, insertSelect, names } from '../db/sql.ts';
+import { shapedStatement } from '../db/statement.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
 /**
@@ -116,12 +117,14 @@ export function overBudget({ appName, userId }: SessionKey, use: Use | undefined
  * @returns the budget that has nothing left with it
  */
 export async function spend(db: Database, key: SessionKey, models: readonly ModelUse[]): Promise<OverBudget | null> {
-  const use = toUse(0, models);
-  const { rows } = await db.execute<{ over: OverBudget | null }>(
-    sql`with advanced as (select)${countUse(key, use)} select (${overBudget(key, use)}) as over`,
-  );
-  return rows[0]?.over ?? null;
+  const [row] = await countSpent(db, { key, use: toUse(0, models) });
+  return row?.over ?? null;
 }
+
+const countSpent = shapedStatement<{ key: SessionKey; use: Use | undefined }, { over: OverBudget | null }>(
+  ({ key, use }) => sql`with advanced as (select)${countUse(key, use)} select (${overBudget(key, use)}) as over`,
+  ({ key }) => key.userId,
+);
 
 /** The budgets of an application: its own, that of each user, then those of users by name. */
 export async function listBudgets(db: Database, appName: string): Promise<Budget[]> {

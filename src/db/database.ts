@@ -82,7 +82,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   };
   return {
     db: toDatabase(main, options, options.isOnCluster),
-    reads: toDatabase(reads, options),
+    reads: toDatabase(reads, options, options.isOnCluster),
     ...(replica && { findPosition: shared(() => position().catch(() => undefined)) }),
     query: (statement) => main.query(statement),
     transaction: (work) => repeated(() => transaction(main, options, work)),

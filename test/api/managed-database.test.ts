@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, inject, test } from 'vitest';
 import { client as httpClient, startOn } from '../support/app.ts';
+import { onServers, withDatabase } from '../support/citus.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { startService } from '../support/service-process.ts';
 
@@ -28,7 +29,9 @@ beforeAll(async () => {
     revoke create on schema public from public;
     create table public.sessions (theirs text);
     insert into public.sessions values ('a row of a neighbour')`);
-  await sql.query(`grant create on database ${new URL(database.url).pathname.slice(1)} to ${owner}`);
+  const databaseName = new URL(database.url).pathname.slice(1);
+  const nodes = [inject('adminUrl'), ...inject('workerUrls')].map((url) => withDatabase(url, databaseName));
+  await onServers(nodes, (node) => node.query(`grant create on database ${databaseName} to ${owner}`));
 });
 afterAll(async () => {
   await sql.query(`drop owned by ${owner}, ${server} cascade`);

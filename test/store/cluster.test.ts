@@ -150,12 +150,14 @@ describe('on a cluster', () => {
   test('a budget of an application counts what users on all nodes have used', async () => {
     const { appName, sessionId } = newKey();
     const users = Array.from({ length: 6 }, () => `user-${randomUUID()}`);
-    const claim = (userId: string) =>
-      claimSession(pool.db, newLease({ appName, userId, sessionId }), [textEvent('hello')], true);
+    const claim = (userId: string, db = pool.db) =>
+      claimSession(db, newLease({ appName, userId, sessionId }), [textEvent('hello')], true);
     await saveBudget(pool.db, appName, { appliesTo: 'app', period: 'day', maxInvocations: 6 });
     for (const userId of users) expect(await claim(userId)).toBe(true);
     await expect(claim(newKey().userId)).rejects.toThrow('budget');
     await expect(claim(users[0] ?? '')).rejects.toThrow('budget');
+    // In a transaction the extension carries it out, where it is a part of what a node is asked.
+    await expect(pool.transaction((tx) => claim(newKey().userId, tx))).rejects.toThrow('budget');
   });
 
   test('rows of a user that have moved to another node are written there', async () => {
