@@ -33,14 +33,23 @@ export function withAliases<Context>(operation: Operation<Context>, aliases: Rea
   return { ...operation, handler };
 }
 
+/** What {@link namesApps} found of schemas: they never change, and to walk one took 4 % of an invocation. */
+const known = new WeakMap<z.core.$ZodType, boolean>();
+
 /** True for a schema with a member `appName` somewhere inside; members of free form are data. */
-function namesApps(schema: z.core.$ZodType, seen = new Set<z.core.$ZodType>()): boolean {
+function namesApps(schema: z.core.$ZodType): boolean {
+  const found = known.get(schema) ?? hasAppName(schema, new Set());
+  known.set(schema, found);
+  return found;
+}
+
+function hasAppName(schema: z.core.$ZodType, seen: Set<z.core.$ZodType>): boolean {
   const inner = unwrapped(schema);
   if (seen.has(inner)) return false;
   seen.add(inner);
   const { members, elements, branches } = childrenOf(inner);
   return (
-    'appName' in members || [...Object.values(members), ...elements, ...branches].some((each) => namesApps(each, seen))
+    'appName' in members || [...Object.values(members), ...elements, ...branches].some((each) => hasAppName(each, seen))
   );
 }
 
