@@ -60,7 +60,7 @@ test('a statement that is never answered ends at its time-out, and so does its c
     await expect(sleep(pool.db, { seconds: 30 })).rejects.toMatchObject({ cause: { message: 'Query read timeout' } });
     const [after] = await sleep(pool.db, { seconds: 0 });
     expect(after?.pid).not.toBe(before?.pid);
-    await store.pool.query({ text: 'select pg_terminate_backend($1)', values: [before?.pid] });
+    await store.pool.query({ text: 'select pg_terminate_backend($1::int)', values: [before?.pid] });
   } finally {
     await pool.close();
   }
