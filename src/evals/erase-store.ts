@@ -38,7 +38,8 @@ const RUN_CASES = 200;
 
 /**
  * The conditions that rows are about a user: what was made from the user's sessions, what ran in the user's name, and
- * what the user made as the holder of a token. Of a deleted case only its versions know whom they quote.
+ * what the user made as the holder of a token. Of a deleted case only its versions know whom they quote, and of a deleted
+ * set only they know whose it was.
  */
 function conditionsOf({ appName, userId }: User) {
   const isOfApp = (table: typeof evalSets | typeof evalCases | typeof evalCaseVersions | typeof evalRuns) =>
@@ -48,15 +49,17 @@ function conditionsOf({ appName, userId }: User) {
   const runs = sql`select ${evalRuns.id} from ${evalRuns} where ${isOfApp(evalRuns)}
     and (${evalRuns.requestedBy} = ${userId} or ${evalRuns.evalSetId} in (${sets}))`;
   const cases = sql`${isOfApp(evalCases)}
-    and (${evalCases.sourceUserId} = ${userId} or ${evalCases.evalSetId} in (${sets}))`;
+    and (${evalCases.sourceUserId} = ${userId} or ${evalCases.ownerId} = ${userId}
+      or ${evalCases.evalSetId} in (${sets}))`;
   const isCaseOf = (table: typeof evalCaseVersions | typeof evalRunCases, condition: SQL) => sql`exists (
     select from ${evalCases} where ${evalCases.appName} = ${table.appName}
       and ${evalCases.evalSetId} = ${table.evalSetId} and ${evalCases.id} = ${table.evalId} and ${condition})`;
   const quoted = sql`${evalCaseVersions.payload} #>> '{sessionInput,userId}' = ${escapeText(userId)}`;
-  const versions = sql`${isOfApp(evalCaseVersions)} and (${evalCaseVersions.evalSetId} in (${sets})
+  const versions = sql`${isOfApp(evalCaseVersions)}
+    and (${evalCaseVersions.ownerId} = ${userId} or ${evalCaseVersions.evalSetId} in (${sets})
     or ${isCaseOf(evalCaseVersions, cases)} or (${quoted} and not ${isCaseOf(evalCaseVersions, sql`true`)}))`;
   const runCases = sql`${eq(evalRunCases.appName, appName)} and (${evalRunCases.sessionUserId} = ${userId}
-    or ${evalRunCases.runId} in (${runs}) or exists (
+    or ${evalRunCases.ownerId} = ${userId} or ${evalRunCases.runId} in (${runs}) or exists (
       select from ${evalCaseVersions} where ${evalCaseVersions.evalSetId} = ${evalRunCases.evalSetId}
         and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
         and ${evalCaseVersions.version} = ${evalRunCases.caseVersion} and ${versions}))`;

@@ -2,7 +2,8 @@ import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import { ConflictError, NotFoundError } from '../../src/core/errors.ts';
 import { addSession } from '../../src/evals/add-session.ts';
-import { listEvalCaseIds } from '../../src/evals/eval-store.ts';
+import { countEvaluations, deleteEvaluations } from '../../src/evals/erase-store.ts';
+import { deleteEvalSet, insertEvalSet, listEvalCaseIds } from '../../src/evals/eval-store.ts';
 import type { Part } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
 import { insertSession } from '../../src/sessions/session-store.ts';
@@ -91,4 +92,20 @@ describe('add session', () => {
     });
     expect(statements).toHaveLength(1);
   });
+});
+
+test('an erasure finds what a user wrote into a set that was deleted, and nobody else’s', async () => {
+  const { appName, userId } = newKey();
+  const evalCase = { evalId: 'c', conversation: [{ userContent: { role: 'user', parts: [{ text: 'mine' }] } }] };
+  for (const ownerId of [userId, 'somebody']) {
+    const key = { appName, evalSetId: `of-${ownerId}`, ownerId };
+    await insertEvalSet(store.pool.db, key, { cases: [evalCase] });
+    await deleteEvalSet(store.pool.db, key);
+  }
+  expect(await countEvaluations(store.pool.db, { appName, userId })).toMatchObject({ eval_case_versions: 1 });
+  await store.pool.transaction((tx) => deleteEvaluations(tx, { appName, userId }));
+  const { rows } = await store.pool.db.execute(
+    sql`select owner_id from eval_case_versions where app_name = ${appName}`,
+  );
+  expect(rows).toEqual([{ owner_id: 'somebody' }]);
 });

@@ -12,8 +12,11 @@ const columnsOf = (table: PgTable): string[] => Object.values(getTableColumns(ta
 /** Columns that name a user by another name than `user_id`, and who deletes their rows. */
 const OTHERWISE: Record<string, string> = {
   'eval_sets.owner_id': 'deleteEvaluations',
+  'eval_cases.owner_id': 'deleteEvaluations',
   'eval_cases.source_user_id': 'deleteEvaluations',
+  'eval_case_versions.owner_id': 'deleteEvaluations',
   'eval_runs.requested_by': 'deleteEvaluations',
+  'eval_run_cases.owner_id': 'deleteRunCases',
   'eval_run_cases.session_user_id': 'deleteRunCases',
   'eval_verdicts.author': 'deleteEvaluations',
   'app_states.writers': 'deleteAppStateKeys',
@@ -26,7 +29,6 @@ const OTHERWISE: Record<string, string> = {
 const OF_NOBODY: Record<string, string> = {
   audit_log: 'who did what, without content: it is only appended to, and ends by its own retention',
   agent_prompts: 'templates of instructions, before a state is put into them',
-  eval_case_versions: 'cases; deleteEvaluations finds those that were made of sessions of the user',
   model_prices: 'prices',
   rate_limits: 'digests of callers, for a minute',
 };
