@@ -38,8 +38,8 @@ const RUN_CASES = 200;
 
 /**
  * The conditions that rows are about a user: what was made from the user's sessions, what ran in the user's name, and
- * what the user made as the holder of a token. Of a deleted case only its versions know whom they quote, and of a deleted
- * set only they know whose it was.
+ * what the user made as the holder of a token. Of a deleted case only its versions know whom they quote, and of a
+ * deleted set whose it was.
  */
 function conditionsOf({ appName, userId }: User) {
   const isOfApp = (table: typeof evalSets | typeof evalCases | typeof evalCaseVersions | typeof evalRuns) =>
