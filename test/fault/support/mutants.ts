@@ -134,7 +134,7 @@ export const MUTANTS: Mutant[] = [
   // What is kept, and for whom.
   {
     name: 'orders events by their timestamp',
-    changes: change('eventPage', 'order by sized.sequence', "order by (sized.payload ->> 'timestamp')::float8"),
+    changes: change('eventPieces', 'order by sized.sequence', "order by (sized.payload ->> 'timestamp')::float8"),
     tests: SESSIONS,
   },
   {
