@@ -133,6 +133,11 @@ export const MUTANTS: Mutant[] = [
   },
   // What is kept, and for whom.
   {
+    name: 'orders a page of events by their timestamps',
+    changes: change('eventPage', 'order by sized.sequence', "order by (sized.payload ->> 'timestamp')::float8"),
+    tests: ['test/store/history-cache.test.ts'],
+  },
+  {
     name: 'orders events by their timestamp',
     changes: change('eventPieces', 'order by sized.sequence', "order by (sized.payload ->> 'timestamp')::float8"),
     tests: SESSIONS,
