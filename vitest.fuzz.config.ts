@@ -6,7 +6,7 @@ export default defineConfig({
     include: ['test/fuzz/**/*.test.ts'],
     globalSetup: ['test/support/global-setup.ts'],
     pool: 'forks',
-    maxWorkers: 1,
+    maxWorkers: 2,
     disableConsoleIntercept: true,
     testTimeout: 3_600_000,
     hookTimeout: 120_000,

@@ -21,6 +21,12 @@ export interface Documented {
   requestBody?: { required?: boolean; content: Record<string, Media> };
   responses: Record<string, { content?: Record<string, Media> }>;
 }
+/** An operation with its place in the document. */
+export interface Operation {
+  method: string;
+  path: string;
+  documented: Documented;
+}
 export interface OpenApi {
   paths: Record<string, Record<string, Documented>>;
   components: { schemas: Schemas };
@@ -56,7 +62,7 @@ const FAULTY_SHARE = 3;
  * them, and each third with one fault.
  */
 export function requestsOf(
-  { method, path, documented }: { method: string; path: string; documented: Documented },
+  { method, path, documented }: Operation,
   { components: { schemas } }: OpenApi,
   names: Names,
   isValid: ValidateFunction | undefined,

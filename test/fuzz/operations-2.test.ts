@@ -1,0 +1,4 @@
+import { testOperations } from './operations.ts';
+
+// Two files, so that each core has a service and a database of its own.
+testOperations(1);
