@@ -28,8 +28,8 @@ const section = (heading: string, settings: Record<string, z.ZodType>) =>
 
 function row(name: string, schema: z.ZodType): string {
   const { description = '', allowed = '', otherwise = '' } = (schema.meta() ?? {}) as Record<string, string>;
-  const fallback = schema.safeParse(undefined).data as string | number | boolean | string[] | undefined;
-  const isNone = fallback === undefined || Array.isArray(fallback);
+  const fallback = schema.safeParse(undefined).data as string | number | boolean | object | undefined;
+  const isNone = fallback === undefined || typeof fallback === 'object';
   return `| \`${name}\` | ${isNone ? otherwise : `\`${fallback}\``} | ${allowed} | ${description} |`;
 }
 

@@ -18,8 +18,9 @@ import { openNotifications } from './db/notifications.ts';
 import { AgentError } from './core/errors.ts';
 import { createAdmission } from './invocations/admission.ts';
 import { createSlots } from './limits/slots.ts';
-import { createSockets } from './http/operation/sockets.ts';
+import { asksForSocket, createSockets } from './http/operation/sockets.ts';
 import { takeUpQueued } from './invocations/background.ts';
+import { runLive } from './invocations/live/run-live.ts';
 import { type DatabaseAccess, type DatabaseSource, findDatabase, migrate, openPool } from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from './sessions/history-cache.ts';
@@ -72,7 +73,8 @@ const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
  */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const runtime = await openRuntime(options);
-  const server = createServer({ connectionsCheckingInterval: REQUEST_CHECK_MS }, runtime.app);
+  const shouldUpgradeCallback = asksForSocket(runLive.path);
+  const server = createServer({ connectionsCheckingInterval: REQUEST_CHECK_MS, shouldUpgradeCallback }, runtime.app);
   runtime.attach(server);
   try {
     const listener = await listen(server, options.config);

@@ -1,10 +1,10 @@
 import type { Server, ServerResponse } from 'node:http';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
-import ipaddr from 'ipaddr.js';
 import type { Config } from './core/config.ts';
 import { ConfigError } from './core/errors.ts';
 import { answerClientError } from './http/error-handler.ts';
+import { limitConnections } from './limits/connection-limit.ts';
 
 /**
  * Share of the grace period that running invocations have to end in by themselves; the rest is for storing their
@@ -69,39 +69,12 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
       const closed = new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()));
       const idle = setInterval(() => connections.endIdle(drainMs), IDLE_LOOK_MS);
       await endWithin({ graceMs, ended: Promise.all([closed, whenEnded()]), interrupt });
-      server.closeAllConnections();
+      connections.endAll();
       await closed;
       clearInterval(idle);
     },
   };
 }
-
-/** Closes at once what one address opens beyond its share. Behind a proxy that is trusted there are many clients. */
-function limitConnections(server: Server, max: number, proxies: string[]): void {
-  const open = new Map<string, number>();
-  const networks = proxies.map((proxy) => ipaddr.parseCIDR(proxy.includes('/') ? proxy : `${proxy}/${bitsOf(proxy)}`));
-  const isProxy = (address: string) => {
-    if (!ipaddr.isValid(address)) return false;
-    const parsed = ipaddr.process(address);
-    return networks.some(([network, bits]) => network.kind() === parsed.kind() && parsed.match(network, bits));
-  };
-  server.on('connection', (socket) => {
-    const address = socket.remoteAddress ?? '';
-    const count = (open.get(address) ?? 0) + 1;
-    if (count > max && !isProxy(address)) {
-      socket.destroy();
-      return;
-    }
-    open.set(address, count);
-    socket.once('close', () => {
-      const left = (open.get(address) ?? 1) - 1;
-      if (left > 0) open.set(address, left);
-      else open.delete(address);
-    });
-  });
-}
-
-const bitsOf = (address: string) => (ipaddr.parse(address).kind() === 'ipv6' ? 128 : 32);
 
 /** Waits for the end of what runs; most of the time is over when it is interrupted, and at the end nobody waits. */
 export async function endWithin(options: {
@@ -193,6 +166,11 @@ class Connections {
     this.#isRefusing = true;
     const responses = [...this.#open.values()].flatMap((connection) => connection.responses);
     for (const response of responses) if (!response.headersSent) response.setHeader('connection', 'close');
+  }
+
+  /** Ends what is left, also what was upgraded, which the server itself does not count. */
+  endAll(): void {
+    for (const socket of this.#open.keys()) socket.destroy();
   }
 
   /**

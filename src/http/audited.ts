@@ -5,11 +5,13 @@ import { isExpired } from './access/bearer.ts';
 import type { Audit, AuditEntry } from './operation/audit.ts';
 import { camelCase } from './operation/paths.ts';
 import type { Principal } from './operation/principal.ts';
-import { RequestRefusedError } from './operation/request-errors.ts';
+import { type RefusalReason, RequestRefusedError } from './operation/request-errors.ts';
 import type { EdgeLog } from './error-handler.ts';
 
 /** Longest name that an entry keeps: a stranger's path may be longer than any identifier. */
 const MAX_NAME = 256;
+/** What a page of another site, a proxy or two credentials are refused for. */
+const EDGE_REFUSALS: ReadonlySet<RefusalReason> = new Set(['forbidden_origin', 'not_deliberate', 'malformed_headers']);
 const FOREIGN = 'what it asks for belongs to another user or application';
 
 /** What the steps before have noted of a request. */
@@ -61,8 +63,7 @@ function callerOf(principal: Principal | undefined): Pick<AuditEntry, 'callerKin
  */
 export function keepRefusals(audit: Audit | undefined, log: EdgeLog): ErrorRequestHandler {
   return (error: unknown, request, response, next) => {
-    const reason = response.locals.isForeign === true ? FOREIGN : reasonOf(error);
-    if (reason !== undefined) audit?.refused(entryOf(request, response), reason);
+    keepRefusal(audit, error, request, response);
     if (isWrongCredential(error, request)) {
       const { requestId } = response.locals as { requestId: string };
       log.warn({ reason: 'wrong credential', requestId, address: request.ip }, 'a credential was refused');
@@ -71,12 +72,18 @@ export function keepRefusals(audit: Audit | undefined, log: EdgeLog): ErrorReque
   };
 }
 
+/** Keeps that a request, or what follows on its open stream, was refused; nothing where it failed for another reason. */
+export function keepRefusal(audit: Audit | undefined, error: unknown, request: Request, response: Response): void {
+  const reason = response.locals.isForeign === true ? FOREIGN : reasonOf(error);
+  if (reason !== undefined) audit?.refused(entryOf(request, response), reason);
+}
+
 /** Why a request may not do what it asks for; `undefined` for every other error. */
 function reasonOf(error: unknown): string | undefined {
   if (error instanceof UnauthenticatedError) return 'no credential, or a wrong one';
   if (error instanceof LimitError) return `limit ${error.limit}`;
   if (error instanceof ForbiddenError) return error.message;
-  const isForbidden = error instanceof RequestRefusedError && error.reason === 'forbidden_origin';
+  const isForbidden = error instanceof RequestRefusedError && EDGE_REFUSALS.has(error.reason);
   return isForbidden ? error.message : undefined;
 }
 

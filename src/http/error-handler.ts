@@ -89,7 +89,8 @@ export function answerClientError(error: Error & { code?: string }, socket: Dupl
   const [status, detail] = PARSER_STATUS[error.code ?? ''] ?? [400, 'The request is not valid HTTP.'];
   const body = JSON.stringify({ detail });
   const head = [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, 'content-type: application/json', 'connection: close'];
-  socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'));
+  // Ended from our side alone it would stay open for as long as its client likes, with the request that it holds.
+  socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'), () => socket.destroy());
 }
 
 function failureOf(error: unknown, maxBodyBytes: number): Failure {
@@ -109,6 +110,7 @@ const REFUSAL_STATUS: Record<RefusalReason, number> = {
   unknown_path: 404,
   method_not_allowed: 405,
   unsupported_media_type: 415,
+  not_deliberate: 415,
   upgrade_required: 426,
 };
 

@@ -5,7 +5,7 @@ import { actingFor } from '../db/acting-user.ts';
 import { workingOn } from '../core/work.ts';
 import type { Metrics } from '../core/metrics.ts';
 import { LimitError, NotFoundError } from '../core/errors.ts';
-import { entryOf, notedAbsent } from './audited.ts';
+import { entryOf, keepRefusal, notedAbsent } from './audited.ts';
 import { authorize, type Resource } from './access/authorize.ts';
 import type { Authenticate } from './access/bearer.ts';
 import { requireDeliberate } from './access/origin-guard.ts';
@@ -106,7 +106,7 @@ function serve(operation: Operation<unknown>, steps: Steps): RequestHandler {
 
 /** Says which operation answers, for the log, for metrics and for the audit. */
 function nameOperation(
-  { operationId, path, isStream }: Operation<unknown>,
+  { operationId, path, isStream, success }: Operation<unknown>,
   metrics: Metrics | undefined,
   request: Request,
   response: Response,
@@ -116,7 +116,7 @@ function nameOperation(
   // Express takes them away before the handlers of errors.
   response.locals.params = request.params;
   // A WebSocket leaves its response behind; the server counts those.
-  if (isStream && request.headers.upgrade === undefined && metrics) {
+  if (isStream && success?.status !== 101 && metrics) {
     response.once('close', metrics.stream(operationId));
   }
 }
@@ -203,7 +203,12 @@ function answering(operation: Operation<unknown>, steps: Steps) {
       request,
       response,
       notFound: () => notFound(operation, request),
-      countAgain: async () => limits?.count(caller, operation),
+      countAgain: async () => {
+        await limits?.count(caller, operation).catch((error: unknown) => {
+          keepRefusal(audit, error, request, response);
+          throw error;
+        });
+      },
     };
     const answer = await refusedSlowly(caller, async () => {
       if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);

@@ -1,3 +1,4 @@
+import { InvalidError } from '../core/errors.ts';
 import type { FairnessLimits } from '../core/settings-of-fairness.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { type Load, loadOf } from '../http/operation/operation.ts';
@@ -20,16 +21,19 @@ export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limit
       const load = loadOf(operation);
       await rates[load].use(caller);
       const wanted = [requests, ...(operation.isStream ? [streams] : []), ...(load === 'heavy' ? [heavy] : [])];
-      // Who has gone already gives nothing back.
-      if (response.destroyed || request.socket.destroyed) return;
+      if (response.destroyed || request.socket.destroyed) {
+        // Who has gone already gives nothing back: nothing is read for nobody, however often that is wanted.
+        if (operation.method === 'get') throw new InvalidError('The client has gone.');
+        return;
+      }
       const release = takeAll(wanted, caller);
-      // The answer to an upgrade is the socket itself.
-      const answer = request.headers.upgrade === undefined ? response : request.socket;
       const before = request.socket.bytesWritten;
-      answer.once('close', () => {
+      response.once('close', () => {
         release();
         if (load === 'heavy') rates.heavy.charge(caller, Math.floor((request.socket.bytesWritten - before) / MEGABYTE));
       });
+      // A WebSocket leaves its response behind, open.
+      if (operation.success?.status === 101) request.socket.once('close', release);
     },
     count: (caller, operation) => rates[loadOf(operation)].use(caller),
   };

@@ -1,7 +1,8 @@
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Client } from 'pg';
 import { WebSocket } from 'ws';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { startHeldProvider } from '../support/held-provider.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
@@ -129,6 +130,39 @@ describe('C: nobody takes the places of others', () => {
     await expect.poll(async () => (await app.get(sessionsOf('mallory'), mallory)).status).toBe(200);
   });
 
+  test('a request with an Upgrade header that nothing follows gives its place back with its answer', async () => {
+    const { hostname, port } = new URL(app.url);
+    const socket = connect(Number(port), hostname);
+    onTestFinished(() => void socket.destroy());
+    let answers = '';
+    socket.on('data', (chunk) => (answers += chunk.toString()));
+    const statuses = () => [...answers.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status);
+    const request = `GET ${sessionsOf('alice')} HTTP/1.1\r\nhost: x\r\nauthorization: ${alice['authorization']}\r\n`;
+    for (let count = 1; count <= 12; count += 1) {
+      socket.write(`${request}upgrade: h2c\r\n\r\n`);
+      await vi.waitUntil(() => statuses().length === count, { timeout: 30_000 });
+    }
+    expect(statuses()).toEqual(Array.from({ length: 12 }, () => '200'));
+  });
+
+  test('a user does so many large reads at once; another user’s begins', async () => {
+    const holder = new Client({ connectionString: app.databaseUrl });
+    await holder.connect();
+    await holder.query('begin; lock table sessions in access exclusive mode');
+    const reads = [0, 1, 2].map(() => app.get(sessionsOf('mallory'), mallory));
+    const hers = app.get(sessionsOf('alice'), alice);
+    expect(shown(await Promise.race([...reads, hers]))).toEqual(
+      refused(
+        'MAX_HEAVY_READS_PER_USER',
+        'You have 2 large reads under way already, the maximum: MAX_HEAVY_READS_PER_USER. Try again when one has ended.',
+      ),
+    );
+    await holder.query('commit');
+    await holder.end();
+    const statuses = (await Promise.all(reads)).map(({ status }) => String(status));
+    expect([(await hers).status, ...statuses.toSorted()]).toEqual([200, '200', '200', '429']);
+  });
+
   test('an address has so many connections', async () => {
     const { hostname, port } = new URL(app.url);
     const sockets = Array.from({ length: 60 }, () => connect(Number(port), hostname));
@@ -150,6 +184,41 @@ describe('C: nobody takes the places of others', () => {
     sockets[1].write(`GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n`);
     const ended = await Promise.race([Promise.all(closed).then(() => 'both'), sleep(20_000, 'open')]);
     expect(ended).toBe('both');
+  });
+
+  test.each([
+    [
+      'a dripped body',
+      `POST ${sessionsOf('mallory')} HTTP/1.1`,
+      'content-type: application/json\r\ncontent-length: 1000',
+    ],
+    ['a connection without a request', '', ''],
+    ['a WebSocket that is refused', 'GET /run_live HTTP/1.1', 'connection: upgrade\r\nupgrade: websocket'],
+    ['another protocol', 'GET /health HTTP/1.1', 'connection: upgrade\r\nupgrade: h2c'],
+  ])('%s is ended also where its client does not end its side', async (_what, line, headers) => {
+    const { hostname, port } = new URL(app.url);
+    const socket = connect({ port: Number(port), host: hostname, allowHalfOpen: true });
+    onTestFinished(() => void socket.destroy());
+    let isEnded = false;
+    socket.on('end', () => (isEnded = true)).resume();
+    const isGone = new Promise((resolve) => socket.once('error', resolve));
+    const head = `${line}\r\nhost: x\r\nauthorization: ${mallory['authorization']}\r\n${headers}\r\n\r\n`;
+    if (line !== '') socket.write(head);
+    await vi.waitUntil(() => isEnded, { timeout: 30_000 });
+    // A server that has let the connection go refuses what still comes.
+    const dripping = setInterval(() => socket.write(' '), 100);
+    onTestFinished(() => clearInterval(dripping));
+    expect(await Promise.race([isGone, sleep(20_000, 'open')])).toMatchObject({ syscall: expect.any(String) });
+  });
+
+  test('no connection of a stranger keeps the service from stopping', async () => {
+    const stopping = await startApp({ ...tokens.environment, DEV_UI: 'false' });
+    const { hostname, port } = new URL(stopping.url);
+    const socket = connect({ port: Number(port), host: hostname, allowHalfOpen: true });
+    onTestFinished(() => void socket.destroy());
+    socket.write('GET /run_live HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n');
+    await new Promise((resolve) => socket.once('data', resolve));
+    expect(await Promise.race([stopping.close().then(() => 'stopped'), sleep(30_000, 'runs')])).toBe('stopped');
   });
 
   test('a stream and a live session end when their token does, and say so', async () => {

@@ -2,6 +2,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
+import { WebSocket } from 'ws';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createKey } from '../../src/http/access/key-ring.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
@@ -42,6 +43,7 @@ describe('C: rates of a user, over all replicas', () => {
     const environment = {
       ...tokens.environment,
       DEV_UI: 'false',
+      AUDIT: 'writes',
       MAX_READS_PER_MINUTE: '400',
       MAX_WRITES_PER_MINUTE: '40',
       MAX_HEAVY_READS_PER_MINUTE: '40',
@@ -78,6 +80,26 @@ describe('C: rates of a user, over all replicas', () => {
     for (let index = 0; index < 42; index += 1)
       lists.push(await (replicas[index % 2] as Replica).get(`${SESSIONS('mallory')}?limit=1`, mallory));
     expect(limitOf(lists.at(-1) as Answer)).toEqual(refused('MAX_HEAVY_READS_PER_MINUTE'));
+  });
+
+  test('each turn of a live session is one run more, and one that is refused is in the audit', async () => {
+    const dave = await tokens.headersOf('dave');
+    await app.post(SESSIONS('dave'), { sessionId: 'live' }, dave);
+    const live = new URLSearchParams({ user_id: 'dave', session_id: 'live', modalities: 'TEXT' });
+    const socket = new WebSocket(`${app.url.replace('http', 'ws')}/run_live?${live.toString()}`, { headers: dave });
+    onTestFinished(() => socket.terminate());
+    const frames: { turnComplete?: boolean; error?: string }[] = [];
+    socket.on('message', (data: Buffer) => frames.push(JSON.parse(data.toString()) as (typeof frames)[0]));
+    await new Promise((resolve) => socket.once('open', resolve));
+    const turn = JSON.stringify({ content: { role: 'user', parts: [{ text: 'Hello' }] } });
+    for (let index = 0; index < 5; index += 1) socket.send(turn);
+    const error = expect.stringContaining('MAX_INVOCATIONS_PER_MINUTE');
+    await expect.poll(() => frames.filter((frame) => frame.error), { timeout: 30_000 }).toEqual([{ error }]);
+    expect(frames.filter(({ turnComplete }) => turnComplete)).toHaveLength(4);
+    const kept = `select reason from audit_log where operation = 'runLive' and decision = 'refused'`;
+    await expect
+      .poll(() => query(app.databaseUrl, kept), { timeout: 30_000 })
+      .toEqual([{ reason: 'limit MAX_INVOCATIONS_PER_MINUTE' }]);
   });
 
   test('20 reads in a row take their right to it with one statement', async () => {

@@ -1,4 +1,5 @@
-import { describe, expect, test } from 'vitest';
+import { Client } from 'pg';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { client, testApp } from '../support/app.ts';
 import { send, type Sent } from '../support/edge.ts';
 import { startMcpServer } from '../support/mcp-server.ts';
@@ -12,7 +13,9 @@ const SENTENCE_FOR_PROXIES =
 const KEY = 'a-runtime-key-of-32-characters-x';
 
 /** A runtime as docker-compose.yml starts it, and one that trusts the proxy beside it. */
-const compose = testApp({ DEV_UI: 'false', HOST: '0.0.0.0', ALLOW_ANONYMOUS: 'true', ALLOWED_HOSTS: 'runtime' });
+const audit = { AUDIT: 'writes', AUDIT_MAX_REFUSALS_PER_MINUTE: '1000' };
+const anonymous = { HOST: '0.0.0.0', ALLOW_ANONYMOUS: 'true', ALLOWED_HOSTS: 'runtime' };
+const compose = testApp({ DEV_UI: 'false', ...anonymous, ...audit });
 const proxied = testApp({ DEV_UI: 'false', TRUSTED_PROXIES: '127.0.0.0/8', ALLOWED_HOSTS: 'runtime.example' });
 const keyed = testApp({ DEV_UI: 'false', RUNTIME_API_KEYS: KEY, ALLOWED_ORIGINS: 'https://app.example.com' });
 
@@ -103,14 +106,31 @@ describe('a form or a script without a preflight writes nothing', () => {
   });
 });
 
+test('the host of a target that is a whole URL counts as Host does', async () => {
+  const refused = [403, { detail: 'Forbidden: host not allowed' }];
+  for (const target of ['http://evil.example', 'HTTPS://evil.example:8000', 'http://localhost@evil.example'])
+    expect(await ask(compose, { path: `${target}${SESSIONS}`, headers: own(compose) })).toEqual(refused);
+  expect((await ask(compose, { path: `http://runtime${SESSIONS}`, headers: own(compose) }))[0]).toBe(200);
+});
+
+test('a body is read also where its sender offers another protocol, as Java’s client does', async () => {
+  const offer = { connection: 'Upgrade, HTTP2-Settings', upgrade: 'h2c', 'http2-settings': 'AAMAAABkAARAAAAAAAIAAAAA' };
+  const headers = { ...own(compose), ...offer };
+  const sent = { method: 'POST', path: SESSIONS, headers, body: { sessionId: 'of-java', state: { a: 1 } } };
+  expect(await ask(compose, sent)).toMatchObject([200, { id: 'of-java', state: { a: 1 } }]);
+});
+
 describe('Sec-Fetch-Site: cross-site', () => {
   const cross = { 'sec-fetch-site': 'cross-site' };
   const refused = [403, { detail: 'Forbidden: request of another site' }];
 
   test.each(['GET', 'POST', 'DELETE'])('%s is refused in every mode', async (method) => {
     for (const app of [compose, keyed]) {
-      const headers = { ...own(app), ...cross, authorization: `Bearer ${KEY}` };
-      expect(await ask(app, { method, path: `${SESSIONS}/s`, headers })).toEqual(refused);
+      const headers = { ...own(app), authorization: `Bearer ${KEY}` };
+      for (const site of ['cross-site', 'Cross-Site', ['none', 'cross-site']])
+        expect(
+          await ask(app, { method, path: `${SESSIONS}/s`, headers: { ...headers, 'sec-fetch-site': site } }),
+        ).toEqual(refused);
     }
   });
 
@@ -171,4 +191,26 @@ describe('headers', () => {
       expect([status, body.detail[0]?.loc]).toEqual([422, ['header', 'last-event-id']]);
     },
   );
+});
+
+test('what the edge refuses is in the audit, each for its reason', async () => {
+  const form = { 'content-type': 'text/plain' };
+  const sent: [string, Record<string, string | string[]>, operation: string | null][] = [
+    ['Forbidden: host not allowed', { host: 'evil.example' }, null],
+    ['Forbidden: origin not allowed', { ...own(compose), origin: 'https://evil.example' }, null],
+    ['Forbidden: request of another site', { ...own(compose), 'sec-fetch-site': 'cross-site' }, null],
+    [SENTENCE_FOR_PROXIES, { ...own(compose), via: '1.1 proxy' }, null],
+    ['The body must be application/json.', { ...own(compose), ...form }, 'createSession'],
+    ['The request has more than one authorization header.', { ...own(compose), authorization: ['a', 'b'] }, null],
+  ];
+  const database = new Client({ connectionString: compose.databaseUrl });
+  await database.connect();
+  onTestFinished(() => database.end());
+  for (const [index, [reason, headers, operation]] of sent.entries()) {
+    const id = `edge-${index}`;
+    await ask(compose, { method: 'POST', path: SESSIONS, headers: { ...headers, 'x-request-id': id }, body: 'a=b' });
+    const kept = async () =>
+      (await database.query('select decision, reason, operation from audit_log where request_id = $1', [id])).rows;
+    await expect.poll(kept, { timeout: 30_000 }).toEqual([{ decision: 'refused', reason, operation }]);
+  }
 });

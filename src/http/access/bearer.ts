@@ -5,6 +5,7 @@ import { networkOf } from '../../core/network.ts';
 import { UnauthenticatedError, UnavailableError } from '../../core/errors.ts';
 import { SharedWork } from '../../core/loop-turns.ts';
 import { RecentMap } from '../../core/recent-map.ts';
+import { identifierSchema } from '../../core/session.ts';
 import type { JwksOptions } from './jwks.ts';
 import { ANONYMOUS, type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
 import type { Login, LoginLimit } from '../operation/request-limits.ts';
@@ -153,10 +154,11 @@ async function verifiedUser(
   options: { issuer: string; audience?: string | undefined; userClaim: string; scopeClaim?: string | undefined },
 ): Promise<TokenUser> {
   const { protectedHeader, payload } = await verify(token, await keys, options);
-  const userId = payload[options.userClaim];
+  // By the rule of every identifier: as another text the store might keep it, or take it for another user's.
+  const { data: userId } = identifierSchema.safeParse(payload[options.userClaim]);
   const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
   const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
-  if (typeof userId !== 'string' || userId === '' || issuedInFuture || !isAccessToken) {
+  if (userId === undefined || issuedInFuture || !isAccessToken) {
     throw new UnauthenticatedError(REFUSED);
   }
   const scopes = options.scopeClaim === undefined ? [] : scopesIn(payload[options.scopeClaim]);

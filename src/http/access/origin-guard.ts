@@ -63,10 +63,14 @@ function requireOne(request: Request, name: string): void {
 
 /** Node keeps the first of several Host headers and a proxy may have judged another one: two are refused. */
 function requireOwnHost(request: Request, allowed: Set<string>): void {
-  const host = request.headers.host ?? '';
-  const name = host.toLowerCase();
-  const isAllowed = LOOPBACK_HOST.test(host) || allowed.has(name) || allowed.has(name.replace(/:\d{1,5}$/, ''));
-  if (countOf(request, 'host') !== 1 || !isAllowed) {
+  const isAllowed = (host: string) => {
+    const name = host.toLowerCase();
+    return LOOPBACK_HOST.test(name) || allowed.has(name) || allowed.has(name.replace(/:\d{1,5}$/, ''));
+  };
+  // A target may be a whole URL, and its host counts then (RFC 9112 §3.2.2).
+  const [, target] = /^[a-z][a-z\d+.-]*:\/\/([^/?#]*)/i.exec(request.url) ?? [];
+  const hosts = [request.headers.host ?? '', ...(target === undefined ? [] : [target])];
+  if (countOf(request, 'host') !== 1 || !hosts.every(isAllowed)) {
     throw new RequestRefusedError('forbidden_origin', 'Forbidden: host not allowed');
   }
 }
@@ -76,7 +80,8 @@ function requireOwnHost(request: Request, allowed: Set<string>): void {
  * changes nothing and lets that site read nothing.
  */
 function requireSameSite({ method, headers }: Request): void {
-  if (headers['sec-fetch-site'] !== 'cross-site') return;
+  // Node joins several with commas.
+  if (headers['sec-fetch-site']?.toLowerCase().includes('cross-site') !== true) return;
   const isLink = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document';
   if (isLink && method === 'GET') return;
   throw new RequestRefusedError('forbidden_origin', 'Forbidden: request of another site');
@@ -98,7 +103,7 @@ export function requireDeliberate(request: Request, takesText: boolean): void {
   const isOwn = headers.origin === undefined || isSameOrigin(request, headers.origin);
   if (sent === '' && isEmpty && isOwn) return;
   throw new RequestRefusedError(
-    'unsupported_media_type',
+    'not_deliberate',
     takesText
       ? 'The body must be application/json, or come with a header that no form can send, such as X-Requested-With.'
       : 'The body must be application/json.',

@@ -15,6 +15,7 @@ export type RefusalReason =
   | 'malformed_text'
   | 'malformed_headers'
   | 'unsupported_media_type'
+  | 'not_deliberate'
   | 'upgrade_required'
   | 'forbidden_origin'
   | 'method_not_allowed'

@@ -22,6 +22,17 @@ export interface Sockets {
   count(): number;
 }
 
+/**
+ * True for a request that asks for a WebSocket at a path. For any other offer to change the protocol, as Java's client
+ * makes one with each request (`h2c`), Node would leave the body unread.
+ */
+export const asksForSocket =
+  (path: string) =>
+  ({ method, headers, url = '' }: IncomingMessage): boolean =>
+    method === 'GET' &&
+    headers.upgrade?.toLowerCase() === 'websocket' &&
+    url.split('?')[0]?.replace(/\/$/, '') === path;
+
 /** @param limits `frameBytes` of one message, `sockets` that may be open at once */
 export function createSockets(limits: { frameBytes: number; sockets: number }): Sockets {
   /** Made with the first WebSocket, which loads the package. */
@@ -34,7 +45,8 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
         const response = new ServerResponse(request);
         response.shouldKeepAlive = false;
         response.assignSocket(request.socket);
-        response.on('finish', () => socket.end());
+        // Nobody reads the socket any more: ended from our side alone it would stay, also when its client has gone.
+        response.on('finish', () => request.socket.destroySoon());
         socket.on('error', () => socket.destroy());
         upgrades.set(request, { socket, head });
         app(request, response);
