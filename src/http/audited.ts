@@ -72,7 +72,7 @@ export function keepRefusals(audit: Audit | undefined, log: EdgeLog): ErrorReque
   };
 }
 
-/** Keeps that a request, or what follows on its open stream, was refused; nothing where it failed for another reason. */
+/** Keeps that a request, or what follows on its open stream, was refused; not that it failed for another reason. */
 export function keepRefusal(audit: Audit | undefined, error: unknown, request: Request, response: Response): void {
   const reason = response.locals.isForeign === true ? FOREIGN : reasonOf(error);
   if (reason !== undefined) audit?.refused(entryOf(request, response), reason);

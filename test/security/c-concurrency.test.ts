@@ -154,7 +154,8 @@ describe('C: nobody takes the places of others', () => {
     expect(shown(await Promise.race([...reads, hers]))).toEqual(
       refused(
         'MAX_HEAVY_READS_PER_USER',
-        'You have 2 large reads under way already, the maximum: MAX_HEAVY_READS_PER_USER. Try again when one has ended.',
+        'You have 2 large reads under way already, the maximum: MAX_HEAVY_READS_PER_USER. ' +
+          'Try again when one has ended.',
       ),
     );
     await holder.query('commit');
