@@ -189,6 +189,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       state,
       signal: AbortSignal.any([signal, running.tooMuch.signal]),
       streaming: request.streaming,
+      eventBytes: limits.eventBytes,
       services: newToolServices(context, lease),
       newId: context.newId,
       observer: observeAll([running.observer, running.recorder]),

@@ -33,20 +33,58 @@ export interface Egress {
 const MAX_REDIRECTS = 3;
 /** Maximum size of a decoded response body in bytes (reliability B6). */
 const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
+/** Maximum size of all answers that are coming for one user at a moment, decoded: slow servers must not collect more. */
+const MAX_INCOMING_BYTES = 32 * 1024 * 1024;
 /** Azure's host agent: it answers instance secrets at an address that looks public. */
 const METADATA_ADDRESSES = new Set(['168.63.129.16']);
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
 
-/** A client of its own connections; close it. */
-export function createEgress(policy: EgressPolicy): Egress {
+/** A client of its own connections; close it. `userId`: for whom the answers are counted that are coming. */
+export function createEgress(policy: EgressPolicy, userId = ''): Egress {
   let opening: Promise<Agent> | undefined;
+  const incoming = new Incoming(userId);
   return {
     fetch: async (url, init) => {
       const start = new URL(url);
-      return fetchChecked(policy, await (opening ??= openAgent(policy)), start, init ?? {});
+      const response = await fetchChecked(policy, await (opening ??= openAgent(policy)), start, init ?? {});
+      return capped(response, incoming);
     },
-    close: async () => (await opening)?.destroy(),
+    close: async () => {
+      incoming.close();
+      await (await opening)?.destroy();
+    },
   };
+}
+
+/** Bytes of answers that have begun and not ended, by user, in this process. */
+const incomingOf = new Map<string, number>();
+
+/** The part of one client in what is coming for its user. */
+class Incoming {
+  readonly #userId: string;
+  #bytes = 0;
+  #isClosed = false;
+
+  constructor(userId: string) {
+    this.#userId = userId;
+  }
+
+  /** Counts bytes that came, or with a negative number those of an answer that has ended. @throws {AgentError} */
+  add(bytes: number): void {
+    if (this.#isClosed) return;
+    const all = (incomingOf.get(this.#userId) ?? 0) + bytes;
+    this.#bytes += bytes;
+    if (all > 0) incomingOf.set(this.#userId, all);
+    else incomingOf.delete(this.#userId);
+    if (bytes > 0 && all > MAX_INCOMING_BYTES)
+      throw denied(`The responses that are coming for this user are together larger than ${MAX_INCOMING_BYTES} bytes`);
+  }
+
+  /** Takes back what answers that nobody read to their end have left. */
+  close(): void {
+    this.add(-this.#bytes);
+    this.#isClosed = true;
+  }
 }
 
 /** undici is loaded with the first request that leaves: 109 modules, a fifth of all that a start would load. */
@@ -63,7 +101,7 @@ async function fetchChecked(policy: EgressPolicy, dispatcher: Agent, start: URL,
     const response = await send(dispatcher, url, request);
     const location = response.headers.get('location');
     const isRedirect = response.status >= 301 && response.status <= 308 && location !== null;
-    if (!isRedirect || init.redirect === 'manual') return capped(response);
+    if (!isRedirect || init.redirect === 'manual') return response;
     await response.body?.cancel();
     if (hops === MAX_REDIRECTS) throw denied(`${start.host} redirects more than ${MAX_REDIRECTS} times`);
     const next = URL.parse(location, url.href);
@@ -94,20 +132,25 @@ function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean)
   return { ...kept, headers: accept === null ? {} : { accept } };
 }
 
-/** The response with a body that fails as soon as it is larger than the cap. */
-function capped(response: Response): Response {
+/** The response with a body that fails as soon as it is larger than the cap, or all that is coming is. */
+function capped(response: Response, incoming: Incoming): Response {
   if (!response.body) return response;
-  let bytes = 0;
-  const counter = new TransformStream<Uint8Array, Uint8Array>({
-    transform(chunk, controller) {
-      bytes += chunk.byteLength;
-      if (bytes > MAX_RESPONSE_BYTES)
-        controller.error(denied(`The response is larger than ${MAX_RESPONSE_BYTES} bytes`));
-      else controller.enqueue(chunk);
-    },
-  });
   const { status, statusText, headers } = response;
-  return new Response(response.body.pipeThrough(counter), { status, statusText, headers });
+  return new Response(ReadableStream.from(counted(response.body, incoming)), { status, statusText, headers });
+}
+
+async function* counted(body: AsyncIterable<Uint8Array>, incoming: Incoming): AsyncGenerator<Uint8Array, void, void> {
+  let bytes = 0;
+  try {
+    for await (const chunk of body) {
+      bytes += chunk.byteLength;
+      incoming.add(chunk.byteLength);
+      if (bytes > MAX_RESPONSE_BYTES) throw denied(`The response is larger than ${MAX_RESPONSE_BYTES} bytes`);
+      yield chunk;
+    }
+  } finally {
+    incoming.add(-bytes);
+  }
 }
 
 /**

@@ -9,6 +9,9 @@ import type { Tool } from '../definition/tool.ts';
 /** Maximum size of a function response in characters of JSON: several still fit an event's 1 MiB (reliability B11). */
 const MAX_RESPONSE_CHARACTERS = 500_000;
 
+/** Maximum size of all answers of one step, where the input says none. */
+const MAX_STEP_CHARACTERS = 1_048_576;
+
 /** A function call that is to be answered; `invalidArguments` is what the model sent where it was no JSON object. */
 export interface OpenCall {
   id: string;
@@ -171,6 +174,27 @@ function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part
 }
 
 /**
+ * What keeps the answers of one step in bounds: an answer for which there is no room left becomes an error. They are
+ * one event in the end, and a hundred calls that each bring 4 MB would fill the memory long before it is measured.
+ */
+function withRoom(maximum: number): (answer: Answer) => Answer {
+  let room = maximum;
+  return (answer) => {
+    const size = sizeOf(answer);
+    if (size <= room) {
+      room -= size;
+      return answer;
+    }
+    const error = `The results of this step are together larger than ${maximum} characters. Ask for less at once.`;
+    return { ...failed(error), actions: answer.actions };
+  };
+}
+
+const sizeOf = ({ response, attachments }: Answer): number =>
+  (response ? JSON.stringify(response).length : 0) +
+  attachments.reduce((sum, { inlineData, text }) => sum + (inlineData?.data?.length ?? 0) + (text?.length ?? 0), 0);
+
+/**
  * Runs the calls of one step in parallel and gives their responses as ONE event in call order; `undefined` where every
  * call stays open. An abort answers what still runs with `interrupted` and marks the event with the abort's error.
  * Never throws.
@@ -181,7 +205,10 @@ export async function callTools(
   calls: OpenCall[],
   decisions: Decisions = new Map(),
 ): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
-  const answers = await Promise.all(calls.map((call) => answerTraced(invocation, turn, call, decisions)));
+  const bounded = withRoom(invocation.input.eventBytes ?? MAX_STEP_CHARACTERS);
+  const answers = await Promise.all(
+    calls.map(async (call) => bounded(await answerTraced(invocation, turn, call, decisions))),
+  );
   const { signal } = turn;
   const parts = calls.flatMap((call, index) => {
     const answer = answers[index] as Answer;

@@ -1,4 +1,10 @@
-import { functionCallsOf, functionResponsesOf, type FunctionResponse, type JsonObject } from '../../core/content.ts';
+import {
+  functionCallsOf,
+  functionResponsesOf,
+  type FunctionCall,
+  type FunctionResponse,
+  type JsonObject,
+} from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { OpenCall } from './call-tools.ts';
 import { newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
@@ -106,8 +112,15 @@ function toConfirmedCalls(
     : [];
 }
 
-const requestsIn = (event: Event) =>
-  event.author === 'user' ? [] : functionCallsOf(event.content).filter((call) => call.name === CONFIRMATION_CALL);
+/**
+ * The requests that an event makes: the runtime marks its own as long-running. A model, or who writes what it reads,
+ * can call a function of that name too, and may not choose what a person's yes is for.
+ */
+function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCall[] {
+  if (author === 'user') return [];
+  const own = new Set(longRunningToolIds);
+  return functionCallsOf(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
+}
 
 /**
  * Index of the event with the provisional responses to the calls that the event at `index` names; events of parallel

@@ -107,12 +107,19 @@ export function countTokens(
   model: string,
   { usageMetadata: usage, modelVersion }: Pick<ModelAnswer, 'usageMetadata' | 'modelVersion'>,
 ): void {
-  const promptTokens = usage?.promptTokenCount ?? 0;
-  const outputTokens = (usage?.candidatesTokenCount ?? 0) + (usage?.thoughtsTokenCount ?? 0);
+  const promptTokens = toCount(usage?.promptTokenCount);
+  const outputTokens = toCount(usage?.candidatesTokenCount) + toCount(usage?.thoughtsTokenCount);
   used.promptTokens += promptTokens;
   used.outputTokens += outputTokens;
   input.onUse?.({ model, answeredAs: modelVersion ?? model, promptTokens, outputTokens });
 }
+
+/** Maximum number of tokens that one call is believed to have used: sums of it are stored. */
+const MAX_TOKENS = 10_000_000;
+
+/** What a provider says that it counted, as a number that can be added up whatever it says. */
+const toCount = (said: unknown): number =>
+  typeof said === 'number' ? Math.min(Math.max(Math.round(said) || 0, 0), MAX_TOKENS) : 0;
 
 /** The call's id where it is new, else a fresh one. */
 export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {

@@ -21,6 +21,8 @@ export interface RunInput {
   signal: AbortSignal;
   /** True: partial events are yielded too. */
   streaming: boolean;
+  /** Maximum size of the answers of one step's tools together, in characters of JSON: that of an event [1,048,576]. */
+  eventBytes?: number;
   services: ToolServices;
   /** A fresh event or call id. */
   newId(): string;

@@ -39,7 +39,7 @@ export async function connectMcpServers(
   if (servers.length === 0) return { tools: [], close: async () => {} };
   // The SDK is loaded with the first server.
   const { connectMcp } = await import('./mcp.ts');
-  const egress = createEgress(settings.egress);
+  const egress = createEgress(settings.egress, userId);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
   const schemas = new ForeignSchemas();
   const connect = async (server: McpServer): Promise<McpConnection> => {
@@ -84,7 +84,13 @@ function withUniqueNames(connections: McpConnection[], taken: Set<string>): Tool
   );
 }
 
-const toName = (name: string) => name.replaceAll(/[^A-Za-z0-9_-]/g, '_').slice(0, 64);
+/** Names by which the runtime itself hands over and asks people: what stands behind them is not a server's to say. */
+const RESERVED = /^(?:adk_request_.*|transfer_to_agent|)$/;
+
+const toName = (name: string) => {
+  const plain = name.replaceAll(/[^A-Za-z0-9_-]/g, '_');
+  return (RESERVED.test(plain) ? `tool_${plain}` : plain).slice(0, 64);
+};
 
 function numbered(name: string, taken: Set<string>): string {
   for (let number = 2; ; number += 1) {

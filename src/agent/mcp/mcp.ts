@@ -11,6 +11,7 @@ import type { McpServer } from '../definition/agent.ts';
 import type { Egress } from '../../net/egress.ts';
 import type { ForeignSchemas } from '../arguments/foreign-schemas.ts';
 import { MAX_TOOLS, type McpTimeouts } from './mcp-limits.ts';
+import { limitRequests, withBounds } from './mcp-answers.ts';
 import { toToolResult } from './mcp-result.ts';
 import { withEndOfStream } from './mcp-stream.ts';
 import type { Tool } from '../definition/tool.ts';
@@ -64,6 +65,7 @@ async function connect(server: McpServer, egress: Egress, timeoutMs: number, sig
   for (const [index, kind] of kinds.entries()) {
     const client = new Client({ name: 'agent-runtime', version: '1' });
     const transport = newTransport(server, egress, kind);
+    limitRequests(asTransport(transport));
     try {
       await within(timeoutMs, signal, (limit) =>
         orAborted(client.connect(asTransport(transport), { signal: limit }), limit),
@@ -85,7 +87,7 @@ async function connect(server: McpServer, egress: Egress, timeoutMs: number, sig
 }
 
 function newTransport({ url, headers }: McpServer, egress: Egress, kind: 'streamable-http' | 'sse'): Transport {
-  const fetch = withTraceparent(egress.fetch);
+  const fetch = withBounds(withTraceparent(egress.fetch));
   const options = { fetch, requestInit: headers ? { headers } : {} };
   return kind === 'sse'
     ? new SSEClientTransport(new URL(url), options)

@@ -48,5 +48,12 @@ function defaultArguments(name: string, prompt: string): JsonObject {
     .map((run) => run.replaceAll('×', '*').replaceAll('÷', '/').trim())
     .filter((run) => /\d/.test(run));
   const [longest = ''] = expressions.sort((one, other) => other.length - one.length);
-  return { expression: longest.replace(/[.,\s]+$/, '') };
+  return { expression: withoutEnd(longest) };
+}
+
+/** Without dots, commas and blanks at its end. A pattern for that takes quadratic time: 18 s for 100,000 dots. */
+function withoutEnd(text: string): string {
+  let end = text.length;
+  while (end > 0 && /[.,\s]/.test(text.charAt(end - 1))) end -= 1;
+  return text.slice(0, end);
 }

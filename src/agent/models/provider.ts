@@ -1,4 +1,6 @@
 import type { createAnthropic } from '@ai-sdk/anthropic';
+import { boundedResponse } from '../../net/bounded-response.ts';
+import { ModelFailure } from './model-error.ts';
 
 /** The providers that are reached over HTTP. */
 export type ProviderName = 'openai' | 'openai-compatible' | 'anthropic' | 'google';
@@ -21,6 +23,17 @@ const BASE_URLS = {
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
+/** What an answer may have on the wire: a token comes with up to 300 bytes around it. */
+const BOUNDS = { bytes: 67_108_864, values: 100_000, levels: 500, messages: Number.POSITIVE_INFINITY };
+
+/** A provider that never ends a line, or nests it without end, ends the call and not the process. */
+const boundedFetch: typeof fetch = async (input, init) =>
+  boundedResponse(
+    await fetch(input, init),
+    BOUNDS,
+    (excess) => new ModelFailure('model_bad_response', { detail: excess }),
+  );
+
 /**
  * Gives the provider's models by name. The package is loaded here, so that a start with another provider does not pay
  * for it.
@@ -33,10 +46,16 @@ export async function loadProvider(
   if (name === 'openai-compatible') {
     const { createOpenAICompatible } = await import('@ai-sdk/openai-compatible');
     const key = apiKey ? { apiKey } : {};
-    const provider = createOpenAICompatible({ name: 'compatible', baseURL: baseUrl ?? '', includeUsage: true, ...key });
+    const provider = createOpenAICompatible({
+      name: 'compatible',
+      baseURL: baseUrl ?? '',
+      includeUsage: true,
+      ...key,
+      fetch: boundedFetch,
+    });
     return (modelName) => provider.chatModel(modelName);
   }
-  const settings = { apiKey: apiKey ?? '', baseURL: baseUrl ?? BASE_URLS[name] };
+  const settings = { apiKey: apiKey ?? '', baseURL: baseUrl ?? BASE_URLS[name], fetch: boundedFetch };
   if (name === 'openai') return (await import('@ai-sdk/openai')).createOpenAI(settings);
   if (name === 'anthropic') return (await import('@ai-sdk/anthropic')).createAnthropic(settings);
   return (await import('@ai-sdk/google')).createGoogle(settings);

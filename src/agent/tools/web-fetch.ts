@@ -18,10 +18,10 @@ export const webFetch = (policy: EgressPolicy): Tool => ({
     additionalProperties: false,
   },
   needsConfirmation: false,
-  async run(args, { signal }) {
+  async run(args, { signal, session }) {
     const url = URL.parse(String(args['url']));
     if (!url) throw new Error('This is not an absolute address.');
-    const egress = createEgress(policy);
+    const egress = createEgress(policy, session.userId);
     try {
       const limit = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
       const response = await egress.fetch(url, {

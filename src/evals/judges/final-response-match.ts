@@ -30,20 +30,27 @@ const toVerdict = (word: string | undefined): 0 | 1 | undefined => {
   return INVALID.includes(word) ? 0 : undefined;
 };
 
-/** A member's value in JSON-like text: bare, quoted or in brackets, no blanks, before a comma, brace or line feed. */
-const looseMember = (name: string, flags = ''): RegExp =>
-  new RegExp(`"${name}"${flags ? '\\s*' : ''}:\\s*\\[*\\s*"*([^"\\[\\]\\s,}]*)"*\\s*\\]*\\s*[,\\n}]`, flags);
-const JUDGED_VALID = looseMember('is_the_agent_response_valid');
-const JUDGED_INVALID = looseMember('is_the_agent_response_invalid');
-const IS_VALID = looseMember('is_valid', 'i');
+/**
+ * Finds a member's value in JSON-like text: bare, quoted or in brackets, no blanks, before a comma, brace or line feed.
+ * Each repetition is short: a judge that was talked into a thousand blanks would keep an open one busy for hours.
+ */
+function looseMember(name: string, flags = ''): (answer: string) => string | undefined {
+  const place = `"${name}"${flags ? '\\s?' : ''}:\\s?`;
+  const value = '\\[{0,9}\\s?"{0,9}([^"\\[\\]\\s,}]{0,99})"{0,9}\\s?\\]{0,9}\\s?[,\\n}]';
+  const pattern = new RegExp(place + value, flags);
+  return (answer) => pattern.exec(answer.replaceAll(/\s+/g, (blanks) => (blanks.includes('\n') ? '\n' : ' ')))?.[1];
+}
+const judgedValid = looseMember('is_the_agent_response_valid');
+const judgedInvalid = looseMember('is_the_agent_response_invalid');
+const isValid = looseMember('is_valid', 'i');
 
 /** 1 for valid, 0 for invalid, `undefined` for an unreadable answer: our JSON first, then the words of ADK's judge. */
 export function readFinalResponseVerdict(answer: string): 0 | 1 | undefined {
   const verdict = toVerdict(wordOf(readJsonAnswer(answer)?.['verdict']));
   if (verdict !== undefined) return verdict;
-  const valid = JUDGED_VALID.exec(answer)?.[1];
+  const valid = judgedValid(answer);
   if (valid !== undefined) return toVerdict(valid);
-  const invalid = JUDGED_INVALID.exec(answer)?.[1];
+  const invalid = judgedInvalid(answer);
   if (invalid === undefined) return undefined;
   return invalid === 'true' || invalid === 'invalid' ? 0 : 1;
 }
@@ -51,7 +58,7 @@ export function readFinalResponseVerdict(answer: string): 0 | 1 | undefined {
 /** Like {@link readFinalResponseVerdict}, for whether a simulated user kept to the plan; case does not matter. */
 export function readValidity(answer: string): 0 | 1 | undefined {
   const json = toVerdict(wordOf(readJsonAnswer(answer)?.['verdict']));
-  return json ?? toVerdict(IS_VALID.exec(answer)?.[1]?.toLowerCase());
+  return json ?? toVerdict(isValid(answer)?.toLowerCase());
 }
 
 /** What the majority of a turn's samples says. */

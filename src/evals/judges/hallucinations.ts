@@ -15,16 +15,35 @@ disputed: it says both; not_applicable: nothing is claimed (a question, courtesy
 function readSentences(answer: string): string[] {
   const json = readJsonAnswer(answer)?.['sentences'];
   if (Array.isArray(json)) return json.filter((sentence) => typeof sentence === 'string');
-  return [...answer.matchAll(/<sentence>([\s\S]*?)<\/sentence>/g)].map(([, sentence = '']) => sentence);
+  return between(answer, ['<sentence>', '</sentence>']).map(([sentence = '']) => sentence);
 }
 
-const BLOCK =
-  /sentence:[\s\S]*?\nlabel:([\s\S]*?)\nrationale:[\s\S]*?\nsupporting_excerpt:[\s\S]*?\ncontradicting_excerpt:/gi;
+const BLOCK = ['sentence:', '\nlabel:', '\nrationale:', '\nsupporting_excerpt:', '\ncontradicting_excerpt:'];
+
+/**
+ * What stands between marks that follow each other, for each time that all of them do. No pattern: one that looks for
+ * the next mark from each first one takes quadratic time where it is missing.
+ */
+function between(text: string, marks: string[]): string[][] {
+  const found: string[][] = [];
+  for (let from = 0; ; ) {
+    const places: number[] = [];
+    for (const mark of marks) {
+      const place = text.indexOf(mark, from);
+      if (place < 0) return found;
+      places.push(place);
+      from = place + mark.length;
+    }
+    found.push(
+      places.slice(1).map((place, index) => text.slice((places[index] ?? 0) + (marks[index] ?? '').length, place)),
+    );
+  }
+}
 
 /** The labels in an answer of a judge as scores; labels that it was not given to choose from are left out. */
 export function readLabels(answer: string): (0 | 1)[] {
   const json = objectsOf(readJsonAnswer(answer)?.['labels'])?.map(({ label }) => wordOf(label));
-  const words = json ?? [...answer.matchAll(BLOCK)].map(([, label]) => wordOf(label));
+  const words = json ?? between(answer.toLowerCase(), BLOCK).map(([, label]) => wordOf(label));
   return words.flatMap((word): (0 | 1)[] => {
     if (word === 'supported' || word === 'not_applicable') return [1];
     return word === 'unsupported' || word === 'contradictory' || word === 'disputed' ? [0] : [];

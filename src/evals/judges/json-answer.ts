@@ -5,13 +5,20 @@ type JsonObject = Record<string, unknown>;
  * braces, since models write around it whatever the prompt says. `undefined` where there is none.
  */
 export function readJsonAnswer(answer: string): JsonObject | undefined {
-  const fenced = /```(?:json)?\s*\n([\s\S]*?)```/.exec(answer)?.[1];
+  const fenced = fencedIn(answer);
   const braced = answer.slice(answer.indexOf('{'), answer.lastIndexOf('}') + 1);
   for (const candidate of [answer, fenced, braced]) {
     const value = parsed(candidate);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
   }
   return undefined;
+}
+
+/** What stands in the first fence. No pattern: one that looks for its end takes quadratic time where there is none. */
+function fencedIn(answer: string): string | undefined {
+  const start = answer.indexOf('```');
+  const end = answer.indexOf('```', start + 3);
+  return start < 0 || end < 0 ? undefined : answer.slice(start + 3, end).replace(/^json/, '');
 }
 
 function parsed(text: string | undefined): unknown {

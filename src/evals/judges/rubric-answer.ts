@@ -46,13 +46,24 @@ function fromBlocks(answer: string, rubrics: Rubric[]): RubricScore[] {
   });
 }
 
+const MARK = /[*_`#>\-•"' ]/;
+
+/** Without marks at its ends. A pattern for those at the end takes quadratic time. */
+function withoutMarks(text: string): string {
+  let start = 0;
+  let end = text.length;
+  while (start < end && MARK.test(text.charAt(start))) start += 1;
+  while (end > start && MARK.test(text.charAt(end - 1))) end -= 1;
+  return text.slice(start, end);
+}
+
 /** A property as models change it when they repeat it: quotes, dashes, blanks, marks of a list, case. */
 const plain = (text: string): string =>
-  text
-    .normalize('NFKC')
-    .replaceAll(/[‘’‚‛]/g, "'")
-    .replaceAll(/[“”„‟]/g, '"')
-    .replaceAll(/[‐‑‒–—―−]/g, '-')
-    .replaceAll(/\s+/g, ' ')
-    .replaceAll(/^[*_`#>\-•"' ]+|[*_`#>\-•"' ]+$/g, '')
-    .toLowerCase();
+  withoutMarks(
+    text
+      .normalize('NFKC')
+      .replaceAll(/[‘’‚‛]/g, "'")
+      .replaceAll(/[“”„‟]/g, '"')
+      .replaceAll(/[‐‑‒–—―−]/g, '-')
+      .replaceAll(/\s+/g, ' '),
+  ).toLowerCase();

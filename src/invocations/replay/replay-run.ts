@@ -120,6 +120,7 @@ async function playLoop(
     state,
     signal: AbortSignal.any([signal, player.signal, tooManyCalls.signal]),
     streaming: false,
+    eventBytes: limits.eventBytes,
     services,
     newId,
     observer: player,

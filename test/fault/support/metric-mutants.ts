@@ -129,7 +129,7 @@ export const METRIC_MUTANTS: Mutant[] = [
     'reads the validity of a message in lower case only',
     `${JUDGES}/final-response-match`,
     'readValidity',
-    'IS_VALID',
+    'isValid',
     "looseMember('is_valid')",
   ),
   of(
@@ -143,8 +143,8 @@ export const METRIC_MUTANTS: Mutant[] = [
     'reads no sentences of ADK’s judge',
     `${JUDGES}/hallucinations`,
     'readSentences',
-    '/<sentence>([\\s\\S]*?)<\\/sentence>/g',
-    '/<sentences>([\\s\\S]*?)<\\/sentences>/g',
+    "['<sentence>', '</sentence>']",
+    "['<sentences>', '</sentences>']",
   ),
   of(
     'takes a failed call of the judge for the end of the metric',

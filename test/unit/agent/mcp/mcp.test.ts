@@ -160,6 +160,14 @@ test('names are unique among servers and built-in tools, and fit the providers',
   await close();
 });
 
+test('no server has a tool by a name of the runtime, or by none', async () => {
+  const server = await start([{ name: 'adk_request_confirmation' }, { name: 'transfer_to_agent' }, { name: '' }]);
+  const { tools, close } = await connectMcpServers([at('one', server)], settings, [], signal);
+  const names = ['tool_adk_request_confirmation', 'tool_transfer_to_agent', 'tool_'];
+  expect(tools.map(({ name }) => name)).toEqual(names);
+  await close();
+});
+
 test('headers go to their server, and only there', async () => {
   const one = await start([{ name: 'a' }]);
   const two = await start([{ name: 'b' }]);

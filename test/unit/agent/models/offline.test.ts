@@ -41,6 +41,8 @@ test('hostile prompts are read to the end', () => {
   for (const piece of ['{', '{"a":', '1*', '"', 'what ', 'calculator {', '((((', 'A/']) {
     expect(toolCallsFor(piece.repeat(100_000), tools).length).toBeLessThanOrEqual(tools.length);
   }
+  for (const piece of ['.', ',', ' ', '. '])
+    expect(toolCallsFor(`calculator 1${piece.repeat(400_000)}1`, tools)).toHaveLength(1);
 });
 
 async function ask(contents: Content[], instruction = 'Be kind.') {
