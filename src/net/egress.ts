@@ -33,7 +33,7 @@ export interface Egress {
 const MAX_REDIRECTS = 3;
 /** Maximum size of a decoded response body in bytes (reliability B6). */
 const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
-/** Maximum size of all answers that are coming for one user at a moment, decoded: slow servers must not collect them. */
+/** Maximum size of all answers that are coming for one user at a moment, decoded: slow servers must not add up. */
 const MAX_INCOMING_BYTES = 32 * 1024 * 1024;
 /** Azure's host agent: it answers instance secrets at an address that looks public. */
 const METADATA_ADDRESSES = new Set(['168.63.129.16']);
