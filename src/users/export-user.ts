@@ -2,6 +2,7 @@ import { findStoredArtifact } from '../artifacts/artifact-store.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import { InvalidError } from '../core/errors.ts';
 import type { Database, DatabasePool } from '../db/database.ts';
+import { sqlState } from '../db/repeated.ts';
 import { repairLastSequences } from '../sessions/import-store.ts';
 import { type ExportedRow, type ImportedContent, insertRows, listRows } from './user-tables.ts';
 import { type User, USER_TABLES, type UserTable } from './user-tables.ts';
@@ -59,6 +60,9 @@ async function contentOf({ database, contentStore }: ExportContext, user: User, 
 /** Rows of one table that one statement inserts. */
 interface Batch {
   table: UserTable;
+  /** Numbers of its first and its last line; blank ones do not count. */
+  first: number;
+  last: number;
   members: string[];
   texts: string[];
   sessions: string[];
@@ -82,6 +86,7 @@ export async function importLines(
     const last = batches.at(-1);
     if (!batch) continue;
     if (last && !batch.bytes && last.table === batch.table && last.members.join() === batch.members.join()) {
+      last.last = batch.last;
       last.texts.push(...batch.texts);
       last.sessions.push(...batch.sessions);
     } else batches.push(batch);
@@ -99,11 +104,18 @@ export async function importLines(
   return { imported, present: rows - imported };
 }
 
+/** SQLSTATEs of a row that its table does not take: values, constraints, a key too long for its index. */
+const REFUSED = /^(?:22|23|54)/;
+
 async function insertBatches(tx: Database, user: User, batches: Batch[]) {
   let imported = 0;
   const unused: string[] = [];
-  for (const { table, members, texts, sessions, bytes } of batches) {
-    const inserted = await insertRows(tx, user, table, members, texts, bytes);
+  for (const { table, first, last, members, texts, sessions, bytes } of batches) {
+    const inserted = await insertRows(tx, user, table, members, texts, bytes).catch((error: unknown) => {
+      if (!REFUSED.test(sqlState(error)?.code ?? '')) throw error;
+      const where = first === last ? `Line ${first} is` : `Lines ${first} to ${last} are`;
+      throw new InvalidError(`${where} not what the table ${table.name} takes.`, { cause: error });
+    });
     imported += inserted;
     if (inserted === 0 && bytes?.objectKey) unused.push(bytes.objectKey);
     // An export that ran beside an invocation has a session as it was before its last events.
@@ -113,12 +125,14 @@ async function insertBatches(tx: Database, user: User, batches: Batch[]) {
 }
 
 async function toBatch(contentStore: ContentStore, line: string, number: number): Promise<Batch | undefined> {
-  const { kind, table: name, row, content } = readLine(line, number);
-  if (kind !== undefined) return undefined;
+  const parsed = readLine(line, number);
+  if (parsed?.kind !== undefined) return undefined;
+  const { table: name, row, content } = parsed ?? {};
   const table = byName.get(name ?? '');
   if (!table || typeof row !== 'object' || row === null) throw notALine(number);
+  if (content !== undefined && typeof content !== 'string') throw notALine(number);
   const sessionId = row['session_id'];
-  const batch = { table, members: Object.keys(row), texts: [rowText(line)] };
+  const batch = { table, first: number, last: number, members: Object.keys(row), texts: [rowText(line)] };
   const sessions = typeof sessionId === 'string' ? [sessionId] : [];
   if (content === undefined) return { ...batch, sessions };
   const bytes = Buffer.from(content, 'base64');
@@ -137,12 +151,12 @@ interface Line {
   kind?: string;
   table?: string;
   row?: Record<string, unknown> | null;
-  content?: string;
+  content?: unknown;
 }
 
-function readLine(line: string, number: number): Line {
+function readLine(line: string, number: number): Line | null {
   try {
-    return JSON.parse(line) as Line;
+    return JSON.parse(line) as Line | null;
   } catch {
     throw notALine(number);
   }

@@ -135,8 +135,39 @@ test('a file that was cut off is imported as far as it goes, and said to be; a s
   writeFileSync(file, lines.join('\n'));
   const cut = await type(there, 'import', file);
   expect([cut.code, cut.error]).toEqual([1, `${file} has 2 rows of 0: it was cut off.\n`]);
-  for (const line of ['no JSON', '{"table":"model_prices","row":{}}', '{"table":"sessions"}']) {
+  for (const line of ['no JSON', 'null', '12', '{"table":"model_prices","row":{}}', '{"table":"sessions"}']) {
     const { status, body } = await there.post(`${USER}/import`, line, { 'content-type': 'application/x-ndjson' });
     expect([status, body]).toEqual([400, { detail: 'Line 1 is none of an export of a user.' }]);
   }
+});
+
+test('a row that its table does not take is named by its lines, and nothing of the request is kept', async () => {
+  const session = (members: object) => JSON.stringify({ table: 'sessions', row: { id: 's9', ...members } });
+  const good = session({ state: {}, initial_state: {}, last_sequence: 0, labels: {} });
+  const asRow = (value: unknown) => JSON.stringify({ table: 'sessions', row: { id: 's8', last_sequence: value } });
+  for (const bad of [
+    asRow('x'),
+    asRow(-1),
+    asRow(1e300),
+    asRow(null),
+    session({ create_time: 'never' }),
+    session({ id: 'x'.repeat(300_000) }),
+    JSON.stringify({
+      table: 'events',
+      row: { id: 'e', session_id: 'nobody', sequence: 1, invocation_id: 'i', data: {} },
+    }),
+    JSON.stringify({ table: 'artifact_versions', row: {}, content: 12 }),
+  ]) {
+    const lines = `${good}\n${bad}`;
+    const { status, body } = await there.post('/apps/harness_agent/users/u9/import', lines, {
+      'content-type': 'application/x-ndjson',
+    });
+    expect([status, body, bad.slice(0, 100)]).toEqual([
+      400,
+      { detail: expect.stringMatching(/^Lines? [12]/) },
+      bad.slice(0, 100),
+    ]);
+  }
+  const { body } = await there.get('/apps/harness_agent/users/u9/sessions');
+  expect(body).toEqual([]);
 });

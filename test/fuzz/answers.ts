@@ -13,8 +13,21 @@ export interface Received {
 /** Says what is wrong with the answer to a request; `undefined` where nothing is. */
 export type Check = (request: Made, received: Received) => object | undefined;
 
+/** What the frames of streams hold, which the document has as text. */
+const FRAMES: Record<string, string> = {
+  runAgentSse: 'Event',
+  invokeLegacy: 'Event',
+  streamEvents: 'Event',
+  streamEvalRun: 'EvalRun',
+};
+
 /** A check of the answers of one operation. */
-export function answerCheck({ responses }: Documented, compile: (schema: Schema) => ValidateFunction): Check {
+export function answerCheck(
+  { operationId, responses }: Documented,
+  compile: (schema: Schema) => ValidateFunction,
+): Check {
+  const frame = FRAMES[operationId];
+  const isFrame = frame === undefined ? undefined : compile({ $ref: `#/components/schemas/${frame}` });
   const schemas = new Map(
     Object.entries(responses).map(([status, { content }]) => {
       const schema = content?.['application/json']?.schema;
@@ -32,6 +45,8 @@ export function answerCheck({ responses }: Documented, compile: (schema: Schema)
     if (type === 'application/json' && isMatch && !isMatch(JSON.parse(text))) {
       return { why: 'an answer that its schema refuses', errors: isMatch.errors, answer };
     }
+    if (type === 'text/event-stream') return isFrame && frameFault(text, isFrame);
+    if (type === 'application/x-ndjson') for (const line of text.trimEnd().split('\n')) JSON.parse(line);
     if (status === 422) {
       const why = refusalFault(request, text);
       return why === undefined ? undefined : { why, answer };
@@ -39,6 +54,19 @@ export function answerCheck({ responses }: Documented, compile: (schema: Schema)
     if (request.fault && status < 400) return { why: `a fault at ${request.fault.join('.')} was accepted`, answer };
     return undefined;
   };
+}
+
+/** Says which frame of a stream is wrong: each is one line of JSON, before it at most its type and its place. */
+function frameFault(text: string, isFrame: ValidateFunction): object | undefined {
+  for (const frame of text.split('\n\n').slice(0, -1)) {
+    const [, type, data] = /^(?:event: (\w+)\n)?(?:id: \d+\n)?data: ([^\r\n]*)$/.exec(frame) ?? [];
+    if (data === undefined) return { why: 'a frame that is none', frame };
+    const value = JSON.parse(data) as { error?: unknown; detail?: unknown };
+    const isSentence = typeof (type === undefined ? value.error : value.detail) === 'string';
+    if (!isSentence && !isFrame(value))
+      return { why: 'a frame that its schema refuses', errors: isFrame.errors, frame };
+  }
+  return text.endsWith('\n\n') || text === '' ? undefined : { why: 'a stream that ends within a frame', text };
 }
 
 /** Says why a 422 does not name the fault's place, or a place that the request has. */

@@ -1,4 +1,5 @@
 import fc, { type Arbitrary } from 'fast-check';
+import type { Hints } from './hints.ts';
 
 /** A JSON schema of the document, as far as its keywords are used there. */
 export interface Schema {
@@ -30,6 +31,9 @@ const LONGEST = 2_048;
 const DEEPEST = 7;
 /** Members of an object that it may leave out, at most so many at once. */
 const OPTIONAL = 4;
+/** How much more often than any other a member has the value that it has in the example, or that its name hints at. */
+const FROM_EXAMPLE = 3;
+const FROM_HINT = 9;
 /** What JSON has and programs stumble over. */
 const TEXTS = [
   '',
@@ -49,18 +53,24 @@ const TEXTS = [
 ];
 const NUMBERS = [0, -0, 1, -1, 2 ** 31 - 1, 2 ** 31, 2 ** 53 - 1, -(2 ** 53 - 1), 1e-7, 5e-324, 1.7976931348623157e308];
 
-/** What values of members with these names usually are, so that requests name things that exist. */
-export type Hints = Record<string, string>;
+/** What values are made from, beside their schema. */
+export interface Source {
+  schemas: Schemas;
+  hints: Hints;
+}
+/** Makes the values of a part; `example`: that part of the example. */
+type Next = (schema: Schema, example?: unknown) => Arbitrary<unknown>;
 
-/** Values that a schema accepts, its bounds among them. */
-export function valid(schema: Schema, schemas: Schemas, hints: Hints = {}, depth = 0): Arbitrary<unknown> {
-  const next = (inner: Schema) => valid(inner, schemas, hints, depth + 1);
-  if (schema.$ref) return valid(resolved(schema, schemas), schemas, hints, depth);
+/** Values that a schema accepts, its bounds among them; with an example many that differ from it in few places only. */
+export function valid(schema: Schema, source: Source, example?: unknown, depth = 0): Arbitrary<unknown> {
+  const next: Next = (inner, part) => valid(inner, source, part, depth + 1);
+  if (schema.$ref) return valid(resolved(schema, source.schemas), source, example, depth);
   if ('const' in schema) return fc.constant(schema.const);
   if (schema.enum) return fc.constantFrom(...schema.enum);
   const choices = schema.anyOf ?? schema.oneOf;
-  if (choices) return fc.oneof(...(depth > DEEPEST ? choices.slice(-1) : choices).map(next));
-  if (Array.isArray(schema.type)) return fc.oneof(...schema.type.map((type) => next({ ...schema, type })));
+  if (choices)
+    return fc.oneof(...(depth > DEEPEST ? choices.slice(-1) : choices).map((choice) => next(choice, example)));
+  if (Array.isArray(schema.type)) return fc.oneof(...schema.type.map((type) => next({ ...schema, type }, example)));
   switch (schema.type) {
     case 'null':
       return fc.constant(null);
@@ -73,10 +83,12 @@ export function valid(schema: Schema, schemas: Schemas, hints: Hints = {}, depth
     case 'string':
       return texts(schema);
     case 'array':
-      return arrays(schema, depth > DEEPEST ? undefined : next(schema.items ?? {}));
+      return arrays(schema, depth > DEEPEST ? undefined : next(schema.items ?? {}, firstOf(example)));
     case 'object':
-      return objects(schema, hints, next, depth);
+      return objects(schema, source.hints, next, depth, isObject(example) ? example : {});
     default:
+      if (Array.isArray(example)) return next({ type: 'array' }, example);
+      if (isObject(example)) return next({ type: 'object', additionalProperties: true }, example);
       return fc.oneof(fc.jsonValue({ maxDepth: 2 }), fc.constantFrom(...TEXTS), fc.constantFrom(...NUMBERS));
   }
 }
@@ -87,8 +99,13 @@ export function resolved(schema: Schema, schemas: Schemas): Schema {
   return name === undefined ? schema : resolved(schemas[name] ?? {}, schemas);
 }
 
+const firstOf = (example: unknown): unknown => (Array.isArray(example) ? example[0] : undefined);
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
 function integers({ minimum: min = -(2 ** 53 - 1), maximum: max = 2 ** 53 - 1 }: Schema) {
-  return fc.oneof(fc.constantFrom(min, max), fc.integer({ min: Math.max(min, -100), max: Math.min(max, 100) }));
+  const near = (from: number, to: number) => fc.integer({ min: Math.max(min, from), max: Math.min(max, to) });
+  return fc.oneof(fc.constantFrom(min, max), near(-100, 100), near(Math.min(0, max), Math.max(5, min)));
 }
 
 function numbers({ minimum: min, maximum: max }: Schema) {
@@ -121,19 +138,28 @@ function arrays({ minItems = 0, maxItems = 3 }: Schema, item: Arbitrary<unknown>
   return fc.array(item, { minLength: minItems, maxLength: Math.max(minItems, Math.min(maxItems, 3)) });
 }
 
-function objects(schema: Schema, hints: Hints, next: (inner: Schema) => Arbitrary<unknown>, depth: number) {
+function objects(schema: Schema, hints: Hints, next: Next, depth: number, example: Record<string, unknown>) {
   const { properties = {}, required = [], additionalProperties: more } = schema;
-  const optional = Object.keys(properties).filter((name) => !required.includes(name));
-  const member = (name: string) => {
-    const hint = hints[name];
-    const any = next(properties[name] ?? {});
-    return hint === undefined
-      ? any
-      : fc.oneof({ arbitrary: fc.constant(hint), weight: 9 }, { arbitrary: any, weight: 1 });
-  };
+  const free = more === true || more === undefined ? {} : more;
+  const shown = Object.keys(example).filter((name) => name in properties || (more !== undefined && more !== false));
+  const rest = Object.keys(properties).filter((name) => !required.includes(name) && !shown.includes(name));
+  const member = once((name: string) => {
+    const any = next(properties[name] ?? (free || {}), example[name]);
+    const usual = hints[name] ?? example[name];
+    if (usual === undefined || (hints[name] !== undefined && !takesText(properties[name]))) return any;
+    const weight = hints[name] === undefined ? FROM_EXAMPLE : FROM_HINT;
+    return fc.oneof({ arbitrary: fc.constant(usual), weight }, { arbitrary: any, weight: 1 });
+  });
   const known = fc
-    .subarray(optional, { maxLength: depth > DEEPEST ? 0 : Math.min(optional.length, OPTIONAL) })
-    .chain((names) => fc.record(Object.fromEntries([...required, ...names].map((name) => [name, member(name)]))));
+    .tuple(
+      fc.oneof(fc.constant(shown), fc.subarray(shown)),
+      fc.oneof(
+        fc.constant([]),
+        fc.subarray(rest, { maxLength: depth > DEEPEST ? 0 : Math.min(rest.length, OPTIONAL) }),
+      ),
+    )
+    .map((names) => [...new Set([...required, ...names.flat()])])
+    .chain((names) => fc.record(Object.fromEntries(names.map((name) => [name, member(name)]))));
   if (more === undefined || more === false || depth > DEEPEST) return known;
   const name = fc.oneof(
     fc.string({ maxLength: 12 }),
@@ -142,3 +168,17 @@ function objects(schema: Schema, hints: Hints, next: (inner: Schema) => Arbitrar
   const extra = fc.dictionary(name, next(more === true ? {} : more), { maxKeys: 2, noNullPrototype: true });
   return fc.tuple(known, extra).map(([own, others]) => ({ ...others, ...own }));
 }
+
+/** Made when it is needed, as schemas refer to themselves, and only once: that takes longer than a value. */
+function once<Made>(make: (name: string) => Made): (name: string) => Made {
+  const all = new Map<string, Made>();
+  return (name) => {
+    const made = all.get(name) ?? make(name);
+    all.set(name, made);
+    return made;
+  };
+}
+
+/** True for a schema that a text may be of. */
+const takesText = ({ type, $ref, enum: choices }: Schema = {}): boolean =>
+  $ref === undefined && choices === undefined && (type === undefined || [type].flat().includes('string'));

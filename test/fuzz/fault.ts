@@ -38,10 +38,18 @@ export function faultsOf(value: unknown, schema: Schema, schemas: Schemas): Faul
   ];
 }
 
-function outOfBounds({ minimum, maximum, minLength, maxLength, enum: choices }: Schema, type: string): unknown[] {
+function outOfBounds(schema: Schema, type: string): unknown[] {
+  const { minimum, maximum, minLength, maxLength, pattern, minItems, maxItems, enum: choices } = schema;
   if (choices) return ['not one of them'];
+  if (type === 'array') {
+    return [
+      ...(minItems === undefined ? [] : [[]]),
+      ...(maxItems === undefined || maxItems > 1_000 ? [] : [Array.from({ length: maxItems + 1 }, () => 'x')]),
+    ];
+  }
   if (type === 'string') {
     return [
+      ...(pattern === undefined ? [] : ['a\u0001b', '']),
       ...(minLength !== undefined && minLength > 0 ? ['x'.repeat(minLength - 1)] : []),
       ...(maxLength !== undefined && maxLength < 100_000 ? ['x'.repeat(maxLength + 1)] : []),
     ];
@@ -50,20 +58,22 @@ function outOfBounds({ minimum, maximum, minLength, maxLength, enum: choices }: 
   return [...(minimum === undefined ? [] : [minimum - 1]), ...(maximum === undefined ? [] : [maximum + 1])];
 }
 
-function objectFaults(value: unknown, { properties = {}, required = [] }: Schema, schemas: Schemas): Faulty[] {
+function objectFaults(value: unknown, schema: Schema, schemas: Schemas): Faulty[] {
+  const { properties = {}, required = [], additionalProperties } = schema;
   if (typeof value !== 'object' || value === null) return [];
   const members = value as Record<string, unknown>;
   const missing = required.map((name) => {
     const { [name]: _left, ...rest } = members;
     return { value: rest, place: [name] };
   });
-  const inner = Object.entries(properties).flatMap(([name, schema]) =>
+  const unknown = additionalProperties === false ? [{ value: { ...members, nobody: 1 }, place: ['nobody'] }] : [];
+  const inner = Object.entries(properties).flatMap(([name, inside]) =>
     Object.hasOwn(members, name) && members[name] !== null
-      ? faultsOf(members[name], schema, schemas).map((fault) => ({
+      ? faultsOf(members[name], inside, schemas).map((fault) => ({
           value: { ...members, [name]: fault.value },
           place: [name, ...fault.place],
         }))
       : [],
   );
-  return [...missing, ...inner];
+  return [...missing, ...unknown, ...inner];
 }

@@ -1,8 +1,9 @@
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
-import fc from 'fast-check';
+import fc, { type Arbitrary } from 'fast-check';
 import type { Names } from '../security/support/requests.ts';
-import { type Hints, type Schema, type Schemas, valid } from './arbitrary.ts';
+import { type Schema, type Schemas, type Source, valid } from './arbitrary.ts';
 import { faultsOf } from './fault.ts';
+import { type Hints, hintsOf, linesOf, NEW_NAME, parameterHints } from './hints.ts';
 
 interface Parameter {
   name: string;
@@ -12,6 +13,7 @@ interface Parameter {
 }
 interface Media {
   schema: Schema;
+  example?: unknown;
 }
 /** An operation as the document has it. */
 export interface Documented {
@@ -50,113 +52,177 @@ export function schemaCompiler(document: OpenApi): (schema: Schema) => ValidateF
   return (schema) => ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"document#/')) as object);
 }
 
+/** What the requests of a run are made with. */
+export interface Making {
+  document: OpenApi;
+  compile: (schema: Schema) => ValidateFunction;
+  names: Names;
+  /** What an export of the user answered. */
+  exported: string;
+}
+
 /** Text that a header can carry, and that does not end in blanks. */
 const isSendable = (text: string) => /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(text);
-/** Clients resolve these before they send. */
-const isSegment = (text: string) => text !== '' && text !== '.' && text !== '..';
 /** A fault is put into one request of so many. */
 const FAULTY_SHARE = 3;
+/** Optional parameters of one request: more of them contradict each other. */
+const OPTIONAL = 3;
+
+type Values = Record<string, string | string[] | undefined>;
+interface Fault {
+  place: (string | number)[];
+  values?: Values;
+  body?: unknown;
+}
 
 /**
  * Requests of one operation, always the same for one seed: two of three that the document accepts, its bounds among
  * them, and each third with one fault.
  */
 export function requestsOf(
-  { method, path, documented }: Operation,
-  { components: { schemas } }: OpenApi,
-  names: Names,
-  isValid: ValidateFunction | undefined,
-  options: { count: number; seed: number },
+  operation: Operation,
+  making: Making,
+  { count, seed }: { count: number; seed: number },
 ): Made[] {
-  const hints = hintsOf(names, path);
+  const { documented } = operation;
   const { parameters = [], requestBody } = documented;
-  const parameterValues = fc.record(
-    Object.fromEntries(parameters.map((each) => [`${each.in} ${each.name}`, parameterOf(each, schemas, hints)])),
+  const source = { schemas: making.document.components.schemas, hints: hintsOf(making.names, documented.operationId) };
+  const bodies = Object.entries(requestBody?.content ?? {}).map(([mediaType, media]) =>
+    bodyOf(documented, mediaType, media, source, making),
   );
-  const [mediaType = '', media] = Object.entries(requestBody?.content ?? {})[0] ?? [];
-  const isText = mediaType === 'text/plain';
-  const body = media ? valid(media.schema, schemas, hints) : fc.constant(undefined);
-  const picked = fc.record({ values: parameterValues, body, pick: fc.nat() });
-  return fc
-    .sample(picked, { numRuns: options.count, seed: options.seed })
-    .map(({ values, body: sent, pick }, index) => {
-      const fault =
-        index % FAULTY_SHARE === 0
-          ? oneFault(parameters, isText ? undefined : media, schemas, isValid, sent, pick)
-          : undefined;
-      const given = { ...values, ...fault?.values };
-      const value = fault && 'body' in fault ? fault.body : sent;
-      return { ...toWire(method, path, parameters, given, mediaType, value), fault: fault?.place, sent: value };
-    });
+  const isValid = new Map(
+    Object.values(requestBody?.content ?? {}).map((media) => [media, making.compile(media.schema)] as const),
+  );
+  const body = bodies.length > 0 ? fc.oneof(...bodies) : fc.constant(undefined);
+  const picked = fc.record({ values: valuesOf(parameters, source, making.names), body, pick: fc.noBias(fc.nat()) });
+  return fc.sample(picked, { numRuns: count, seed }).map(({ values, body: sent, pick }, index) => {
+    const faults = index % FAULTY_SHARE === 0 ? faultsOfRequest(parameters, sent, source, isValid) : [];
+    const fault = faults[pick % Math.max(1, faults.length)];
+    const value = fault && 'body' in fault ? fault.body : sent?.value;
+    const given = { ...values, ...fault?.values };
+    return {
+      ...toWire(operation, given, sent && { ...sent, value }, `${NEW_NAME}_${pick}`),
+      fault: fault?.place,
+      sent: value,
+    };
+  });
 }
 
-/** Nobody listens under an address that is made up: what would be connected to is left out. */
-function hintsOf(names: Names, path: string): Hints {
-  const runId = path.includes('cronjobs') ? names.cronjobRunId : names.evalRunId;
-  const { appName, userId, sessionId, evalSetId, evalId, invocationId } = names;
-  const snake = { app_name: appName, user_id: userId, session_id: sessionId, eval_set_id: evalSetId, eval_id: evalId };
-  const inPath = { artifact_name: names.artifactName, version_id: '0', event_id: names.eventId, job_id: names.jobId };
-  const more = { invocation_id: invocationId, eval_result_id: names.evalResultId, run_id: runId, ownerId: userId };
-  return { ...inPath, ...more, ...snake, appName, userId, sessionId, evalSetId, evalId, invocationId };
+interface Body {
+  mediaType: string;
+  media: Media;
+  value: unknown;
 }
 
-function parameterOf({ name, in: place, required, schema }: Parameter, schemas: Schemas, hints: Hints) {
-  const any = valid(schema, schemas)
-    .map(String)
-    .filter(place === 'header' ? isSendable : isSegment);
-  const hint = hints[name];
-  const value =
-    hint === undefined ? any : fc.oneof({ arbitrary: fc.constant(hint), weight: 9 }, { arbitrary: any, weight: 1 });
-  return required ? value : fc.option(value, { nil: undefined, freq: 2 });
-}
-
-/** One fault that the document refuses: in a parameter that is a number, or in the body. */
-function oneFault(
-  parameters: Parameter[],
-  media: Media | undefined,
-  schemas: Schemas,
-  isValid: ValidateFunction | undefined,
-  body: unknown,
-  pick: number,
-): { place: (string | number)[]; values?: Record<string, string>; body?: unknown } | undefined {
-  const inParameters = parameters
-    .filter(({ schema }) => ['integer', 'number', 'boolean'].includes(String(schema.type)))
-    .map(({ in: where, name }) => ({ place: [where, name], values: { [`${where} ${name}`]: 'no-such-value' } }));
-  // A text is any bytes: nothing of it can be wrong.
-  const inBody =
-    media && isValid
-      ? faultsOf(body, media.schema, schemas)
-          .filter(({ value }) => !isValid(value))
-          .map(({ place, value }) => ({ place: ['body', ...place], body: value }))
-      : [];
-  const all = [...inParameters, ...inBody];
-  return all.length > 0 ? all[pick % all.length] : undefined;
-}
-
-function toWire(
-  method: string,
-  path: string,
-  parameters: Parameter[],
-  values: Record<string, string | undefined>,
+function bodyOf(
+  { operationId }: Documented,
   mediaType: string,
-  body: unknown,
-): Omit<Made, 'fault' | 'sent'> {
+  media: Media,
+  source: Source,
+  { exported }: Making,
+): Arbitrary<Body> {
+  const example = withHints(media.example, source.hints);
+  const value = operationId === 'importUser' ? linesOf(exported) : valid(media.schema, source, example);
+  return value.map((each) => ({ mediaType, media, value: each }));
+}
+
+/** An example about what is there. */
+function withHints(example: unknown, hints: Hints): unknown {
+  if (Array.isArray(example)) return example.map((each) => withHints(each, hints));
+  if (typeof example !== 'object' || example === null) return example;
+  const members = Object.entries(example).map(([name, member]) => [
+    name,
+    typeof member === 'string' ? (hints[name] ?? member) : withHints(member, hints),
+  ]);
+  return Object.fromEntries(members);
+}
+
+/** Values of all parameters by place and name, of the optional ones only some. */
+function valuesOf(parameters: Parameter[], source: Source, names: Names): Arbitrary<Values> {
+  const hints = { ...parameterHints(names), ...mapValues(source.hints, (each) => fc.constant(each)) };
+  const valueOf = ({ name, in: place, schema }: Parameter) => {
+    const one = (each: Schema) => valid(each, { ...source, hints: {} }).map(String);
+    const isList = schema.type === 'array';
+    const any = isList
+      ? fc.array(one(schema.items ?? {}), { maxLength: 3 })
+      : one(schema).filter((text) => (place === 'header' ? isSendable(text) : text !== '' || place === 'query'));
+    const hint = hints[name];
+    return hint && !isList ? fc.oneof({ arbitrary: hint, weight: 9 }, { arbitrary: any, weight: 1 }) : any;
+  };
+  const values = Object.fromEntries(parameters.map((each) => [keyOf(each), valueOf(each)]));
+  const required = parameters.filter((each) => each.required).map(keyOf);
+  const named = parameters.filter((each) => !each.required && source.hints[each.name] !== undefined).map(keyOf);
+  const others = parameters.map(keyOf).filter((key) => !required.includes(key) && !named.includes(key));
+  const some = fc.tuple(
+    fc.oneof({ arbitrary: fc.constant(named), weight: 3 }, { arbitrary: fc.subarray(named), weight: 1 }),
+    fc.subarray(others, { maxLength: Math.min(others.length, OPTIONAL) }),
+  );
+  const chosen = some.map((keys) => [...required, ...keys.flat()]);
+  return chosen.chain((keys) => fc.record(pick(values, keys)));
+}
+
+const keyOf = ({ in: place, name }: Parameter) => `${place} ${name}`;
+
+const pick = <Value>(all: Record<string, Value>, keys: string[]): Record<string, Value> =>
+  Object.fromEntries(Object.entries(all).filter(([key]) => keys.includes(key)));
+const mapValues = <From, To>(from: Record<string, From>, map: (value: From) => To): Record<string, To> =>
+  Object.fromEntries(Object.entries(from).map(([name, value]) => [name, map(value)]));
+
+/** The ways to break a request at one place, so that the document refuses it. */
+function faultsOfRequest(
+  parameters: Parameter[],
+  body: Body | undefined,
+  { schemas }: Source,
+  isValid: Map<Media, ValidateFunction>,
+): Fault[] {
+  const inParameters = parameters.flatMap(({ in: where, name, schema, required }) =>
+    wrongTexts(where, schema, required).map((value) => ({
+      place: [where, name],
+      values: { [`${where} ${name}`]: value },
+    })),
+  );
+  // A text is any bytes: nothing of it can be wrong.
+  if (!body || body.mediaType === 'text/plain') return inParameters;
+  const { media, value: sent } = body;
+  const inBody = faultsOf(sent, media.schema, schemas)
+    .filter(({ value }) => !isValid.get(media)?.(value))
+    .map(({ place, value }) => ({ place: ['body', ...place], body: value }));
+  return [...inParameters, ...inBody];
+}
+
+/** Values that a parameter's schema refuses; `undefined`: it is left out. */
+function wrongTexts(where: Parameter['in'], schema: Schema, required: boolean): (string | undefined)[] {
+  const { type, enum: choices, minimum, maximum, pattern, minLength = 0, maxLength = Infinity } = schema;
+  const isNumber = type === 'integer' || type === 'number';
+  const texts = [
+    ...(isNumber || type === 'boolean' || choices ? ['no-such-value'] : []),
+    ...(minimum === undefined ? [] : [String(minimum - 1)]),
+    ...(maximum === undefined ? [] : [String(maximum + 1)]),
+    ...(maxLength <= 4_096 ? ['x'.repeat(maxLength + 1)] : []),
+    ...(minLength > 0 && where === 'query' ? [''] : []),
+    ...(pattern !== undefined && where !== 'header' ? ['a\u0001b'] : []),
+  ];
+  return required && where === 'query' ? [...texts, undefined] : texts;
+}
+
+function toWire({ method, path, documented }: Operation, values: Values, body: Body | undefined, newName: string) {
   const query = new URLSearchParams();
   const headers: Record<string, string> = {};
   let url = path;
-  for (const { name, in: where } of parameters) {
-    const value = values[`${where} ${name}`];
-    if (value === undefined) continue;
-    if (where === 'path') url = url.replace(`{${name}}`, () => encodeURIComponent(value));
-    else if (where === 'query') query.set(name, value);
-    else headers[name] = value;
+  for (const { name, in: where } of documented.parameters ?? []) {
+    for (const value of [values[`${where} ${name}`] ?? []].flat()) {
+      if (where === 'path') url = url.replace(`{${name}}`, () => encodeURIComponent(value));
+      else if (where === 'query') query.append(name, value);
+      else headers[name] = value;
+    }
   }
-  if (body !== undefined) headers['content-type'] = mediaType;
-  const text = mediaType === 'text/plain' ? String(body) : JSON.stringify(body);
-  return {
-    method: method.toUpperCase(),
-    url: query.size > 0 ? `${url}?${query.toString()}` : url,
-    headers,
-    body: body === undefined ? undefined : text,
-  };
+  if (query.size > 0) url += `?${query.toString()}`;
+  const head = { method: method.toUpperCase(), url: url.replaceAll(NEW_NAME, newName), headers };
+  if (body?.value === undefined) return { ...head, body: undefined };
+  const { mediaType, value } = body;
+  headers['content-type'] = mediaType;
+  // A form can send plain text: without this header it is refused.
+  if (mediaType === 'text/plain') headers['x-requested-with'] = 'fuzz';
+  const text = mediaType === 'text/plain' && typeof value === 'string' ? value : JSON.stringify(value);
+  return { ...head, body: text.replaceAll(NEW_NAME, newName) };
 }

@@ -1,0 +1,94 @@
+import fc, { type Arbitrary } from 'fast-check';
+import type { Names } from '../security/support/requests.ts';
+
+/** What values of members and parameters with these names usually are, so that requests name things that exist. */
+export type Hints = Record<string, string>;
+
+/** Stands for a name that nothing has: each request has another one in its place. */
+export const NEW_NAME = 'made_by_fuzz';
+/** Where an operation creates something: what is there is refused. */
+const CREATED: Record<string, Hints> = {
+  createSession: { sessionId: NEW_NAME },
+  createSessionWithId: { session_id: NEW_NAME },
+  forkSession: { sessionId: NEW_NAME },
+  createEvalSet: { eval_set_id: NEW_NAME },
+  createEvalSetWithId: { eval_set_id: NEW_NAME },
+  importEvalSet: { eval_set_id: NEW_NAME, evalSetId: NEW_NAME },
+  addSessionToEvalSet: { evalId: NEW_NAME },
+  importUser: { user_id: NEW_NAME },
+  createWebhook: { url: `https://example.com/${NEW_NAME}` },
+};
+
+/** The hints for the requests of one operation. */
+export function hintsOf(names: Names, operationId: string): Hints {
+  const runId = operationId.includes('Cronjob') ? names.cronjobRunId : names.evalRunId;
+  const { appName, userId, sessionId, evalSetId, evalId, invocationId, evalResultId } = names;
+  const inBodies = { appName, userId, sessionId, evalSetId, evalId, ownerId: userId };
+  const inPaths = {
+    app_name: appName,
+    user_id: userId,
+    session_id: sessionId,
+    artifact_name: names.artifactName,
+    version_id: names.versionId,
+    event_id: names.eventId,
+    invocation_id: invocationId,
+    job_id: names.jobId,
+    webhook_id: names.webhookId,
+    delivery_id: names.deliveryId,
+    eval_set_id: evalSetId,
+    eval_id: evalId,
+    eval_result_id: evalResultId,
+    run_id: runId,
+  };
+  return {
+    ...inBodies,
+    ...inPaths,
+    rewindBeforeInvocationId: invocationId,
+    ...CREATED[operationId],
+  };
+}
+
+/** Lines that look like those of an export, for a body that is plain text. */
+export function linesOf(text: string): Arbitrary<string> {
+  const lines = text.trimEnd().split('\n');
+  const changed = fc.tuple(fc.constantFrom(...lines), fc.nat(), fc.jsonValue({ maxDepth: 1 })).map(withOther);
+  const line = fc.oneof({ arbitrary: changed, weight: 3 }, { arbitrary: fc.json({ maxDepth: 2 }), weight: 1 });
+  // A row comes after those that it refers to.
+  const own = fc.oneof(
+    fc.subarray(lines),
+    fc.nat(lines.length).map((count) => lines.slice(0, count)),
+  );
+  return fc.oneof(
+    own.map((some) => some.join('\n')),
+    fc.tuple(own, line).map(([some, other]) => [...some, other].join('\n')),
+    fc.string(),
+  );
+}
+
+/** A line whose row has another value at one of its columns. */
+function withOther([line, pick, value]: [string, number, unknown]): string {
+  const { row = {}, ...rest } = JSON.parse(line) as { row?: Record<string, unknown> };
+  const columns = Object.keys(row);
+  const column = columns[pick % Math.max(1, columns.length)] ?? 'no_column';
+  return JSON.stringify({ ...rest, row: { ...row, [column]: value } });
+}
+
+/** Cursors as the lists make them, of places that no list has, too. */
+const cursors = fc
+  .tuple(
+    fc.date({ min: new Date('0000-01-01'), max: new Date('9999-12-31'), noInvalidDate: true }),
+    fc.oneof(fc.string({ minLength: 1 }), fc.jsonValue({ maxDepth: 1 })),
+    fc.option(fc.constantFrom('created', 'updated', 'x'), { nil: undefined }),
+  )
+  .map(([date, id, sort]) => [date.toISOString().replace('Z', '000Z'), id, sort])
+  .map((place) => Buffer.from(JSON.stringify(place)).toString('base64url'));
+
+/** What parameters with these names usually are, beside the names of things. */
+export const parameterHints = ({ sessionId, evalRunId }: Names): Record<string, Arbitrary<string>> => ({
+  cursor: cursors,
+  other: fc.constant(sessionId),
+  baseline: fc.constant(evalRunId),
+  version: fc.constant('0'),
+  'if-match': fc.constant('*'),
+  'x-adk-telemetry-request': fc.constant('true'),
+});
