@@ -54,6 +54,11 @@ describe('what would change is refused with its place', () => {
     expect(body).toEqual(refusal(['body', 'state', 'a', 'x'], TWICE)[1]);
   });
 
+  test('in the text of a legacy prompt, which may be JSON', async () => {
+    const { status, body } = await app.post('/invoke', '{"prompt":"one","pr\\u006fmpt":"two"}');
+    expect([status, body]).toEqual(refusal(['body', 'prompt'], TWICE));
+  });
+
   const all = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
   const withJson = (all as Operation<unknown>[]).filter(({ body, method }) => body && !body.isText && method !== 'get');
 

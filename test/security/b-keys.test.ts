@@ -1,9 +1,13 @@
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { listOperations } from '../../src/app.ts';
 import { createKey, createKeyRing, type NewKey } from '../../src/http/access/key-ring.ts';
-import { type Answer, startApp, type TestApp } from '../support/app.ts';
+import { gatedAgents } from '../support/agents.ts';
+import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
+import { openLive } from '../support/live-client.ts';
 import { startService } from '../support/service-process.ts';
 
 /** Runtime keys from a file: each may do what it says, as long as it says, and not a moment after it is revoked. */
@@ -132,6 +136,75 @@ describe('a key of the file', () => {
     expect((await app.get(path, bearer(keys.service))).status).toBe(200);
   });
 });
+
+describe('a key that is revoked', () => {
+  const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+  /** How each kind of stream is opened; settles with all that it said when it has ended. */
+  const open: Record<string, (url: string, headers: Record<string, string>, runId: string) => Promise<unknown>> = {
+    streamEvents: (url, headers) => readAll(`${url}${session('alice')}/events/stream`, { headers }),
+    streamEvalRun: (url, headers, runId) => readAll(`${url}${EVALS}/eval-runs/${runId}/stream`, { headers }),
+    runAgentSse: (url, headers) => {
+      const body = { appName: 'harness_agent', userId: 'alice', sessionId: 'sse', newMessage: HELLO };
+      return readAll(`${url}/run_sse`, { method: 'POST', headers: { ...headers, ...JSON_TYPE }, body: toText(body) });
+    },
+    invokeLegacy: (url, headers) =>
+      readAll(`${url}/invoke`, {
+        method: 'POST',
+        headers: { ...headers, ...JSON_TYPE, user_id: 'alice', session_id: 'legacy' },
+        body: toText({ prompt: 'Hello' }),
+      }),
+    runLive: async (url, headers) => {
+      const { closed, frames } = await openLive({ url }, { user_id: 'alice', session_id: 's' }, headers);
+      return [...(await closed), ...frames];
+    },
+  };
+
+  test('ends what it has open, of every kind of stream, within seconds', async () => {
+    expect(Object.keys(open).toSorted()).toEqual(
+      operations.flatMap(({ isStream, operationId }) => (isStream ? [operationId] : [])).toSorted(),
+    );
+    const gone = made({ id: 'streaming' });
+    write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
+    const gate = gatedAgents();
+    const gated = await startOn(app.databaseUrl, { RUNTIME_API_KEYS_FILE: file }, { agents: gate.agents });
+    onTestFinished(() => gated.close());
+    await client(gated.url).post('/apps/harness_agent/users/alice/sessions/sse', {}, bearer(keys.service));
+    const runId = await startEvalRun(client(gated.url));
+    const streams = Object.values(open).map((each) => each(gated.url, bearer(gone), runId));
+    // The two that run the agent, and the case of the run.
+    await Promise.all([1, 2, 3].map((count) => gate.entered(count)));
+    write(Object.values(keys).map(({ entry }) => entry));
+    const ended = await Promise.all(streams.map((stream) => Promise.race([stream, sleep(30_000, 'goes on')])));
+    const detail = 'The credential of this stream is not valid any more. Connect again with a new one.';
+    const frame = expect.stringContaining(`data: ${toText({ error: detail })}\n\n`);
+    const event = expect.stringContaining(`event: expired\ndata: ${toText({ detail })}\n\n`);
+    expect(Object.fromEntries(Object.keys(open).map((kind, index) => [kind, ended[index]]))).toEqual({
+      streamEvents: event,
+      streamEvalRun: event,
+      runAgentSse: frame,
+      invokeLegacy: frame,
+      runLive: [1008, detail, { error: detail }],
+    });
+    for (let count = 0; count < 3; count += 1) gate.open();
+  });
+});
+
+const EVALS = '/dev/apps/harness_agent';
+const HELLO = { role: 'user', parts: [{ text: 'Hello' }] };
+const JSON_TYPE = { 'content-type': 'application/json' };
+const toText = (value: object) => JSON.stringify(value);
+const readAll = async (url: string, init: RequestInit) => (await fetch(url, init)).text();
+
+/** Starts a run of one case whose agent is called once. @returns its id */
+async function startEvalRun(to: Pick<TestApp, 'post'>): Promise<string> {
+  const conversation = [{ invocationId: 'i', userContent: HELLO }];
+  const one = { evalId: 'one', conversation, sessionInput: { appName: 'harness_agent', userId: 'u', state: {} } };
+  const evalSet = { eval_set_id: 'revoked', eval_cases: [one] };
+  await to.post(`${EVALS}/eval-sets`, { evalSet }, bearer(keys.service));
+  const evalMetrics = [{ metricName: 'response_match_score', threshold: 1 }];
+  const run = await to.post(`${EVALS}/eval-runs`, { evalSetId: 'revoked', evalMetrics }, bearer(keys.service));
+  return (run.body as { runId: string }).runId;
+}
 
 test('while the file cannot be read an old copy is not believed for long, keys of the environment are', async () => {
   const PLAIN = 'a-runtime-key-of-32-characters-x';

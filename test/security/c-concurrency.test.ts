@@ -232,7 +232,7 @@ describe('C: nobody takes the places of others', () => {
     socket.on('message', (data: Buffer) => frames.push(JSON.parse(data.toString())));
     const closed = new Promise((resolve) => socket.once('close', (code, reason) => resolve([code, reason.toString()])));
     const { response } = await follow('alice', sessionId, short);
-    const detail = 'The credential of this stream has expired. Connect again with a new one.';
+    const detail = 'The credential of this stream is not valid any more. Connect again with a new one.';
     const ended = await Promise.race([response.text(), sleep(20_000, 'open')]);
     expect(ended).toBe(`event: expired\ndata: ${JSON.stringify({ detail })}\n\n`);
     expect(await closed).toEqual([1008, detail]);

@@ -24,6 +24,13 @@ describe('every operation has an owner and a scope', () => {
     if (members.some((name) => /^user_?id$/i.test(name))) expect(owner).toBeTypeOf('object');
   });
 
+  test('what lasts counts as a stream', () => {
+    const lasts = ({ success }: (typeof operations)[0]) =>
+      success?.mediaType === 'text/event-stream' || success?.status === 101;
+    const idsOf = (some: typeof operations) => some.map(({ operationId }) => operationId);
+    expect(idsOf(operations.filter(lasts))).toEqual(idsOf(operations.filter(({ isStream }) => isStream)));
+  });
+
   test('without a credential only those that say nothing of anybody are served', () => {
     const open = operations.filter(({ owner }) => owner === 'open').map(({ operationId }) => operationId);
     expect(open).toEqual(['health', 'ready', 'version']);

@@ -26,8 +26,16 @@ type KeyEntry = z.output<typeof keySchema>;
 
 interface Known {
   digest: Buffer;
+  /** What the file says of it, as one text; nothing of a plain one. */
+  entry?: string;
   principal: Principal;
   expiresAt: number;
+}
+
+/** What waits for a key to be revoked. */
+interface Watcher {
+  entry: string;
+  work: () => void;
 }
 
 /** Who holds a key, `undefined` for nobody. @throws {UnavailableError} while the file of keys cannot be used */
@@ -41,26 +49,55 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
   const plain = options.keys.map((key) => toPlain(key));
   const { file } = options;
   if (file === undefined) return async (key) => match(plain, key);
-  let current = { known: parseFile(file, readOrRefuse(file)), readAt: performance.now(), triedAt: performance.now() };
+  const parse = (content: string) => parseFile(file, content).map((entry) => toKnown(entry, watch));
   let reading: Promise<void> | undefined;
   const reread = async () => {
     const triedAt = performance.now();
     try {
-      current = { known: parseFile(file, await readFile(file, 'utf8')), readAt: triedAt, triedAt };
+      current = { known: parse(await readFile(file, 'utf8')), readAt: triedAt, triedAt };
     } catch {
       current = { ...current, triedAt };
     }
   };
+  const refresh = () => (reading ??= reread().finally(() => (reading = undefined)));
+  const isStale = () => performance.now() - current.readAt > STALE_MS;
+  const watch = watching(async () => {
+    await refresh();
+    return new Set(isStale() ? [] : current.known.map(({ entry }) => entry));
+  });
+  let current = { known: parse(readOrRefuse(file)), readAt: performance.now(), triedAt: performance.now() };
   return async (key) => {
-    if (performance.now() - current.triedAt > REREAD_MS)
-      await (reading ??= reread().finally(() => (reading = undefined)));
+    if (performance.now() - current.triedAt > REREAD_MS) await refresh();
     const held = match(plain, key);
     if (held) return held;
-    if (performance.now() - current.readAt > STALE_MS) {
-      throw new UnavailableError('The file of keys cannot be read for now.');
-    }
+    if (isStale()) throw new UnavailableError('The file of keys cannot be read for now.');
     return match(current.known, key);
   };
+}
+
+/**
+ * Looks at what is valid while something waits for the end of a key, which comes when its line is gone or changed.
+ * @returns a function that lets work wait for the end of the key of an entry, and returns what calls that off
+ */
+function watching(findValid: () => Promise<ReadonlySet<string | undefined>>) {
+  const watchers = new Set<Watcher>();
+  let timer: NodeJS.Timeout | undefined;
+  const look = async () => {
+    const valid = await findValid();
+    for (const { entry, work } of watchers) if (!valid.has(entry)) work();
+  };
+  return (entry: string) =>
+    (work: () => void): (() => void) => {
+      const watcher = { entry, work };
+      watchers.add(watcher);
+      timer ??= setInterval(() => void look(), REREAD_MS).unref();
+      return () => {
+        watchers.delete(watcher);
+        if (watchers.size > 0) return;
+        clearInterval(timer);
+        timer = undefined;
+      };
+    };
 }
 
 const digestOf = (text: string) => createHash('sha256').update(text).digest();
@@ -86,7 +123,7 @@ function readOrRefuse(file: string): string {
 }
 
 /** A JSON array of keys, or one JSON object a line; empty lines and those after `#` say nothing. */
-function parseFile(file: string, content: string): Known[] {
+function parseFile(file: string, content: string): KeyEntry[] {
   const text = content.trim();
   const refuse = (place: string, why: string): never => {
     throw new ConfigError(`RUNTIME_API_KEYS_FILE: found ${place} of ${file} to be no key: ${why}.`);
@@ -111,17 +148,21 @@ function parseFile(file: string, content: string): Known[] {
       return refuse(place, read.error.issues.map((each) => `${each.path.join('.')} ${each.message}`).join('; '));
     if (ids.has(read.data.id)) return refuse(place, `the id ${read.data.id} is taken`);
     ids.add(read.data.id);
-    return toKnown(read.data);
+    return read.data;
   });
 }
 
 const setOf = (values: string[] | undefined) => values && new Set(values);
 
-const toKnown = ({ id, digest, scopes, users, apps, expires }: KeyEntry): Known => {
+const toKnown = (given: KeyEntry, watch: ReturnType<typeof watching>): Known => {
+  const { id, digest, scopes, users, apps, expires } = given;
   const expiresAt = expires === undefined ? undefined : Date.parse(expires);
+  const entry = JSON.stringify(given);
+  const limits = { scopes: new Set(scopes), users: setOf(users), apps: setOf(apps) };
   return {
     digest: Buffer.from(digest, 'hex'),
-    principal: { kind: 'key', id, scopes: new Set(scopes), users: setOf(users), apps: setOf(apps), expiresAt },
+    entry,
+    principal: { kind: 'key', id, ...limits, expiresAt, onRevoked: watch(entry) },
     expiresAt: expiresAt ?? Number.POSITIVE_INFINITY,
   };
 };

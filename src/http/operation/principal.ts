@@ -1,3 +1,5 @@
+import { atTime } from '../../core/abort.ts';
+
 /**
  * What a credential allows. `admin`: what all users of an application share; `override`: changes of the deployed agent
  * for one invocation; `import`: events in the name of others; `develop`: evaluation, traces and graphs.
@@ -5,8 +7,8 @@
 export const SCOPES = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
 export type Scope = (typeof SCOPES)[number];
 
-/** The last word of a stream whose credential has ended. */
-export const EXPIRED = 'The credential of this stream has expired. Connect again with a new one.';
+/** The last word of a stream whose credential has expired or was revoked. */
+export const NOT_VALID_ANY_MORE = 'The credential of this stream is not valid any more. Connect again with a new one.';
 
 /** What a token of a user pool allows that says nothing else: its user's own things. */
 export const USER_SCOPES: readonly Scope[] = ['invoke', 'read', 'write'];
@@ -18,6 +20,19 @@ interface Rights {
   apps?: ReadonlySet<string> | undefined;
   /** When the credential ends, Unix time in milliseconds; `undefined` for one that does not. */
   expiresAt?: number | undefined;
+  /** Calls `work` when the credential is revoked, and returns what calls that off [it cannot be revoked]. */
+  onRevoked?: ((work: () => void) => () => void) | undefined;
+}
+
+/** Calls `work` once when a credential ends, whether it expires or is revoked. @returns what calls that off */
+export function whenEnded({ expiresAt, onRevoked }: Partial<Rights>, work: () => void): () => void {
+  const end = () => {
+    cancel();
+    work();
+  };
+  const calls = [atTime(expiresAt, end), onRevoked?.(end)];
+  const cancel = () => calls.forEach((callOff) => callOff?.());
+  return cancel;
 }
 
 /** Who calls: nobody known (mode local, where everything is allowed), a holder of a runtime key, a user of a pool. */

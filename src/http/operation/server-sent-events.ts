@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import type { Response } from 'express';
-import { atTime } from '../../core/abort.ts';
-import { EXPIRED, type Principal } from './principal.ts';
+import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from './principal.ts';
 
 /** Time between comments that keep an idle stream open through proxies. */
 const KEEP_ALIVE_MS = 15_000;
@@ -25,11 +24,11 @@ export interface EventStream {
 interface StreamOptions {
   /** True: comments go out while nothing else does. */
   comments: boolean;
-  /** The last frame of a stream whose credential has expired. */
+  /** The last frame of a stream whose credential has expired or was revoked. */
   expired?: string;
 }
 
-const EXPIRED_FRAME = `event: expired\ndata: ${JSON.stringify({ detail: EXPIRED })}\n\n`;
+const EXPIRED_FRAME = `event: expired\ndata: ${JSON.stringify({ detail: NOT_VALID_ANY_MORE })}\n\n`;
 
 /** Begins a stream on a response; it ends when the credential of the request does, with a frame that says so. */
 export function openEventStream(response: Response, options: StreamOptions): EventStream {
@@ -43,12 +42,11 @@ export function openEventStream(response: Response, options: StreamOptions): Eve
   });
   response.flushHeaders();
   const timer = comments ? setInterval(() => response.write(': ping\n\n'), KEEP_ALIVE_MS) : undefined;
-  const { expiresAt } = (response.locals.principal ?? {}) as Partial<Principal>;
   const stop = () => {
     clearInterval(timer);
     gone.abort();
   };
-  const cancel = atTime(expiresAt, () => {
+  const cancel = whenEnded((response.locals.principal ?? {}) as Partial<Principal>, () => {
     stop();
     response.end(expired);
   });

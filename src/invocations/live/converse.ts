@@ -1,12 +1,11 @@
 import type { WebSocket } from 'ws';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { RunEnd, RunInput } from '../../agent/loop/run.ts';
-import { atTime } from '../../core/abort.ts';
 import { AgentError, AppError, isSessionTooLarge, NotFoundError, SESSION_TOO_LARGE } from '../../core/errors.ts';
 import type { Content } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { EXPIRED } from '../../http/operation/principal.ts';
+import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../http/operation/principal.ts';
 import { findSession } from '../../sessions/session-store.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
 import { invoke } from '../invoke.ts';
@@ -21,8 +20,8 @@ export interface LiveSessionRequest extends Omit<CallOptions, 'modality'> {
   /** `undefined` where the client did not say: sound where the model has a live API, else text until sound comes. */
   modalities: string[] | undefined;
   limits: LiveLimits;
-  /** When the credential ends, Unix time in milliseconds. */
-  expiresAt: number | undefined;
+  /** Who holds it: it ends when their credential does. */
+  principal: Principal;
 }
 
 /**
@@ -65,7 +64,7 @@ export async function converse(
     live.fail(CLOSE.failed, isKnown ? error.message : 'The runtime failed.');
   };
   const closed = live.hold(context.draining);
-  const cancel = atTime(request.expiresAt, () => live.fail(CLOSE.policy, EXPIRED));
+  const cancel = whenEnded(request.principal, () => live.fail(CLOSE.policy, NOT_VALID_ANY_MORE));
   try {
     const refusal = await refusalOf(context, request, isText);
     if (!refusal && !isText) await openCall();

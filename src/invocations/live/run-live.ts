@@ -29,8 +29,9 @@ the end of a turn one with \`turnComplete\`; or \`{"error": "…"}\`, for instan
 which the session goes on. Each turn is an invocation.
 
 It closes with 1000 (ended, or nothing was said for \`LIVE_IDLE_MS\`), 1001 (the service stops), 1002 (there is no
-such session), 1008 (no such application, a limit of live sessions, a credential that has expired), 1009 (a frame is
-too large) or 1011 (the model failed, or has no live API). The reason is a sentence where there is something to say.`;
+such session), 1008 (no such application, a limit of live sessions, a credential that is not valid any more), 1009 (a
+frame is too large) or 1011 (the model failed, or has no live API). The reason is a sentence where there is something
+to say.`;
 
 /** What the service sends in one text frame. */
 const liveFrameSchema = z
@@ -87,12 +88,11 @@ export const runLive = operation({
     const key = { appName: query.app_name || HARNESS_APP, userId: query.user_id, sessionId: query.session_id };
     const socket = await context.sockets.accept(request, response);
     // Not awaited: the request is answered, what is said on the socket is its own affair.
-    const { expiresAt } = principal;
     void converse(context, socket, {
       key,
       modalities: query.modalities,
       limits: context.liveLimits,
-      expiresAt,
+      principal,
       countTurn: countAgain,
       proactiveAudio: query.proactive_audio === true,
       affectiveDialog: query.enable_affective_dialog === true,

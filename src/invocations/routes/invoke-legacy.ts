@@ -1,7 +1,9 @@
 import { z } from 'zod';
+import { findInexact } from '../../core/exact-json.ts';
 import { chosenIdentifierSchema, sessionNotFound } from '../../core/session.ts';
 import { HARNESS_APP } from '../../core/harness-app.ts';
 import { operation } from '../../http/operation/operation.ts';
+import { ValidationFailedError, valueError } from '../../http/operation/request-errors.ts';
 import { exampleAnswer } from '../../sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { toInvocation } from '../request.ts';
@@ -25,6 +27,7 @@ export const invokeLegacy = operation({
   operationId: 'invokeLegacy',
   scope: 'invoke',
   area: 'Compatibility endpoints',
+  isStream: true,
   summary: 'Invoke the agent, as the AgentKit SDK does',
   description:
     'The body is `{"prompt": …}`, any other JSON or plain text; the prompt is its text. The session is created where ' +
@@ -65,12 +68,20 @@ export const invokeLegacy = operation({
   },
 });
 
-/** The `prompt` of a JSON body, or the body's own text. */
+/**
+ * The `prompt` of a JSON body, or the body's own text.
+ * @throws {ValidationFailedError} for JSON that says it twice, or anything else that would not be taken as it was sent
+ */
 function promptOf(body: string): string {
+  let value: unknown;
   try {
-    const { prompt } = JSON.parse(body) as { prompt?: unknown };
-    return typeof prompt === 'string' ? prompt : body;
+    value = JSON.parse(body);
   } catch {
     return body;
   }
+  const { prompt } = (value ?? {}) as { prompt?: unknown };
+  if (typeof prompt !== 'string') return body;
+  const inexact = findInexact(body);
+  if (inexact) throw new ValidationFailedError([valueError(['body', ...inexact.path], inexact.reason)]);
+  return prompt;
 }

@@ -1,7 +1,7 @@
 import type { Response } from 'express';
 import { AppError, RepeatedInvocationError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
-import { EXPIRED } from '../../http/operation/principal.ts';
+import { NOT_VALID_ANY_MORE } from '../../http/operation/principal.ts';
 import { type EventStream, openEventStream } from '../../http/operation/server-sent-events.ts';
 import { findFirstSequence } from '../../sessions/event-store.ts';
 import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
@@ -15,7 +15,7 @@ import { findRepeated, abandonedError, isActive } from '../retry.ts';
 const MAX_WAITING = 8_388_608;
 
 /** The invocation goes on: it was let in with a credential that was good. */
-const EXPIRED_FRAME = `data: ${JSON.stringify({ error: EXPIRED })}\n\n`;
+const EXPIRED_FRAME = `data: ${JSON.stringify({ error: NOT_VALID_ANY_MORE })}\n\n`;
 
 /** How events are written to a stream. */
 interface FrameOptions {
