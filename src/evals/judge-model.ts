@@ -1,15 +1,32 @@
-import type { Model, Sampling } from '../agent/definition/model.ts';
+import { type CallUse, type Model, type Sampling, toCallUse } from '../agent/definition/model.ts';
+import { spend as countSpent } from '../budgets/budget-store.ts';
+import { overBudgetError } from '../budgets/budget.ts';
 import { partsOf } from '../core/content.ts';
+import type { SessionKey } from '../core/session.ts';
+import type { Database } from '../db/database.ts';
 import type { Judge } from './judges/judge.ts';
+
+/** Counts what a call used; `undefined` before it. @throws {LimitError} then, where a budget has nothing left */
+export type Spend = (use?: CallUse) => Promise<void>;
+
+/** What judges, and models in a user's place, spend counts with the user of the session that it is about. */
+export const spendWith =
+  (db: Database, key: SessionKey): Spend =>
+  async (use) => {
+    const over = await countSpent(db, key, use ? [use] : []);
+    // What has been answered is taken: the next call is refused.
+    if (over && !use) throw overBudgetError(over);
+  };
 
 /** Text of a model for a prompt, without tools and without what was said before; `''` where it says nothing. */
 export function judgeWith(
-  model: Model,
+  { model, spend }: { model: Model; spend: Spend },
   modelName: string,
   sampling: Record<string, unknown> | null | undefined,
   signal: AbortSignal,
 ): Judge {
   return async (prompt) => {
+    await spend();
     const answer = model.generate({
       modelName,
       instruction: '',
@@ -20,7 +37,9 @@ export function judgeWith(
     });
     for (;;) {
       const step = await answer.next();
-      if (step.done) return toText(step.value.content?.parts ? partsOf(step.value.content) : []);
+      if (!step.done) continue;
+      await spend(toCallUse(modelName, step.value));
+      return toText(step.value.content?.parts ? partsOf(step.value.content) : []);
     }
   };
 }

@@ -7,7 +7,7 @@ import { toActualTurns } from './actual-turns.ts';
 import { eventsOfCase, readStoredCase, type StoredCase } from './case-text.ts';
 import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';
 import { toUses } from './cost.ts';
-import { judgeWith } from './judge-model.ts';
+import { judgeWith, type Spend, spendWith } from './judge-model.ts';
 import { MetricError } from './metrics/metric-error.ts';
 import type { Turn } from './metrics/turn.ts';
 import { runTurns, sessionOf, type Speaker, type TurnsEnd } from './run-turns.ts';
@@ -33,7 +33,8 @@ export async function runCase(
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
   // Without MCP servers: only its model is used here, for what is said in the user's place and for judging.
   const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
-  const scoring = { ...toScoring(prepared, judgeModel, evalCase, signal), own: agent.evals?.metrics };
+  const spend = spendWith(context.database.db, sessionOf(claimed));
+  const scoring = { ...toScoring({ ...prepared, spend }, judgeModel, evalCase, signal), own: agent.evals?.metrics };
   const turns = claimed.isJudging
     ? { end: { kind: 'ended' as const }, claimed }
     : await runInSession(context, claimed, evalCase, toSpeaker(claimed, scoring), signal);
@@ -91,14 +92,14 @@ async function runInSession(
 
 /** What metrics need of an application that was made ready. */
 export function toScoring(
-  { model, modelName }: PreparedAgent,
+  { model, modelName, spend }: Pick<PreparedAgent, 'model' | 'modelName'> & { spend: Spend },
   judgeModel: string | undefined,
   { scenario }: Pick<StoredCase, 'scenario'>,
   signal: AbortSignal,
 ): ScoringContext {
   return {
     judgeModel: judgeModel ?? modelName,
-    judgeOf: (options) => judgeWith(model, options.judgeModel, options.judgeModelConfig, signal),
+    judgeOf: (options) => judgeWith({ model, spend }, options.judgeModel, options.judgeModelConfig, signal),
     scenario,
   };
 }

@@ -14,7 +14,7 @@ let answer: Parameters<typeof startAnsweringProvider>[0] = () => 'done';
 beforeAll(async () => {
   provider = await startAnsweringProvider((asked) => answer(asked));
   const model = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'small', MODEL_BASE_URL: provider.baseUrl };
-  app = await startApp({ ...model, DEV_UI: 'false' });
+  app = await startApp({ ...model, CRONJOBS: 'true', EVALS_JUDGE_MODEL: 'umpire' });
   other = await startOn(app.databaseUrl, { ...model, DEV_UI: 'false' });
 });
 afterAll(async () => {
@@ -55,6 +55,59 @@ function expectRefusal({ status, body, headers }: Answer, limit: string): void {
   expect(wait).toBeGreaterThan(0);
   expect(wait).toBeLessThanOrEqual(limit.includes('.day.') ? DAY_SECONDS : 31 * DAY_SECONDS);
 }
+
+/** A budget that is used up, whatever was used. */
+const NOTHING = { period: 'day', maxTokens: 0 };
+const EVALS = '/dev/apps/harness_agent';
+const JUDGE = { metricName: 'safety_v1', criterion: { threshold: 1, judgeModelOptions: { numSamples: 1 } } };
+const callsOf = (model: string) => provider.asked.filter((asked) => asked.model === model).length;
+
+describe('C: budgets hold for whatever calls a model', () => {
+  test('judges: their use is the session’s user’s, and nobody judges for one who has nothing left', async () => {
+    await invoke('judy', 'judged');
+    await setBudget({ appliesTo: 'user', forUser: 'judy', period: 'day', maxTokens: 1_000_000 });
+    const before = Number((await usedBy('judy'))?.tokens);
+    const score = () => app.post(`${EVALS}/session-scores`, { evalMetrics: [JUDGE], users: ['judy'] });
+    expect((await score()).body).toMatchObject([{ userId: 'judy' }]);
+    expect(callsOf('umpire')).toBe(1);
+    expect(Number((await usedBy('judy'))?.tokens)).toBeGreaterThan(before);
+    await invoke('judy', 'judged');
+    await setBudget({ appliesTo: 'user', forUser: 'judy', ...NOTHING });
+    expectRefusal(await score(), 'budget.user.day.tokens');
+    expect(callsOf('umpire')).toBe(1);
+  });
+
+  test('the model that speaks in a user’s place, in a run of evaluation', async () => {
+    const scenario = { startingPrompt: 'Hello', conversationPlan: 'Say hello.' };
+    const sessionInput = { appName: 'harness_agent', userId: 'simon', state: {} };
+    const one = { evalId: 'one', conversationScenario: scenario, sessionInput };
+    await app.post(`${EVALS}/eval-sets`, { evalSet: { eval_set_id: 'simulated', eval_cases: [one] } });
+    // The agent's first turn is within the budget, and uses it up.
+    await setBudget({ appliesTo: 'user', forUser: 'simon', period: 'day', maxTokens: 1 });
+    const before = callsOf('umpire');
+    const run = await app.post(`${EVALS}/eval-runs`, { evalSetId: 'simulated', evalMetrics: [] });
+    const { runId } = run.body as { runId: string };
+    await app.get(`${EVALS}/eval-runs/${runId}/stream`);
+    const { body } = await app.get(`${EVALS}/eval-runs/${runId}`);
+    const { evalSetResultId } = body as { evalSetResultId: string };
+    expect((await app.get(`${EVALS}/eval_results/${evalSetResultId}`)).text).toContain('budget.user.day.tokens');
+    expect(callsOf('umpire')).toBe(before);
+  });
+
+  test('a cronjob: its run fails with the sentence of the budget', async () => {
+    await setBudget({ appliesTo: 'user', forUser: 'carl', ...NOTHING });
+    const schedule = { type: 'daily', time: '08:00', timezone: 'UTC' };
+    const job = await app.post('/harness/cronjobs', { ownerId: 'carl', name: 'n', prompt: 'Hello', schedule });
+    const { jobId } = job.body as { jobId: string };
+    const calls = provider.asked.length;
+    const { body } = await app.post(`/harness/cronjobs/${jobId}/run`, {});
+    const path = `/harness/cronjobs/${jobId}/runs/${(body as { runId: string }).runId}`;
+    const run = async () => (await app.get(path)).body as { status: string; error: unknown };
+    await expect.poll(async () => (await run()).status, { timeout: 30_000 }).toBe('failed');
+    expect(JSON.stringify(await run())).toContain('budget.user.day.tokens');
+    expect(provider.asked.length).toBe(calls);
+  });
+});
 
 describe('C: budgets of users and applications, over all replicas', () => {
   test('tokens of one user: what is over is refused before the model is called, and nothing is stored', async () => {

@@ -57,3 +57,27 @@ export interface Model {
   /** Answers one request. */
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }
+
+/** What a model call used, by the name of the model as the agent calls it and as the provider answered. */
+export interface CallUse {
+  model: string;
+  answeredAs: string;
+  promptTokens: number;
+  outputTokens: number;
+}
+
+/** What a call used, as its provider counted. */
+export function toCallUse(
+  model: string,
+  { usageMetadata: usage, modelVersion }: Pick<ModelAnswer, 'usageMetadata' | 'modelVersion'>,
+): CallUse {
+  const outputTokens = toCount(usage?.candidatesTokenCount) + toCount(usage?.thoughtsTokenCount);
+  return { model, answeredAs: modelVersion ?? model, promptTokens: toCount(usage?.promptTokenCount), outputTokens };
+}
+
+/** Maximum number of tokens that one call is believed to have used: sums of it are stored. */
+const MAX_TOKENS = 10_000_000;
+
+/** What a provider says that it counted, as a number that can be added up whatever it says. */
+const toCount = (said: unknown): number =>
+  typeof said === 'number' ? Math.min(Math.max(Math.round(said) || 0, 0), MAX_TOKENS) : 0;

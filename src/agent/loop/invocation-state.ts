@@ -4,7 +4,7 @@ import { answerTextOf, functionCallsOf, type JsonObject } from '../../core/conte
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import type { AgentNode } from '../definition/agent.ts';
-import type { ModelAnswer } from '../definition/model.ts';
+import { type ModelAnswer, toCallUse } from '../definition/model.ts';
 
 /** What one invocation has done so far; shared by all agents of its tree. */
 export interface InvocationState {
@@ -105,21 +105,13 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
 export function countTokens(
   { used, input }: InvocationState,
   model: string,
-  { usageMetadata: usage, modelVersion }: Pick<ModelAnswer, 'usageMetadata' | 'modelVersion'>,
+  answer: Pick<ModelAnswer, 'usageMetadata' | 'modelVersion'>,
 ): void {
-  const promptTokens = toCount(usage?.promptTokenCount);
-  const outputTokens = toCount(usage?.candidatesTokenCount) + toCount(usage?.thoughtsTokenCount);
-  used.promptTokens += promptTokens;
-  used.outputTokens += outputTokens;
-  input.onUse?.({ model, answeredAs: modelVersion ?? model, promptTokens, outputTokens });
+  const use = toCallUse(model, answer);
+  used.promptTokens += use.promptTokens;
+  used.outputTokens += use.outputTokens;
+  input.onUse?.(use);
 }
-
-/** Maximum number of tokens that one call is believed to have used: sums of it are stored. */
-const MAX_TOKENS = 10_000_000;
-
-/** What a provider says that it counted, as a number that can be added up whatever it says. */
-const toCount = (said: unknown): number =>
-  typeof said === 'number' ? Math.min(Math.max(Math.round(said) || 0, 0), MAX_TOKENS) : 0;
 
 /** The call's id where it is new, else a fresh one. */
 export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {

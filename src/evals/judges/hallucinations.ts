@@ -1,6 +1,7 @@
 import type { Criterion } from '../metrics/criteria.ts';
 import { type MetricScore, toOverall, type TurnScore } from '../metrics/status.ts';
 import { textOf, type Turn, type TurnPair } from '../metrics/turn.ts';
+import { LimitError } from '../../core/errors.ts';
 import { askJudge, type Judge } from './judge.ts';
 import { objectsOf, readJsonAnswer, wordOf } from './json-answer.ts';
 import { stepsOf, toPrompt, toTranscript } from './material.ts';
@@ -82,6 +83,7 @@ async function judgeText(said: Said, earlier: Turn[], turn: Turn, judge: Judge):
     const score = toOverall(readLabels(await askJudge(judge, toPrompt(LABEL, material, form))));
     return score === null ? { score, explanation: 'The labels of the judge could not be read.' } : { score };
   } catch (error) {
+    if (error instanceof LimitError) throw error;
     return { score: null, explanation: error instanceof Error ? error.message : String(error) };
   }
 }

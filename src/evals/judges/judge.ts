@@ -1,3 +1,4 @@
+import { LimitError } from '../../core/errors.ts';
 import type { TurnScore } from '../metrics/status.ts';
 
 /** A model that judges: gives the text of its answer to a prompt, `''` without text; rejects where the call failed. */
@@ -16,16 +17,20 @@ export interface Samples<Reading> {
   problem?: string | undefined;
 }
 
-/** One answer of a judge; a call that failed is made once more. */
+/** One answer of a judge; a call that failed is made once more. @throws {LimitError} where a budget has nothing left */
 export async function askJudge(judge: Judge, prompt: string): Promise<string> {
   try {
     return await judge(prompt);
-  } catch {
+  } catch (error) {
+    if (error instanceof LimitError) throw error;
     return judge(prompt);
   }
 }
 
-/** Several answers of a judge to one prompt. A sample that fails twice, or that `read` cannot read, is left out. */
+/**
+ * Several answers of a judge to one prompt. A sample that fails twice, or that `read` cannot read, is left out.
+ * @throws {LimitError} where a budget has nothing left
+ */
 export async function takeSamples<Reading>(
   judge: Judge,
   prompt: string,
@@ -42,6 +47,7 @@ export async function takeSamples<Reading>(
         answers[place] = read(await askJudge(judge, prompt));
         if (answers[place] === undefined) problem = 'the answer could not be read';
       } catch (error) {
+        if (error instanceof LimitError) throw error;
         problem = error instanceof Error ? error.message : String(error);
       }
     }

@@ -8,8 +8,8 @@ import { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { spend } from '../../budgets/budget-store.ts';
-import { budgetText, type ModelUse } from '../../budgets/budget.ts';
-import type { ModelAnswer } from '../../agent/definition/model.ts';
+import { budgetText } from '../../budgets/budget.ts';
+import { type ModelAnswer, toCallUse } from '../../agent/definition/model.ts';
 import type { InvocationContext } from '../context.ts';
 import { endingEvents } from '../invocation.ts';
 import { toolCallsLimitError } from '../invoke.ts';
@@ -36,13 +36,6 @@ interface Replayed {
 /** How often a live model may be called more than twice as often as the tape has answers of it. */
 const FURTHER_CALLS = 5;
 
-const toUse = (model: string, { usageMetadata, modelVersion }: ModelAnswer): ModelUse => ({
-  model,
-  answeredAs: modelVersion ?? model,
-  promptTokens: usageMetadata?.promptTokenCount ?? 0,
-  outputTokens: (usageMetadata?.candidatesTokenCount ?? 0) + (usageMetadata?.thoughtsTokenCount ?? 0),
-});
-
 /** Runs the loop over a stored run and compares what it makes. @throws what `signal` was aborted with. */
 export async function replayRun(
   context: ReplayContext,
@@ -58,7 +51,7 @@ export async function replayRun(
   const { model, tools } = options;
   const { db } = context.database;
   const spendOn = async (name: string, answer?: ModelAnswer) => {
-    const over = await spend(db, key, answer ? [toUse(name, answer)] : []);
+    const over = await spend(db, key, answer ? [toCallUse(name, answer)] : []);
     return over ? budgetText(over) : undefined;
   };
   const player = new Player({

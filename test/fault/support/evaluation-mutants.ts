@@ -293,11 +293,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: does not ask again after a failure',
-    changes: change(
-      'askJudge',
-      '    return await judge(prompt); } catch { return judge(prompt); }',
-      '    return await judge(prompt);\n  } finally {\n  }',
-    ),
+    changes: change('askJudge', 'if (error instanceof LimitError) throw error; return judge(prompt);', 'throw error;'),
     tests: ['test/unit/evals/judges/final-response-match.test.ts'],
   },
   {
