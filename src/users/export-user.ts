@@ -1,3 +1,4 @@
+import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { findStoredArtifact } from '../artifacts/artifact-store.ts';
 import type { ContentStore } from '../artifacts/content-store.ts';
 import { InvalidError } from '../core/errors.ts';
@@ -104,8 +105,8 @@ export async function importLines(
   return { imported, present: rows - imported };
 }
 
-/** SQLSTATEs of a row that its table does not take: values, constraints, a key too long for its index. */
-const REFUSED = /^(?:22|23|54)/;
+/** SQLSTATEs of a row that its table does not take: values (42601: of search), constraints, a key too long. */
+const REFUSED = /^(?:22|23|54|42601)/;
 
 async function insertBatches(tx: Database, user: User, batches: Batch[]) {
   let imported = 0;
@@ -131,6 +132,8 @@ async function toBatch(contentStore: ContentStore, line: string, number: number)
   const table = byName.get(name ?? '');
   if (!table || typeof row !== 'object' || row === null) throw notALine(number);
   if (content !== undefined && typeof content !== 'string') throw notALine(number);
+  const wrong = Object.values(table.columns).find((column) => isNoTime(column, row[column.name]));
+  if (wrong) throw new InvalidError(`Line ${number}: ${wrong.name} is no time of the years 1 to 9999.`);
   const sessionId = row['session_id'];
   const batch = { table, first: number, last: number, members: Object.keys(row), texts: [rowText(line)] };
   const sessions = typeof sessionId === 'string' ? [sessionId] : [];
@@ -139,6 +142,16 @@ async function toBatch(contentStore: ContentStore, line: string, number: number)
   const object = await contentStore.save(bytes);
   return { ...batch, sessions, bytes: { content: object ? null : bytes, objectKey: object?.key ?? null } };
 }
+
+/** PostgreSQL has times, `infinity` among them, that JavaScript has not: who lists the row would fail. */
+const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;
+const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
+  column.getSQLType().startsWith('timestamp') &&
+  // Waiting invocations have a lease without an end; nothing reads it as a time.
+  column.name !== 'lease_expire_time' &&
+  value !== undefined &&
+  value !== null &&
+  !(typeof value === 'string' && TIME.test(value));
 
 /** The text of a line's row as it stands there: numbers keep their digits. */
 function rowText(line: string): string {

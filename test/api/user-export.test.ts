@@ -142,32 +142,33 @@ test('a file that was cut off is imported as far as it goes, and said to be; a s
 });
 
 test('a row that its table does not take is named by its lines, and nothing of the request is kept', async () => {
-  const session = (members: object) => JSON.stringify({ table: 'sessions', row: { id: 's9', ...members } });
-  const good = session({ state: {}, initial_state: {}, last_sequence: 0, labels: {} });
-  const asRow = (value: unknown) => JSON.stringify({ table: 'sessions', row: { id: 's8', last_sequence: value } });
+  const lines = readFileSync(join(folder, 'user.jsonl'), 'utf8').split('\n');
+  const line = (table: string, members: object) => {
+    const { row } = JSON.parse(lines.find((each) => each.startsWith(`{"table":"${table}"`)) ?? '{}') as { row: object };
+    return JSON.stringify({ table, row: { ...row, ...members } });
+  };
+  const good = line('sessions', { id: 's9' });
+  const [path, headers] = ['/apps/harness_agent/users/u9/import', { 'content-type': 'application/x-ndjson' }] as const;
   for (const bad of [
-    asRow('x'),
-    asRow(-1),
-    asRow(1e300),
-    asRow(null),
-    session({ create_time: 'never' }),
-    session({ id: 'x'.repeat(300_000) }),
-    JSON.stringify({
-      table: 'events',
-      row: { id: 'e', session_id: 'nobody', sequence: 1, invocation_id: 'i', data: {} },
-    }),
+    line('sessions', { last_sequence: 'x' }),
+    line('sessions', { last_sequence: -1 }),
+    line('sessions', { last_sequence: 1e300 }),
+    line('sessions', { last_sequence: null }),
+    line('sessions', { id: 'x'.repeat(300_000) }),
+    line('sessions', { create_time: 'never' }),
+    line('sessions', { create_time: 'infinity' }),
+    line('sessions', { update_time: '290000-01-01T00:00:00Z' }),
+    line('events', { session_id: 'nobody' }),
+    line('memories', { search_vector: "'" }),
     JSON.stringify({ table: 'artifact_versions', row: {}, content: 12 }),
   ]) {
-    const lines = `${good}\n${bad}`;
-    const { status, body } = await there.post('/apps/harness_agent/users/u9/import', lines, {
-      'content-type': 'application/x-ndjson',
-    });
-    expect([status, body, bad.slice(0, 100)]).toEqual([
+    const { status, body } = await there.post(path, `${good}\n${bad}`, headers);
+    expect([bad.slice(0, 200), status, body]).toEqual([
+      bad.slice(0, 200),
       400,
       { detail: expect.stringMatching(/^Lines? [12]/) },
-      bad.slice(0, 100),
     ]);
   }
-  const { body } = await there.get('/apps/harness_agent/users/u9/sessions');
-  expect(body).toEqual([]);
+  expect((await there.get('/apps/harness_agent/users/u9/sessions')).body).toEqual([]);
+  expect((await there.post(path, good, headers)).body).toEqual({ imported: 1, present: 0 });
 });

@@ -18,7 +18,9 @@ const WRONG: Record<string, unknown[]> = {
 
 /** Every way to break a value that its schema accepts at one place, as far as the schema is plain there. */
 export function faultsOf(value: unknown, schema: Schema, schemas: Schemas): Faulty[] {
-  const plain = resolved(schema, schemas);
+  const union = resolved(schema, schemas);
+  const others = union.anyOf?.filter((each) => each.type !== 'null') ?? [];
+  const plain = others.length === 1 && others[0] ? resolved(others[0], schemas) : union;
   const types = [plain.type ?? []].flat();
   // Of a union several members may be to blame: the place is certain for one type only, beside null.
   const [type] = types.filter((each) => each !== 'null');

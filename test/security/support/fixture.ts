@@ -141,7 +141,7 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
         (name) => `create table snapshot.${escapeIdentifier(name)} as table ${escapeIdentifier(name)}`,
       );
       await client.query(['create schema snapshot', ...copies].join(';'));
-      // A function keeps the plans of its statements: these many take 2 ms instead of 5.
+      // A function keeps the plans of its statements, which take as long as the rest.
       const statements = [...erase, ...back].join(';');
       await client.query(
         `create function snapshot.restore() returns void language plpgsql as $$begin ${statements}; end$$`,
