@@ -69,7 +69,7 @@ const imagesIn = (file) =>
  * `docker buildx imagetools inspect <image>` shows. Without a file nothing is compared: only a registry knows digests.
  */
 function haveDigests(file) {
-  const images = new Set(['Dockerfile', 'docker-compose.yml'].flatMap(imagesIn));
+  const images = new Set(['Dockerfile', 'docker-compose.yml', 'template/docker-compose.yml'].flatMap(imagesIn));
   if (file === undefined) {
     console.log(`digests of images: not compared, ${images.size} images are named by tag; --digests FILE names them`);
     return true;

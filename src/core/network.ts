@@ -18,7 +18,9 @@ export function networkOf(address: string | undefined): string {
   return network;
 }
 
-function readNetwork(address: string): string {
+function readNetwork(text: string): string {
+  // Some proxies put the port of the client into X-Forwarded-For, and brackets around an address of IPv6.
+  const address = /^(?:(\d+(?:\.\d+){3})|\[([\da-f:.]+)\])(?::\d+)?$/i.exec(text)?.slice(1).join('') ?? text;
   if (!ipaddr.isValid(address)) return '';
   const parsed = ipaddr.process(address);
   if (parsed.kind() === 'ipv4') return parsed.toString();

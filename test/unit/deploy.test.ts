@@ -106,3 +106,15 @@ describe('the dashboard', () => {
     expect(read('docker-compose.yml')).toContain('METRICS_PORT: ${METRICS_PORT-9464}');
   });
 });
+
+describe('what is installed', () => {
+  test('runs no install script: not here, not beside the benchmark and the pages, not in containers', () => {
+    for (const folder of ['', 'bench/', 'docs/api/'])
+      expect(read(`${folder}.npmrc`)).toContain('\nignore-scripts=true\n');
+    for (const file of ['Dockerfile', 'template/docker-compose.yml']) {
+      const commands = read(file).match(/npm (?:ci|install|prune)\b[^&"\n]*/g) ?? [];
+      expect(commands.length).toBeGreaterThan(0);
+      expect(commands.filter((command) => !command.includes('--ignore-scripts'))).toEqual([]);
+    }
+  });
+});
