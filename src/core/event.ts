@@ -166,8 +166,12 @@ export function isFinalResponse(event: Event): boolean {
   );
 }
 
-/** Events without the invocations that a rewind took back, and without the events that say so. */
+/** Events without the invocations that a rewind took back, and without the events that say so; in linear time. */
 export function withoutRewound(events: Event[]): Event[] {
+  if (!events.some(({ actions }) => actions?.rewindBeforeInvocationId)) return [...events];
+  const firstOf = new Map<unknown, number>();
+  for (const [index, { invocationId }] of events.entries())
+    if (!firstOf.has(invocationId)) firstOf.set(invocationId, index);
   const kept: Event[] = [];
   for (let index = events.length - 1; index >= 0; index -= 1) {
     const event = events[index] as Event;
@@ -176,8 +180,8 @@ export function withoutRewound(events: Event[]): Event[] {
       kept.push(event);
       continue;
     }
-    const first = events.findIndex(({ invocationId }) => invocationId === target);
-    if (first >= 0 && first < index) index = first;
+    const first = firstOf.get(target);
+    if (first !== undefined && first < index) index = first;
   }
   return kept.toReversed();
 }

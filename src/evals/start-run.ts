@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../core/config.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../core/errors.ts';
 import { identifierSchema } from '../core/session.ts';
+import { requireScope, SHARED_STATE_DEMAND } from '../http/operation/demands.ts';
 import { mayActFor, type Principal } from '../http/operation/principal.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from './eval-store.ts';
@@ -53,7 +54,8 @@ export function requesterOf(principal: Principal): string | undefined {
  * @throws {NotFoundError} for an absent set, for cases that it does not have, and for those that speak as a user that
  * the caller may not speak as.
  * @throws {InvalidError} for a case of another application, for too many cases, and for a simulated user that does not
- * hold. @throws {ConflictError} when too many runs have not ended.
+ * hold. @throws {ForbiddenError} for a case that writes `app:` state where the caller may not.
+ * @throws {ConflictError} when too many runs have not ended.
  */
 export async function startRun(
   { database, agents, config, newId, notifications }: EvalRunContext,
@@ -69,6 +71,7 @@ export async function startRun(
   const requestedBy = requesterOf(principal);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);
   if (cases.length === 0) return undefined;
+  if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
   const total = cases.length * request.trials;
   if (total > config.EVALS_MAX_CASES) {
     throw new InvalidError(

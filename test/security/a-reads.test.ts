@@ -74,6 +74,21 @@ describe('A: nobody stops the process by what is read', () => {
     await isUnharmed();
   });
 
+  test.each([
+    ['19,000 rewinds', { actions: { rewindBeforeInvocationId: 'nothing' } }, 19_000],
+    [
+      '8,000 summaries',
+      { actions: { compaction: { startTimestamp: -1, endTimestamp: -2, compactedContent: {} } } },
+      8_000,
+    ],
+  ])('a history of %s costs an invocation no more than its length', async (sessionId, sent, count) => {
+    const events = Array.from({ length: count }, () => ({ author: 'user', ...sent }));
+    expect((await service.post(sessions, { sessionId, events })).status).toBe(200);
+    await service.report();
+    expect((await invoke(sessionId)).body).toMatchObject({ error: null });
+    await isUnharmed();
+  });
+
   test('numbers that are longer as they are stored count as they are stored', async () => {
     await service.post(sessions, { sessionId: 'numbers' });
     const numbers = `{"stateDelta":{"a":[${Array.from({ length: 90_000 }, () => '1e308').join()}]}}`;

@@ -35,7 +35,7 @@ const run = (sessionId: string, more: object = {}) => ({
 beforeAll(async () => {
   writeFileSync(harness, 'tools: [calculator, write_state]\nconfirm_tools: [write_state]\n');
   tokens = await startTokenIssuer();
-  app = await startApp({ ...tokens.environment, DEV_UI: 'false', HARNESS_FILE: harness });
+  app = await startApp({ ...tokens.environment, DEV_UI: 'true', HARNESS_FILE: harness });
   alice = await tokens.headersOf('alice');
   operator = await tokens.headersOf('alice', { scopes: 'invoke read write admin override import openid' });
   await app.post(SESSIONS, { sessionId: 's' }, alice);
@@ -106,6 +106,30 @@ describe('the state of all users is not a user’s to write', () => {
     expect(bytes(await app.send(method, path, body, alice))).toEqual(SHARED);
     expect(await stateOf('s')).toEqual({});
     expect((await app.get(`${SESSIONS}/new`, alice)).status).toBe(404);
+  });
+
+  test('by an evaluation case, whose session begins with it', async () => {
+    const set = '/dev/apps/harness_agent/eval-sets';
+    const said = { invocation_id: 'i', user_content: message('hello') };
+    const evalCase = (state: object) => ({
+      conversation: [said],
+      session_input: { app_name: 'harness_agent', user_id: 'alice', state },
+    });
+    const cases = [
+      { eval_id: 'shared', ...evalCase(shared) },
+      { eval_id: 'own', ...evalCase({ own: 1 }) },
+    ];
+    const developer = await tokens.headersOf('alice', { scopes: 'invoke read write develop' });
+    const made = await app.post(set, { evalSet: { eval_set_id: 'shared', eval_cases: cases } }, developer);
+    expect(made.status).toBe(200);
+    const evalMetrics = [{ metricName: 'response_match_score', threshold: 1 }];
+    const ofShared = { evalIds: ['shared'], evalMetrics };
+    expect(bytes(await app.post(`${set}/shared/run`, ofShared, developer))).toEqual(SHARED);
+    expect(
+      bytes(await app.post('/dev/apps/harness_agent/eval-runs', { evalSetId: 'shared', evalMetrics }, developer)),
+    ).toEqual(SHARED);
+    expect(await stateOf('s')).toEqual({});
+    expect((await app.post(`${set}/shared/run`, { evalIds: ['own'], evalMetrics }, developer)).status).toBe(200);
   });
 
   test('a principal with the scope admin writes it', async () => {

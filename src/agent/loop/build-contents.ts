@@ -131,6 +131,9 @@ interface Compaction {
   summary: Event;
 }
 
+/** Maximum number of compactions that count, the newest: each event is compared with each of them. */
+const MAX_COMPACTIONS = 500;
+
 /** Compactions of a history that no later one includes. */
 function compactionsOf(events: Event[]): Compaction[] {
   if (!events.some(({ actions }) => actions?.compaction)) return [];
@@ -140,8 +143,9 @@ function compactionsOf(events: Event[]): Compaction[] {
     const summary: Event = { author: 'user', content: { ...compaction.compactedContent, role: 'user' } };
     return [{ index, start: compaction.startTimestamp ?? 0, end: compaction.endTimestamp ?? 0, summary }];
   });
-  return all.filter(
-    (one) => !all.some((later) => later.index > one.index && later.start <= one.start && later.end >= one.end),
+  const newest = all.slice(-MAX_COMPACTIONS);
+  return newest.filter(
+    (one) => !newest.some((later) => later.index > one.index && later.start <= one.start && later.end >= one.end),
   );
 }
 

@@ -1,7 +1,7 @@
 import { ForbiddenError, type NotFoundError } from '../../core/errors.ts';
-import type { Demand } from '../operation/demands.ts';
+import { type Demand, requireScope } from '../operation/demands.ts';
 import type { Operation } from '../operation/operation.ts';
-import { isBound, mayActFor, mayUse, type Principal, type Scope } from '../operation/principal.ts';
+import { isBound, mayActFor, mayUse, type Principal } from '../operation/principal.ts';
 
 /** What a request is about, as far as it names it. */
 export interface Resource {
@@ -22,7 +22,7 @@ const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
  */
 export function authorize(principal: Principal, operation: Operation<unknown>, resource: Resource): void {
   const { scope, isForKeys } = operation;
-  if (scope !== 'none') requireScope(principal, scope, 'this operation needs it.');
+  if (scope !== 'none') requireScope(principal, { scope, because: 'this operation needs it.' });
   if (isForKeys && principal.kind === 'user') throw new ForbiddenError(FOR_KEYS);
   const { appName, userId, demands = [] } = resource;
   if (userId !== undefined && !mayActFor(principal, userId)) throw resource.absent();
@@ -30,15 +30,11 @@ export function authorize(principal: Principal, operation: Operation<unknown>, r
   if (isBound(principal) && spansUsers(principal, operation, appName)) {
     throw new ForbiddenError('The credential is bound to users or applications, and this operation is about all.');
   }
-  for (const demand of demands) requireScope(principal, demand.scope, demand.because);
+  for (const demand of demands) requireScope(principal, demand);
 }
 
 /** What describes applications is for everybody who may read; the rest of what nobody owns is about all users. */
 function spansUsers(principal: Principal, { owner, scope }: Operation<unknown>, appName: string | undefined): boolean {
   if (owner !== 'caller' && (owner !== 'service' || scope === 'read')) return false;
   return appName === undefined || (principal.kind === 'key' && principal.users !== undefined);
-}
-
-function requireScope({ scopes }: Principal, scope: Scope, because: string): void {
-  if (!scopes.has(scope)) throw new ForbiddenError(`The credential does not have the scope \`${scope}\`: ${because}`);
 }
