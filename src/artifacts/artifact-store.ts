@@ -5,6 +5,7 @@ import { escapeJson, escapeText, unescapeJson, unescapeText } from '../db/json-e
 import { artifacts, artifactVersions } from '../db/schema.ts';
 import { statement, value } from '../db/statement.ts';
 import { assignments, insertSelect, names } from '../db/sql.ts';
+import type { JsonStream } from '../sessions/json-stream.ts';
 import { heldSession } from '../sessions/session-lease.ts';
 import { LeaseLostError } from '../core/errors.ts';
 import type { JsonObject, Part } from '../core/content.ts';
@@ -155,17 +156,49 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
   return rows.map(({ version }) => version);
 }
 
+/** What one statement reads of a list at most: versions, and bytes of them unless a single one has more. */
+const PAGE_ROWS = 32;
+const PAGE_BYTES = 4_194_304;
+
 /**
- * The ArtifactVersions of an artifact as the JSON text of an array, ascending, in one statement that never reads the
- * content.
+ * The ArtifactVersions of an artifact as the JSON text of an array, ascending, by statements that never read the
+ * content. Custom metadata may be as large as a body, so a long list is read page by page.
  */
-export async function listArtifactVersionsText(db: Database, key: ArtifactKey): Promise<string> {
-  const rows = await db
-    .select({ text: versionText })
-    .from(artifactVersions)
-    .where(isVersionOf(key))
-    .orderBy(artifactVersions.version);
-  return `[${rows.map(({ text }) => unescapeJson(text)).join(',')}]`;
+export async function listArtifactVersionsText(db: Database, key: ArtifactKey): Promise<JsonStream> {
+  const page = await readVersionsPage(db, key, -1);
+  const first = ['[', page.text];
+  return page.more ? { first, rest: readFurtherVersions(db, key, page.last) } : { first: [...first, ']'] };
+}
+
+async function* readFurtherVersions(db: Database, key: ArtifactKey, after: number): AsyncGenerator<string[]> {
+  for (let last = after; ; ) {
+    const page = await readVersionsPage(db, key, last);
+    if (page.text !== '') yield [',', page.text];
+    if (!page.more) break;
+    last = page.last;
+  }
+  yield [']'];
+}
+
+/** The versions after one, as many as a page has. */
+async function readVersionsPage(
+  db: Database,
+  key: ArtifactKey,
+  after: number,
+): Promise<{ text: string; last: number; more: boolean }> {
+  const { rows } = await db.execute<{ text: string | null; version: number }>(sql`
+    with page as materialized (
+      select ${versionText} as text, ${artifactVersions.version} as version from ${artifactVersions}
+      where ${isVersionOf(key)} and ${artifactVersions.version} > ${after}
+      order by ${artifactVersions.version} limit ${PAGE_ROWS} + 1),
+    sized as (
+      select page.*, row_number() over listed as n, sum(octet_length(text)) over listed as bytes
+      from page window listed as (order by version))
+    select case when n = 1 or (n <= ${PAGE_ROWS} and bytes <= ${PAGE_BYTES}) then text end as text, version
+    from sized order by version`);
+  const read = rows.filter(({ text }) => text !== null);
+  const text = read.map((row) => unescapeJson(row.text ?? '')).join(',');
+  return { text, last: read.at(-1)?.version ?? after, more: read.length < rows.length };
 }
 
 /**

@@ -6,6 +6,7 @@ import type { Log } from '../core/log.ts';
 import type { DatabasePool } from '../db/database.ts';
 import { type Answer, operation } from '../http/operation/operation.ts';
 import { artifactPath, artifactVersionPath, INT32_MAX, sessionPath } from '../http/operation/parameters.ts';
+import { sendText } from '../sessions/send-text.ts';
 import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import {
   findArtifactVersionText,
@@ -167,10 +168,8 @@ const listVersionsMetadata = operation({
     example: [exampleVersion],
   },
   absent: absentArtifact,
-  handler: async ({ database }: ArtifactContext, { path }) => ({
-    kind: 'json',
-    text: await listArtifactVersionsText(database.reads, path),
-  }),
+  handler: async ({ database }: ArtifactContext, { path, response }) =>
+    sendText(response, await listArtifactVersionsText(database.reads, path)),
 });
 
 const loadVersion = operation({

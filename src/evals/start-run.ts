@@ -9,7 +9,8 @@ import type { InvocationContext } from '../invocations/context.ts';
 import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from './eval-store.ts';
 import { toExecutionMode } from './execution-mode.ts';
 import type { EvalMetric } from './metrics/criteria.ts';
-import { type EvalRun, insertEvalRun, listEvalRuns, listRunnableCases, type RunnableCase } from './run-store.ts';
+import { type EvalRun, insertEvalRun, listEvalRuns } from './run-store.ts';
+import { listRunnableCases, type RunnableCase } from './runnable-case-store.ts';
 import { readSimulatedUser } from './simulated-user.ts';
 import { EVALS_TOPIC, runTopic } from './topics.ts';
 

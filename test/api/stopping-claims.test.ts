@@ -3,7 +3,8 @@ import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import { insertEvalSet } from '../../src/evals/eval-store.ts';
-import { insertEvalRun, listRunnableCases } from '../../src/evals/run-store.ts';
+import { insertEvalRun } from '../../src/evals/run-store.ts';
+import { listRunnableCases } from '../../src/evals/runnable-case-store.ts';
 import { startOn } from '../support/app.ts';
 import { testPool } from '../support/store.ts';
 

@@ -106,6 +106,22 @@ describe('A: nobody stops the process by what is read', () => {
     await isUnharmed();
   });
 
+  test('300 versions of an artifact with 1 MB of custom metadata each are listed in pages', async () => {
+    await service.post(`${sessions}/warm/artifacts`, { filename: 'a.txt', artifact: { text: 'x' } });
+    const client = new Client({ connectionString: service.databaseUrl });
+    await client.connect();
+    await client.query(`
+      insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, part, sha256,
+        size_bytes, custom_metadata)
+      select app_name, user_id, session_id, artifact_name, n, canonical_uri, part, sha256, size_bytes,
+             jsonb_build_object('note', repeat('x', 1000000))
+      from artifact_versions, generate_series(1, 300) n where version = 0`);
+    await client.end();
+    const listed = `${sessions}/warm/artifacts/a.txt/versions/metadata`;
+    expect(await lengthOf(listed)).toBeGreaterThan(300_000_000);
+    await isUnharmed();
+  });
+
   test('a client that asks and does not read is given up, and its answer is not kept', async () => {
     const before = (await service.report()).sockets;
     const { hostname, port } = new URL(service.url);

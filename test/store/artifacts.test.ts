@@ -15,6 +15,7 @@ import {
 import { ConfigError, InvalidError, TooLargeError, UnavailableError } from '../../src/core/errors.ts';
 import { createLog } from '../../src/core/log.ts';
 import type { Part } from '../../src/core/content.ts';
+import { collect } from '../../src/sessions/json-stream.ts';
 import { type S3Server, startS3 } from '../support/s3-server.ts';
 import { newKey, statementsOf, testPool } from '../support/store.ts';
 
@@ -70,17 +71,17 @@ describe('versions', () => {
     for (const artifactName of ['b', 'a', 'user:c', 'B', 'b']) await save({ ...key, artifactName }, { text: 'x' });
     expect(await listArtifactNames(db, key)).toEqual(['B', 'a', 'b', 'user:c']);
     expect(await listArtifactVersions(db, key)).toEqual([0, 1]);
-    const metadata = JSON.parse(await listArtifactVersionsText(db, key)) as { version: number }[];
+    const metadata = JSON.parse(await collect(await listArtifactVersionsText(db, key))) as { version: number }[];
     expect(metadata.map(({ version }) => version)).toEqual([0, 1]);
 
     expect(await deleteArtifactVersions(db, key)).toEqual([]);
     expect(await deleteArtifactVersions(db, key)).toEqual([]);
     expect(await listArtifactNames(db, key)).toEqual(['B', 'a', 'user:c']);
-    expect([await load(key), await listArtifactVersions(db, key), await listArtifactVersionsText(db, key)]).toEqual([
-      undefined,
-      [],
-      '[]',
-    ]);
+    expect([
+      await load(key),
+      await listArtifactVersions(db, key),
+      await collect(await listArtifactVersionsText(db, key)),
+    ]).toEqual([undefined, [], '[]']);
     expect(await save(key, { text: 'again' })).toMatchObject({ version: 2 });
   });
 

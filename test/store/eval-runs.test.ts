@@ -19,8 +19,8 @@ import {
   listEvalRuns,
   listResultMoments,
   listRunCases,
-  listRunnableCases,
 } from '../../src/evals/run-store.ts';
+import { listRunnableCases } from '../../src/evals/runnable-case-store.ts';
 import { insertSession } from '../../src/sessions/session-store.ts';
 import { testPool } from '../support/store.ts';
 
