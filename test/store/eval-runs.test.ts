@@ -219,7 +219,7 @@ describe('runs', () => {
     ]);
     await insertEvalSet(store.pool.db, key, { cases: [evalCase('a', 'new')] });
     expect(await listRunnableCases(store.pool.db, key)).toEqual([
-      { evalId: 'a', version: 3, appName: 'a', userId: 'u-a' },
+      { evalId: 'a', version: 3, appName: 'a', userId: 'u-a', writesSharedState: false },
     ]);
   });
 
