@@ -1,7 +1,7 @@
 import { type SQL, and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../db/database.ts';
 import { escapeJson, unescapeJson } from '../db/json-escape.ts';
-import { evalCases, evalCaseVersions, evalRunCases, evalRuns } from '../db/schema.ts';
+import { evalCaseVersions, evalRunCases, evalRuns } from '../db/schema.ts';
 import { insertSelect } from '../db/sql.ts';
 import { ConflictError } from '../core/errors.ts';
 import type { ExecutionModes } from './execution-mode.ts';
