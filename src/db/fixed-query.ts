@@ -1,5 +1,6 @@
-import pg, { type Connection, type Submittable } from 'pg';
-import { WITH_TIMES_AS_TEXT } from './value-types.ts';
+import pg, { type Connection, type CustomTypesConfig, type Submittable } from 'pg';
+import { type LargeText, takeBytes } from './row-bytes.ts';
+import { WITH_LARGE_TEXT, WITH_TIMES_AS_TEXT } from './value-types.ts';
 
 /** What node-postgres has beside its published types (pg 8.23.1): how it writes values. */
 const { prepareValue } = (pg as unknown as { utils: { prepareValue: (value: unknown) => string | Buffer | null } })
@@ -19,13 +20,20 @@ interface Wire {
 
 interface Column {
   name: string;
-  parse: (text: string) => unknown;
+  parse: (text: unknown) => unknown;
 }
 
 const NO_COLUMNS: Column[] = [];
 
 /** Columns of the prepared statements of each connection, by name. */
 const known = new WeakMap<Wire, Map<string, Column[]>>();
+
+/** A statement as {@link FixedQuery} takes it: its columns are read by `types`, always the same ones. */
+export interface FixedStatement {
+  text: string;
+  values?: unknown[];
+  types?: CustomTypesConfig;
+}
 
 /** Rows, or why there are none. */
 type Done = (error: Error | undefined, result?: { rows: unknown[] }) => void;
@@ -43,21 +51,24 @@ export class FixedQuery implements Submittable {
   /** Absent after its call. */
   #done: Done | undefined;
   readonly #values: unknown[];
+  readonly #types: CustomTypesConfig;
   #rows: unknown[] = [];
   #columns: Column[] | undefined;
   #connection: Wire | undefined;
   #error: unknown;
 
-  constructor(name: string, { text, values = [] }: { text: string; values?: unknown[] }, done: Done) {
+  constructor(name: string, { text, values = [], types = WITH_TIMES_AS_TEXT }: FixedStatement, done: Done) {
     this.name = name;
     this.text = text;
     this.#values = values.map((value) => prepareValue(value));
+    this.#types = types;
     this.#done = done;
   }
 
   submit(connection: Connection): void {
     const wire = connection as unknown as Wire;
     this.#connection = wire;
+    if (this.#types === WITH_LARGE_TEXT) takeBytes(connection);
     this.#columns = known.get(wire)?.get(this.name);
     // One write for all messages.
     wire.stream.cork();
@@ -72,11 +83,11 @@ export class FixedQuery implements Submittable {
   handleRowDescription({ fields }: { fields: { name: string; dataTypeID: number }[] }): void {
     this.#columns = fields.map(({ name, dataTypeID }) => ({
       name,
-      parse: WITH_TIMES_AS_TEXT.getTypeParser(dataTypeID, 'text') as Column['parse'],
+      parse: this.#types.getTypeParser(dataTypeID, 'text') as Column['parse'],
     }));
   }
 
-  handleDataRow({ fields }: { fields: (string | null)[] }): void {
+  handleDataRow({ fields }: { fields: (string | LargeText | null)[] }): void {
     const row: Record<string, unknown> = {};
     try {
       for (const [index, { name, parse }] of (this.#columns ?? NO_COLUMNS).entries()) {

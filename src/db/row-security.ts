@@ -2,9 +2,11 @@ import { type ClientConfig, escapeLiteral, Query, type QueryArrayConfig, type Qu
 import { ConfigError } from '../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { isOnCluster } from './distribute.ts';
+import { takeBytes } from './row-bytes.ts';
 import { connect } from './server-client.ts';
 import { isLimitedRoleReady, LIMITED_ROLE } from './shared-roles.ts';
 import { fixText, nameOf } from './statement-names.ts';
+import { WITH_LARGE_TEXT } from './value-types.ts';
 
 /** The settings that the policies look at: a user, or `on` for all of them; without either there are no rows. */
 const USER = 'agent_runtime.user';
@@ -119,6 +121,7 @@ interface Limit {
 class LimitedQuery extends Query {
   readonly #limit: Limit;
   readonly #name: string | undefined;
+  readonly #takesBytes: boolean;
   /** True while the answers that come are those of the statement that limits. */
   #isLimiting = true;
   #wasPrepared = false;
@@ -131,10 +134,12 @@ class LimitedQuery extends Query {
     super({ ...config, queryMode: 'extended' } as unknown as QueryConfig, undefined, done);
     this.#limit = limit;
     this.#name = config.name;
+    this.#takesBytes = config.types === WITH_LARGE_TEXT;
   }
 
   prepare(connection: Wire): void {
     const { text, name, values } = this.#limit;
+    if (this.#takesBytes) takeBytes(connection);
     // A connection whose statement failed is closed, unless only its check did, before which it was prepared: what is
     // sent is there the next time.
     if (name === '' || connection.parsedStatements[name] === undefined) connection.parse({ text, name });

@@ -1,7 +1,8 @@
 import type { Socket } from 'node:net';
 import { Client, type ClientConfig } from 'pg';
 import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
-import { FixedQuery } from './fixed-query.ts';
+import { FixedQuery, type FixedStatement } from './fixed-query.ts';
+import { newSocket, readMessages } from './row-bytes.ts';
 import { fixText, isFixedStatement, withName } from './statement-names.ts';
 
 /** What a server reports about itself, unrequested: at the start of a connection and at each change. */
@@ -28,11 +29,12 @@ export class ServerClient extends Client {
     readPassword,
     ...config
   }: ClientConfig & Pick<ServerAddress, 'isAnyPrimary' | 'readPassword'> & { namesStatements?: boolean }) {
-    super(config);
+    super({ ...config, stream: ((given: { ssl?: unknown }) => newSocket(() => this.connection, given)) as never });
     // As an option, the empty one of the URL would win.
     if (readPassword) Object.assign(this, { password: () => this.#orEnd(readPassword()) });
     this.#isAnyPrimary = isAnyPrimary;
     this.#namesStatements = namesStatements;
+    readMessages(this.connection);
     // What a connection that breaks interrupts rejects as well, and the pool listens while it is idle. An event without
     // a listener ends the process: FATAL can come in the very packet that opens a connection, before anybody has it.
     this.on('error', () => undefined);
@@ -60,7 +62,7 @@ export class ServerClient extends Client {
     return Reflect.apply(Client.prototype.query, this, args) as unknown;
   }
 
-  #sendFixed(statement: { text: string; values?: unknown[] }): Promise<unknown> {
+  #sendFixed(statement: FixedStatement): Promise<unknown> {
     return new Promise((resolve, reject) => {
       const done = (error: Error | undefined, result: unknown) => (error ? reject(error) : resolve(result));
       this.#sendWatched(new FixedQuery(fixText(statement.text), statement, done));

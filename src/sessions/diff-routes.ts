@@ -117,7 +117,7 @@ async function* readEvents(db: Database, key: SessionKey, last: number): AsyncGe
   for (let after = 0; after < last; ) {
     const page = await listEvents(db, key, after, Math.min(PAGE, last - after));
     if (!page) throw new NotFoundError(sessionNotFound(key.sessionId));
-    const events = JSON.parse(page.text) as Event[];
+    const events = JSON.parse(await collect(page)) as Event[];
     yield* events;
     after += events.length;
     if (events.length === 0) return;

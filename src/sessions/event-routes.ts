@@ -16,6 +16,7 @@ import {
   SESSION_PATH,
   type SessionContext,
 } from './session-context.ts';
+import { sendText } from './send-text.ts';
 import { listEvents } from './event-store.ts';
 import { appendEvents } from './append-store.ts';
 
@@ -84,7 +85,7 @@ const listEventsOperation = operation({
     const page = await listEvents(database.reads, path, query.afterSequence, query.limit);
     if (!page) throw notFound();
     if (page.next !== undefined) response.setHeader(NEXT_CURSOR_HEADER, page.next);
-    return { kind: 'json', text: page.text };
+    return sendText(response, page);
   },
 });
 

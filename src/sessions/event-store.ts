@@ -1,9 +1,12 @@
 import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
 import { type StoredEvent, unescaped } from './append-store.ts';
 import type { Database } from '../db/database.ts';
-import { unescapeJson } from '../db/json-escape.ts';
+import { unescapeJson, unescapePiece } from '../db/json-escape.ts';
+import type { LargeText } from '../db/row-bytes.ts';
 import { events, sessions } from '../db/schema.ts';
 import { statement, value } from '../db/statement.ts';
+import { WITH_LARGE_TEXT } from '../db/value-types.ts';
+import type { JsonStream } from './json-stream.ts';
 import { type GivenSession, isSession, KEY } from './session-key.ts';
 import { estimatedBytes, s } from './session-text.ts';
 import type { Event } from '../core/event.ts';
@@ -13,8 +16,7 @@ const payloadText = sql<string>`${events.payload}::text`;
 const toEvent = (text: string) => JSON.parse(unescapeJson(text)) as Event;
 
 /** Some of a session's events as the JSON text of an array. */
-export interface EventPage {
-  text: string;
+export interface EventPage extends JsonStream {
   /** Sequence after which the next page begins; `undefined` where this is the last. */
   next: number | undefined;
 }
@@ -29,20 +31,26 @@ export async function listEvents(
   afterSequence: number,
   limit: number,
 ): Promise<EventPage | undefined> {
-  const [row] = await selectPage(db, { ...key, after: afterSequence, limit });
-  if (!row) return undefined;
-  const next = row.last === null || row.last === row.final ? undefined : row.last;
-  return { text: `[${unescapeJson(row.text ?? '')}]`, next };
+  const pieces = await selectPage(db, { ...key, after: afterSequence, limit });
+  const last = pieces.at(-1);
+  if (!last) return undefined;
+  const next = last.last === null || last.last === last.final ? undefined : last.last;
+  return { first: ['[', ...joined(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
 }
+
+/** Pieces of a list with commas between them, apart: to send them as one string Node would copy all of them again. */
+export const joined = (texts: (string | LargeText)[]): (string | LargeText)[] =>
+  texts.flatMap((text, place) => (place === 0 ? [unescapePiece(text)] : [',', unescapePiece(text)]));
 
 const AFTER = sql`${value('after')}::int`;
 const LIMIT = sql`${value('limit')}::int`;
 
-const selectPage = statement<{ text: string | null; last: number | null; final: number }>(
+const selectPage = statement<{ text: string | LargeText | null; last: number | null; final: number }>(
   () => sql`
     select page.text, page.last, ${s.lastSequence} as final
-    from ${sessions} ${s} cross join ${eventPage(KEY, AFTER, sql`${s.lastSequence}`, LIMIT)}
-    where ${isSession(KEY, s)}`,
+    from ${sessions} ${s} left join ${eventPieces(KEY, AFTER, sql`${s.lastSequence}`, LIMIT)} on true
+    where ${isSession(KEY, s)} order by page.place`,
+  WITH_LARGE_TEXT,
 );
 
 /**
@@ -82,10 +90,15 @@ const sizedEvents = (key: GivenSession, after: SQL | number, upTo: SQL | number,
  * As {@link eventPage} in rows of some `PIECE_BYTES`: `page` with the `text` and the `last` sequence of each, and
  * with its `place`: 0 of the first; no row for none. Whoever uses it puts them in the order of their places.
  */
-export const eventPieces = (key: GivenSession, after: SQL | number, upTo: SQL | number): SQL => sql`lateral (
+export const eventPieces = (
+  key: GivenSession,
+  after: SQL | number,
+  upTo: SQL | number,
+  limit: SQL | number = MAX_EVENTS,
+): SQL => sql`lateral (
   select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
          sized.bytes_before / ${PIECE_BYTES} as place
-  from ${sizedEvents(key, after, upTo, MAX_EVENTS)}
+  from ${sizedEvents(key, after, upTo, limit)}
   where sized.bytes_before < ${MAX_BYTES} group by sized.bytes_before / ${PIECE_BYTES}) page`;
 
 /** The condition that an event is one of session `s`, whosever that is. */
@@ -133,18 +146,19 @@ export async function findEventPage(
   key: SessionKey,
   after: number,
   { final, created }: Moment,
-): Promise<{ texts: string[]; last: number } | undefined> {
+): Promise<{ texts: (string | LargeText)[]; last: number } | undefined> {
   const pieces = await selectFurtherPage(db, { ...key, after, final, created });
   const last = pieces.at(-1)?.last;
   return last === undefined ? undefined : { texts: pieces.map(({ text }) => text), last };
 }
 
-const selectFurtherPage = statement<{ text: string; last: number }>(
+const selectFurtherPage = statement<{ text: string | LargeText; last: number }>(
   () => sql`
     select page.text, page.last
     from ${sessions} ${s} cross join ${eventPieces(KEY, AFTER, sql`${value('final')}::int`)}
     where ${isSession(KEY, s)} and extract(epoch from ${s.createTime}) = ${value('created')}::numeric
     order by page.place`,
+  WITH_LARGE_TEXT,
 );
 
 /** One event of a session; `undefined` where there is none. */

@@ -61,7 +61,7 @@ export async function findHistoryAfter(db: Database, key: SessionKey, after: num
     const page = await findEventPage(db, key, read, row);
     if (!page) return undefined;
     for (const text of page.texts) {
-      events.push(...toEvents(text));
+      events.push(...toEvents(text.toString()));
       length += text.length;
     }
     read = page.last;

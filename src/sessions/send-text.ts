@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { Response } from 'express';
 import type { Answer } from '../http/operation/operation.ts';
+import type { LargeText } from '../db/row-bytes.ts';
 import type { JsonStream } from './json-stream.ts';
 
 /** Characters that go out as one text: for a longer one Node takes three times its size to write it. */
@@ -24,7 +25,8 @@ export async function sendText(response: Response, { first, rest }: JsonStream):
 }
 
 /** The texts as bytes, taken out of their list. */
-const toBytes = (texts: string[]) => texts.splice(0).map((text) => Buffer.from(text));
+const toBytes = (texts: (string | LargeText)[]) =>
+  texts.splice(0).map((text) => (typeof text === 'string' ? Buffer.from(text) : text.bytes));
 
 /** Writes all pieces at once, then waits while the client reads more slowly than that, or until it has left. */
 async function write(response: Response, pieces: Buffer[]): Promise<void> {

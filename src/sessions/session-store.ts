@@ -9,11 +9,13 @@ import {
   userOf,
 } from './append-events.ts';
 import { type Database, onConflict } from '../db/database.ts';
-import { escapeJson, unescapeJson } from '../db/json-escape.ts';
+import { escapeJson, unescapeJson, unescapePiece } from '../db/json-escape.ts';
+import type { LargeText } from '../db/row-bytes.ts';
+import { WITH_LARGE_TEXT } from '../db/value-types.ts';
 import { insertSelect, names } from '../db/sql.ts';
 import { shapedStatement, statement, value } from '../db/statement.ts';
 import { sessions } from '../db/schema.ts';
-import { eventPieces, findEventPage, type Moment } from './event-store.ts';
+import { eventPieces, findEventPage, joined, type Moment } from './event-store.ts';
 import { eventExists } from './append-store.ts';
 import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, firstTextOf } from './event-first-text.ts';
@@ -64,15 +66,15 @@ export async function findSession(
   if (!row) return undefined;
   checkReached(row.reached, atSequence);
   const { etag, final, created } = row;
-  const [head, tail] = [row.head, row.tail].map((text) => unescapeJson(text ?? '')) as [string, string];
-  const first = [head, ...separated(pieces.flatMap(({ events }) => (events === null ? [] : [events]))).slice(1)];
+  const [head, tail] = [row.head, row.tail].map((text) => unescapePiece(text ?? '')) as [
+    string | LargeText,
+    string | LargeText,
+  ];
+  const first = [head, ...joined(pieces.flatMap(({ events }) => (events === null ? [] : [events])))];
   const last = pieces.at(-1)?.last ?? final;
   if (last === final) return { first: [...first, tail], etag };
   return { first, etag, rest: readFurtherEvents(db, key, { final, created }, { last, tail }) };
 }
-
-/** Pieces of a list with a comma before each, apart: to send them joined Node would copy all of them again. */
-const separated = (texts: string[]) => texts.flatMap((text) => [',', unescapeJson(text)]);
 
 /** @throws {InvalidError} where a session has not reached a sequence. */
 export function checkReached(reached: number, atSequence: number | undefined): void {
@@ -118,7 +120,7 @@ function bothOf(form: (withDetails: boolean) => SessionForm) {
                ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created, ${etagOf} as etag
         from ${withStates(KEY)} ${join} left join ${eventPieces(KEY, after, n)} on true
         where ${isSession(KEY, s)} order by page.place`;
-    });
+    }, WITH_LARGE_TEXT);
   return { plain: select(false), detailed: select(true) };
 }
 
@@ -131,9 +133,9 @@ const selectSession = {
 
 /** A piece of the events, the first with what stands around all of them; one without events where there are none. */
 interface SessionRow extends Moment {
-  head: string | null;
-  events: string | null;
-  tail: string | null;
+  head: string | LargeText | null;
+  events: string | LargeText | null;
+  tail: string | LargeText | null;
   /** Sequence of the last event in `events`. */
   last: number | null;
   /** The last sequence of the session now. */
@@ -145,13 +147,13 @@ async function* readFurtherEvents(
   db: Database,
   key: SessionKey,
   moment: Moment,
-  { last, tail }: { last: number; tail: string },
-): AsyncGenerator<string[]> {
+  { last, tail }: { last: number; tail: string | LargeText },
+): AsyncGenerator<(string | LargeText)[]> {
   for (let after = last; after < moment.final; ) {
     const page = await findEventPage(db, key, after, moment);
     if (!page) throw new ConflictError(`Session ${key.sessionId} was deleted while it was read.`);
     after = page.last;
-    yield separated(page.texts.splice(0));
+    yield [',', ...joined(page.texts.splice(0))];
   }
   yield [tail];
 }
