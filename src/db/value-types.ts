@@ -1,7 +1,8 @@
 import { type CustomTypesConfig, types } from 'pg';
 import { LargeText } from './row-bytes.ts';
 
-const { DATE, INTERVAL, TEXT, TIMESTAMP, TIMESTAMPTZ } = types.builtins;
+const { DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ } = types.builtins;
+const TEXT: number = types.builtins.TEXT;
 /** Arrays of `numeric`, `timestamptz`, `timestamp`, `interval` and `date`. */
 const ARRAYS = [1231, 1185, 1115, 1187, 1182];
 const AS_TEXT = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, ...ARRAYS]);

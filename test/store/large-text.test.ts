@@ -24,7 +24,7 @@ const selectTexts = statement<Row>(() => sql`${rowsSql()} limit ${value('count')
 
 const given = (scale: number) => ({ scale, count: 40 });
 const asTexts = (rows: Row[]) =>
-  rows.map((row) => ({ ...row, text: row.text?.toString() ?? null, more: `${row.more}` }));
+  rows.map((row) => ({ ...row, text: row.text?.toString() ?? null, more: row.more.toString() }));
 
 test('large texts come as bytes, the same as those that come as texts, on many connections at once', async () => {
   const scales = [1, 20, 5, 0, 11, 20, 3, 17];

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import fc from 'fast-check';
 import type { Connection } from 'pg';
 import { expect, test } from 'vitest';
-import { LargeText, readMessages, takeBytes } from '../../../src/db/row-bytes.ts';
+import { type LargeText, readMessages, takeBytes } from '../../../src/db/row-bytes.ts';
 
 /** A message as a server sends it: its code, its length, its content. */
 function message(code: string, content: Buffer): Buffer {
