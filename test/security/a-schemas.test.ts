@@ -94,13 +94,19 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
   test.each<[string, FakeMcpTool[], string]>([
     [
       'anyOf of megabytes',
-      [{ name: 'work', inputSchema: object({ s: nested(300) }) }],
+      [{ name: 'work', inputSchema: object({ s: nested(200) }) }],
       'It has a tool of more than 65536 characters.',
     ],
     [
       '40,000 tools of one name',
       Array.from({ length: 40_000 }, () => ({ name: 'work' })),
-      'It has more than 256 tools.',
+      'It sent a message with more than 100000 values.',
+    ],
+    ['257 tools', Array.from({ length: 257 }, () => ({ name: 'work' })), 'It has more than 256 tools.'],
+    [
+      'anyOf of 300 levels',
+      [{ name: 'work', inputSchema: object({ s: nested(300) }) }],
+      'It sent a message with more than 500 levels.',
     ],
     [
       '200 tools of 10 KB',
@@ -116,13 +122,16 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
     expect((await service.report()).longestMs).toBeLessThan(FROZEN_MS);
   });
 
-  test('100,000 blocks in the answer of a tool are refused', async () => {
+  test.each([
+    [1_001, 'It has more than 1000 blocks in its answer.'],
+    [100_000, 'It sent a message with more than 100000 values.'],
+  ])('%i blocks in the answer of a tool are refused', async (length, reason) => {
     args = {};
-    const content = Array.from({ length: 100_000 }, () => ({ type: 'text' as const, text: '' }));
+    const content = Array.from({ length }, () => ({ type: 'text' as const, text: '' }));
     const url = await serve([{ name: 'work', call: () => ({ content }) }]);
     await service.report();
     const { body } = await invoke([url]);
-    const error = `MCP server \`${new URL(url).host}\` failed in \`work\`. It has more than 1000 blocks in its answer.`;
+    const error = `MCP server \`${new URL(url).host}\` failed in \`work\`. ${reason}`;
     expect(body).toMatchObject({ error: null, output: JSON.stringify({ error }) });
     expect((await service.report()).longestMs).toBeLessThan(FROZEN_MS);
   });
