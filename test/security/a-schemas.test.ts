@@ -97,17 +97,9 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
       [{ name: 'work', inputSchema: object({ s: nested(200) }) }],
       'It has a tool of more than 65536 characters.',
     ],
-    [
-      '40,000 tools of one name',
-      Array.from({ length: 40_000 }, () => ({ name: 'work' })),
-      'It sent a message with more than 100000 values.',
-    ],
+    ['40,000 tools of one name', Array.from({ length: 40_000 }, () => ({ name: 'work' })), 'The connection failed.'],
     ['257 tools', Array.from({ length: 257 }, () => ({ name: 'work' })), 'It has more than 256 tools.'],
-    [
-      'anyOf of 300 levels',
-      [{ name: 'work', inputSchema: object({ s: nested(300) }) }],
-      'It sent a message with more than 500 levels.',
-    ],
+    ['anyOf of 300 levels', [{ name: 'work', inputSchema: object({ s: nested(300) }) }], 'The connection failed.'],
     [
       '200 tools of 10 KB',
       Array.from({ length: 200 }, (_, index) => ({ name: `t${index}`, description: 'x'.repeat(10_000) })),
@@ -124,7 +116,7 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
 
   test.each([
     [1_001, 'It has more than 1000 blocks in its answer.'],
-    [100_000, 'It sent a message with more than 100000 values.'],
+    [100_000, 'The connection failed.'],
   ])('%i blocks in the answer of a tool are refused', async (length, reason) => {
     args = {};
     const content = Array.from({ length }, () => ({ type: 'text' as const, text: '' }));
