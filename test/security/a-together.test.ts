@@ -1,8 +1,13 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { startAnsweringProvider } from '../support/answering-provider.ts';
+import { percentile } from '../support/fairness.ts';
 import { startMcpServer } from '../support/mcp-server.ts';
 import { FROZEN_MS, startWatched } from '../support/watched-service.ts';
 
+const ASKER = fileURLToPath(new URL('../support/asker.ts', import.meta.url));
 const sessions = '/apps/harness_agent/users/mallory/sessions';
 
 test('A: while one user does all of it at once, /health and the session of another are answered', async () => {
@@ -58,24 +63,20 @@ test('A: while one user does all of it at once, /health and the session of anoth
   await service.post(sessions, { sessionId: 'prompt', state: { 'user:x': 'x'.repeat(900_000) } });
   await service.post('/apps/harness_agent/users/alice/sessions', { sessionId: 's' });
   await service.report();
-  let isOver = false;
-  const times: number[] = [];
-  const attacked = (async () => {
-    for (let round = 0; round < 3; round += 1) await Promise.all([attack(), attack()]);
-  })().finally(() => (isOver = true));
-  while (!isOver) {
-    for (const path of ['/health', '/apps/harness_agent/users/alice/sessions/s']) {
-      const start = performance.now();
-      expect((await service.get(path)).status).toBe(200);
-      times.push(performance.now() - start);
-    }
-  }
-  await attacked;
+  // Apart from this process, which is busy itself: it is the hostile servers too.
+  const asker = fork(ASKER, [`${service.url}/health`, `${service.url}/apps/harness_agent/users/alice/sessions/s`]);
+  onTestFinished(() => void asker.kill('SIGKILL'));
+  await once(asker, 'message');
+  for (let round = 0; round < 3; round += 1) await Promise.all([attack(), attack()]);
+  asker.send('stop');
+  const [{ times, statuses }] = (await once(asker, 'message')) as [{ times: number[]; statuses: number[] }];
+  expect(new Set(statuses)).toEqual(new Set([200]));
   const { longestMs, heapMb } = await service.report();
-  const p99 = times.toSorted((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? 0;
+  const p99 = percentile(times, 0.99);
   const shown = [times.length, p99, longestMs, heapMb].map(Math.round);
   console.log(`answers %d, p99 %d ms, longest turn %d ms of CPU, heap %d MB`, ...shown);
   // How fast it was is the machine's; that no turn of its loop lasted is the service's.
+  if (process.env['STRICT_FAIRNESS'] === 'true') expect(p99).toBeLessThan(250);
   expect(longestMs).toBeLessThan(FROZEN_MS);
   expect(service.process.exitCode).toBeNull();
 });

@@ -1,6 +1,4 @@
-import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { client } from '../support/app.ts';
 import { type AttackKind, ATTACKS } from '../support/attacks.ts';
 import {
   type Doing,
@@ -9,14 +7,17 @@ import {
   nothingMeasured,
   percentile,
   prepareAttacker,
-  startIdleServer,
   type Target,
   whileAttacked,
 } from '../support/fairness.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 import { FROZEN_MS, startWatched, type WatchedService } from '../support/watched-service.ts';
 
-/** `STRICT_FAIRNESS=true` holds times to the goal, on a machine that does nothing else. */
+/**
+ * `STRICT_FAIRNESS=true` holds times to the goal, on a machine that does nothing else. The attacker's process has the
+ * lowest priority, since attackers have machines of their own; where Linux schedules by sessions first, that counts for
+ * nothing between it and PostgreSQL (`echo 0 >/proc/sys/kernel/sched_autogroup_enabled`).
+ */
 const isStrict = process.env['STRICT_FAIRNESS'] === 'true';
 /**
  * Alone and attacked, after a warm-up: of 500 the 99th percentile is the fifth worst, of 150 the second. They begin
@@ -34,12 +35,7 @@ const unlimited = Object.fromEntries(
     .concat(['READS', 'WRITES', 'HEAVY_READS', 'INVOCATIONS'].map((what) => [`MAX_${what}_PER_MINUTE`, '1000000'])),
 );
 const limits = process.env['WITHOUT_LIMITS'] === 'true' ? unlimited : {};
-/**
- * What a user may notice at most of time, where nothing else runs: twice the time alone. Or, where that is more, the
- * time alone beside what the same attack costs at a server that does nothing: such a server is unfair to nobody, and
- * what she waits for there is the machine, which the attacker, the test and the network share with it. That is weaker
- * than the goal; what is printed says where it was needed.
- */
+/** What a user may notice at most: so many times the 99th percentile of her times alone. */
 const GOAL = 2;
 /**
  * And of the service's work meanwhile, in the median. Up to 3.6 were measured at a load of 11 on two cores: who waits
@@ -58,8 +54,6 @@ let tokens: TokenIssuer;
 let service: WatchedService;
 let target: Target;
 let alone: Measured;
-/** Of each kind of attack, measured at a server that does nothing. */
-const floors = new Map<string, Measured>();
 let users = 0;
 
 /** Honest users, one after the other, whose credentials the service has seen before anybody guesses at others. */
@@ -107,40 +101,12 @@ function print(name: string, before: Measured, during: Measured) {
   }
 }
 
-/** What the 99th percentile of her times may be, milliseconds. */
-function boundOf(name: string, doing: Doing): number {
-  const p99 = (measured: Measured | undefined) => (measured ? percentile(measured.times[doing], 0.99) : 0);
-  const [goal, beside] = [GOAL * p99(alone), p99(alone) + p99(floors.get(name))];
-  console.log(`${name}: ${doing}: goal ${goal.toFixed(1)} ms, beside a server that does nothing ${beside.toFixed(1)}`);
-  return Math.max(goal, beside);
-}
-
 describe('C: what one user does costs another little', { timeout: TIMEOUT_MS }, () => {
   test('measured alone', async () => {
     await (await newUsers(target))();
     alone = await (await newUsers(target))();
     expect(new Set(alone.statuses)).toEqual(new Set([200]));
   });
-
-  test.runIf(isStrict)(
-    'what the machine alone costs: a server that does nothing, under the same attacks',
-    async () => {
-      const child = startIdleServer();
-      const [url] = (await once(child, 'message')) as [string];
-      const floor = { ...client(url), url, pid: child.pid ?? 0 };
-      await (await newUsers(floor))();
-      const floorAlone = await (await newUsers(floor))();
-      for (const [name, kinds] of CASES) {
-        const hers = await newUsers(floor);
-        const order = { url, user: 'mallory', headers: await tokens.headersOf('mallory'), kinds };
-        const { result } = await whileAttacked(order, hers);
-        floors.set(name, result);
-        print(`nothing done, ${name}`, floorAlone, result);
-      }
-      expect(floorAlone.statuses).not.toContain(500);
-    },
-    CASES.length * TIMEOUT_MS,
-  );
 
   test.each(CASES)('%s', async (name, kinds) => {
     const user = `mallory${users++}`;
@@ -161,11 +127,9 @@ describe('C: what one user does costs another little', { timeout: TIMEOUT_MS }, 
       expect(during, `work, ${doing}`).toBeLessThanOrEqual(MAX_WORK * before);
     }
     if (!isStrict) return;
-    const found = DOINGS.map((doing) => ({
-      doing,
-      p99: percentile(result.times[doing], 0.99),
-      bound: boundOf(name, doing),
-    }));
-    expect(found.filter(({ p99, bound }) => p99 > bound)).toEqual([]);
+    for (const doing of DOINGS) {
+      const goal = GOAL * percentile(alone.times[doing], 0.99);
+      expect(percentile(result.times[doing], 0.99), doing).toBeLessThanOrEqual(goal);
+    }
   });
 });

@@ -12,7 +12,7 @@ import { largeEvent, type Order } from './attacks.ts';
 type Headers = Record<string, string>;
 /** What a user does again and again while the other attacks. */
 export type Doing = 'turn' | 'read';
-/** One service, or a server that does nothing. */
+/** A service, and its process. */
 export type Target = Pick<TestApp, 'url' | 'get' | 'post'> & { pid: number };
 
 /** Of each kind of request, milliseconds. */
@@ -25,10 +25,6 @@ export interface Measured {
 }
 
 const MALLORY = new URL('./mallory.ts', import.meta.url);
-const IDLE_SERVER = new URL('./idle-server.ts', import.meta.url);
-
-/** Starts a server that does nothing. */
-export const startIdleServer = (): ChildProcess => startProcess(IDLE_SERVER);
 
 /** Starts a file as a process, which ends with the test. */
 function startProcess(file: URL): ChildProcess {

@@ -37,8 +37,8 @@ export async function startWatched(environment: Record<string, string> = {}): Pr
   const database = await createTestDatabase();
   const child = fork(MAIN, [], {
     cwd: mkdtempSync(join(tmpdir(), 'agent-runtime-watched-')),
-    // Young objects as `npm start` has them.
-    execArgv: ['--max-old-space-size=512', '--max-semi-space-size=16', '--import', WATCH],
+    // The flags of `npm start`.
+    execArgv: ['--max-old-space-size=512', '--max-semi-space-size=16', '--v8-pool-size=1', '--import', WATCH],
     env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: database.url, PORT: '0', LOG_LEVEL: 'error', ...environment },
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   });

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { TooLargeError } from '../../core/errors.ts';
 import { countMembers, findInexact } from '../../core/exact-json.ts';
-import { payShare } from '../../core/fair-share.ts';
+import { chargeShare, payShare } from '../../core/fair-share.ts';
 import type { LoopTurns } from '../../core/loop-turns.ts';
 import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
@@ -14,6 +14,8 @@ import { RequestRefusedError, ValidationFailedError, valueError } from '../opera
 const MAX_DEPTH = 64;
 /** Bodies up to this size are read at once; a longer one, or one without a length, when its caller's share allows. */
 const SMALL_BYTES = 65_536;
+/** How many times its size a compressed body is taken for; what it proves to be beyond that is charged afterwards. */
+const INFLATION = 10;
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
@@ -41,14 +43,18 @@ function readBody(
   parseBytes: (bytes: Buffer) => unknown,
 ): RequestHandler {
   const toBytes = express.raw({ type: () => true, limit: maxBytes });
-  const readOn: RequestHandler = (request, response, next) =>
+  const readOn = (paid: number, request: Request, response: Response, next: NextFunction) =>
     toBytes(request, response, (error?: unknown) => {
+      const caller = response.locals.caller as string;
+      const bytes: unknown = request.body;
+      const isTooLarge = (error as { type?: unknown } | undefined)?.type === 'entity.too.large';
+      const length = isTooLarge ? maxBytes : Buffer.isBuffer(bytes) ? bytes.length : 0;
+      if (length > paid) chargeShare(caller, length - paid);
       if (error !== undefined) return next(error);
       // A large body costs as much as many requests: those of others come in between.
-      turns.run(response.locals.network as string, response.locals.caller as string, () => {
+      turns.run(response.locals.network as string, caller, () => {
         try {
-          const bytes: unknown = request.body;
-          request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
+          request.body = Buffer.isBuffer(bytes) && length > 0 ? parseBytes(bytes) : undefined;
           next();
         } catch (refusal) {
           next(refusal);
@@ -58,11 +64,17 @@ function readBody(
   return (request: Request, response: Response, next: NextFunction) => {
     if (!hasBody(request)) return next();
     check(request);
-    const announced = Math.min(Number(request.headers['content-length'] ?? maxBytes), maxBytes);
-    const read = () => readOn(request, response, next);
+    const announced = announcedBytes(request, maxBytes);
+    if (announced <= SMALL_BYTES) return readOn(SMALL_BYTES, request, response, next);
     // What is not read stays with its sender. Paid before it is read, so that of many at once one is read.
-    return announced > SMALL_BYTES ? payShare(response.locals.caller as string, announced).then(read, next) : read();
+    const read = () => readOn(announced, request, response, next);
+    return payShare(response.locals.caller as string, announced).then(read, next);
   };
+}
+
+function announcedBytes({ headers }: Request, maxBytes: number): number {
+  const times = (headers['content-encoding'] ?? 'identity') === 'identity' ? 1 : INFLATION;
+  return Math.min(times * Number(headers['content-length'] ?? maxBytes), maxBytes);
 }
 
 /** Angular posts `null` as a body of length 0 without a media type: that is no body (interface inventory §0.3). */
