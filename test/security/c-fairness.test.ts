@@ -14,9 +14,9 @@ import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 import { FROZEN_MS, startWatched, type WatchedService } from '../support/watched-service.ts';
 
 /**
- * `STRICT_FAIRNESS=true` holds times to the goal, on a machine that does nothing else. The attacker's process has the
- * lowest priority, since attackers have machines of their own; where Linux schedules by sessions first, that counts for
- * nothing between it and PostgreSQL (`echo 0 >/proc/sys/kernel/sched_autogroup_enabled`).
+ * `STRICT_FAIRNESS=true` holds times to the goal, on a machine that does nothing else. The attacker's process runs when
+ * nobody else wants to; where Linux schedules by sessions first, that counts for nothing between it and PostgreSQL
+ * (`echo 0 >/proc/sys/kernel/sched_autogroup_enabled`).
  */
 const isStrict = process.env['STRICT_FAIRNESS'] === 'true';
 /**

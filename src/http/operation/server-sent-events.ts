@@ -68,14 +68,13 @@ export function openEventStream(response: Response, options: StreamOptions): Eve
     async send(data, id, type) {
       if (gone.signal.aborted) return;
       const fields = [...(type === undefined ? [] : [`event: ${type}`]), ...(id === undefined ? [] : [`id: ${id}`])];
-      const frame = `${[...fields, `data: ${data}`].join('\n')}\n\n`;
       const write = () => {
-        const isRead = gone.signal.aborted || response.write(frame);
+        const isRead = gone.signal.aborted || response.write(`${[...fields, `data: ${data}`].join('\n')}\n\n`);
         // At once: Node holds it back until all streams of the session have made their frames (p50 of 1,000: -25 %).
         response.socket?.uncork();
         return isRead;
       };
-      const isRead = frame.length < LARGE_FRAME ? write() : await inTurn(response, frame.length, write);
+      const isRead = data.length < LARGE_FRAME ? write() : await inTurn(response, data.length, write);
       if (!isRead) await once(response, 'drain', { signal: gone.signal }).catch(() => undefined);
     },
     end: () => response.end(),
