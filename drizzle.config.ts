@@ -3,7 +3,7 @@ import { defineConfig } from 'drizzle-kit';
 /** `npm run db:generate` reads only the schema; `npm run db:studio` needs DATABASE_URL. */
 export default defineConfig({
   dialect: 'postgresql',
-  schema: './src/db/schema.ts',
+  schema: './src/platform/db/schema/schema.ts',
   out: './migrations',
   strict: true,
   verbose: true,

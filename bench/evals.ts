@@ -3,10 +3,10 @@ import { get } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
-import { readConfig } from '../src/core/config.ts';
-import { createLog } from '../src/core/log.ts';
-import { startEmbedded } from '../src/db/embedded/embedded.ts';
-import { startRuntime } from '../src/runtime.ts';
+import { readConfig } from '../src/config/config.ts';
+import { createLog } from '../src/platform/log.ts';
+import { startEmbedded } from '../src/platform/db/embedded/embedded.ts';
+import { startRuntime } from '../src/process/runtime.ts';
 
 /**
  * Speed and size of evaluation runs with the offline model, on a PostgreSQL of its own with durable commits: cases with

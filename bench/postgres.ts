@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Client, escapeIdentifier } from 'pg';
-import { chooseAccount, locateBinaries } from '../src/db/embedded/binaries.ts';
+import { chooseAccount, locateBinaries } from '../src/platform/db/embedded/binaries.ts';
 
 const run = promisify(execFile);
 

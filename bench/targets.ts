@@ -1,5 +1,5 @@
 import { Pool } from 'pg';
-import { migrateDatabase } from '../src/db/migrate.ts';
+import { migrateDatabase } from '../src/platform/db/migrate.ts';
 import { LoadClient } from './load.ts';
 import { freePort, type Postgres } from './postgres.ts';
 import { type ServerProcess, startServer } from './processes.ts';

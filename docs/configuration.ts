@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { z } from 'zod';
-import { SETTING_GROUPS } from '../src/core/settings.ts';
+import { SETTING_GROUPS } from '../src/config/settings.ts';
 
 const INTRODUCTION = `# Configuration
 
@@ -9,7 +9,7 @@ Settings are environment variables, or lines of a \`.env\` file in the working d
 wins. All are optional. A wrong value ends the start with a sentence that names the variable. Times whose name ends in
 \`_MS\` are milliseconds. The agent can also be described by a file, see [agents.md](agents.md).
 
-This page is made from \`src/core/settings.ts\` by \`npm run docs:config\`; change it there.
+This page is made from \`src/config/settings.ts\` by \`npm run docs:config\`; change it there.
 `;
 
 /** The page `docs/configuration.md`: every setting by subject, with default, allowed values and meaning. */

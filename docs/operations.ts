@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { INSTRUMENTS, type Instrument } from '../src/metrics/instruments.ts';
+import { INSTRUMENTS, type Instrument } from '../src/observability/metrics/instruments.ts';
 
 const PAGE = fileURLToPath(new URL('operations.md', import.meta.url));
 

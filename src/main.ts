@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-import { collectLessOften } from './heap.ts';
-import { loadFaster } from './module-loading.ts';
+import { collectLessOften } from './process/heap.ts';
+import { loadFaster } from './process/module-loading.ts';
 
 /** The service and its command line: without a command it starts the service. */
 collectLessOften();

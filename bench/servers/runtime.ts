@@ -1,13 +1,13 @@
-import type { HostedAgent } from '../../src/apps/hosted-agent.ts';
-import { describeAgent } from '../../src/apps/describe-agent.ts';
+import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
+import { describeAgent } from '../../src/conversation/apps/describe-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import { defineTool } from '../../src/agent/definition/agent-module.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../src/agent/definition/model.ts';
 import { prepareAgent } from '../../src/agent/prepare-agent.ts';
-import { readConfig } from '../../src/core/config.ts';
+import { readConfig } from '../../src/config/config.ts';
 import type { Content } from '../../src/core/content.ts';
-import { createLog } from '../../src/core/log.ts';
-import { startRuntime } from '../../src/runtime.ts';
+import { createLog } from '../../src/platform/log.ts';
+import { startRuntime } from '../../src/process/runtime.ts';
 import { answerTo, LOOKED_UP, LOOKUP, USAGE } from './script.js';
 
 /** The runtime as `npm start` has it, but for a model that answers at once. `node servers/start.ts <port> <url>` */

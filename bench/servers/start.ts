@@ -1,5 +1,5 @@
 import { flushCompileCache } from 'node:module';
-import { loadFaster } from '../../src/module-loading.ts';
+import { loadFaster } from '../../src/process/module-loading.ts';
 
 /** Starts the runtime as its own `main.ts` and `cli/start.ts` do. `node servers/start.ts <port> <url>` */
 loadFaster();

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { processEnvironment } from '../core/environment.ts';
+import { processEnvironment } from '../config/environment.ts';
 import { CommandError } from './command-error.ts';
 
 /** Maximum time of the look whether a service answers on this machine. */
@@ -51,9 +51,9 @@ export async function withApi<Result>(
   const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: 'key', RUNTIME_API_KEYS: key };
   // Loaded where it is needed: a command that talks to a service takes 0.15 s of CPU, a start 0.5.
   const [{ readConfig }, { createLog }, { startRuntime }] = await Promise.all([
-    import('../core/config.ts'),
-    import('../core/log.ts'),
-    import('../runtime.ts'),
+    import('../config/config.ts'),
+    import('../platform/log.ts'),
+    import('../process/runtime.ts'),
   ]);
   const config = readConfig({ ...environment, LOG_LEVEL: 'warn', ...own, CRONJOBS: 'false', DRAIN_DELAY_MS: '0' });
   const runtime = await startRuntime({ config, log: createLog(config.LOG_LEVEL) });

@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, watch } from 'node:fs';
-import { readConfig } from '../core/config.ts';
-import { processEnvironment } from '../core/environment.ts';
-import { startEmbedded } from '../db/embedded/embedded.ts';
+import { readConfig } from '../config/config.ts';
+import { processEnvironment } from '../config/environment.ts';
+import { startEmbedded } from '../platform/db/embedded/embedded.ts';
 
 /** Editors write a file in several steps: one restart for all that happens within this time. */
 const SETTLE_MS = 200;

@@ -1,5 +1,5 @@
-import { processEnvironment } from '../core/environment.ts';
-import { examine } from '../doctor/examine.ts';
+import { processEnvironment } from '../config/environment.ts';
+import { examine } from './doctor/examine.ts';
 import { style } from './output.ts';
 
 const MARKS = { ok: ['green', '✓'], fault: ['red', '✗'], skipped: ['gray', '–'] } as const;

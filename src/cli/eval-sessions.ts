@@ -1,8 +1,8 @@
-import { readConfig } from '../core/config.ts';
-import { processEnvironment } from '../core/environment.ts';
-import { createLog } from '../core/log.ts';
-import { listSessionsWhere } from '../evals/predicate-store.ts';
-import { findDatabase, migrate, openPool } from '../open-database.ts';
+import { readConfig } from '../config/config.ts';
+import { processEnvironment } from '../config/environment.ts';
+import { createLog } from '../platform/log.ts';
+import { listSessionsWhere } from '../features/evals/predicate-store.ts';
+import { findDatabase, migrate, openPool } from '../process/open-database.ts';
 import { type GlobalOptions, withApi } from './api.ts';
 import { CommandError } from './command-error.ts';
 

@@ -1,5 +1,5 @@
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
-import { processEnvironment } from '../core/environment.ts';
+import { processEnvironment } from '../config/environment.ts';
 import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
 import { CommandError } from './command-error.ts';
 import { openAdkDatabase } from './adk-database.ts';

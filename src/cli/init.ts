@@ -1,7 +1,7 @@
 import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { VERSION } from '../version.ts';
+import { VERSION } from '../process/version.ts';
 import { CommandError } from './command-error.ts';
 
 /** The files of a new project; a dot that npm would leave out of a package is written as `_`. */

@@ -1,5 +1,5 @@
-import { createKey } from '../http/access/key-ring.ts';
-import { type Scope, USER_SCOPES } from '../http/operation/principal.ts';
+import { createKey } from '../platform/http/access/key-ring.ts';
+import { type Scope, USER_SCOPES } from '../platform/http/operation/principal.ts';
 
 /** What the options say, each a list with commas. */
 type KeyOptions = Partial<Record<'scopes' | 'users' | 'apps' | 'expires' | 'id', string>> & { json?: boolean };

@@ -1,7 +1,7 @@
-import { listOperations } from '../app.ts';
-import { COMPONENTS } from '../components.ts';
-import { openApiDocument } from '../http/openapi/document.ts';
-import { compileDocument } from '../http/validation/openapi-gate.ts';
+import { listOperations } from '../process/app.ts';
+import { COMPONENTS } from '../process/components.ts';
+import { openApiDocument } from '../platform/http/openapi/document.ts';
+import { compileDocument } from '../platform/http/validation/openapi-gate.ts';
 
 /**
  * Prints every operation of every mode, as the committed copy has it. @throws Error when it is not a valid OpenAPI

@@ -2,7 +2,7 @@ import { Command, CommanderError, Option } from 'commander';
 import { AppError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/harness-app.ts';
 import { CommandError } from './command-error.ts';
-import { VERSION } from '../version.ts';
+import { VERSION } from '../process/version.ts';
 import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands } from './session-commands.ts';
 import { addUserCommands } from './user-commands.ts';

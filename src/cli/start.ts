@@ -1,11 +1,11 @@
 import { flushCompileCache } from 'node:module';
-import { describeHarness, modelText, readHarnessAgent } from '../host-agents.ts';
-import { type Config, readConfig } from '../core/config.ts';
-import { processEnvironment } from '../core/environment.ts';
-import { createLog } from '../core/log.ts';
-import { findDatabase, migrate } from '../open-database.ts';
-import { type Runtime, startRuntime } from '../runtime.ts';
-import { VERSION } from '../version.ts';
+import { describeHarness, modelText, readHarnessAgent } from '../process/host-agents.ts';
+import { type Config, readConfig } from '../config/config.ts';
+import { processEnvironment } from '../config/environment.ts';
+import { createLog } from '../platform/log.ts';
+import { findDatabase, migrate } from '../process/open-database.ts';
+import { type Runtime, startRuntime } from '../process/runtime.ts';
+import { VERSION } from '../process/version.ts';
 
 /**
  * A signal that comes sooner after the first is that one again: npm hands on what a terminal sent to all of its group.

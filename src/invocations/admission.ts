@@ -1,6 +1,6 @@
-import { currentCaller } from '../core/caller.ts';
+import { currentCaller } from '../platform/context/caller.ts';
 import { UnavailableError } from '../core/errors.ts';
-import { createSlots } from '../limits/slots.ts';
+import { createSlots } from '../platform/http/limits/slots.ts';
 
 /** Counts the invocations of this process, so that it sheds load early and can wait for their end. */
 export interface Admission {

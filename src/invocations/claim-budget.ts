@@ -1,6 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm';
-import { countUse, overBudget, toUse } from '../budgets/budget-store.ts';
-import { type OverBudget, overBudgetError } from '../budgets/budget.ts';
+import { countUse, overBudget, toUse } from '../conversation/budgets/budget-store.ts';
+import { type OverBudget, overBudgetError } from '../conversation/budgets/budget.ts';
 import type { SessionKey } from '../core/session.ts';
 
 /** What budgets add to the statements that claim a session. */

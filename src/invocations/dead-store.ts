@@ -1,9 +1,9 @@
 import { type SQL, and, eq, isNull, lt, not, sql } from 'drizzle-orm';
 import type { SessionKey } from '../core/session.ts';
-import { inBatches, isInBatch } from '../db/batches.ts';
-import type { Database } from '../db/database.ts';
-import { invocations } from '../db/schema.ts';
-import { isHeldWith } from '../sessions/session-lease.ts';
+import { inBatches, isInBatch } from '../platform/db/batches.ts';
+import type { Database } from '../platform/db/database.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
+import { isHeldWith } from '../conversation/sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 
 /**

@@ -1,7 +1,7 @@
 import { AgentError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import { stopTopic } from '../core/topics.ts';
-import type { DatabasePool } from '../db/database.ts';
-import type { Notifications } from '../db/notifications.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
+import type { Notifications } from '../platform/db/notifications.ts';
 import { stoppedMessage } from './invocation.ts';
 import { type Lease, renewLease } from './lock-store.ts';
 

@@ -1,17 +1,23 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
-import { countUse, toUse, type Use } from '../budgets/budget-store.ts';
-import type { ModelUse } from '../budgets/budget.ts';
+import { countUse, toUse, type Use } from '../conversation/budgets/budget-store.ts';
+import type { ModelUse } from '../conversation/budgets/budget.ts';
 import { LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
-import type { Database } from '../db/database.ts';
-import { escapeText, unescapeJson } from '../db/json-escape.ts';
-import { invocations } from '../db/schema.ts';
-import { assignments } from '../db/sql.ts';
-import { shapedStatement } from '../db/statement.ts';
-import { appendEventCtes, type EventAppend, givenEvents, newAppend, userOf } from '../sessions/append-events.ts';
-import type { StoredEvent } from '../sessions/append-store.ts';
-import { releasedSession } from '../sessions/session-lease.ts';
+import type { Database } from '../platform/db/database.ts';
+import { escapeText, unescapeJson } from '../platform/db/json-escape.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
+import { assignments } from '../platform/db/sql.ts';
+import { shapedStatement } from '../platform/db/statement.ts';
+import {
+  appendEventCtes,
+  type EventAppend,
+  givenEvents,
+  newAppend,
+  userOf,
+} from '../conversation/sessions/append-events.ts';
+import type { StoredEvent } from '../conversation/sessions/append-store.ts';
+import { releasedSession } from '../conversation/sessions/session-lease.ts';
 import { isInvocation } from './invocation-store.ts';
 import type { InvocationError, InvocationStatus } from './invocation.ts';
 import type { Lease } from './lock-store.ts';

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
-import type { EventsAfter, FollowedEvent } from '../sessions/event-store.ts';
+import type { EventsAfter, FollowedEvent } from '../conversation/sessions/event-store.ts';
 import { watchInvocation } from './invocation-watch.ts';
 import { type FeedContext, openFeed } from './session-feed.ts';
 

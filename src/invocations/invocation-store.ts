@@ -1,11 +1,11 @@
 import { type SQL, and, eq, isNotNull, lt, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import { toErrorCode } from '../core/error-codes.ts';
-import { inBatches, isInBatch } from '../db/batches.ts';
-import type { Database } from '../db/database.ts';
-import { unescapeJson, unescapeText } from '../db/json-escape.ts';
-import { invocations } from '../db/schema.ts';
-import { isSession } from '../sessions/session-key.ts';
+import { inBatches, isInBatch } from '../platform/db/batches.ts';
+import type { Database } from '../platform/db/database.ts';
+import { unescapeJson, unescapeText } from '../platform/db/json-escape.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
+import { isSession } from '../conversation/sessions/session-key.ts';
 import type { SessionKey } from '../core/session.ts';
 import { type InvocationError, type InvocationStatus, stoppedMessage } from './invocation.ts';
 

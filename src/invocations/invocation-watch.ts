@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
-import { actingForAll } from '../db/acting-user.ts';
-import type { DatabasePool } from '../db/database.ts';
+import { actingForAll } from '../platform/context/acting-user.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
 import { listInvocationStates } from './invocation-store.ts';
 
 /** Time between two looks at all watched invocations. */

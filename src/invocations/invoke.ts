@@ -1,6 +1,6 @@
 import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/run.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
-import type { HostedAgent } from '../apps/hosted-agent.ts';
+import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { functionCallsOf } from '../core/content.ts';
 import {
   AgentError,
@@ -12,11 +12,11 @@ import {
   stateRefusal,
 } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
-import { budgetText } from '../budgets/budget.ts';
+import { budgetText } from '../conversation/budgets/budget.ts';
 import type { NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
-import { workingOn } from '../core/work.ts';
-import { listInvocationEvents } from '../sessions/event-store.ts';
+import { workingOn } from '../platform/context/work.ts';
+import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import {
   type EventListener,
   type InvocationContext,

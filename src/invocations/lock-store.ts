@@ -1,15 +1,26 @@
-import type { IdempotentRequest } from '../idempotency/key.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
 import { CLAIMED, type ClaimedRow, countClaim, overCte, toClaimed, WITHIN_BUDGET } from './claim-budget.ts';
 import { type SQL, and, eq, not, sql } from 'drizzle-orm';
-import { appendEventCtes, type EventAppend, givenEvents, newAppend, userOf } from '../sessions/append-events.ts';
-import { type Database, onConflict } from '../db/database.ts';
-import { escapeJson } from '../db/json-escape.ts';
-import { invocations } from '../db/schema.ts';
-import { shapedStatement } from '../db/statement.ts';
-import { assignments, excluded, insertSelect, names } from '../db/sql.ts';
+import {
+  appendEventCtes,
+  type EventAppend,
+  givenEvents,
+  newAppend,
+  userOf,
+} from '../conversation/sessions/append-events.ts';
+import { type Database, onConflict } from '../platform/db/database.ts';
+import { escapeJson } from '../platform/db/json-escape.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
+import { shapedStatement } from '../platform/db/statement.ts';
+import { assignments, excluded, insertSelect, names } from '../platform/db/sql.ts';
 import { isActive, isBackground, isInvocation, isLive } from './invocation-store.ts';
-import { isSession } from '../sessions/session-key.ts';
-import { claimedOrNewSession, claimedSession, lockSession, sessionExists } from '../sessions/session-lease.ts';
+import { isSession } from '../conversation/sessions/session-key.ts';
+import {
+  claimedOrNewSession,
+  claimedSession,
+  lockSession,
+  sessionExists,
+} from '../conversation/sessions/session-lease.ts';
 import { isForgotten, isRepeated } from './repeated.ts';
 import { RepeatedInvocationError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { countUse, overBudget, toUse, type Use } from '../budgets/budget-store.ts';
-import type { ModelUse, OverBudget } from '../budgets/budget.ts';
-import type { Database } from '../db/database.ts';
+import { countUse, overBudget, toUse, type Use } from '../conversation/budgets/budget-store.ts';
+import type { ModelUse, OverBudget } from '../conversation/budgets/budget.ts';
+import type { Database } from '../platform/db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
-import { findEventsById } from '../sessions/event-store.ts';
-import { newAppending, type StoredEvent } from '../sessions/append-store.ts';
+import { findEventsById } from '../conversation/sessions/event-store.ts';
+import { newAppending, type StoredEvent } from '../conversation/sessions/append-store.ts';
 import { hasFinished, type Lease } from './lock-store.ts';
 import { finishInvocation, type InvocationOutcome } from './finish-store.ts';
 

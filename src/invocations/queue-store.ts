@@ -1,9 +1,9 @@
 import { and, eq, notExists, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
-import type { Database } from '../db/database.ts';
-import { unescapeJson } from '../db/json-escape.ts';
-import { invocations } from '../db/schema.ts';
-import { sessionOf } from '../sessions/session-lease.ts';
+import type { Database } from '../platform/db/database.ts';
+import { unescapeJson } from '../platform/db/json-escape.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
+import { sessionOf } from '../conversation/sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';

@@ -1,8 +1,8 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { SessionKey } from '../core/session.ts';
-import { invocations } from '../db/schema.ts';
-import type { IdempotentRequest } from '../idempotency/key.ts';
-import { isForgottenKey } from '../idempotency/key-store.ts';
+import { invocations } from '../platform/db/schema/schema.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
+import { isForgottenKey } from '../conversation/idempotency/key-store.ts';
 
 /** A request for a session, with its key where it has one. */
 interface Keyed {

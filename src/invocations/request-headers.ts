@@ -1,7 +1,7 @@
 import type { Response } from 'express';
 import { z } from 'zod';
 import { AgentError } from '../core/errors.ts';
-import { fingerprint, idempotencyHeaders } from '../idempotency/key.ts';
+import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/key.ts';
 import type { InvocationRequest } from './context.ts';
 import { BUSY_POLICIES } from './invocation.ts';
 

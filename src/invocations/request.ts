@@ -4,11 +4,11 @@ import { contentSchema, freeForm } from '../core/content.ts';
 import { InvalidError, NotFoundError } from '../core/errors.ts';
 import { text } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
-import type { DatabasePool } from '../db/database.ts';
-import { type Demand, overrideDemands, sharedStateDemands } from '../http/operation/demands.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
+import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
 import { type InvocationRequest, newInvocationId } from './context.ts';
 import { findInvocationText } from './invocation-store.ts';
-import { webhookUrlSchema } from '../webhooks/webhook.ts';
+import { webhookUrlSchema } from './webhooks/webhook.ts';
 
 const prompt = {
   newMessage: contentSchema.nullish().describe('What the user says; may be absent only when an invocation goes on.'),

@@ -1,9 +1,9 @@
-import type { IdempotentRequest } from '../idempotency/key.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
 import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
 import { endDeadWaiters } from './dead-store.ts';
 import { takeOver } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
-import type { DatabasePool } from '../db/database.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
 import type { InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 

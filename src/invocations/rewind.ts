@@ -1,13 +1,13 @@
-import type { IdempotentRequest } from '../idempotency/key.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
 import { NotFoundError } from '../core/errors.ts';
-import { USER_ARTIFACT_PREFIX } from '../artifacts/artifact-content.ts';
+import { USER_ARTIFACT_PREFIX } from '../conversation/artifacts/artifact-content.ts';
 import { acquireSession } from './session-lock.ts';
 import { finishOnce } from './persist.ts';
 import type { Lease } from './lock-store.ts';
 import type { JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
-import { findHistory } from '../sessions/history-store.ts';
+import { findHistory } from '../conversation/sessions/history-store.ts';
 import type { ToolServices } from '../agent/definition/tool.ts';
 import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';

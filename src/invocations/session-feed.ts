@@ -1,10 +1,15 @@
 import type { SessionKey } from '../core/session.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import { sessionTopic } from '../core/topics.ts';
-import { actingForAll } from '../db/acting-user.ts';
-import type { DatabasePool } from '../db/database.ts';
-import type { Notifications } from '../db/notifications.ts';
-import { type EventsAfter, listEventsAfter, listSessionEnds, type SessionEnd } from '../sessions/event-store.ts';
+import { actingForAll } from '../platform/context/acting-user.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
+import type { Notifications } from '../platform/db/notifications.ts';
+import {
+  type EventsAfter,
+  listEventsAfter,
+  listSessionEnds,
+  type SessionEnd,
+} from '../conversation/sessions/event-store.ts';
 
 /** Events that are read at once. */
 const PAGE = 100;

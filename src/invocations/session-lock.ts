@@ -1,8 +1,8 @@
 import { sessionNotFound } from '../core/session.ts';
 import { freeTopic, stopTopic } from '../core/topics.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database } from '../db/database.ts';
-import type { Notifications } from '../db/notifications.ts';
+import type { Database } from '../platform/db/database.ts';
+import type { Notifications } from '../platform/db/notifications.ts';
 import {
   AgentError,
   BusyError,
@@ -12,10 +12,10 @@ import {
   UnavailableError,
 } from '../core/errors.ts';
 import { type BusyPolicy, stoppedMessage } from './invocation.ts';
-import { refuseForgottenKey } from '../idempotency/key-store.ts';
+import { refuseForgottenKey } from '../conversation/idempotency/key-store.ts';
 import { findByIdempotencyKey, requestStop } from './invocation-store.ts';
 import type { NewEvent } from '../core/event.ts';
-import { lockSession } from '../sessions/session-lease.ts';
+import { lockSession } from '../conversation/sessions/session-lease.ts';
 import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, renewLease } from './lock-store.ts';
 import { dequeueInvocation, findWaiter } from './queue-store.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';

@@ -1,8 +1,8 @@
-import type { Metrics } from '../core/metrics.ts';
-import type { Database, DatabasePool } from '../db/database.ts';
+import type { Metrics } from '../platform/metrics.ts';
+import type { Database, DatabasePool } from '../platform/db/database.ts';
 import { endingEvents, type InvocationError } from './invocation.ts';
-import { listInvocationEvents } from '../sessions/event-store.ts';
-import { releaseSession } from '../sessions/session-lease.ts';
+import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
+import { releaseSession } from '../conversation/sessions/session-lease.ts';
 import type { SessionKey } from '../core/session.ts';
 import { findLockHolder, type LockHolder } from './lock-store.ts';
 import { finishInvocation } from './finish-store.ts';

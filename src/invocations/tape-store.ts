@@ -1,11 +1,11 @@
 import { type SQL, and, eq, inArray, lt, sql } from 'drizzle-orm';
 import type { SessionKey } from '../core/session.ts';
-import { inBatches, isInBatch } from '../db/batches.ts';
-import type { Database } from '../db/database.ts';
-import { escapeJson, unescapeJson } from '../db/json-escape.ts';
-import { agentPrompts, invocationTapes } from '../db/schema.ts';
-import { excluded, insertSelect, names } from '../db/sql.ts';
-import { isSession } from '../sessions/session-key.ts';
+import { inBatches, isInBatch } from '../platform/db/batches.ts';
+import type { Database } from '../platform/db/database.ts';
+import { escapeJson, unescapeJson } from '../platform/db/json-escape.ts';
+import { agentPrompts, invocationTapes } from '../platform/db/schema/schema.ts';
+import { excluded, insertSelect, names } from '../platform/db/sql.ts';
+import { isSession } from '../conversation/sessions/session-key.ts';
 import type { AgentPrompt, Tape, TapePayload } from './tape.ts';
 
 /** Maximum size of a prompt that is kept, characters of JSON; of a larger one only its hash is known. */

@@ -1,13 +1,13 @@
 import type { ToolServices } from '../agent/definition/tool.ts';
-import type { ArtifactVersion } from '../artifacts/artifact-version.ts';
-import type { ContentStore } from '../artifacts/content-store.ts';
-import { loadArtifact, saveArtifact } from '../artifacts/artifacts.ts';
-import { listArtifactNames } from '../artifacts/artifact-store.ts';
-import type { DatabasePool } from '../db/database.ts';
+import type { ArtifactVersion } from '../conversation/artifacts/artifact-version.ts';
+import type { ContentStore } from '../conversation/artifacts/content-store.ts';
+import { loadArtifact, saveArtifact } from '../conversation/artifacts/artifacts.ts';
+import { listArtifactNames } from '../conversation/artifacts/artifact-store.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
 import { AgentError, AppError, isPassingFailure } from '../core/errors.ts';
 import { persist } from './persist.ts';
-import type { Log } from '../core/log.ts';
-import { searchMemories } from '../memory/memory-store.ts';
+import type { Log } from '../platform/log.ts';
+import { searchMemories } from '../conversation/memory/memory-store.ts';
 import type { SessionKey } from '../core/session.ts';
 
 /** Maximum of memories that one search of a tool gives the model. */

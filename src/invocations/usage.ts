@@ -1,4 +1,4 @@
-import type { ModelUse } from '../budgets/budget.ts';
+import type { ModelUse } from '../conversation/budgets/budget.ts';
 
 /** What model calls of an invocation have used and no statement has counted yet. */
 export interface Usage {

@@ -1,4 +1,4 @@
-import type { DatabasePool } from '../db/database.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
 
 /** The place of a request in the line of its process for one session. */
 export interface PlaceInLine {

@@ -1,7 +1,7 @@
 import { createRequire, registerHooks } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import { beforeAll, describe, expect, test } from 'vitest';
-import type { ArtifactVersion } from '../../src/artifacts/artifact-version.ts';
+import type { ArtifactVersion } from '../../src/conversation/artifacts/artifact-version.ts';
 import type { Event } from '../../src/core/event.ts';
 import { hostScript } from '../support/agents.ts';
 import { startApp, testApp } from '../support/app.ts';

@@ -1,6 +1,6 @@
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { Runtime } from '../../src/runtime.ts';
+import type { Runtime } from '../../src/process/runtime.ts';
 import { startOn } from '../support/app.ts';
 import { testDatabase } from '../support/database.ts';
 

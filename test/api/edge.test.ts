@@ -1,11 +1,11 @@
-import { COMPONENTS } from '../../src/components.ts';
+import { COMPONENTS } from '../../src/process/components.ts';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { compileDocument } from '../../src/http/validation/openapi-gate.ts';
-import { openApiDocument } from '../../src/http/openapi/document.ts';
-import { type Operation, operation } from '../../src/http/operation/operation.ts';
-import { appPath, INT32_MAX, userPath } from '../../src/http/operation/parameters.ts';
+import { compileDocument } from '../../src/platform/http/validation/openapi-gate.ts';
+import { openApiDocument } from '../../src/platform/http/openapi/document.ts';
+import { type Operation, operation } from '../../src/platform/http/operation/operation.ts';
+import { appPath, INT32_MAX, userPath } from '../../src/platform/http/operation/parameters.ts';
 import { MAX_IDENTIFIER_BYTES } from '../../src/core/session.ts';
 import { type Sent, type StartedEdge, startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';

@@ -11,7 +11,7 @@ import {
   RULES,
   without,
 } from '../support/exchange-rules.ts';
-import { vectorsOf } from '../unit/evals/vectors.ts';
+import { vectorsOf } from '../unit/features/evals/vectors.ts';
 
 /**
  * Exchanges that were recorded on ADK's own server, sent here in their order. An answer is the recorded one, or what

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { listOperations } from '../../src/app.ts';
-import type { Operation } from '../../src/http/operation/operation.ts';
+import { listOperations } from '../../src/process/app.ts';
+import type { Operation } from '../../src/platform/http/operation/operation.ts';
 import { ABSENT } from '../security/support/fixture.ts';
 import { toRequest } from '../security/support/requests.ts';
 import { testApp } from '../support/app.ts';

@@ -1,8 +1,8 @@
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { readConfig } from '../../src/core/config.ts';
-import { createLog } from '../../src/core/log.ts';
-import { type Runtime, startRuntime } from '../../src/runtime.ts';
+import { readConfig } from '../../src/config/config.ts';
+import { createLog } from '../../src/platform/log.ts';
+import { type Runtime, startRuntime } from '../../src/process/runtime.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
 import { client, startOn } from '../support/app.ts';
 import { type CollectedSpan, type Collector, startCollector } from '../support/collector.ts';

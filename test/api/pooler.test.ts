@@ -1,10 +1,10 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { actingFor } from '../../src/db/acting-user.ts';
-import type { DatabasePool } from '../../src/db/database.ts';
-import { openDatabase } from '../../src/db/database.ts';
-import { prepareRowSecurity } from '../../src/db/row-security.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
+import { actingFor } from '../../src/platform/context/acting-user.ts';
+import type { DatabasePool } from '../../src/platform/db/database.ts';
+import { openDatabase } from '../../src/platform/db/database.ts';
+import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { client as httpClient, startOn, type TestApp } from '../support/app.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { findPgBouncer, NO_POOLER, type Pooler, startPooler } from '../support/pooler.ts';

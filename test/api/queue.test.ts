@@ -1,7 +1,7 @@
 import { Client } from 'pg';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
-import type { Runtime } from '../../src/runtime.ts';
+import type { Runtime } from '../../src/process/runtime.ts';
 import { type Gate, gatedAgents } from '../support/agents.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
 

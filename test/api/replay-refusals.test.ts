@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createKey, type NewKey } from '../../src/http/access/key-ring.ts';
+import { createKey, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import { gatedAgents } from '../support/agents.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { HostedAgent } from '../../src/apps/hosted-agent.ts';
+import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import { hostScript } from '../support/agents.ts';
 import { testApp } from '../support/app.ts';
 

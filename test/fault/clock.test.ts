@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { appendEvents } from '../../src/sessions/append-store.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
+import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 import { report } from './support/faults.ts';
 

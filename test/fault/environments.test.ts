@@ -1,8 +1,8 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { migrateDatabase } from '../../src/db/migrate.ts';
-import { migrate } from '../../src/open-database.ts';
-import type { Runtime } from '../../src/runtime.ts';
+import { migrateDatabase } from '../../src/platform/db/migrate.ts';
+import { migrate } from '../../src/process/open-database.ts';
+import type { Runtime } from '../../src/process/runtime.ts';
 import { client, startOn } from '../support/app.ts';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';
 import { type Environment, ENVIRONMENTS, type Place } from './support/environments.ts';

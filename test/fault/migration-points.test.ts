@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { Client, escapeIdentifier } from 'pg';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { migrateDatabase } from '../../src/db/migrate.ts';
+import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { testDatabase } from '../support/database.ts';
 import { openSql, report } from './support/faults.ts';
 import { startProxy } from './support/postgres-proxy.ts';

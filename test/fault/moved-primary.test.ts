@@ -1,8 +1,8 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { type Notifications, openNotifications } from '../../src/db/notifications.ts';
-import type { Runtime } from '../../src/runtime.ts';
+import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
+import type { Runtime } from '../../src/process/runtime.ts';
 import { client, startOn } from '../support/app.ts';
 import { testDatabase } from '../support/database.ts';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';

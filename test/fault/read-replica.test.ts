@@ -1,7 +1,7 @@
 import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readConfig } from '../../src/core/config.ts';
-import { checkDatabase as examineDatabase } from '../../src/doctor/check-database.ts';
+import { readConfig } from '../../src/config/config.ts';
+import { checkDatabase as examineDatabase } from '../../src/cli/doctor/check-database.ts';
 import { type PostgresCluster, type PostgresStandby, startCluster } from './support/cluster.ts';
 import { eventBody, eventually, listPath, openSql, sessionPath } from './support/faults.ts';
 import { type ServerProcess, startServer } from './support/server-process.ts';

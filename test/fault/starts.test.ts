@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
-import { chooseAccount } from '../../src/db/embedded/binaries.ts';
+import { chooseAccount } from '../../src/platform/db/embedded/binaries.ts';
 import { client } from '../support/app.ts';
 import { testDatabase } from '../support/database.ts';
 import { type ServiceProcess, startProcess, startService } from '../support/service-process.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { chooseAccount } from '../../src/db/embedded/binaries.ts';
+import { chooseAccount } from '../../src/platform/db/embedded/binaries.ts';
 import { client, startOn } from '../support/app.ts';
 import { type PostgresCluster, startCluster } from './support/cluster.ts';
 

@@ -2,7 +2,7 @@ import { Pool } from 'undici';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.ts';
 import { insertDelivery, makeOneOfEach, openSnapshots, type Snapshots } from '../security/support/fixture.ts';
-import documentOfFile from '../../src/http/openapi/openapi.json' with { type: 'json' };
+import documentOfFile from '../../src/platform/http/openapi/openapi.json' with { type: 'json' };
 import { answerCheck, type Check, type Received } from './answers.ts';
 import { type Made, type Making, type OpenApi, type Operation, requestsOf, schemaCompiler } from './requests.ts';
 

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { stateRefusal } from '../../src/core/errors.ts';
 import { claimSession } from '../../src/invocations/lock-store.ts';
-import { appendEvents } from '../../src/sessions/append-store.ts';
+import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { openPool } from '../support/store.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';

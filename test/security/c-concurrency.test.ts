@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import { WebSocket } from 'ws';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { pace } from '../../src/core/fair-share.ts';
+import { pace } from '../../src/platform/work/fair-share.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { startHeldProvider } from '../support/held-provider.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { Client } from 'pg';
 import { WebSocket } from 'ws';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { createKey } from '../../src/http/access/key-ring.ts';
+import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
 import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
 

@@ -1,9 +1,9 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { deleteOldEntries } from '../../src/audit/audit-store.ts';
-import { openAudit } from '../../src/audit/audit.ts';
-import { openDatabase } from '../../src/db/database.ts';
-import { createLog } from '../../src/core/log.ts';
+import { deleteOldEntries } from '../../src/platform/http/audit/audit-store.ts';
+import { openAudit } from '../../src/platform/http/audit/audit.ts';
+import { openDatabase } from '../../src/platform/db/database.ts';
+import { createLog } from '../../src/platform/log.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';

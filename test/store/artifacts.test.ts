@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { toArtifactContent } from '../../src/artifacts/artifact-content.ts';
-import { type ContentStore, rowContent } from '../../src/artifacts/content-store.ts';
-import { deleteArtifact, loadArtifact, saveArtifact } from '../../src/artifacts/artifacts.ts';
-import { openS3Content } from '../../src/artifacts/s3-content.ts';
+import { toArtifactContent } from '../../src/conversation/artifacts/artifact-content.ts';
+import { type ContentStore, rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { deleteArtifact, loadArtifact, saveArtifact } from '../../src/conversation/artifacts/artifacts.ts';
+import { openS3Content } from '../../src/conversation/artifacts/s3-content.ts';
 import {
   type ArtifactKey,
   deleteArtifactVersions,
@@ -11,11 +11,11 @@ import {
   listArtifactNames,
   listArtifactVersions,
   listArtifactVersionsText,
-} from '../../src/artifacts/artifact-store.ts';
+} from '../../src/conversation/artifacts/artifact-store.ts';
 import { ConfigError, InvalidError, TooLargeError, UnavailableError } from '../../src/core/errors.ts';
-import { createLog } from '../../src/core/log.ts';
+import { createLog } from '../../src/platform/log.ts';
 import type { Part } from '../../src/core/content.ts';
-import { collect } from '../../src/sessions/json-stream.ts';
+import { collect } from '../../src/conversation/sessions/json-stream.ts';
 import { type S3Server, startS3 } from '../support/s3-server.ts';
 import { newKey, statementsOf, testPool } from '../support/store.ts';
 

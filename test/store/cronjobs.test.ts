@@ -1,10 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
-import { claimRuns, findAgenda, renewRuns } from '../../src/cronjobs/claim-store.ts';
-import { type NewCronjob, deleteCronjob, insertCronjob, type CronjobRow } from '../../src/cronjobs/cronjob-store.ts';
-import { fireDueCronjobs } from '../../src/cronjobs/fire-due.ts';
-import { cancelRun, deleteOldRuns, endRun, insertManualRun, listRuns, retryRun } from '../../src/cronjobs/run-store.ts';
+import { claimRuns, findAgenda, renewRuns } from '../../src/features/cronjobs/claim-store.ts';
+import {
+  type NewCronjob,
+  deleteCronjob,
+  insertCronjob,
+  type CronjobRow,
+} from '../../src/features/cronjobs/cronjob-store.ts';
+import { fireDueCronjobs } from '../../src/features/cronjobs/fire-due.ts';
+import {
+  cancelRun,
+  deleteOldRuns,
+  endRun,
+  insertManualRun,
+  listRuns,
+  retryRun,
+} from '../../src/features/cronjobs/run-store.ts';
 import { testPool } from '../support/store.ts';
 
 const store = testPool();

@@ -9,9 +9,9 @@ import {
   releaseEvalCase,
   renewEvalCases,
   restartEvalCase,
-} from '../../src/evals/claim-store.ts';
-import { deleteEvalSet, type EvalSetKey, insertEvalSet, replaceEvalCase } from '../../src/evals/eval-store.ts';
-import { forgetOldRuns } from '../../src/evals/forget-runs.ts';
+} from '../../src/features/evals/claim-store.ts';
+import { deleteEvalSet, type EvalSetKey, insertEvalSet, replaceEvalCase } from '../../src/features/evals/eval-store.ts';
+import { forgetOldRuns } from '../../src/features/evals/forget-runs.ts';
 import {
   cancelEvalRun,
   endFinishedRuns,
@@ -19,9 +19,9 @@ import {
   listEvalRuns,
   listResultMoments,
   listRunCases,
-} from '../../src/evals/run-store.ts';
-import { listRunnableCases } from '../../src/evals/runnable-case-store.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
+} from '../../src/features/evals/run-store.ts';
+import { listRunnableCases } from '../../src/features/evals/runnable-case-store.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testPool } from '../support/store.ts';
 
 /** Model and tools as they are deployed. */

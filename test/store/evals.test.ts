@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import { ConflictError, NotFoundError } from '../../src/core/errors.ts';
-import { addSession } from '../../src/evals/add-session.ts';
-import { countEvaluations, deleteEvaluations } from '../../src/evals/erase-store.ts';
-import { deleteEvalSet, insertEvalSet, listEvalCaseIds } from '../../src/evals/eval-store.ts';
+import { addSession } from '../../src/features/evals/add-session.ts';
+import { countEvaluations, deleteEvaluations } from '../../src/features/evals/erase-store.ts';
+import { deleteEvalSet, insertEvalSet, listEvalCaseIds } from '../../src/features/evals/eval-store.ts';
 import type { Part } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

@@ -3,10 +3,10 @@ import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
 import { sessionTopic } from '../../src/core/topics.ts';
-import { type Notifications, openNotifications } from '../../src/db/notifications.ts';
+import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { type FollowOptions, followEvents } from '../../src/invocations/follow.ts';
-import { appendEvents } from '../../src/sessions/append-store.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
+import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

@@ -2,10 +2,10 @@ import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { appendEvents } from '../../src/sessions/append-store.ts';
-import { HistoryCache } from '../../src/sessions/history-cache.ts';
-import { findHistory } from '../../src/sessions/history-store.ts';
-import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';
+import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { HistoryCache } from '../../src/conversation/sessions/history-cache.ts';
+import { findHistory } from '../../src/conversation/sessions/history-store.ts';
+import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

@@ -3,7 +3,7 @@ import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import { claimSession } from '../../src/invocations/lock-store.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 
 /** What the views for people promise. */

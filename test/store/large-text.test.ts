@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { actingFor } from '../../src/db/acting-user.ts';
-import { LargeText } from '../../src/db/row-bytes.ts';
-import { statement, value } from '../../src/db/statement.ts';
-import { WITH_LARGE_TEXT } from '../../src/db/value-types.ts';
+import { actingFor } from '../../src/platform/context/acting-user.ts';
+import { LargeText } from '../../src/platform/db/row-bytes.ts';
+import { statement, value } from '../../src/platform/db/statement.ts';
+import { WITH_LARGE_TEXT } from '../../src/platform/db/value-types.ts';
 import { poolOptions, testPool } from '../support/store.ts';
 
 const store = testPool(4);

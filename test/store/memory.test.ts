@@ -1,8 +1,8 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import type { Database } from '../../src/db/database.ts';
-import { addSessionToMemory, deleteMemories, searchMemories } from '../../src/memory/memory-store.ts';
-import { deleteSession, insertSession } from '../../src/sessions/session-store.ts';
+import type { Database } from '../../src/platform/db/database.ts';
+import { addSessionToMemory, deleteMemories, searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

@@ -8,7 +8,7 @@ import { migrate } from 'drizzle-orm/node-postgres/migrator';
 import { Client } from 'pg';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import hashes from '../../migrations/hashes.json' with { type: 'json' };
-import { migrateDatabase } from '../../src/db/migrate.ts';
+import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { dumpSchema } from '../support/schema-dump.ts';
 

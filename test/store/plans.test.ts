@@ -1,20 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { beforeAll, expect, test } from 'vitest';
-import { actingFor } from '../../src/db/acting-user.ts';
-import { type Database, openDatabase } from '../../src/db/database.ts';
-import { prepareRowSecurity } from '../../src/db/row-security.ts';
-import { statement, value } from '../../src/db/statement.ts';
+import { actingFor } from '../../src/platform/context/acting-user.ts';
+import { type Database, openDatabase } from '../../src/platform/db/database.ts';
+import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
+import { statement, value } from '../../src/platform/db/statement.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { overBudget } from '../../src/budgets/budget-store.ts';
-import { findArtifactVersionText, saveArtifactVersion } from '../../src/artifacts/artifact-store.ts';
+import { overBudget } from '../../src/conversation/budgets/budget-store.ts';
+import { findArtifactVersionText, saveArtifactVersion } from '../../src/conversation/artifacts/artifact-store.ts';
 import { claimSession, type Lease, renewLease } from '../../src/invocations/lock-store.ts';
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
-import { listEvents, listEventsAfter } from '../../src/sessions/event-store.ts';
-import { appendEvents } from '../../src/sessions/append-store.ts';
-import { findHistory } from '../../src/sessions/history-store.ts';
-import { listSessions, type SessionPage } from '../../src/sessions/session-list-store.ts';
-import { findSession, insertSession } from '../../src/sessions/session-store.ts';
+import { listEvents, listEventsAfter } from '../../src/conversation/sessions/event-store.ts';
+import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { findHistory } from '../../src/conversation/sessions/history-store.ts';
+import { listSessions, type SessionPage } from '../../src/conversation/sessions/session-list-store.ts';
+import { findSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, poolOptions, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 /** Statements that are not fixed have five plans for the values at hand; then mostly one for any values. */

@@ -1,11 +1,11 @@
 import { sql } from 'drizzle-orm';
 import pino from 'pino';
 import { beforeEach, expect, test } from 'vitest';
-import { rowContent } from '../../src/artifacts/content-store.ts';
-import { createForgetSession } from '../../src/forget-session.ts';
-import { userRanges } from '../../src/db/user-ranges.ts';
-import { sessions as table } from '../../src/db/schema.ts';
-import { countUnretained, type Retention, retain } from '../../src/users/retain.ts';
+import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { createForgetSession } from '../../src/process/forget-session.ts';
+import { userRanges } from '../../src/platform/db/user-ranges.ts';
+import { sessions as table } from '../../src/platform/db/schema/schema.ts';
+import { countUnretained, type Retention, retain } from '../../src/features/users/retain.ts';
 import { testPool } from '../support/store.ts';
 
 const store = testPool();

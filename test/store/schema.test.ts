@@ -2,9 +2,9 @@ import { sql } from 'drizzle-orm';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { migrateDatabase } from '../../src/db/migrate.ts';
+import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { claimSession, enqueueInvocation } from '../../src/invocations/lock-store.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
 import { newKey, openPool, testPool, textEvent } from '../support/store.ts';
 

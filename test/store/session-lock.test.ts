@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import { openNotifications } from '../../src/db/notifications.ts';
-import { toArtifactContent } from '../../src/artifacts/artifact-content.ts';
-import { findArtifactVersionText, saveArtifactVersion } from '../../src/artifacts/artifact-store.ts';
+import { openNotifications } from '../../src/platform/db/notifications.ts';
+import { toArtifactContent } from '../../src/conversation/artifacts/artifact-content.ts';
+import { findArtifactVersionText, saveArtifactVersion } from '../../src/conversation/artifacts/artifact-store.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
 import { acquireSession } from '../../src/invocations/session-lock.ts';
 import {
@@ -19,9 +19,9 @@ import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
 import { listQueueHeads } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
-import { appendEvents } from '../../src/sessions/append-store.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
-import { findHistory } from '../../src/sessions/history-store.ts';
+import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
+import { findHistory } from '../../src/conversation/sessions/history-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 import { sql } from 'drizzle-orm';
 

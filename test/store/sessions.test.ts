@@ -2,15 +2,20 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
-import { listEvents } from '../../src/sessions/event-store.ts';
-import { appendEvents } from '../../src/sessions/append-store.ts';
-import { findHistory } from '../../src/sessions/history-store.ts';
-import { deleteSession, type SessionRange, findSession, insertSession } from '../../src/sessions/session-store.ts';
-import { listSessions, type SessionPage } from '../../src/sessions/session-list-store.ts';
+import { listEvents } from '../../src/conversation/sessions/event-store.ts';
+import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { findHistory } from '../../src/conversation/sessions/history-store.ts';
+import {
+  deleteSession,
+  type SessionRange,
+  findSession,
+  insertSession,
+} from '../../src/conversation/sessions/session-store.ts';
+import { listSessions, type SessionPage } from '../../src/conversation/sessions/session-list-store.ts';
 import type { JsonObject } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
-import type { ListPlace } from '../../src/http/operation/cursor.ts';
-import { type JsonStream, collect } from '../../src/sessions/json-stream.ts';
+import type { ListPlace } from '../../src/platform/http/operation/cursor.ts';
+import { type JsonStream, collect } from '../../src/conversation/sessions/json-stream.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../src/core/errors.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 

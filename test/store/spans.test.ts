@@ -2,10 +2,15 @@ import { Writable } from 'node:stream';
 import { sql } from 'drizzle-orm';
 import pino from 'pino';
 import { beforeEach, describe, expect, test } from 'vitest';
-import type { Span } from '../../src/traces/span.ts';
-import { deleteOldSpans, findEventTraceText, insertSpans, listSessionSpansText } from '../../src/traces/span-store.ts';
-import { createTracing, type TracingOptions } from '../../src/traces/tracing.ts';
-import { toLogFields } from '../../src/core/log.ts';
+import type { Span } from '../../src/observability/traces/span.ts';
+import {
+  deleteOldSpans,
+  findEventTraceText,
+  insertSpans,
+  listSessionSpansText,
+} from '../../src/observability/traces/span-store.ts';
+import { createTracing, type TracingOptions } from '../../src/observability/traces/tracing.ts';
+import { toLogFields } from '../../src/platform/log.ts';
 import { agent } from '../support/agent-fixtures.ts';
 import { newKey, testPool } from '../support/store.ts';
 

@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { Client, escapeIdentifier } from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, test } from 'vitest';
-import { migrate } from '../../src/open-database.ts';
+import { migrate } from '../../src/process/open-database.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import type { DatabasePool } from '../../src/db/database.ts';
-import { collect } from '../../src/sessions/json-stream.ts';
-import { findSession, insertSession } from '../../src/sessions/session-store.ts';
+import type { DatabasePool } from '../../src/platform/db/database.ts';
+import { collect } from '../../src/conversation/sessions/json-stream.ts';
+import { findSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { newKey, openPool, textEvent } from '../support/store.ts';
 

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { openDatabase } from '../../src/db/database.ts';
-import { shapedStatement, statement, value } from '../../src/db/statement.ts';
+import { openDatabase } from '../../src/platform/db/database.ts';
+import { shapedStatement, statement, value } from '../../src/platform/db/statement.ts';
 import { poolOptions, testPool } from '../support/store.ts';
 
 const store = testPool(1);

@@ -4,12 +4,12 @@ import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import pino from 'pino';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { toLogFields } from '../../src/core/log.ts';
+import { toLogFields } from '../../src/platform/log.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { rowContent } from '../../src/artifacts/content-store.ts';
-import { type Notifications, openNotifications } from '../../src/db/notifications.ts';
-import { insertSession } from '../../src/sessions/session-store.ts';
-import { sweep } from '../../src/sweeper.ts';
+import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
+import { insertSession } from '../../src/conversation/sessions/session-store.ts';
+import { sweep } from '../../src/process/sweeper.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
-import { claimRuns } from '../../src/cronjobs/claim-store.ts';
-import { insertCronjob, type CronjobRow } from '../../src/cronjobs/cronjob-store.ts';
-import { fireDueCronjobs } from '../../src/cronjobs/fire-due.ts';
-import { cancelRun, endRun, listRuns, retryRun, skipWaitingRuns } from '../../src/cronjobs/run-store.ts';
+import { claimRuns } from '../../src/features/cronjobs/claim-store.ts';
+import { insertCronjob, type CronjobRow } from '../../src/features/cronjobs/cronjob-store.ts';
+import { fireDueCronjobs } from '../../src/features/cronjobs/fire-due.ts';
+import { cancelRun, endRun, listRuns, retryRun, skipWaitingRuns } from '../../src/features/cronjobs/run-store.ts';
 import { endDeadWaiters, endLostInvocations } from '../../src/invocations/dead-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { claimSession, enqueueInvocation, type Lease } from '../../src/invocations/lock-store.ts';
@@ -20,9 +20,9 @@ import {
   findNextDueMs,
   postponeDelivery,
   replayDelivery,
-} from '../../src/webhooks/delivery-store.ts';
-import { newSecret } from '../../src/webhooks/sign.ts';
-import { deleteWebhook, insertWebhook, type WebhookRow } from '../../src/webhooks/webhook-store.ts';
+} from '../../src/invocations/webhooks/delivery-store.ts';
+import { newSecret } from '../../src/invocations/webhooks/sign.ts';
+import { deleteWebhook, insertWebhook, type WebhookRow } from '../../src/invocations/webhooks/webhook-store.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll } from 'vitest';
-import type { Context } from '../../src/app.ts';
-import { readConfig } from '../../src/core/config.ts';
-import { createLog } from '../../src/core/log.ts';
-import { type Runtime, startRuntime } from '../../src/runtime.ts';
+import type { Context } from '../../src/process/app.ts';
+import { readConfig } from '../../src/config/config.ts';
+import { createLog } from '../../src/platform/log.ts';
+import { type Runtime, startRuntime } from '../../src/process/runtime.ts';
 import { createTestDatabase, throughPooler } from './database.ts';
 
 /** An answer as a client sees it. */

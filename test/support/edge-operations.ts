@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { artifactVersionSchema } from '../../src/artifacts/artifact-version.ts';
-import { type Answer, type Call, type Operation, operation } from '../../src/http/operation/operation.ts';
+import { artifactVersionSchema } from '../../src/conversation/artifacts/artifact-version.ts';
+import { type Answer, type Call, type Operation, operation } from '../../src/platform/http/operation/operation.ts';
 import {
   artifactPath,
   artifactVersionPath,
@@ -8,7 +8,7 @@ import {
   INT32_MAX,
   sessionPath,
   userPath,
-} from '../../src/http/operation/parameters.ts';
+} from '../../src/platform/http/operation/parameters.ts';
 import { createSessionSchema, sessionSchema } from '../../src/core/session.ts';
 
 const SESSIONS = '/apps/{app_name}/users/{user_id}/sessions';

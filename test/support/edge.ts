@@ -1,8 +1,8 @@
 import { type IncomingHttpHeaders, type Server, createServer, request } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
-import { COMPONENTS } from '../../src/components.ts';
-import { type HttpAppOptions, createHttpApp } from '../../src/http/http-app.ts';
-import { answerClientError } from '../../src/http/error-handler.ts';
+import { COMPONENTS } from '../../src/process/components.ts';
+import { type HttpAppOptions, createHttpApp } from '../../src/platform/http/http-app.ts';
+import { answerClientError } from '../../src/platform/http/error-handler.ts';
 
 /**
  * One request as bytes on a real socket: `fetch` would clean up paths and headers that a test sends broken on purpose.

@@ -1,10 +1,10 @@
 import { lstat, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startEmbedded } from '../../src/db/embedded/embedded.ts';
-import { SYSTEM_DIR } from '../../src/db/embedded/binaries.ts';
-import { livingPid, newProcessName } from '../../src/db/embedded/process-name.ts';
-import { mayBeServer } from '../../src/db/embedded/server.ts';
+import { startEmbedded } from '../../src/platform/db/embedded/embedded.ts';
+import { SYSTEM_DIR } from '../../src/platform/db/embedded/binaries.ts';
+import { livingPid, newProcessName } from '../../src/platform/db/embedded/process-name.ts';
+import { mayBeServer } from '../../src/platform/db/embedded/server.ts';
 
 const PREFIX = 'agent-runtime-test-';
 

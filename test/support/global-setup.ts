@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { request } from 'node:http';
 import { Client, escapeIdentifier } from 'pg';
 import type { TestProject } from 'vitest/node';
-import { migrateDatabase } from '../../src/db/migrate.ts';
+import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { joinNodes, listNodes, onServers, toTemplate, withDatabase } from './citus.ts';
 import { FILES_NOT_FOR_CLUSTERS } from './citus-exceptions.ts';
 import { startEphemeral } from './ephemeral-server.ts';

@@ -6,7 +6,7 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { chooseAccount } from '../../src/db/embedded/binaries.ts';
+import { chooseAccount } from '../../src/platform/db/embedded/binaries.ts';
 
 /** A PgBouncer in transaction mode, as its package sets it up: it refuses settings of connections. */
 export interface Pooler {

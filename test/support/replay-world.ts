@@ -1,5 +1,5 @@
-import { describeAgent } from '../../src/apps/describe-agent.ts';
-import type { HostedAgent } from '../../src/apps/hosted-agent.ts';
+import { describeAgent } from '../../src/conversation/apps/describe-agent.ts';
+import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';
 import type { Tool } from '../../src/agent/definition/tool.ts';

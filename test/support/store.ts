@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { Client } from 'pg';
 import { afterAll, beforeAll, inject } from 'vitest';
-import { type DatabasePool, openDatabase } from '../../src/db/database.ts';
-import type { PoolOptions } from '../../src/db/pool-options.ts';
+import { type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
+import type { PoolOptions } from '../../src/platform/db/pool-options.ts';
 import type { NewEvent } from '../../src/core/event.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import { testDatabase, throughPooler } from './database.ts';

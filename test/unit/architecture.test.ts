@@ -14,170 +14,71 @@ const importsOf = (file: string): string[] =>
     normalize(join(dirname(file), path)),
   );
 
-/** The folder of a file as this list names it: the files beside `main.ts` are the process, and that is the last. */
-const folderOf = (file: string) =>
-  file === 'src/main.ts' ? 'main' : dirname(file).replace(/^src\/?/, '') || 'process';
-
-/**
- * The folders in their order, each with those that its files import: all of them stand above it in this list. A new
- * arrow is a decision: it is added here or the code goes elsewhere.
- */
-const LINE: [folder: string, imports: string[]][] = [
-  ['core', []],
-  ['net', ['core']],
-  ['db', ['core']],
-  ['db/embedded', ['core']],
-  ['agent/definition', ['core']],
-  ['agent/models', ['agent/definition', 'core', 'net']],
-  ['agent/tools', ['agent/definition', 'core', 'net']],
-  ['agent/arguments', ['core']],
-  ['agent/mcp', ['agent/arguments', 'agent/definition', 'core', 'net']],
-  ['agent/loop', ['agent/arguments', 'agent/definition', 'core']],
-  ['agent', ['agent/definition', 'agent/loop', 'agent/mcp', 'agent/tools', 'core']],
-  ['http/operation', ['core']],
-  ['limits', ['core', 'db', 'http/operation']],
-  ['audit', ['core', 'db', 'http/operation']],
-  ['budgets', ['core', 'db', 'http/operation']],
-  ['http/access', ['core', 'http/operation']],
-  ['http/validation', ['core', 'http/operation']],
-  ['http/openapi', ['http/operation']],
-  ['http', ['core', 'db', 'http/access', 'http/openapi', 'http/operation', 'http/validation']],
-  ['holds', ['db', 'http/operation']],
-  ['sessions', ['core', 'db', 'holds', 'http/operation']],
-  ['artifacts', ['core', 'db', 'holds', 'http/operation', 'sessions']],
-  ['memory', ['core', 'db', 'http/operation', 'sessions']],
-  ['idempotency', ['core', 'db', 'http/operation', 'sessions']],
-  ['webhooks', ['core', 'db', 'holds', 'http/operation', 'net']],
-  ['apps', ['agent/definition', 'core', 'http/operation']],
-  ['traces', ['agent/definition', 'agent/loop', 'apps', 'core', 'db', 'holds', 'http/operation', 'sessions']],
-  ['metrics', ['agent/loop', 'core', 'db']],
-  [
-    'invocations',
-    ['agent/definition', 'agent/loop', 'apps', 'artifacts', 'budgets', 'core', 'db', 'http/operation'].concat([
-      'idempotency',
-      'limits',
-      'memory',
-      'sessions',
-      'traces',
-      'webhooks',
-    ]),
-  ],
-  [
-    'invocations/routes',
-    ['agent', 'agent/definition', 'core', 'http/operation', 'idempotency', 'invocations', 'sessions', 'webhooks'],
-  ],
-  [
-    'invocations/replay',
-    ['agent/arguments', 'agent/definition', 'agent/loop', 'apps', 'budgets', 'core', 'http/operation'].concat([
-      'invocations',
-      'sessions',
-    ]),
-  ],
-  ['invocations/live', ['agent/definition', 'agent/loop', 'apps', 'core', 'http/operation', 'invocations', 'sessions']],
-  ['evals/metrics', ['core', 'http/validation']],
-  ['evals/judges', ['core', 'evals/metrics']],
-  [
-    'evals',
-    ['agent/definition', 'apps', 'budgets', 'core', 'db', 'evals/judges', 'evals/metrics', 'holds'].concat([
-      'http/operation',
-      'http/validation',
-      'idempotency',
-      'invocations',
-      'sessions',
-    ]),
-  ],
-  [
-    'cronjobs',
-    ['agent/definition', 'apps', 'core', 'db', 'holds', 'http/operation', 'idempotency', 'invocations', 'webhooks'],
-  ],
-  [
-    'users',
-    ['artifacts', 'core', 'db', 'evals', 'holds', 'http/operation', 'idempotency', 'invocations'].concat([
-      'sessions',
-      'traces',
-    ]),
-  ],
-  ['service', ['core', 'db', 'http/operation']],
-  ['devui', ['http/operation']],
-  [
-    'process',
-    [
-      'agent',
-      'agent/definition',
-      'agent/loop',
-      'agent/mcp',
-      'agent/models',
-      'agent/tools',
-      'apps',
-      'artifacts',
-      'audit',
-      'budgets',
-      'core',
-      'cronjobs',
-      'db',
-      'db/embedded',
-    ].concat(
-      ['devui', 'evals', 'holds', 'http', 'http/operation', 'idempotency'],
-      [
-        'invocations',
-        'invocations/live',
-        'invocations/replay',
-        'invocations/routes',
-        'limits',
-        'memory',
-        'metrics',
-        'service',
-        'sessions',
-        'traces',
-      ].concat('users', 'webhooks'),
-    ),
-  ],
-  ['doctor', ['core', 'db', 'process']],
-  [
-    'cli',
-    [
-      'agent/loop',
-      'core',
-      'db/embedded',
-      'doctor',
-      'evals',
-      'http/access',
-      'http/openapi',
-      'http/operation',
-      'http/validation',
-    ].concat(['invocations/replay', 'process']),
-  ],
-  ['main', ['cli', 'process']],
+/** The rooms of `src/` from the bottom up: a room imports only what stands before it. `main.ts` is above them all. */
+const ROOMS = [
+  'core',
+  'config',
+  'platform',
+  'agent',
+  'conversation',
+  'observability',
+  'invocations',
+  'features',
+  'process',
+  'cli',
 ];
+const roomOf = (file: string) => (file === 'src/main.ts' ? 'main.ts' : (file.split('/')[1] ?? ''));
+/** Every import between two files, as a pair of the names that a function gives their places. */
+const arrowsBetween = (placeOf: (file: string) => string): [from: string, to: string, file: string][] =>
+  files.flatMap((file) =>
+    importsOf(file)
+      .filter((other) => placeOf(other) !== placeOf(file))
+      .map((other): [string, string, string] => [placeOf(file), placeOf(other), `${file} imports ${other}`]),
+  );
 
-describe('the folders form a line', () => {
-  const folders = LINE.map(([folder]) => folder);
-  const arrows = (folder: string) => {
-    const imported = files.filter((file) => folderOf(file) === folder).flatMap((file) => importsOf(file).map(folderOf));
-    return [...new Set(imported)].filter((other) => other !== folder).toSorted();
-  };
-
-  test('every folder stands in it', () => {
-    expect([...new Set(files.map(folderOf))].toSorted()).toEqual(folders.toSorted());
+describe('the rooms', () => {
+  test('are those of the list', () => {
+    expect([...new Set(files.map(roomOf))].filter((room) => room !== 'main.ts').toSorted()).toEqual(ROOMS.toSorted());
   });
 
-  test.each(LINE)('%s imports what the list says, and only what stands above it', (folder, imports) => {
-    expect(arrows(folder)).toEqual(imports);
-    expect(imports.filter((other) => folders.indexOf(other) >= folders.indexOf(folder))).toEqual([]);
+  test('import only rooms that stand before them', () => {
+    const line = [...ROOMS, 'main.ts'];
+    const upward = arrowsBetween(roomOf).filter(([from, to]) => line.indexOf(to) > line.indexOf(from));
+    expect(upward.map(([, , imported]) => imported)).toEqual([]);
+  });
+
+  test('have no circle of folders', () => {
+    const arrows = arrowsBetween(dirname);
+    const next = new Map<string, Set<string>>();
+    for (const [from, to] of arrows) next.set(from, (next.get(from) ?? new Set()).add(to));
+    expect(arrows.filter(([from, to]) => reaches(next, to, from)).map(([, , imported]) => imported)).toEqual([]);
+  });
+
+  test.each(globSync('src/features/*', { cwd: root }))('%s imports no other feature', (feature) => {
+    const isOther = (file: string) => file.startsWith('src/features/') && !file.startsWith(`${feature}/`);
+    const imported = files.filter((file) => file.startsWith(`${feature}/`)).flatMap(importsOf);
+    expect(imported.filter(isOther)).toEqual([]);
   });
 });
 
+/** Whether arrows lead from one place to another. */
+function reaches(next: Map<string, Set<string>>, from: string, to: string, seen = new Set<string>()): boolean {
+  if (from === to) return true;
+  if (seen.has(from)) return false;
+  seen.add(from);
+  return [...(next.get(from) ?? [])].some((place) => reaches(next, place, to, seen));
+}
+
 test('the environment is read in one file', () => {
-  expect(files.filter((file) => textOf(file).includes('process.env'))).toEqual(['src/core/environment.ts']);
+  expect(files.filter((file) => textOf(file).includes('process.env'))).toEqual(['src/config/environment.ts']);
 });
 
 describe('ARCHITECTURE.md', () => {
   const page = textOf('ARCHITECTURE.md');
 
-  test('has a sentence for each folder, in the order of the line', () => {
-    const [, listed = ''] = /```\n(core [\s\S]*?)```/.exec(page) ?? [];
-    const rows = [...listed.matchAll(/^(\S+) +\S.{15,}$/gm)].map(([, folder]) => folder);
-    expect(rows).toEqual(LINE.map(([folder]) => folder));
+  test('has a paragraph for each room, from the bottom up', () => {
+    const rows = [...page.matchAll(/^\*\*`(\w+)`\*\* \S.{40,}/gm)].map(([, room]) => room);
+    expect(rows).toEqual(ROOMS);
   });
 
   test('has a row for each status of an invocation', () => {

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { environmentSchema } from '../../src/core/settings.ts';
-import { INSTRUMENTS } from '../../src/metrics/instruments.ts';
+import { environmentSchema } from '../../src/config/settings.ts';
+import { INSTRUMENTS } from '../../src/observability/metrics/instruments.ts';
 
 const read = (path: string) => readFileSync(fileURLToPath(new URL(`../../${path}`, import.meta.url)), 'utf8');
 

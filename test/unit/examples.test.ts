@@ -7,9 +7,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { parseHarnessFile } from '../../src/agent/definition/harness-yaml.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
-import { readConfig } from '../../src/core/config.ts';
+import { readConfig } from '../../src/config/config.ts';
 import { ConfigError } from '../../src/core/errors.ts';
-import { describeHarness } from '../../src/host-agents.ts';
+import { describeHarness } from '../../src/process/host-agents.ts';
 
 /** What `node src/main.ts check` says of the examples, and of what people write wrong. */
 

@@ -3,9 +3,9 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
 import { childrenOf, unwrapped } from '../../src/core/zod-graph.ts';
-import { listOperations } from '../../src/app.ts';
-import { SCOPES } from '../../src/http/operation/principal.ts';
-import { pathParameters, routesOf } from '../../src/http/operation/paths.ts';
+import { listOperations } from '../../src/process/app.ts';
+import { SCOPES } from '../../src/platform/http/operation/principal.ts';
+import { pathParameters, routesOf } from '../../src/platform/http/operation/paths.ts';
 
 const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
 
@@ -56,7 +56,9 @@ interface Documented {
   requestBody?: { content: Record<string, Media> };
   responses: Record<string, { content: Record<string, Media> }>;
 }
-const document = JSON.parse(readFileSync(new URL('../../src/http/openapi/openapi.json', import.meta.url), 'utf8')) as {
+const document = JSON.parse(
+  readFileSync(new URL('../../src/platform/http/openapi/openapi.json', import.meta.url), 'utf8'),
+) as {
   paths: Record<string, Record<string, Documented>>;
 };
 const documented = Object.values(document.paths).flatMap((item) => Object.values(item));

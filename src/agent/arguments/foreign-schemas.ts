@@ -1,8 +1,8 @@
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { orAborted } from '../../core/abort.ts';
-import { currentCaller } from '../../core/caller.ts';
-import { FairQueue } from '../../core/fair-queue.ts';
+import { currentCaller } from '../../platform/context/caller.ts';
+import { FairQueue } from '../../platform/work/fair-queue.ts';
 import type { JsonObject } from '../../core/content.ts';
 
 /** Maximum time of one check, from the moment on that the thread has it. */

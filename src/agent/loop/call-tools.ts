@@ -2,7 +2,7 @@ import type { JsonObject, Part } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { inTrace } from '../../core/work.ts';
+import { inTrace } from '../../platform/context/work.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { Tool } from '../definition/tool.ts';
 

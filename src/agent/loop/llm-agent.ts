@@ -3,7 +3,7 @@ import { AgentError } from '../../core/errors.ts';
 import { answerTextOf, partsOf, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { inTrace } from '../../core/work.ts';
+import { inTrace } from '../../platform/context/work.ts';
 import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
 import { toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';

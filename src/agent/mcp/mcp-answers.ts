@@ -1,7 +1,7 @@
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { AgentError } from '../../core/errors.ts';
-import { boundedResponse } from '../../net/bounded-response.ts';
-import type { Egress } from '../../net/egress.ts';
+import { boundedResponse } from '../../platform/net/bounded-response.ts';
+import type { Egress } from '../../platform/net/egress.ts';
 
 /** The SDK parses and copies each message whole. Bytes are egress's. */
 const BOUNDS = { bytes: Number.POSITIVE_INFINITY, values: 100_000, levels: 500, messages: 10_000 };

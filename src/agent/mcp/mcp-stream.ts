@@ -1,4 +1,4 @@
-import type { Egress } from '../../net/egress.ts';
+import type { Egress } from '../../platform/net/egress.ts';
 
 /** As the code of an error that no server sent: the SDK's own codes are below -32000 and HTTP's above 0. */
 const STREAM_ENDED = -1;

@@ -1,5 +1,5 @@
 import type { McpServer } from '../definition/agent.ts';
-import { createEgress, type EgressPolicy } from '../../net/egress.ts';
+import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { AgentError } from '../../core/errors.ts';
 import { ForeignSchemas } from '../arguments/foreign-schemas.ts';
 import type { McpConnection } from './mcp.ts';

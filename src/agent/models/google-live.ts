@@ -1,9 +1,9 @@
 import type { RawData, WebSocket } from 'ws';
 import { abortError } from '../../core/abort.ts';
 import { AgentError } from '../../core/errors.ts';
-import { WaitingQueue } from '../../core/waiting-queue.ts';
-import type { EgressPolicy } from '../../net/egress.ts';
-import { openWebSocket } from '../../net/web-socket.ts';
+import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
+import type { EgressPolicy } from '../../platform/net/egress.ts';
+import { openWebSocket } from '../../platform/net/web-socket.ts';
 import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/live.ts';
 import { readServerMessage, toClientMessage, toHistory, toLiveMessage, toSetup } from './google-live-wire.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';

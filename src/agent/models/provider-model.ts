@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { abortError } from '../../core/abort.ts';
-import { currentWork } from '../../core/work.ts';
+import { currentWork } from '../../platform/context/work.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';

@@ -1,5 +1,5 @@
 import type { createAnthropic } from '@ai-sdk/anthropic';
-import { boundedResponse } from '../../net/bounded-response.ts';
+import { boundedResponse } from '../../platform/net/bounded-response.ts';
 import { ModelFailure } from './model-error.ts';
 
 /** The providers that are reached over HTTP. */

@@ -1,5 +1,5 @@
 import { AgentError } from '../../core/errors.ts';
-import type { EgressPolicy } from '../../net/egress.ts';
+import type { EgressPolicy } from '../../platform/net/egress.ts';
 import type { Tool } from '../definition/tool.ts';
 import { listArtifacts, loadArtifacts, saveArtifact } from './artifacts.ts';
 import { getUserChoice, requestInput } from './ask-user.ts';

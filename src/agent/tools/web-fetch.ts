@@ -1,4 +1,4 @@
-import { createEgress, type EgressPolicy } from '../../net/egress.ts';
+import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import type { Tool } from '../definition/tool.ts';
 
 /** Maximum length of the text that goes to the model, in characters. */

@@ -5,8 +5,8 @@ import { AgentError, AppError, isSessionTooLarge, NotFoundError, SESSION_TOO_LAR
 import type { Content } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../http/operation/principal.ts';
-import { findSession } from '../../sessions/session-store.ts';
+import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../platform/http/operation/principal.ts';
+import { findSession } from '../../conversation/sessions/session-store.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';

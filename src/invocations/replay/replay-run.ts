@@ -1,14 +1,14 @@
 import { ForeignSchemas } from '../../agent/arguments/foreign-schemas.ts';
 import type { PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
-import type { HostedAgent } from '../../apps/hosted-agent.ts';
+import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { functionCallsOf, type JsonObject } from '../../core/content.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
-import { spend } from '../../budgets/budget-store.ts';
-import { budgetText } from '../../budgets/budget.ts';
+import { spend } from '../../conversation/budgets/budget-store.ts';
+import { budgetText } from '../../conversation/budgets/budget.ts';
 import { type ModelAnswer, toCallUse } from '../../agent/definition/model.ts';
 import type { InvocationContext } from '../context.ts';
 import { endingEvents } from '../invocation.ts';

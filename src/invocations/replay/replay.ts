@@ -1,8 +1,8 @@
 import { answerTextOf } from '../../core/content.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
-import { findHistory } from '../../sessions/history-store.ts';
-import { findInitialState } from '../../sessions/session-store.ts';
+import { findHistory } from '../../conversation/sessions/history-store.ts';
+import { findInitialState } from '../../conversation/sessions/session-store.ts';
 import type { InvocationStatus } from '../invocation.ts';
 import { findInvocationText } from '../invocation-store.ts';
 import { findAgent } from '../invoke.ts';

@@ -1,9 +1,9 @@
 import type { z } from 'zod';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
-import { currentCaller } from '../../core/caller.ts';
-import { type Demand, overrideDemands } from '../../http/operation/demands.ts';
-import { operation } from '../../http/operation/operation.ts';
-import { invocationPath } from '../../http/operation/parameters.ts';
+import { currentCaller } from '../../platform/context/caller.ts';
+import { type Demand, overrideDemands } from '../../platform/http/operation/demands.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { invocationPath } from '../../platform/http/operation/parameters.ts';
 import type { InvocationContext } from '../context.ts';
 import { invocationNotFound } from '../request.ts';
 import { replay } from './replay.ts';

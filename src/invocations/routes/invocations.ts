@@ -1,11 +1,11 @@
 import { z } from 'zod';
-import type { Config } from '../../core/config.ts';
+import type { Config } from '../../config/config.ts';
 import { RepeatedInvocationError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { freeTopic, sessionTopic, stopTopic } from '../../core/topics.ts';
-import { operation } from '../../http/operation/operation.ts';
-import { invocationPath, pageSize, sessionPath } from '../../http/operation/parameters.ts';
-import { exampleEvent } from '../../sessions/examples.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
+import { exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext, InvocationRequest } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
 import { findInvocationText, listInvocationsText, requestStop } from '../invocation-store.ts';
@@ -13,7 +13,7 @@ import { startInBackground } from '../background.ts';
 import { inBackground, invocationNotFound, promptDemands, startInvocationSchema, toInvocation } from '../request.ts';
 import { BUSY_ERRORS, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
 import { findRepeated, abandonedError } from '../retry.ts';
-import { requireWebhook } from '../../webhooks/address.ts';
+import { requireWebhook } from '../webhooks/address.ts';
 
 const INVOCATIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations';
 const INVOCATION_PATH = `${INVOCATIONS_PATH}/{invocation_id}`;

@@ -1,9 +1,9 @@
 import { z } from 'zod';
 import { eventSchema } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
-import { operation } from '../../http/operation/operation.ts';
-import { listEventTexts } from '../../sessions/event-store.ts';
-import { exampleAnswer, exampleEvent } from '../../sessions/examples.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { listEventTexts } from '../../conversation/sessions/event-store.ts';
+import { exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { BUSY_ERRORS, disconnectSignal, invocationHeaders, toInvocationOptions } from '../request-headers.ts';

@@ -1,9 +1,9 @@
 import type { Response } from 'express';
 import { AppError, RepeatedInvocationError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
-import { NOT_VALID_ANY_MORE } from '../../http/operation/principal.ts';
-import { type EventStream, openEventStream } from '../../http/operation/server-sent-events.ts';
-import { findFirstSequence } from '../../sessions/event-store.ts';
+import { NOT_VALID_ANY_MORE } from '../../platform/http/operation/principal.ts';
+import { type EventStream, openEventStream } from '../../platform/http/operation/server-sent-events.ts';
+import { findFirstSequence } from '../../conversation/sessions/event-store.ts';
 import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
 import { followEvents } from '../follow.ts';
 import { invoke } from '../invoke.ts';

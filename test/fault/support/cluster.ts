@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Client } from 'pg';
-import { chooseAccount, locateBinaries } from '../../../src/db/embedded/binaries.ts';
-import { migrateDatabase } from '../../../src/db/migrate.ts';
+import { chooseAccount, locateBinaries } from '../../../src/platform/db/embedded/binaries.ts';
+import { migrateDatabase } from '../../../src/platform/db/migrate.ts';
 
 const run = promisify(execFile);
 

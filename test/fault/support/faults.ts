@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client, Pool } from 'pg';
 import { afterAll, beforeAll } from 'vitest';
-import { grantRights } from '../../../src/db/rights.ts';
+import { grantRights } from '../../../src/platform/db/rights.ts';
 import { testDatabase } from '../../support/database.ts';
 import { type ModelServer, MODEL_TOOLS, promptFor, type Prompt, startModelServer } from './model-server.ts';
 

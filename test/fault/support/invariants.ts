@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
-import { unescapeJson } from '../../../src/db/json-escape.ts';
+import { unescapeJson } from '../../../src/platform/db/json-escape.ts';
 import type { JsonObject } from '../../../src/core/content.ts';
 import { functionCallsOf, functionResponsesOf } from '../../../src/core/content.ts';
 import type { Event } from '../../../src/core/event.ts';

@@ -5,8 +5,8 @@ const of = (rule: string, file: string, ...[place, from, to]: Parameters<typeof 
   changes: change(place, from, to),
   tests: [`test/${file}.test.ts`],
 });
-const METRICS = 'unit/evals/metrics';
-const JUDGES = 'unit/evals/judges';
+const METRICS = 'unit/features/evals/metrics';
+const JUDGES = 'unit/features/evals/judges';
 
 /** Breaks the rules of single metrics one at a time. */
 export const METRIC_MUTANTS: Mutant[] = [
@@ -169,7 +169,7 @@ export const METRIC_MUTANTS: Mutant[] = [
   ),
   of(
     'lets the efficiency take a threshold',
-    'unit/evals/score-case',
+    'unit/features/evals/score-case',
     'evaluatorOf',
     'if (EFFICIENCY_METRICS.includes(metricName)) throw',
     "if (metricName === '') throw",

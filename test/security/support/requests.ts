@@ -1,5 +1,5 @@
-import type { Operation } from '../../../src/http/operation/operation.ts';
-import { camelCase, pathParameters } from '../../../src/http/operation/paths.ts';
+import type { Operation } from '../../../src/platform/http/operation/operation.ts';
+import { camelCase, pathParameters } from '../../../src/platform/http/operation/paths.ts';
 
 /** The names of what a request is about. */
 export interface Names {

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { ERROR_CODES, toErrorCode } from '../../../src/core/error-codes.ts';
 
 const document = JSON.parse(
-  readFileSync(new URL('../../../src/http/openapi/openapi.json', import.meta.url), 'utf8'),
+  readFileSync(new URL('../../../src/platform/http/openapi/openapi.json', import.meta.url), 'utf8'),
 ) as { components: { schemas: Record<string, { properties: Record<string, unknown> }> } };
 const { Invocation, Event } = document.components.schemas;
 

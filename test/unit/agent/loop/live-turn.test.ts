@@ -4,7 +4,7 @@ import { LiveAudio } from '../../../../src/agent/loop/live-audio.ts';
 import { runLiveTurn } from '../../../../src/agent/loop/live-turn.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import type { NewEvent } from '../../../../src/core/event.ts';
-import { WaitingQueue } from '../../../../src/core/waiting-queue.ts';
+import { WaitingQueue } from '../../../../src/platform/work/waiting-queue.ts';
 import { agent, runInput, tool } from '../../../support/agent-fixtures.ts';
 
 /** A scripted connection: messages come as the test pushes them, and what is sent is kept. */

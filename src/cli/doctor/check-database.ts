@@ -1,0 +1,127 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Config } from '../../config/config.ts';
+import { findReplicaFault } from '../../platform/db/check-replica.ts';
+import type { DatabaseAddress } from '../../platform/db/connection.ts';
+import { connect, type ServerClient } from '../../platform/db/server-client.ts';
+import { findDatabase, migrate } from '../../process/open-database.ts';
+import { fault, type Finding, reasonOf, skipped, withFaults } from './finding.ts';
+
+const CHECKING = { application_name: 'agent-runtime doctor', connectionTimeoutMillis: 5_000, query_timeout: 5_000 };
+/** PostgreSQL 14, the oldest that the tests know. */
+const MIN_VERSION = 140_000;
+/** Between the clocks of this machine and of the database; tokens and schedules are judged by them. */
+const MAX_CLOCK_DIFFERENCE_MS = 5_000;
+/** A role or database that ends statements sooner ends ours too, where a pooler keeps our own time-out away. */
+const MIN_STATEMENT_TIMEOUT_MS = 1_000;
+const NOTICE_MS = 2_000;
+const CHANNEL = 'agent_runtime_doctor';
+
+const FINE = 'reachable, up to date, with the rights it needs';
+const POLLED = 'news of other processes comes within a second, at once with DATABASE_DIRECT_URL';
+
+/** The database: whether it can be used, and what will be felt later. Nothing is changed in it. */
+export async function checkDatabase(config: Config): Promise<Finding[]> {
+  if (config.DATABASE_URL === undefined) return [skipped('database', 'embedded; it starts with the service')];
+  try {
+    const { access } = await findDatabase(config);
+    await migrate(access, 'check');
+    const { serving, direct = serving, replica } = access;
+    // Who names a pooler and no way past it has chosen that: what was stored is looked for every second.
+    const isPolled = direct.isPooled === true;
+    const ofReplica = replica && (await findReplicaFault(serving, replica, CHECKING));
+    const faults = [
+      ...(await checkServer(config, serving)),
+      ...(isPolled ? [] : await checkListen(direct)),
+      ...(ofReplica ? [`Plain reads are not of the replica: ${ofReplica.reason}. Check DATABASE_READ_URL.`] : []),
+    ];
+    return withFaults('database', faults, isPolled ? `${FINE}; ${POLLED}` : FINE);
+  } catch (error) {
+    return [fault('database', reasonOf(error))];
+  }
+}
+
+interface Server {
+  version: number;
+  clockMs: number;
+  room: number;
+  statementTimeoutMs: number;
+  setting: string | null;
+}
+
+async function checkServer(config: Config, address: DatabaseAddress): Promise<string[]> {
+  const client = await connect(address, CHECKING, {
+    acceptsReadOnly: true,
+    settings: { 'agent_runtime.doctor': 'on' },
+  });
+  try {
+    const asked = Date.now();
+    const found = await lookAt(client);
+    const differenceMs = Math.abs(found.clockMs - (asked + Date.now()) / 2);
+    const wanted = config.DATABASE_POOL_SIZE + 2;
+    const faults: [boolean, string][] = [
+      [found.version < MIN_VERSION, 'The server is older than PostgreSQL 14; DATABASE_URL needs a newer one.'],
+      [client.isReadOnly, 'The server takes no writes; let DATABASE_URL name the primary.'],
+      [
+        differenceMs > MAX_CLOCK_DIFFERENCE_MS,
+        `The clocks of this machine and of the database differ by ${Math.round(differenceMs / 1000)} s; ` +
+          'let both follow a time server (NTP).',
+      ],
+      [
+        found.room < wanted,
+        `The server has room for ${found.room} connections and this process wants ${wanted}; ` +
+          'lower DATABASE_POOL_SIZE or raise max_connections or the limit of the role.',
+      ],
+      [
+        found.statementTimeoutMs > 0 && found.statementTimeoutMs < MIN_STATEMENT_TIMEOUT_MS,
+        `The role or the database ends statements after ${found.statementTimeoutMs} ms, migrations too; ` +
+          'alter role … reset statement_timeout (DATABASE_STATEMENT_TIMEOUT_MS is for the service).',
+      ],
+      [
+        found.setting !== 'on' && address.isPooled !== true,
+        'What connections set does not arrive: a pooler stands between. Set DATABASE_POOLER=transaction, and ' +
+          'DATABASE_DIRECT_URL past it.',
+      ],
+    ];
+    return faults.filter(([isFault]) => isFault).map(([, text]) => text);
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+async function lookAt(client: ServerClient): Promise<Server> {
+  const { rows } = await client.query<Record<'version' | 'clock' | 'room' | 'timeout' | 'setting', string | null>>(`
+    select current_setting('server_version_num') as version, extract(epoch from clock_timestamp()) * 1000 as clock,
+      current_setting('agent_runtime.doctor', true) as setting,
+      (select reset_val from pg_settings where name = 'statement_timeout') as timeout,
+      least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+          - (select count(*) from pg_stat_activity where backend_type = 'client backend'),
+        (select nullif(rolconnlimit, -1) from pg_roles where rolname = current_user)
+          - (select count(*) from pg_stat_activity where usename = current_user)) + 1 as room`);
+  const [row] = rows;
+  return {
+    version: Number(row?.version),
+    clockMs: Number(row?.clock),
+    room: Number(row?.room),
+    statementTimeoutMs: Number(row?.timeout),
+    setting: row?.setting ?? null,
+  };
+}
+
+/** A pooler in transaction mode takes LISTEN and delivers nothing. */
+async function checkListen(address: DatabaseAddress): Promise<string[]> {
+  const [listener, notifier] = await Promise.all([
+    connect(address, CHECKING, { acceptsReadOnly: true }),
+    connect(address, CHECKING, { acceptsReadOnly: true }),
+  ]);
+  try {
+    // A standby takes no LISTEN; that it takes no writes is said already.
+    if (listener.isReadOnly) return [];
+    const heard = new Promise<boolean>((resolve) => listener.once('notification', () => resolve(true)));
+    await listener.query(`listen ${CHANNEL}`);
+    await notifier.query(`notify ${CHANNEL}`);
+    const isHeard = await Promise.race([heard, sleep(NOTICE_MS, false, { ref: false })]);
+    return isHeard ? [] : ['LISTEN brings nothing: set DATABASE_DIRECT_URL to an address past the pooler.'];
+  } finally {
+    await Promise.all([listener, notifier].map((client) => client.end().catch(() => undefined)));
+  }
+}

@@ -1,0 +1,44 @@
+import type { z } from 'zod';
+import { type AuthSettings, checkListening, toAuth } from './access-settings.ts';
+import { ConfigError } from '../core/errors.ts';
+import { environmentSchema } from './settings.ts';
+import { type FairnessLimits, toFairness } from './fairness.ts';
+
+type Environment = z.output<typeof environmentSchema>;
+
+/** The settings of a process, checked and with defaults. */
+export type Config = Environment & {
+  auth: AuthSettings;
+  /** What one user may take of what all share. */
+  fairness: FairnessLimits;
+  /** The whole environment: `${NAME}` in headers of MCP servers is filled from it. */
+  variables: Readonly<Record<string, string | undefined>>;
+};
+
+/** Variables whose value is never shown. */
+const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
+
+/**
+ * Reads the settings. An empty variable counts as unset. Work that does not `listens` takes any HOST: in a container it
+ * is all addresses, and whoever migrates there or looks at the agents needs no key.
+ * @throws {ConfigError} that names each wrong variable, what was found and what is allowed.
+ */
+export function readConfig(environment: Record<string, string | undefined>, { listens = true } = {}): Config {
+  const given = Object.fromEntries(
+    Object.entries(environment).filter(([, value]) => value !== undefined && value !== ''),
+  );
+  const parsed = environmentSchema.safeParse(given);
+  if (!parsed.success)
+    throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, given)).join('\n'));
+  const auth = toAuth(parsed.data);
+  const fairness = toFairness(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
+  const config = { ...parsed.data, auth, fairness, variables: given };
+  if (listens) checkListening(config);
+  return config;
+}
+
+function describeIssue(issue: z.core.$ZodIssue, given: Record<string, string | undefined>): string {
+  const name = String(issue.path[0]);
+  const found = SECRET.test(name) ? 'a wrong value' : JSON.stringify(given[name]);
+  return `${name}: found ${found}; allowed: ${issue.message}.`;
+}

@@ -1,0 +1,146 @@
+import { z } from 'zod';
+import { NotFoundError } from '../../core/errors.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { appPath } from '../../platform/http/operation/parameters.ts';
+import type { AgentDescription } from './agent-description.ts';
+import { findAgentAt, toDot, toStructure } from './graph.ts';
+
+const DEV_APP_PATH = '/dev/apps/{app_name}';
+const area = 'Debugging (development server)';
+
+/** What the operations on graphs need. */
+interface GraphContext {
+  /** Applications that this process serves, by name. */
+  agents: ReadonlyMap<string, { describe(): AgentDescription }>;
+}
+
+const absentApp = ({ appName }: { appName: string }) => `App not found: ${appName}`;
+
+const structureToolSchema = z.looseObject({
+  name: z.string().describe('What the model calls it by.'),
+  type: z.literal('tool').describe('Always `tool`.'),
+});
+
+/** An agent with its tools and the agents below it, as `build_graph` shows it. */
+export const structureNodeSchema = z
+  .looseObject({
+    name: z.string().describe('The `author` of its events.'),
+    type: z.literal('agent').describe('Always `agent`.'),
+    description: z.string().optional().describe('What the agent says of itself.'),
+    model: z.string().optional().describe('The model that it asks; absent where it asks none.'),
+    tools: z.array(structureToolSchema).optional().describe('Its tools.'),
+    get sub_agents() {
+      return z.array(structureNodeSchema).optional().describe('The agents below it, in order.');
+    },
+  })
+  .describe('An agent in the structure of an application.');
+
+const dotSrc = z.string().describe('The graph in the DOT language of Graphviz.');
+const exampleDot = 'digraph "harness_agent" {\n"harness_agent" [label="✦ harness_agent"]\n}';
+const darkMode = z.boolean().default(false).describe('Colours for a dark page.');
+
+const getAppStructure = operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/build_graph`,
+  operationId: 'getAppStructure',
+  scope: 'develop',
+  area,
+  summary: 'Get the structure of an application',
+  description: 'Its agents and their tools. Tools of MCP servers and of skills are known in an invocation only.',
+  owner: 'service',
+  parameters: { path: appPath },
+  success: {
+    schema: z.looseObject({
+      name: z.string().describe('The application.'),
+      root_agent: structureNodeSchema.describe('The agent that gets the prompt.'),
+    }),
+    description: 'The root agent with its tools and the agents below it.',
+    example: {
+      name: 'harness_agent',
+      root_agent: {
+        name: 'harness_agent',
+        type: 'agent',
+        description: 'Answers questions.',
+        model: 'offline',
+        tools: [{ name: 'calculator', type: 'tool' }],
+        sub_agents: [],
+      },
+    },
+  },
+  errors: { 404: 'No such application.' },
+  absent: absentApp,
+  handler: async ({ agents }: GraphContext, { path: { appName }, notFound }) => {
+    const agent = agents.get(appName);
+    if (!agent) throw notFound();
+    return { kind: 'value', value: { name: appName, root_agent: toStructure(agent.describe()) } };
+  },
+});
+
+const getAppGraphs = operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/build_graph_image`,
+  operationId: 'getAppGraphs',
+  scope: 'develop',
+  area,
+  summary: 'Draw an application or one of its agents',
+  description: 'In the DOT language of Graphviz, under its path (the root has the empty one) and as `dotSrc`.',
+  owner: 'service',
+  parameters: {
+    path: appPath,
+    query: z.object({ dark_mode: darkMode, node: z.string().default('').describe('Path of names to an agent.') }),
+  },
+  success: {
+    schema: z.looseObject({ dotSrc }).describe('`dotSrc`, and an object with `dotSrc` under the path of the agent.'),
+    description: 'The graph, twice.',
+    example: { dotSrc: exampleDot, '': { dotSrc: exampleDot } },
+  },
+  errors: { 404: 'No such application or agent.' },
+  absent: absentApp,
+  handler: async ({ agents }: GraphContext, { path, query: { node, dark_mode: dark }, notFound }) => {
+    const root = agents.get(path.appName);
+    if (!root) throw notFound();
+    const agent = findAgentAt(root.describe(), node);
+    if (!agent) throw new NotFoundError(`Node not found: ${node}`);
+    const graph = { dotSrc: toDot(agent, { dark }) };
+    return { kind: 'value', value: { [node]: graph, ...graph } };
+  },
+});
+
+const getAppGraph = operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/graph`,
+  operationId: 'getAppGraph',
+  scope: 'develop',
+  area,
+  summary: 'Draw an application',
+  owner: 'service',
+  parameters: { path: appPath, query: z.object({ dark_mode: darkMode }) },
+  success: { schema: z.looseObject({ dotSrc }), description: 'The graph.', example: { dotSrc: exampleDot } },
+  errors: { 404: 'No such application.' },
+  absent: absentApp,
+  handler: async ({ agents }: GraphContext, { path, query, notFound }) => {
+    const agent = agents.get(path.appName);
+    if (!agent) throw notFound();
+    return { kind: 'value', value: { dotSrc: toDot(agent.describe(), { dark: query.dark_mode }) } };
+  },
+});
+
+const getBuilderConfig = operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/builder`,
+  operationId: 'getBuilderConfig',
+  scope: 'develop',
+  area,
+  summary: "Get an application's configuration for the visual builder",
+  description: 'Always empty, which switches the builder off: an agent is described by its deployment.',
+  owner: 'service',
+  parameters: { path: appPath },
+  success: { schema: z.string(), description: 'Nothing.', example: '', mediaType: 'text/plain' },
+  handler: async (_context, { response }) => {
+    response.writeHead(200, { 'content-type': 'text/plain', 'content-length': 0 }).end();
+    return { kind: 'sent' };
+  },
+});
+
+/** What applications look like, in development UI mode only: structure and graphs. */
+export const graphOperations = [getAppStructure, getAppGraphs, getAppGraph, getBuilderConfig];

@@ -1,0 +1,143 @@
+import { type AgentDescription, listAgents } from './agent-description.ts';
+import { functionCallsOf, functionResponsesOf } from '../../core/content.ts';
+import type { Event } from '../../core/event.ts';
+
+/** An agent of the structure that the Web UI shows; names in snake_case as ADK has them. */
+interface StructureNode {
+  name: string;
+  type: 'agent' | 'tool';
+  description?: string;
+  model?: string;
+  tools?: { name: string; type: 'tool' }[];
+  sub_agents?: StructureNode[];
+}
+
+/** The agent tree as `build_graph` answers it. */
+export const toStructure = ({ name, description, kind, model, tools, subAgents }: AgentDescription): StructureNode => ({
+  name,
+  type: 'agent',
+  description,
+  ...(kind === 'llm' ? { model } : {}),
+  tools: tools.map((tool) => ({ name: tool.name, type: 'tool' })),
+  sub_agents: subAgents.map(toStructure),
+});
+
+/**
+ * The agent at a path of names (`root/child` or `child`); `undefined` where there is none. The empty path is the
+ * root's.
+ */
+export function findAgentAt(root: AgentDescription, path: string): AgentDescription | undefined {
+  const names = path.split('/').filter(Boolean);
+  if (names[0] === root.name) names.shift();
+  return names.reduce<AgentDescription | undefined>(
+    (agent, name) => agent?.subAgents.find((child) => child.name === name),
+    root,
+  );
+}
+
+/** A way through the graph, from one node to another; without `to` the node alone. */
+interface Step {
+  from: string;
+  to?: string;
+}
+
+/** What an event did in the graph: called tools, got their answers, handed over, or only spoke. */
+export function toSteps({ author, content, actions }: Event): Step[] {
+  const answers = functionResponsesOf(content).map(({ name }) => name ?? '');
+  if (!author || author === 'user') return answers.map((from) => ({ from }));
+  const calls = functionCallsOf(content).map(({ name }) => name ?? '');
+  const transfers = actions?.transferToAgent ? [actions.transferToAgent] : [];
+  const steps = [
+    ...[...calls, ...transfers].map((to) => ({ from: author, to })),
+    ...answers.map((from) => ({ from, to: author })),
+  ];
+  return steps.length > 0 ? steps : [{ from: author }];
+}
+
+/** Colours of a graph on the UI's light and dark pages. */
+const PALETTES = {
+  light: { text: '#1f1f1f', fill: '#f3f6fb', line: '#9aa5b5', active: '#1e8e3e', onActive: '#ffffff' },
+  dark: { text: '#e8eaed', fill: '#2d333b', line: '#8a94a3', active: '#2e7d4f', onActive: '#ffffff' },
+};
+const ICONS = { llm: '✦', sequential: '→', parallel: '⇉', loop: '↻' };
+
+/**
+ * The agent, those below it and their tools as a graph in Graphviz' DOT language; the UI draws it. The steps of an
+ * event are highlighted, with nodes of their own for tools that the description does not know (those of MCP servers
+ * and of skills).
+ */
+export function toDot(
+  agent: AgentDescription,
+  { dark = false, steps = [] }: { dark?: boolean; steps?: Step[] },
+): string {
+  const colors = PALETTES[dark ? 'dark' : 'light'];
+  const agents = new Map(listAgents(agent).map((each) => [each.name, each]));
+  const touched = new Set(steps.flatMap(({ from, to }) => (to === undefined ? [from] : [from, to])));
+  const known = [...agents.values()].flatMap((each) => each.tools.map(({ name }) => name));
+  const tools = [...new Set([...known, ...touched])].filter((name) => !agents.has(name));
+  const highlight = (name: string): Style =>
+    touched.has(name) ? { fillcolor: colors.active, color: colors.active, fontcolor: colors.onActive } : {};
+  const base = { color: colors.line, fontcolor: colors.text, fontname: 'Helvetica' };
+  const box = {
+    ...base,
+    shape: 'box',
+    style: 'rounded,filled',
+    fillcolor: colors.fill,
+    fontsize: '12',
+    margin: '0.2,0.1',
+  };
+  return [
+    `digraph ${quoted(agent.name)} {`,
+    `graph ${toAttributes({ bgcolor: 'transparent', pad: '0.4', nodesep: '0.4', ranksep: '0.7' })}`,
+    `node ${toAttributes(box)}`,
+    `edge ${toAttributes({ ...base, arrowsize: '0.7' })}`,
+    ...[...agents.values()].map(({ name, kind }) =>
+      toNode(name, { label: `${ICONS[kind]} ${name}`, tooltip: kind, ...highlight(name) }),
+    ),
+    ...tools.map((name) =>
+      toNode(name, { label: name, tooltip: 'tool', style: 'rounded,filled,dashed', ...highlight(name) }),
+    ),
+    ...toEdges([...agents.values()], steps, { color: colors.active, penwidth: '2' }),
+    '}',
+  ].join('\n');
+}
+
+type Style = Record<string, string>;
+
+function toEdges(agents: AgentDescription[], steps: Step[], highlight: Style): string[] {
+  const edges = new Map<string, Style>();
+  for (const agent of agents) {
+    for (const [from, to] of flowOf(agent)) edges.set(toEdge(from, to), {});
+    for (const { name } of agent.tools) edges.set(toEdge(agent.name, name), { style: 'dashed' });
+  }
+  for (const { from, to } of steps) {
+    if (to === undefined) continue;
+    // A tool's answer goes back along the edge of its call.
+    if (edges.has(toEdge(to, from))) edges.set(toEdge(to, from), { ...highlight, dir: 'back' });
+    else edges.set(toEdge(from, to), highlight);
+  }
+  return [...edges].map(([edge, style]) => `${edge} ${toAttributes(style)}`);
+}
+
+/** How agents follow each other below one: in a row, in a ring, or from it to each. */
+function flowOf({ name, kind, subAgents }: AgentDescription): [from: string, to: string][] {
+  const children = subAgents.map((child) => child.name);
+  if (kind === 'llm' || kind === 'parallel') return children.map((child) => [name, child]);
+  const row = children.map((child, index): [string, string] => [children[index - 1] ?? name, child]);
+  const [first, last] = [children[0], children.at(-1)];
+  return kind === 'loop' && first !== undefined && last !== undefined ? [...row, [last, first]] : row;
+}
+
+const toNode = (name: string, style: Style) => `${quoted(name)} ${toAttributes(style)}`;
+const toEdge = (from: string, to: string) => `${quoted(from)} -> ${quoted(to)}`;
+const toAttributes = (style: Style) =>
+  `[${Object.entries(style)
+    .map(([name, value]) => `${name}=${quoted(value)}`)
+    .join(', ')}]`;
+
+/** A string of DOT: in quotes, where a backslash would begin an escape. */
+const quoted = (text: string) =>
+  `"${text
+    .replaceAll('\\', '\\\\')
+    .replaceAll('"', '\\"')
+    .replaceAll(/\p{Cc}/gu, ' ')}"`;

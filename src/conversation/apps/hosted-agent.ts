@@ -1,0 +1,26 @@
+import type { AgentOverrides, PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
+import type { EvalModule } from '../../agent/definition/eval-module.ts';
+import type { AgentDescription } from './agent-description.ts';
+
+/** An application that this process serves. */
+export interface HostedAgent {
+  /** Author of events that the runtime itself writes for it. */
+  name: string;
+  /** True where its model has a live API: then live sessions may have sound and pictures. */
+  hasLiveApi: boolean;
+  /** Metrics of its own, and what masks sessions that become eval cases. */
+  evals?: EvalModule;
+  /**
+   * Makes it ready for one invocation of a user. With `serverTools` no MCP server is contacted: it gives what
+   * their tools are instead.
+   * @throws {AgentError} for an unknown tool or skill, or an MCP server that does not answer.
+   */
+  prepare(
+    overrides: AgentOverrides,
+    signal: AbortSignal,
+    userId: string,
+    serverTools?: ServerTools,
+  ): Promise<PreparedAgent>;
+  /** What people see of it. */
+  describe(): AgentDescription;
+}

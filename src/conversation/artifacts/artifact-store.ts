@@ -1,0 +1,286 @@
+import { createHash } from 'node:crypto';
+import { and, desc, eq, exists, inArray, isNotNull, sql } from 'drizzle-orm';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
+import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
+import { statement, value } from '../../platform/db/statement.ts';
+import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
+import type { JsonStream } from '../sessions/json-stream.ts';
+import { heldSession } from '../sessions/session-lease.ts';
+import { LeaseLostError } from '../../core/errors.ts';
+import type { JsonObject, Part } from '../../core/content.ts';
+import type { SessionKey } from '../../core/session.ts';
+import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
+import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
+import type { ContentObject, StoredContent } from './content-store.ts';
+
+/** What names one artifact. A name with the prefix `user:` belongs to the user, whatever the session. */
+export interface ArtifactKey extends SessionKey {
+  artifactName: string;
+}
+
+/** The session column of an artifact: empty for an artifact of the user. */
+const scopeOf = ({ sessionId, artifactName }: ArtifactKey) =>
+  artifactName.startsWith(USER_ARTIFACT_PREFIX) ? '' : sessionId;
+
+const isVersionOf = (key: ArtifactKey) =>
+  and(
+    eq(artifactVersions.appName, key.appName),
+    eq(artifactVersions.userId, key.userId),
+    eq(artifactVersions.sessionId, scopeOf(key)),
+    eq(artifactVersions.artifactName, key.artifactName),
+  );
+
+/** The specification's ArtifactVersion as JSON text. */
+const versionText = sql<string>`
+  '{"version":' || ${artifactVersions.version} || ',"canonicalUri":' || to_json(${artifactVersions.canonicalUri}) ||
+  ',"customMetadata":' || ${artifactVersions.customMetadata} ||
+  ',"createTime":' || extract(epoch from ${artifactVersions.createTime}) ||
+  case when ${artifactVersions.mimeType} is null then ''
+       else ',"mimeType":' || to_json(${artifactVersions.mimeType}) end || '}'`;
+
+/** Where a version lives: the same for every client, built from escaped segments so that two names never share one. */
+export function canonicalUriPrefix(key: ArtifactKey): string {
+  const segment = encodeURIComponent;
+  const user = `postgres://apps/${segment(key.appName)}/users/${segment(key.userId)}`;
+  const scope = scopeOf(key) === '' ? user : `${user}/sessions/${segment(key.sessionId)}`;
+  return `${scope}/artifacts/${segment(key.artifactName)}/versions/`;
+}
+
+/**
+ * Saves the next version of an artifact and returns its ArtifactVersion as JSON text; the bytes go into the row
+ * unless an object holds them already. One statement: the upsert of the artifact row locks it and hands out the
+ * number, so that concurrent saves get unique, rising numbers; number and content appear together. With a
+ * `leaseToken` the save is an invocation's. @throws {LeaseLostError} when the session's lease is another's by then.
+ */
+export async function saveArtifactVersion(
+  db: Database,
+  key: ArtifactKey,
+  content: ArtifactContent,
+  customMetadata: JsonObject,
+  object?: ContentObject,
+  leaseToken?: string,
+): Promise<string> {
+  const bytes = content.bytes ?? Buffer.alloc(0);
+  const { appName, userId } = key;
+  const sessionId = scopeOf(key);
+  const numbered = insertSelect(artifacts, { appName, userId, sessionId, name: key.artifactName, nextVersion: 1 });
+  const version = insertSelect(artifactVersions, {
+    appName,
+    userId,
+    sessionId,
+    artifactName: key.artifactName,
+    version: sql`numbered.version`,
+    canonicalUri: object ? object.uri : sql`${canonicalUriPrefix(key)} || numbered.version`,
+    mimeType: content.mimeType === undefined ? null : escapeText(content.mimeType),
+    customMetadata: sql`${escapeJson(customMetadata)}::jsonb`,
+    part: sql`${escapeJson(content.part)}::jsonb`,
+    content: object ? null : (content.bytes ?? null),
+    objectKey: object?.key ?? null,
+    sizeBytes: bytes.length,
+    sha256: createHash('sha256').update(bytes).digest(),
+  });
+  const { nextVersion } = artifacts;
+  const { rows } = await db.execute<{ text: string }>(sql`
+    with ${leaseToken ? sql`held as materialized (${heldSession(key, leaseToken)}),` : sql``}
+    numbered as (
+      ${numbered} ${leaseToken ? sql`from held` : sql``}
+      on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
+        do update set ${assignments(artifacts, { nextVersion: sql`${nextVersion} + 1` })}
+      returning ${nextVersion} - 1 as version)
+    ${version} from numbered returning ${versionText} as text`);
+  const row = rows[0];
+  if (!row) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
+  return unescapeJson(row.text);
+}
+
+/** The ArtifactVersion of one version as JSON text, in one statement that never reads the content. */
+export async function findArtifactVersionText(
+  db: Database,
+  key: ArtifactKey,
+  version: number,
+): Promise<string | undefined> {
+  if (!isVersion(version)) return undefined;
+  const { appName, userId, artifactName } = key;
+  const [row] = await selectVersionText(db, { appName, userId, sessionId: scopeOf(key), artifactName, version });
+  return row && unescapeJson(row.text);
+}
+
+const selectVersionText = statement<{ text: string }>(
+  () => sql`
+    select ${versionText} as text from ${artifactVersions}
+    where ${artifactVersions.appName} = ${value('appName')} and ${artifactVersions.userId} = ${value('userId')}
+      and ${artifactVersions.sessionId} = ${value('sessionId')}
+      and ${artifactVersions.artifactName} = ${value('artifactName')}
+      and ${artifactVersions.version} = ${value('version')}`,
+);
+
+/** A version as its row has it: the part without its bytes, and where those are. */
+export interface StoredArtifact extends StoredContent {
+  part: Part;
+  mimeType: string | undefined;
+}
+
+/** The given or the latest version; `undefined` where there is none. */
+export async function findStoredArtifact(
+  db: Database,
+  key: ArtifactKey,
+  version?: number,
+): Promise<StoredArtifact | undefined> {
+  if (version !== undefined && !isVersion(version)) return undefined;
+  const { mimeType, content, objectKey, sha256 } = artifactVersions;
+  const [row] = await db
+    .select({ part: sql<string>`${artifactVersions.part}::text`, mimeType, content, objectKey, sha256 })
+    .from(artifactVersions)
+    .where(and(isVersionOf(key), version === undefined ? undefined : eq(artifactVersions.version, version)))
+    .orderBy(desc(artifactVersions.version))
+    .limit(1);
+  return (
+    row && {
+      part: JSON.parse(unescapeJson(row.part)) as Part,
+      mimeType: row.mimeType === null ? undefined : unescapeText(row.mimeType),
+      content: row.content ?? undefined,
+      objectKey: row.objectKey ?? undefined,
+      sha256: row.sha256,
+    }
+  );
+}
+
+/** The version numbers of an artifact, ascending; `[]` for one that does not exist. */
+export async function listArtifactVersions(db: Database, key: ArtifactKey): Promise<number[]> {
+  const rows = await db
+    .select({ version: artifactVersions.version })
+    .from(artifactVersions)
+    .where(isVersionOf(key))
+    .orderBy(artifactVersions.version);
+  return rows.map(({ version }) => version);
+}
+
+/** What one statement reads of a list at most: versions, and bytes of them unless a single one has more. */
+const PAGE_ROWS = 32;
+const PAGE_BYTES = 4_194_304;
+
+/**
+ * The ArtifactVersions of an artifact as the JSON text of an array, ascending, by statements that never read the
+ * content. Custom metadata may be as large as a body, so a long list is read page by page.
+ */
+export async function listArtifactVersionsText(db: Database, key: ArtifactKey): Promise<JsonStream> {
+  const page = await readVersionsPage(db, key, -1);
+  const first = ['[', page.text];
+  return page.more ? { first, rest: readFurtherVersions(db, key, page.last) } : { first: [...first, ']'] };
+}
+
+async function* readFurtherVersions(db: Database, key: ArtifactKey, after: number): AsyncGenerator<string[]> {
+  for (let last = after; ; ) {
+    const page = await readVersionsPage(db, key, last);
+    if (page.text !== '') yield [',', page.text];
+    if (!page.more) break;
+    last = page.last;
+  }
+  yield [']'];
+}
+
+/** The versions after one, as many as a page has. */
+async function readVersionsPage(
+  db: Database,
+  key: ArtifactKey,
+  after: number,
+): Promise<{ text: string; last: number; more: boolean }> {
+  const { rows } = await db.execute<{ text: string | null; version: number }>(sql`
+    with page as materialized (
+      select ${versionText} as text, ${artifactVersions.version} as version from ${artifactVersions}
+      where ${isVersionOf(key)} and ${artifactVersions.version} > ${after}
+      order by ${artifactVersions.version} limit ${PAGE_ROWS} + 1),
+    sized as (
+      select page.*, row_number() over listed as n, sum(octet_length(text)) over listed as bytes
+      from page window listed as (order by version))
+    select case when n = 1 or (n <= ${PAGE_ROWS} and bytes <= ${PAGE_BYTES}) then text end as text, version
+    from sized order by version`);
+  const read = rows.filter(({ text }) => text !== null);
+  const text = read.map((row) => unescapeJson(row.text ?? '')).join(',');
+  return { text, last: read.at(-1)?.version ?? after, more: read.length < rows.length };
+}
+
+/**
+ * Deletes all versions of an artifact; its next number stays, so that no number is ever given twice.
+ * @returns the keys of their objects.
+ */
+export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
+  const rows = await db
+    .delete(artifactVersions)
+    .where(isVersionOf(key))
+    .returning({ objectKey: artifactVersions.objectKey });
+  return rows.flatMap(({ objectKey }) => objectKey ?? []);
+}
+
+/** A number that the column cannot hold names nothing. */
+const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= INT32_MAX;
+
+/**
+ * Names of a session's artifacts and of its user's (with their prefix), sorted by code point. Deleted ones are left
+ * out.
+ */
+export async function listArtifactNames(db: Database, { appName, userId, sessionId }: SessionKey): Promise<string[]> {
+  const versions = db
+    .select({ version: artifactVersions.version })
+    .from(artifactVersions)
+    .where(
+      and(
+        eq(artifactVersions.appName, appName),
+        eq(artifactVersions.userId, userId),
+        eq(artifactVersions.sessionId, artifacts.sessionId),
+        eq(artifactVersions.artifactName, artifacts.name),
+      ),
+    );
+  const rows = await db
+    .select({ name: artifacts.name })
+    .from(artifacts)
+    .where(
+      and(
+        eq(artifacts.appName, appName),
+        eq(artifacts.userId, userId),
+        inArray(artifacts.sessionId, [sessionId, '']),
+        exists(versions),
+      ),
+    )
+    .orderBy(artifacts.name);
+  return rows.map(({ name }) => name);
+}
+
+/** At most `limit` keys of objects that hold artifacts of a user. */
+export async function listObjectKeys(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  limit: number,
+): Promise<string[]> {
+  const rows = await db
+    .select({ objectKey: sql<string>`${artifactVersions.objectKey}` })
+    .from(artifactVersions)
+    .where(
+      and(
+        eq(artifactVersions.appName, appName),
+        eq(artifactVersions.userId, userId),
+        isNotNull(artifactVersions.objectKey),
+      ),
+    )
+    .limit(limit);
+  return rows.map(({ objectKey }) => objectKey);
+}
+
+/** Deletes the versions whose bytes are in these objects. @returns how many there were */
+export async function deleteVersionsIn(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  objectKeys: string[],
+): Promise<number> {
+  const { rowCount } = await db
+    .delete(artifactVersions)
+    .where(
+      and(
+        eq(artifactVersions.appName, appName),
+        eq(artifactVersions.userId, userId),
+        inArray(artifactVersions.objectKey, objectKeys),
+      ),
+    );
+  return rowCount ?? 0;
+}

@@ -1,0 +1,47 @@
+import { type SQL, sql } from 'drizzle-orm';
+import type { Database } from '../../platform/db/database.ts';
+import { artifactVersions } from '../../platform/db/schema/schema.ts';
+import { keyOf } from '../../platform/db/sql.ts';
+import { userRanges } from '../../platform/db/user-ranges.ts';
+import { isOnHold } from '../holds/hold-store.ts';
+
+/** Versions of one statement. */
+const BATCH_ROWS = 100;
+
+const v = artifactVersions;
+/** Ranges of users that together have all versions. */
+export const rangesOfVersions = (db: Database): AsyncGenerator<SQL, void, void> => userRanges(db, v);
+
+const old = (count: number, range: SQL): SQL => sql`
+  select ranked.app_name, ranked.user_id, ranked.session_id, ranked.artifact_name, ranked.version from (
+    select ${v.appName}, ${v.userId}, ${v.sessionId}, ${v.artifactName}, ${v.version},
+           row_number() over (partition by ${v.appName}, ${v.userId}, ${v.sessionId}, ${v.artifactName}
+                              order by ${v.version} desc) as place
+    from ${v} where ${range}) ranked
+  where ranked.place > ${count}::int
+    and not ${isOnHold({
+      appName: sql`ranked.app_name`,
+      userId: sql`ranked.user_id`,
+      sessionId: sql`ranked.session_id`,
+    })}`;
+
+/** How many versions of artifacts of a range are beyond the newest `count` of each. */
+export async function countOldVersions(db: Database, count: number, range: SQL): Promise<number> {
+  const { rows } = await db.execute<{ n: number }>(sql`select count(*)::int as n from (${old(count, range)}) counted`);
+  return rows[0]?.n ?? 0;
+}
+
+/**
+ * Deletes some versions of a range beyond the newest `count` of each artifact.
+ * @returns how many, and keys of their objects
+ */
+export async function deleteOldVersions(
+  db: Database,
+  count: number,
+  range: SQL,
+): Promise<{ rows: number; objectKeys: string[] }> {
+  const { rows } = await db.execute<{ key: string | null }>(sql`
+    delete from ${v} where (${sql.join(keyOf(v), sql`, `)}) in (${old(count, range)} limit ${BATCH_ROWS})
+    returning ${v.objectKey} as key`);
+  return { rows: rows.length, objectKeys: rows.flatMap(({ key }) => key ?? []) };
+}

@@ -1,0 +1,70 @@
+import { type SQL, type SQLWrapper, and, asc, eq, sql } from 'drizzle-orm';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
+import { legalHolds } from '../../platform/db/schema/schema.ts';
+import type { Hold } from './hold.ts';
+
+/** Whose data: with `sessionId` that of one session. */
+export interface HoldKey {
+  appName: string;
+  userId: string;
+  sessionId: string | undefined;
+}
+
+/** The columns of a table that say whose its rows are. */
+interface OwnerColumns {
+  appName: SQLWrapper;
+  userId: SQLWrapper;
+  /** Of what belongs to a session. */
+  sessionId?: SQLWrapper;
+}
+
+/**
+ * The condition that a row is on hold: cleanings of many users leave such rows out, because the triggers refuse the
+ * whole statement.
+ */
+export const isOnHold = ({ appName, userId, sessionId }: OwnerColumns): SQL => sql`exists (
+  select from ${legalHolds} where ${legalHolds.appName} = ${appName} and ${legalHolds.userId} = ${userId}
+    and ${legalHolds.sessionId} in ('', ${sessionId ?? sql`''`}))`;
+
+/** Sets a hold, in the place of the one that is there. */
+export async function saveHold(db: Database, key: HoldKey, reason: string): Promise<void> {
+  const values = { ...key, sessionId: key.sessionId ?? '', reason: escapeText(reason) };
+  await db
+    .insert(legalHolds)
+    .values(values)
+    .onConflictDoUpdate({
+      target: [legalHolds.appName, legalHolds.userId, legalHolds.sessionId],
+      set: { reason: values.reason },
+    });
+}
+
+/** Removes a hold; removing what is not there does nothing. */
+export async function deleteHold(db: Database, { appName, userId, sessionId }: HoldKey): Promise<void> {
+  await db
+    .delete(legalHolds)
+    .where(
+      and(eq(legalHolds.appName, appName), eq(legalHolds.userId, userId), eq(legalHolds.sessionId, sessionId ?? '')),
+    );
+}
+
+/** At most `limit` holds of an application by user and session, of one user where it is given. */
+export async function listHolds(
+  db: Database,
+  appName: string,
+  { userId, limit }: { userId?: string | undefined; limit: number },
+): Promise<Hold[]> {
+  const rows = await db
+    .select({
+      appName: legalHolds.appName,
+      userId: legalHolds.userId,
+      sessionId: sql<string | null>`nullif(${legalHolds.sessionId}, '')`,
+      reason: legalHolds.reason,
+      createTime: sql<number>`extract(epoch from ${legalHolds.createTime})::float8`,
+    })
+    .from(legalHolds)
+    .where(and(eq(legalHolds.appName, appName), userId === undefined ? undefined : eq(legalHolds.userId, userId)))
+    .orderBy(asc(legalHolds.userId), asc(legalHolds.sessionId))
+    .limit(limit);
+  return rows.map((row) => ({ ...row, reason: unescapeText(row.reason) }));
+}

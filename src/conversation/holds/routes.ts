@@ -1,0 +1,82 @@
+import { z } from 'zod';
+import type { DatabasePool } from '../../platform/db/database.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { appPath, pageSize, userPath } from '../../platform/http/operation/parameters.ts';
+import { type Hold, holdSchema, setHoldSchema } from './hold.ts';
+import { deleteHold, listHolds, saveHold } from './hold-store.ts';
+
+/** What the operations on legal holds need. */
+interface HoldContext {
+  database: DatabasePool;
+}
+
+const area = 'Service and applications';
+const HOLD_PATH = '/apps/{app_name}/users/{user_id}/hold';
+const DEFAULT_LIMIT = 1_000;
+const exampleHold: Hold = {
+  appName: 'harness_agent',
+  userId: 'u1',
+  sessionId: null,
+  reason: 'Case 4711',
+  createTime: 1_795_200_809.5,
+};
+
+const setHold = operation({
+  method: 'put',
+  path: HOLD_PATH,
+  operationId: 'setLegalHold',
+  scope: 'admin',
+  isForKeys: true,
+  area,
+  summary: 'Set a legal hold',
+  description:
+    'On all that a user has, or on one session. Erasure, deletion and retention are refused with 409 until it is ' +
+    'removed.',
+  owner: 'path',
+  parameters: { path: userPath },
+  body: { schema: setHoldSchema, required: true, example: { reason: exampleHold.reason } },
+  handler: async ({ database }: HoldContext, { path, body }) => {
+    await saveHold(database.db, { ...path, sessionId: body.sessionId ?? undefined }, body.reason);
+    return { kind: 'value', value: null };
+  },
+});
+
+const removeHold = operation({
+  method: 'delete',
+  path: HOLD_PATH,
+  operationId: 'removeLegalHold',
+  scope: 'admin',
+  isForKeys: true,
+  area,
+  summary: 'Remove a legal hold',
+  description: 'Removing what is not there succeeds too.',
+  owner: 'path',
+  parameters: {
+    path: userPath,
+    query: z.object({ sessionId: z.string().optional().describe('The session [the hold on all that the user has].') }),
+  },
+  handler: async ({ database }: HoldContext, { path, query }) => {
+    await deleteHold(database.db, { ...path, sessionId: query.sessionId });
+    return { kind: 'value', value: null };
+  },
+});
+
+const listAll = operation({
+  method: 'get',
+  path: '/apps/{app_name}/holds',
+  operationId: 'listLegalHolds',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'read',
+  area,
+  summary: 'List the legal holds of an application',
+  owner: 'service',
+  parameters: { path: appPath, query: z.object({ limit: pageSize('Maximum number [1000].').default(DEFAULT_LIMIT) }) },
+  success: { schema: z.array(holdSchema), description: 'By user, then by session.', example: [exampleHold] },
+  handler: async ({ database }: HoldContext, { path, query }) => {
+    return { kind: 'value', value: await listHolds(database.reads, path.appName, query) };
+  },
+});
+
+/** Legal holds: what an operator with the scope `admin` keeps from being deleted. */
+export const holdOperations = [setHold, removeHold, listAll];

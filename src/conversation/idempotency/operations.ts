@@ -1,0 +1,127 @@
+import type { z } from 'zod';
+import type { DatabasePool } from '../../platform/db/database.ts';
+import type { Notifications } from '../../platform/db/notifications.ts';
+import type { Answer, Operation } from '../../platform/http/operation/operation.ts';
+import type { Principal } from '../../platform/http/operation/principal.ts';
+import { doOnce } from './do-once.ts';
+import { fingerprint, idempotencyHeaders } from './key.ts';
+
+/** What doing once needs of the process. */
+interface IdempotentContext {
+  database: DatabasePool;
+  notifications: Notifications;
+}
+
+/**
+ * An operation that changes something (POST, PATCH), done once per `Idempotency-Key`: with a key its handler gets, as
+ * the database, the transaction that holds the key. Other operations come back as they are, and so do those that
+ * declare the header themselves: no transaction may last as long as a model call, so they say which part is done once.
+ */
+export function idempotent<Context extends IdempotentContext>(plain: Operation<Context>): Operation<Context> {
+  if (plain.method !== 'post' && plain.method !== 'patch') return plain;
+  const declared = plain.parameters?.headers?.shape ?? {};
+  if ('idempotency-key' in declared) return plain;
+  const handler: Operation<Context>['handler'] = async (context, call) => {
+    if (!keyOf(call)) return plain.handler(context, call);
+    return {
+      kind: 'json',
+      text: await once(context, plain, call, async (inside) => textOf(await plain.handler(inside, call))),
+    };
+  };
+  const headers = idempotencyHeaders.extend(declared);
+  return { ...plain, parameters: { ...plain.parameters, headers }, handler };
+}
+
+/** A request as {@link once} looks at it. */
+interface Sent {
+  path: Subject;
+  query: unknown;
+  headers: unknown;
+  body: unknown;
+  principal: Principal;
+}
+
+const keyOf = ({ headers }: Pick<Sent, 'headers'>) =>
+  (headers as z.output<typeof idempotencyHeaders>)['idempotency-key'];
+
+/**
+ * Does a part of a request, whose text is kept, once per `Idempotency-Key`; without a key, each time. With one, `work`
+ * gets a context whose database is the transaction that holds the key.
+ * @throws {KeyReusedError} when the key came with another request before.
+ */
+export async function once<Context extends IdempotentContext>(
+  context: Context,
+  { operationId, errors }: Pick<Operation<Context>, 'operationId' | 'errors'>,
+  sent: Sent,
+  work: (inside: Context) => Promise<string>,
+): Promise<string> {
+  const { path, query, body, principal } = sent;
+  const request = fingerprint(keyOf(sent), [path, query, body]);
+  if (!request) return work(context);
+  const key = {
+    ...subjectOf(path, body, principal),
+    scope: `${operationId} ${toScope(principal)}`,
+    key: request.idempotencyKey,
+    hash: request.hash,
+  };
+  let topics: string[] = [];
+  // What does not need its session outlives it: an artifact does, with the answer that says what it is.
+  const sessionOf = (answer: string) => (errors?.[404] ? sessionIdOf(path, body, answer) : undefined);
+  const text = await doOnce(context.database, key, sessionOf, async (database) => {
+    // A transaction that is repeated begins anew.
+    topics = [];
+    const notifications = collecting(context.notifications, topics);
+    return work({ ...context, database, notifications });
+  });
+  // Whoever is woken before the commit looks, finds nothing, and looks again a second later.
+  for (const topic of topics) context.notifications.publish(topic);
+  return text;
+}
+
+/** Notifications that keep what is published for later. */
+const collecting = (notifications: Notifications, topics: string[]): Notifications => ({
+  publish: (topic) => void topics.push(topic),
+  subscribe: (topic, wake) => notifications.subscribe(topic, wake),
+  close: () => notifications.close(),
+});
+
+/** Who shares keys: each user and each runtime key with an id has their own, those of `RUNTIME_API_KEYS` share. */
+const toScope = (principal: Principal) => {
+  if (principal.kind === 'user') return `user ${principal.userId}`;
+  return principal.kind === 'key' && principal.id !== undefined ? `key ${principal.id}` : principal.kind;
+};
+
+/**
+ * Whom a kept answer is about, so that erasing a user finds it; a user's own request without a path is about the
+ * user.
+ */
+const subjectOf = ({ appName = '', userId }: Subject, body: unknown, principal: Principal) => ({
+  appName,
+  userId: userId ?? namedIn(body, 'userId') ?? (principal.kind === 'user' ? principal.userId : ''),
+});
+
+/** The session that an answer is about: the one that path or body names beside its user, or the one that was made. */
+function sessionIdOf({ userId, sessionId }: Subject, body: unknown, answer: string): string | undefined {
+  if (sessionId !== undefined) return sessionId;
+  if (userId === undefined && namedIn(body, 'userId') === undefined) return undefined;
+  return namedIn(body, 'sessionId') ?? namedIn(JSON.parse(answer), 'id');
+}
+
+function namedIn(value: unknown, name: string): string | undefined {
+  const member: unknown =
+    typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+  return typeof member === 'string' ? member : undefined;
+}
+
+/** What a path may name of it. */
+interface Subject {
+  appName?: string;
+  userId?: string;
+  sessionId?: string;
+}
+
+function textOf(answer: Answer): string {
+  if (answer.kind === 'json') return answer.text;
+  if (answer.kind === 'value') return JSON.stringify(answer.value);
+  throw new TypeError('an operation with an Idempotency-Key must answer JSON');
+}

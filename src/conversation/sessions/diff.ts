@@ -1,0 +1,111 @@
+import type { JsonObject } from '../../core/content.ts';
+import { partsOf } from '../../core/content.ts';
+import type { Event } from '../../core/event.ts';
+import { jsonDifference } from '../../core/json-difference.ts';
+
+/** Characters of a value's JSON that a difference shows; of a longer one it has the beginning, as text. */
+export const MAX_SHOWN = 2_000;
+
+/** Where two events of one sequence part first. */
+interface EventDifference {
+  sequence: number;
+  /** A JSON pointer into the event (RFC 6901); '' where only one of the sessions has the event. */
+  path: string;
+  value: unknown;
+  other: unknown;
+}
+
+/** A key of the state with different values; one that is not there is null. */
+interface StateDifference {
+  key: string;
+  value: unknown;
+  other: unknown;
+}
+
+/** How the events of two sessions differ. */
+interface EventsDiff {
+  /** Number of events from the start on that are the same. */
+  same: number;
+  differing: number;
+  /** The first of them, in order. */
+  differences: EventDifference[];
+}
+
+/**
+ * Compares events pair by pair, in order; what names them (ids, invocation, time) and the tokens that were counted are
+ * left out. It holds one event of each at a time.
+ */
+export async function diffEvents(
+  events: AsyncIterable<Event>,
+  others: AsyncIterable<Event>,
+  limit: number,
+): Promise<EventsDiff> {
+  const diff: EventsDiff = { same: 0, differing: 0, differences: [] };
+  const [left, right] = [events[Symbol.asyncIterator](), others[Symbol.asyncIterator]()];
+  const [name, nameOther] = [namer(), namer()];
+  for (let sequence = 1; ; sequence++) {
+    const [one, other] = [await left.next(), await right.next()];
+    if (one.done && other.done) return diff;
+    const value = one.done ? undefined : toDeed(one.value, name);
+    const found = jsonDifference(value, other.done ? undefined : toDeed(other.value, nameOther));
+    if (!found && diff.differing === 0) diff.same = sequence;
+    if (!found) continue;
+    diff.differing += 1;
+    const { path, before, after } = found;
+    if (diff.differences.length < limit) {
+      diff.differences.push({ sequence, path, value: shown(before), other: shown(after) });
+    }
+  }
+}
+
+/** The keys of two states with different values, by name; at most `limit`, of how many there are. */
+export function diffStates(
+  state: JsonObject,
+  other: JsonObject,
+  limit: number,
+): { differing: number; differences: StateDifference[] } {
+  const valueOf = (of: JsonObject, key: string) => (Object.hasOwn(of, key) ? of[key] : undefined);
+  const keys = [...new Set([...Object.keys(state), ...Object.keys(other)])].toSorted();
+  const differing = keys.filter((key) => jsonDifference(valueOf(state, key), valueOf(other, key)));
+  const differences = differing.slice(0, limit).map((key) => ({
+    key,
+    value: shown(valueOf(state, key)),
+    other: shown(valueOf(other, key)),
+  }));
+  return { differing: differing.length, differences };
+}
+
+function shown(value: unknown): unknown {
+  const text = JSON.stringify(value) ?? 'null';
+  if (text.length <= MAX_SHOWN) return value ?? null;
+  return `${text.slice(0, MAX_SHOWN)}…`;
+}
+
+/** Names for the ids of function calls by the order in which they come: a provider makes them anew each time. */
+function namer(): (id: string) => string {
+  const names = new Map<string, string>();
+  return (id) => {
+    const found = names.get(id) ?? `call ${names.size + 1}`;
+    names.set(id, found);
+    return found;
+  };
+}
+
+/** What an event says and does, without what names it. */
+function toDeed(event: Event, name: (id: string) => string): unknown {
+  const { id: _id, invocationId: _invocation, timestamp: _time, usageMetadata: _tokens, ...deed } = event;
+  const named = <Named extends { id?: string | null | undefined } | null | undefined>(call: Named): Named =>
+    call?.id ? { ...call, id: name(call.id) } : call;
+  if (!event.content) return deed;
+  const parts = partsOf(event.content).map((part) => ({
+    ...part,
+    ...(part.functionCall && { functionCall: named(part.functionCall) }),
+    ...(part.functionResponse && { functionResponse: named(part.functionResponse) }),
+  }));
+  const waiting = event.longRunningToolIds?.map(name);
+  return {
+    ...deed,
+    content: { ...event.content, ...(event.content.parts && { parts }) },
+    ...(waiting && { longRunningToolIds: waiting }),
+  };
+}

@@ -1,0 +1,93 @@
+import { z } from 'zod';
+import { InvalidError } from '../../core/errors.ts';
+import { eventSchema } from '../../core/event.ts';
+import { sessionTopic } from '../../core/topics.ts';
+import { eventDemands } from '../../platform/http/operation/demands.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { afterSequence, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
+import { exampleAnswer, exampleEvent } from './examples.ts';
+import { toNewEvents } from './new-event.ts';
+import { CHANGED, ifMatch, versionsOf } from './precondition.ts';
+import {
+  absentSession,
+  area,
+  checkEventSize,
+  NEXT_CURSOR_HEADER,
+  SESSION_PATH,
+  type SessionContext,
+} from './session-context.ts';
+import { sendText } from './send-text.ts';
+import { listEvents } from './event-store.ts';
+import { appendEvents } from './append-store.ts';
+
+const EVENTS_PATH = `${SESSION_PATH}/events`;
+/** Events of a page where the client does not say how many. */
+const DEFAULT_PAGE_SIZE = 100;
+
+const appendEventOperation = operation({
+  method: 'post',
+  path: EVENTS_PATH,
+  operationId: 'appendEvent',
+  scope: 'write',
+  area,
+  summary: 'Append an event',
+  description:
+    'Its state delta is merged into the state. `id`, `author` and `timestamp` are filled in where absent. The header ' +
+    '`ETag` is the new one of the session, for the next `If-Match`.',
+  owner: 'path',
+  demands: ({ body }) => eventDemands([body]),
+  parameters: { path: sessionPath, headers: ifMatch },
+  body: { schema: eventSchema, required: true, example: { author: 'user', content: exampleEvent.content } },
+  success: { schema: eventSchema, description: 'The event as it is stored.', example: exampleEvent },
+  errors: {
+    400: 'A partial event is never stored.',
+    404: 'No such session.',
+    409: 'The session has an event of this id.',
+    412: CHANGED,
+  },
+  absent: absentSession,
+  handler: async (context: SessionContext, { path: key, body, headers, response }) => {
+    const { database, notifications, newId, limits } = context;
+    const [event] = toNewEvents([body], newId);
+    if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
+    checkEventSize(event, limits.eventBytes);
+    const versions = versionsOf(headers['if-match']);
+    const [stored] = await appendEvents(database.db, key, [event], { versions });
+    if (stored) response.setHeader('etag', `"${stored.version}"`);
+    notifications.publish(sessionTopic(key));
+    return { kind: 'json', text: stored?.text ?? 'null' };
+  },
+});
+
+const listEventsOperation = operation({
+  method: 'get',
+  path: EVENTS_PATH,
+  operationId: 'listEvents',
+  load: 'heavy',
+  scope: 'read',
+  area,
+  summary: "List a session's events",
+  description:
+    'A page, oldest first; large events make it shorter than `limit`. The header ' +
+    `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one.`,
+  owner: 'path',
+  parameters: {
+    path: sessionPath,
+    query: z.object({
+      afterSequence: afterSequence.default(0),
+      limit: pageSize('Maximum number of events of the page.').default(DEFAULT_PAGE_SIZE),
+    }),
+  },
+  success: { schema: z.array(eventSchema), description: 'The events.', example: [exampleEvent, exampleAnswer] },
+  errors: { 404: 'No such session.' },
+  absent: absentSession,
+  handler: async ({ database }: SessionContext, { path, query, response, notFound }) => {
+    const page = await listEvents(database.reads, path, query.afterSequence, query.limit);
+    if (!page) throw notFound();
+    if (page.next !== undefined) response.setHeader(NEXT_CURSOR_HEADER, page.next);
+    return sendText(response, page);
+  },
+});
+
+/** The events of a session: append, list. */
+export const eventOperations = [appendEventOperation, listEventsOperation];

@@ -1,0 +1,285 @@
+import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
+import { type StoredEvent, unescaped } from './append-store.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { unescapeJson, unescapePiece } from '../../platform/db/json-escape.ts';
+import type { LargeText } from '../../platform/db/row-bytes.ts';
+import { events, sessions } from '../../platform/db/schema/schema.ts';
+import { statement, value } from '../../platform/db/statement.ts';
+import { WITH_LARGE_TEXT } from '../../platform/db/value-types.ts';
+import type { JsonStream } from './json-stream.ts';
+import { type GivenSession, isSession, KEY } from './session-key.ts';
+import { estimatedBytes, s } from './session-text.ts';
+import type { Event } from '../../core/event.ts';
+import type { SessionKey } from '../../core/session.ts';
+
+const payloadText = sql<string>`${events.payload}::text`;
+const toEvent = (text: string) => JSON.parse(unescapeJson(text)) as Event;
+
+/** Some of a session's events as the JSON text of an array. */
+export interface EventPage extends JsonStream {
+  /** Sequence after which the next page begins; `undefined` where this is the last. */
+  next: number | undefined;
+}
+
+/**
+ * The events after a sequence, oldest first: at most `limit`, less where they are large; `undefined` where there is
+ * no session. One statement.
+ */
+export async function listEvents(
+  db: Database,
+  key: SessionKey,
+  afterSequence: number,
+  limit: number,
+): Promise<EventPage | undefined> {
+  const pieces = await selectPage(db, { ...key, after: afterSequence, limit });
+  const last = pieces.at(-1);
+  if (!last) return undefined;
+  const next = last.last === null || last.last === last.final ? undefined : last.last;
+  return { first: ['[', ...joined(pieces.flatMap(({ text }) => (text === null ? [] : [text]))), ']'], next };
+}
+
+/** Pieces of a list with commas between them, apart: to send them as one string Node would copy all of them again. */
+export const joined = (texts: (string | LargeText)[]): (string | LargeText)[] =>
+  texts.flatMap((text, place) => (place === 0 ? [unescapePiece(text)] : [',', unescapePiece(text)]));
+
+const AFTER = sql`${value('after')}::int`;
+const LIMIT = sql`${value('limit')}::int`;
+
+const selectPage = statement<{ text: string | LargeText | null; last: number | null; final: number }>(
+  () => sql`
+    select page.text, page.last, ${s.lastSequence} as final
+    from ${sessions} ${s} left join ${eventPieces(KEY, AFTER, sql`${s.lastSequence}`, LIMIT)} on true
+    where ${isSession(KEY, s)} order by page.place`,
+  WITH_LARGE_TEXT,
+);
+
+/**
+ * Maximum of events, and of the bytes of their text, that one statement reads, but for a first event that is larger: no
+ * response is ever whole in memory.
+ */
+const MAX_EVENTS = 1_000;
+const MAX_BYTES = 1_048_576;
+/**
+ * Bytes of a piece of such a page, but for its last event. A row of a mebibyte makes node-postgres copy it into buffers
+ * of twice the size again and again, and new memory costs page faults: 1,000 events took 6.7 ms of CPU, now 3.6.
+ */
+const PIECE_BYTES = sql.raw('32768');
+/** Of events of earlier versions an estimate: to write each as text would cost as much as all of them for each page. */
+const textBytes = sql`coalesce(${events.bytes}, ${estimatedBytes(events.payload)})`;
+
+/**
+ * The piece of a statement that reads the events of a session from one sequence to another, or the first of them:
+ * `page` with their `text` and the `last` sequence, both null for none.
+ */
+export const eventPage = (
+  key: GivenSession,
+  after: SQL | number,
+  upTo: SQL | number,
+  limit: SQL | number = MAX_EVENTS,
+): SQL => sql`lateral (
+  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last
+  from ${sizedEvents(key, after, upTo, limit)} where sized.bytes_before < ${MAX_BYTES}) page`;
+
+const sizedEvents = (key: GivenSession, after: SQL | number, upTo: SQL | number, limit: SQL | number): SQL => sql`(
+  select e.payload, e.sequence, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
+  from (select ${events.payload} as payload, ${events.sequence} as sequence, ${textBytes} as bytes from ${events}
+        where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}
+        order by ${events.sequence} limit ${limit}) e) sized`;
+
+/**
+ * As {@link eventPage} in rows of some `PIECE_BYTES`: `page` with the `text` and the `last` sequence of each, and
+ * with its `place`: 0 of the first; no row for none. Whoever uses it puts them in the order of their places.
+ */
+export const eventPieces = (
+  key: GivenSession,
+  after: SQL | number,
+  upTo: SQL | number,
+  limit: SQL | number = MAX_EVENTS,
+): SQL => sql`lateral (
+  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
+         sized.bytes_before / ${PIECE_BYTES} as place
+  from ${sizedEvents(key, after, upTo, limit)}
+  where sized.bytes_before < ${MAX_BYTES} group by sized.bytes_before / ${PIECE_BYTES}) page`;
+
+/** The condition that an event is one of session `s`, whosever that is. */
+const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = ${s.userId}
+  and ${events.sessionId} = ${s.id}`;
+
+/*
+ * Without an order PostgreSQL takes the index of ids for as good as that of sequences, since it does not know how long
+ * sessions are, and reads all entries of the session: 2.3 ms each time for 3,000 events.
+ */
+
+/** The piece of a statement that has the ids of the events of a session after a sequence that the runtime made. */
+export const runtimeEventIds = (key: GivenSession, after: SQL): SQL => sql`array(
+  select ${events.id} from ${events}
+  where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.isFromRuntime}
+  order by ${events.sequence})`;
+
+/** The piece of a statement that has the id of the event of a session with a sequence; null where none has it. */
+export const eventIdAt = (key: GivenSession, sequence: SQL): SQL => sql`(
+  select ${events.id} from ${events}
+  where ${isSession(key, events)} and ${events.sequence} >= ${sequence} and ${events.sequence} <= ${sequence}
+  order by ${events.sequence})`;
+
+/** The condition that an agent called a tool in session `s`. */
+export const callsTool = (name: string): SQL => sql`exists (
+  select from ${events} where ${isOfSession} and jsonb_path_exists(${events.payload},
+    '$.content.parts[*].functionCall.name ? (@ == $tool)', jsonb_build_object('tool', ${name}::text)))`;
+/** The condition that session `s` has an event of an error. */
+export const hasErrorEvent = sql`exists (
+  select from ${events} where ${isOfSession} and ${events.payload} ->> 'errorCode' is not null)`;
+
+/** The moment of a first statement that later ones go on from: the last sequence and the session's own age. */
+export interface Moment extends Record<string, unknown> {
+  final: number;
+  /** Seconds, exact: a time as text depends on the date style, and one with the name of a zone may be another's. */
+  created: string;
+}
+
+/**
+ * The next events of a session up to a moment, in pieces, with the sequence of the last one; `undefined` where the
+ * session of that moment is gone.
+ */
+export async function findEventPage(
+  db: Database,
+  key: SessionKey,
+  after: number,
+  { final, created }: Moment,
+): Promise<{ texts: (string | LargeText)[]; last: number } | undefined> {
+  const pieces = await selectFurtherPage(db, { ...key, after, final, created });
+  const last = pieces.at(-1)?.last;
+  return last === undefined ? undefined : { texts: pieces.map(({ text }) => text), last };
+}
+
+const selectFurtherPage = statement<{ text: string | LargeText; last: number }>(
+  () => sql`
+    select page.text, page.last
+    from ${sessions} ${s} cross join ${eventPieces(KEY, AFTER, sql`${value('final')}::int`)}
+    where ${isSession(KEY, s)} and extract(epoch from ${s.createTime}) = ${value('created')}::numeric
+    order by page.place`,
+  WITH_LARGE_TEXT,
+);
+
+/** One event of a session; `undefined` where there is none. */
+export async function findEvent(db: Database, key: SessionKey, eventId: string): Promise<Event | undefined> {
+  const [row] = await db
+    .select({ text: payloadText })
+    .from(events)
+    .where(and(isSession(key, events), eq(events.id, eventId)));
+  return row && toEvent(row.text);
+}
+
+/** Events of a session by their ids, in order: how a writer that got no answer learns what it wrote. */
+export async function findEventsById(db: Database, key: SessionKey, ids: string[]): Promise<StoredEvent[]> {
+  const rows = await db
+    .select({ sequence: events.sequence, text: payloadText })
+    .from(events)
+    .where(and(isSession(key, events), sql`${events.id} = any(${sql.param(ids)}::text[])`))
+    .orderBy(events.sequence);
+  return rows.map(unescaped);
+}
+
+/** Where a session ends, and which of all that had its name it is. */
+export interface SessionEnd {
+  /** Sequence of the last event; 0 where there is none. */
+  lastSequence: number;
+  /** Seconds, exact, as text. */
+  createTime: string;
+}
+
+/** An event as those who follow a session get it. */
+export type FollowedEvent = StoredEvent & { id: string; invocationId: string };
+
+/** Events of a session after a sequence, and where the session ended when they were read. */
+export interface EventsAfter extends SessionEnd {
+  events: FollowedEvent[];
+  /** Id of the event that has the sequence itself; null where none has. */
+  placeId: string | null;
+}
+
+const sessionEnd = sql`${s.lastSequence} as "lastSequence", extract(epoch from ${s.createTime})::text as "createTime"`;
+
+/** At most `limit` events after a sequence, in order; `undefined` where there is no such session. */
+export async function listEventsAfter(
+  db: Database,
+  key: SessionKey,
+  afterSequence: number,
+  limit: number,
+): Promise<EventsAfter | undefined> {
+  const rows = await selectAfter(db, { ...key, after: afterSequence, limit });
+  const [first] = rows;
+  if (!first) return undefined;
+  const found = rows.flatMap(({ sequence, text, id, invocationId }) =>
+    sequence === null ? [] : [unescaped({ sequence, text, id, invocationId })],
+  );
+  const { lastSequence, createTime, placeId } = first;
+  return { events: found, lastSequence, createTime, placeId };
+}
+
+type RowAfter = Omit<EventsAfter, 'events'> & Omit<FollowedEvent, 'sequence'> & { sequence: number | null };
+
+const selectAfter = statement<RowAfter>(
+  () => sql`
+    select e.sequence, e.payload::text as text, e.id, e."invocationId", ${sessionEnd},
+           ${eventIdAt(KEY, AFTER)} as "placeId"
+    from ${sessions} ${s}
+    left join lateral (
+      select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before
+      from (select ${events.sequence} as sequence, ${events.payload} as payload, ${textBytes} as bytes,
+                   ${events.id} as id, ${events.invocationId} as "invocationId"
+            from ${events} where ${isSession(KEY, events)} and ${events.sequence} > ${AFTER}
+            order by ${events.sequence} limit ${LIMIT}) sized) e on e.bytes_before < ${MAX_BYTES}
+    where ${isSession(KEY, s)} order by e.sequence`,
+);
+
+/** Where each of some sessions ends, in their order; `undefined` for one that there is not. One statement. */
+export async function listSessionEnds(db: Database, keys: SessionKey[]): Promise<(SessionEnd | undefined)[]> {
+  const column = (name: keyof SessionKey) => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
+  const { rows } = await db.execute<{ lastSequence: number; createTime: string | null }>(sql`
+    select ${sessionEnd}
+    from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')})
+         with ordinality as wanted(app_name, user_id, id, place)
+    left join ${sessions} ${s}
+      on ${s.appName} = wanted.app_name and ${s.userId} = wanted.user_id and ${s.id} = wanted.id
+    order by wanted.place`);
+  return rows.map(({ lastSequence, createTime }) => (createTime === null ? undefined : { lastSequence, createTime }));
+}
+
+const isOfInvocation = (key: SessionKey, invocationId: string) =>
+  and(isSession(key, events), eq(events.invocationId, invocationId));
+
+/** The events of one invocation, in order. */
+export async function listInvocationEvents(db: Database, key: SessionKey, invocationId: string): Promise<Event[]> {
+  const rows = await db
+    .select({ text: payloadText })
+    .from(events)
+    .where(isOfInvocation(key, invocationId))
+    .orderBy(events.sequence);
+  return rows.map(({ text }) => toEvent(text));
+}
+
+/** The JSON texts of an invocation's events, in order; `bySpeaker` picks those of the user or those of the agent. */
+export async function listEventTexts(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+  bySpeaker: 'user' | 'agent',
+): Promise<string[]> {
+  const isBySpeaker = bySpeaker === 'user' ? eq(events.author, 'user') : ne(events.author, 'user');
+  const rows = await db
+    .select({ text: payloadText })
+    .from(events)
+    .where(and(isOfInvocation(key, invocationId), isBySpeaker))
+    .orderBy(events.sequence);
+  return rows.map(({ text }) => unescapeJson(text));
+}
+
+/** The sequence of the first event of an invocation; 0 where it has none. */
+export async function findFirstSequence(db: Database, key: SessionKey, invocationId: string): Promise<number> {
+  const [row] = await db
+    .select({ first: min(events.sequence) })
+    .from(events)
+    .where(isOfInvocation(key, invocationId));
+  return row?.first ?? 0;
+}

@@ -1,0 +1,93 @@
+import { z } from 'zod';
+import { ConflictError } from '../../core/errors.ts';
+import { chosenIdentifierSchema } from '../../core/session.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
+import { findForkPoint, insertFork } from './fork-store.ts';
+import { newLabelsSchema } from './label.ts';
+import { absentSession, appNotFound, area, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { checkReached } from './session-store.ts';
+
+/** Body of a fork. */
+const forkRequestSchema = z
+  .looseObject({
+    sessionId: chosenIdentifierSchema.nullish().describe('Chosen id of the new session; else the server makes it.'),
+    atSequence: z
+      .int()
+      .min(0)
+      .max(INT32_MAX)
+      .nullish()
+      .describe('Number of events that are taken over; 0 is none of them, and without it all are.'),
+    labels: newLabelsSchema.nullish().describe('Labels of the new session; those of the other one stay there.'),
+  })
+  .describe('Where a session is forked.');
+
+const forkSchema = z
+  .looseObject({
+    id: z.string().describe('The new session.'),
+    appName: z.string().describe('The application.'),
+    userId: z.string().describe('The user.'),
+    forkedFrom: z
+      .looseObject({
+        sessionId: z.string().describe('The session that it was made from.'),
+        atSequence: z.int().describe('Number of events that were taken over.'),
+      })
+      .describe('Where it comes from.'),
+    artifactVersions: z.int().describe('Number of versions of artifacts that were copied.'),
+  })
+  .describe('A session that was made from another one.');
+
+const example = {
+  id: 's2',
+  appName: 'harness_agent',
+  userId: 'u1',
+  forkedFrom: { sessionId: 's1', atSequence: 2 },
+  artifactVersions: 0,
+};
+
+/** A new session from the beginning of another one. */
+export const forkSession = operation({
+  method: 'post',
+  path: `${SESSION_PATH}/fork`,
+  operationId: 'forkSession',
+  load: 'heavy',
+  scope: 'write',
+  area,
+  summary: 'Fork a session',
+  description:
+    'Makes a session of the same user with the first events of this one, the state and the artifacts of then. The ' +
+    'two share nothing afterwards but the `user:` and `app:` state, which have no history. Artifacts of then are ' +
+    'the versions that these events saved, and those that were saved before the next event and that no later one ' +
+    'names. What is known of the invocations beside their events (status, tape) stays with the first session.',
+  owner: 'path',
+  parameters: { path: sessionPath },
+  body: { schema: forkRequestSchema, required: false, example: { sessionId: 's2', atSequence: 2 } },
+  success: { schema: forkSchema, description: 'What was made.', example },
+  errors: {
+    400: 'The session has not reached `atSequence`.',
+    404: 'No such session or application.',
+    409: 'The id is taken, by a session or by artifacts of a deleted one.',
+    413: 'The artifacts are too many or too large to copy, or the body is.',
+  },
+  absent: absentSession,
+  handler: async (context: SessionContext, { path, body, notFound }) => {
+    const { database, newId, agents, copyArtifacts } = context;
+    const { appName, userId } = path;
+    if (!agents.has(appName)) throw appNotFound(appName);
+    const point = await findForkPoint(database.db, path, body?.atSequence ?? undefined);
+    if (!point) throw notFound();
+    const { reached, atSequence } = point;
+    checkReached(reached, atSequence);
+    const sessionId = body?.sessionId?.trim() || newId();
+    const insertArtifacts = await copyArtifacts(database.db, path, point);
+    const artifactVersions = await database.transaction(async (tx) => {
+      if (!(await insertFork(tx, path, { sessionId, atSequence, labels: body?.labels ?? {} }))) {
+        if (!(await findForkPoint(tx, path, 0))) throw notFound();
+        throw new ConflictError(`Session already exists: ${sessionId}`);
+      }
+      return insertArtifacts(tx, sessionId);
+    });
+    const forkedFrom = { sessionId: path.sessionId, atSequence };
+    return { kind: 'value', value: { id: sessionId, appName, userId, forkedFrom, artifactVersions } };
+  },
+});

@@ -1,0 +1,89 @@
+import type { Event } from '../../core/event.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { findHistoryAfter, type HistoryPart, type HistoryPlace, type SessionHistory } from './history-store.ts';
+
+/** What is kept of a session. */
+interface Kept {
+  /** Frozen: every invocation of the session gets the same objects. */
+  events: readonly Event[];
+  /** Only grows: ids of events that a reader does not have do not disturb it. */
+  runtimeEventIds: Set<string>;
+  lastId: string | null;
+  place: HistoryPlace;
+  length: number;
+}
+
+/** Histories that are shorter than this are not kept: to read them costs as little as to look whether they changed. */
+const MIN_LENGTH = 8_192;
+
+/**
+ * Parsed histories of the sessions that invocations of this process had last, so that the next one reads only what is
+ * newer: the cost of an invocation does not grow with its session (3,000 events: see docs/benchmarks.md).
+ * What is kept is never relied on: each look goes to the database as the user whose session it is, with row-level
+ * security, and finds out whether it is the same session, unchanged up to its last known event. Bounded by the length
+ * of the JSON of all events; the least recently used go first.
+ */
+export class HistoryCache {
+  readonly #maxLength: number;
+  /** By key, the least recently used first. */
+  readonly #kept = new Map<string, Kept>();
+  #length = 0;
+
+  /** @param maxLength - of all events that are kept; 0 keeps none */
+  constructor(maxLength: number) {
+    this.#maxLength = maxLength;
+  }
+
+  /** As `findHistory`, which reads all events; those that it gives are frozen. */
+  async find(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
+    const name = JSON.stringify([key.appName, key.userId, key.sessionId]);
+    const kept = this.#kept.get(name);
+    let part = await findHistoryAfter(db, key, kept?.place.last ?? 0);
+    if (kept && part && continues(part, kept)) return this.#keep(name, part, kept);
+    if (kept) {
+      this.#forget(name);
+      part &&= await findHistoryAfter(db, key, 0);
+    }
+    return part && this.#keep(name, part);
+  }
+
+  #keep(name: string, part: HistoryPart, before?: Kept): SessionHistory {
+    const events = before ? [...before.events, ...part.events] : part.events;
+    const length = (before?.length ?? 0) + part.length;
+    const runtimeEventIds = before?.runtimeEventIds ?? new Set();
+    for (const id of part.runtimeEventIds) runtimeEventIds.add(id);
+    for (const event of part.events) freeze(event);
+    this.#forget(name);
+    if (length >= MIN_LENGTH && length <= this.#maxLength) {
+      this.#kept.set(name, { events, runtimeEventIds, lastId: events.at(-1)?.id ?? null, place: part.place, length });
+      this.#length += length;
+      for (const oldest of this.#kept.keys()) {
+        if (this.#length <= this.#maxLength) break;
+        this.#forget(oldest);
+      }
+    }
+    return { events: [...events], runtimeEventIds, state: part.state };
+  }
+
+  #forget(name: string): void {
+    this.#length -= this.#kept.get(name)?.length ?? 0;
+    this.#kept.delete(name);
+  }
+}
+
+/**
+ * True where a part goes on from what is kept. The last event is compared too: after a failover to a replica that had
+ * not received it, another event can have its sequence.
+ */
+const continues = ({ place, idBefore }: HistoryPart, kept: Kept) =>
+  place.edition === kept.place.edition && idBefore === kept.lastId;
+
+/** An event that an agent changed would be changed for the next invocation too: to try it is an error. */
+function freeze(event: Event): void {
+  const open: unknown[] = [event];
+  for (let value = open.pop(); value !== undefined; value = open.pop()) {
+    if (typeof value !== 'object' || value === null) continue;
+    open.push(...Object.values(Object.freeze(value)));
+  }
+}

@@ -1,0 +1,134 @@
+import { sql } from 'drizzle-orm';
+import type { JsonObject } from '../../core/content.ts';
+import type { Event } from '../../core/event.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
+import { statement, value } from '../../platform/db/statement.ts';
+import { sessions } from '../../platform/db/schema/schema.ts';
+import { limitedSize, storedBytes } from './append-events.ts';
+import { eventIdAt, eventPage, findEventPage, type Moment, runtimeEventIds } from './event-store.ts';
+import { isSession, KEY } from './session-key.ts';
+import { mergedState, s, withStates } from './session-text.ts';
+
+/** A session as an invocation finds it. */
+export interface SessionHistory {
+  events: Event[];
+  /** Those of them that the runtime made; the others came in requests, whatever author they name. */
+  runtimeEventIds: ReadonlySet<string>;
+  state: JsonObject;
+}
+
+/** The newer part of a session, and what tells whether an older part that was read before still belongs to it. */
+export interface HistoryPart {
+  events: Event[];
+  /** Ids of those of them that the runtime made. */
+  runtimeEventIds: string[];
+  state: JsonObject;
+  /** Length of the JSON of the events. */
+  length: number;
+  place: HistoryPlace;
+  /** Id of the event that stands where the older part ends; null where there is none. */
+  idBefore: string | null;
+}
+
+/** Where a history ends, and which one it is. */
+export interface HistoryPlace {
+  /** Sequence of the last event; 0 where there is none. */
+  last: number;
+  /** Of all sessions that had this name, when this one was created, seconds as text; and how often events changed. */
+  edition: string;
+}
+
+/**
+ * What an invocation starts from: all events in order and the merged state, of one moment; `undefined` without a
+ * session. One statement unless the events are many. It fails for a session of more than `MAX_SESSION_BYTES`, which
+ * would not fit in memory.
+ */
+export async function findHistory(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
+  const part = await findHistoryAfter(db, key, 0);
+  return part && { events: part.events, runtimeEventIds: new Set(part.runtimeEventIds), state: part.state };
+}
+
+/** As {@link findHistory}, of the events after a sequence. */
+export async function findHistoryAfter(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
+  const [row] = await selectHistory(db, { ...key, after, maxBytes: db.limits.maxSessionBytes });
+  if (!row) return undefined;
+  // Page by page, so that others are served between them: 27 MB at once kept all waiting for 70 ms.
+  const events = toEvents(row.text ?? '');
+  let length = row.text?.length ?? 0;
+  for (let read = row.last ?? row.final; read < row.final; ) {
+    const page = await findEventPage(db, key, read, row);
+    if (!page) return undefined;
+    for (const text of page.texts) {
+      events.push(...toEvents(text.toString()));
+      length += text.length;
+    }
+    read = page.last;
+  }
+  return {
+    events,
+    runtimeEventIds: row.own.map(unescapeText),
+    state: JSON.parse(unescapeJson(row.state)) as JsonObject,
+    length,
+    place: { last: row.final, edition: `${row.created} ${row.version}` },
+    idBefore: row.idBefore,
+  };
+}
+
+type HistoryRow = Moment &
+  Record<'state', string> &
+  Record<'text' | 'idBefore', string | null> & { last: number | null; own: string[]; version: number };
+
+const AFTER = sql`${value('after')}::int`;
+
+const selectHistory = statement<HistoryRow>(
+  () => sql`
+    select page.text, page.last, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
+           ${s.eventsVersion} as version, ${eventIdAt(KEY, AFTER)} as "idBefore", ${runtimeEventIds(KEY, AFTER)} as own,
+           ${mergedState}::text as state, ${limitedSize(storedBytes(KEY, s), value('maxBytes'))} as size
+    from ${withStates(KEY)} cross join ${eventPage(KEY, AFTER, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
+);
+
+const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];
+
+/** Sessions of at most so many bytes are read together, and at most so many of them in one statement (12.5 MiB). */
+const SMALL_BYTES = 65_536;
+const MAX_TOGETHER = 200;
+
+/**
+ * The events of several sessions of an application, in order, for each session in the order given; none of a session
+ * that there is not. Small sessions together: 200 statements for 200 of them took a third of a second. The others each
+ * as {@link findHistory} reads it, so that no statement makes one string of all.
+ */
+export async function listHistories(
+  db: Database,
+  appName: string,
+  keys: { userId: string; sessionId: string }[],
+): Promise<Event[][]> {
+  const histories: Event[][] = [];
+  for (let from = 0; from < keys.length; from += MAX_TOGETHER) {
+    const some = keys.slice(from, from + MAX_TOGETHER);
+    const small = await listSmallHistories(db, appName, some);
+    for (const [place, key] of some.entries()) {
+      histories.push(small.get(place) ?? (await findHistory(db, { appName, ...key }))?.events ?? []);
+    }
+  }
+  return histories;
+}
+
+/** The events of those of the sessions that are small, by their place in the list. One statement. */
+async function listSmallHistories(
+  db: Database,
+  appName: string,
+  keys: { userId: string; sessionId: string }[],
+): Promise<Map<number, Event[]>> {
+  const column = (name: 'userId' | 'sessionId') => sql`${sql.param(keys.map((key) => key[name]))}::text[]`;
+  const { rows } = await db.execute<{ place: number; text: string | null }>(sql`
+    select wanted.place::int as place, page.text
+    from unnest(${column('userId')}, ${column('sessionId')}) with ordinality as wanted(user_id, id, place)
+    join ${sessions} ${s} on ${s.appName} = ${appName} and ${s.userId} = wanted.user_id and ${s.id} = wanted.id
+    cross join ${eventPage({ appName, userId: s.userId, sessionId: s.id }, 0, sql`${s.lastSequence}`)}
+    where ${s.eventBytes} <= ${SMALL_BYTES} and coalesce(page.last, 0) = ${s.lastSequence}`);
+  return new Map(rows.map(({ place, text }) => [place - 1, toEvents(text ?? '')]));
+}

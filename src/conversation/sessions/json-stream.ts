@@ -1,0 +1,18 @@
+import type { LargeText } from '../../platform/db/row-bytes.ts';
+
+/**
+ * JSON text that may be too long for one string: its first pieces and the further ones as they are read, one value when
+ * joined. Whoever sends them empties the lists, so that nothing holds the texts while a client reads.
+ */
+export interface JsonStream {
+  first: (string | LargeText)[];
+  /** Absent where `first` is all. */
+  rest?: AsyncIterable<(string | LargeText)[]>;
+}
+
+/** The value as one string: for the response to a change, which may be kept for a retry and so is not sent in parts. */
+export async function collect({ first, rest }: JsonStream): Promise<string> {
+  const pieces = [...first];
+  for await (const further of rest ?? []) pieces.push(...further);
+  return pieces.join('');
+}

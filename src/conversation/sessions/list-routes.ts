@@ -1,0 +1,88 @@
+import { z } from 'zod';
+import { sessionSchema } from '../../core/session.ts';
+import { readCursor, toCursor } from '../../platform/http/operation/cursor.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { pageSize, userPath } from '../../platform/http/operation/parameters.ts';
+import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
+import { exampleListedSession } from './examples.ts';
+import { labelCondition, MAX_LABELS, toLabelChoice } from './label.ts';
+import { sendText } from './send-text.ts';
+import { appNotFound, area, NEXT_CURSOR_HEADER, type SessionContext, SESSIONS_PATH } from './session-context.ts';
+import { listSessions, type SessionOrder } from './session-list-store.ts';
+
+const cursor = z
+  .string()
+  .transform((text, { issues }) => {
+    const place = readCursor(text);
+    const message = `it must be the header ${NEXT_CURSOR_HEADER} of the page before`;
+    if (!place) issues.push({ code: 'custom', message, input: text });
+    return place;
+  })
+  .optional()
+  .describe(`The header \`${NEXT_CURSOR_HEADER}\` of the page before.`);
+
+const seconds = (which: string) => z.number().optional().describe(`Only sessions ${which} this Unix time in seconds.`);
+
+/** What of a list is wanted. */
+const listQuery = z.object({
+  sort: z.enum(['updated', 'created']).default('updated').describe('The time that they are sorted by.'),
+  order: z.enum(['desc', 'asc']).default('desc').describe('`desc`: newest first; `asc`: oldest first.'),
+  limit: pageSize('Maximum number of sessions of a page [all].').optional(),
+  cursor,
+  updatedAfter: seconds('updated after'),
+  updatedBefore: seconds('updated before'),
+  createdAfter: seconds('created after'),
+  createdBefore: seconds('created before'),
+  label: z
+    .array(labelCondition)
+    .max(MAX_LABELS)
+    .optional()
+    .describe('Only sessions with this label, `name=value`, or `name` for whatever value; several: with all of them.'),
+  text: z
+    .string()
+    .min(1)
+    .max(256)
+    .optional()
+    .describe('Only sessions whose first text of the user has this in it, in its first 200 characters, in any case.'),
+  withDetails: z
+    .boolean()
+    .default(false)
+    .describe("True: with the members of `Session` that ADK's own clients do not know."),
+});
+
+/** The name of an order within cursors; those of the default one have none. */
+const nameOf = ({ sort, order }: SessionOrder) =>
+  sort === 'updated' && order === 'desc' ? undefined : `${sort} ${order}`;
+
+/** The sessions of a user. */
+export const listSessionsOperation = operation({
+  method: 'get',
+  path: SESSIONS_PATH,
+  operationId: 'listSessions',
+  load: 'heavy',
+  scope: 'read',
+  area,
+  summary: 'List sessions',
+  description:
+    'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
+    '`events` is always `[]`. All of them, ' +
+    'or with `limit` a page, shorter where states are large: the header ' +
+    `\`${NEXT_CURSOR_HEADER}\` is the \`cursor\` of the next one.`,
+  owner: 'path',
+  parameters: { path: userPath, query: listQuery },
+  success: { schema: z.array(sessionSchema), description: 'The sessions.', example: [exampleListedSession] },
+  errors: { 404: 'No such application, nor sessions of a former one.' },
+  handler: async ({ database, agents }: SessionContext, { path: { appName, userId }, query, response }) => {
+    const { cursor: after, label, ...filter } = query;
+    const sort = nameOf(filter);
+    if (after && after.sort !== sort) {
+      throw new ValidationFailedError([valueError(['query', 'cursor'], 'it is of a list in another order')]);
+    }
+    const page = { ...filter, after, labels: label && toLabelChoice(label) };
+    const { next, ...text } = await listSessions(database.reads, appName, userId, page);
+    // Sessions of an application that is served no more can still be read and deleted.
+    if (text.first[0] === '[]' && !agents.has(appName)) throw appNotFound(appName);
+    if (next) response.setHeader(NEXT_CURSOR_HEADER, toCursor({ ...next, sort }));
+    return sendText(response, text);
+  },
+});

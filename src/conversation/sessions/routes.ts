@@ -1,0 +1,186 @@
+import type { Response } from 'express';
+import { z } from 'zod';
+import type { JsonObject } from '../../core/content.ts';
+import { NotFoundError, PreconditionFailedError } from '../../core/errors.ts';
+import type { Event } from '../../core/event.ts';
+import {
+  createSessionSchema,
+  legacyStateSchema,
+  type SessionKey,
+  sessionNotFound,
+  sessionSchema,
+  toLegacyState,
+  updateSessionSchema,
+} from '../../core/session.ts';
+import { sessionTopic } from '../../core/topics.ts';
+import { eventDemands, sharedStateDemands } from '../../platform/http/operation/demands.ts';
+import { type Answer, operation } from '../../platform/http/operation/operation.ts';
+import { sessionPath, userPath } from '../../platform/http/operation/parameters.ts';
+import { appendEvents } from './append-store.ts';
+import { eventOperations } from './event-routes.ts';
+import { exampleListedSession, exampleSession } from './examples.ts';
+import { diffSessions } from './diff-routes.ts';
+import { forkSession } from './fork-routes.ts';
+import { getSession } from './get-routes.ts';
+import { collect } from './json-stream.ts';
+import { labelOperations } from './label-routes.ts';
+import { listSessionsOperation } from './list-routes.ts';
+import { toNewEvents, toStateEvent } from './new-event.ts';
+import {
+  absentSession,
+  appNotFound,
+  area,
+  checkEventSize,
+  SESSION_PATH,
+  type SessionContext,
+  SESSIONS_PATH,
+} from './session-context.ts';
+import { CHANGED, findEtag, ifMatch, versionsOf } from './precondition.ts';
+import { deleteSession, findSession, type FoundSession, insertSession } from './session-store.ts';
+
+const createSession = operation({
+  method: 'post',
+  path: SESSIONS_PATH,
+  operationId: 'createSession',
+  scope: 'write',
+  area,
+  summary: 'Create a session',
+  description:
+    'The body may be absent. `id` is another spelling of `sessionId`. The JSON of a session is a body too: ' +
+    'that is how ' +
+    'it is imported.',
+  owner: 'path',
+  demands: ({ body }) => [...sharedStateDemands(body?.state), ...eventDemands(body?.events ?? [])],
+  parameters: { path: userPath },
+  body: {
+    schema: createSessionSchema,
+    required: false,
+    aliases: { id: 'sessionId' },
+    example: { sessionId: 's1', state: exampleSession.state },
+  },
+  success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
+  errors: { 404: 'No such application.', 409: 'The id is taken.' },
+  handler: async (context: SessionContext, { path, body, response }) => {
+    const key = { ...path, sessionId: body.sessionId?.trim() || context.newId() };
+    return create(context, key, { state: body.state ?? {}, events: body.events ?? [] }, response);
+  },
+});
+
+const createSessionWithId = operation({
+  method: 'post',
+  path: SESSION_PATH,
+  operationId: 'createSessionWithId',
+  scope: 'write',
+  area: 'Compatibility endpoints',
+  summary: 'Create a session with an id',
+  description: 'As ADK 1.x and its JavaScript client do: the body is the state, or `{"state": …}`.',
+  owner: 'path',
+  demands: ({ body }) => sharedStateDemands(toLegacyState(body ?? {})),
+  parameters: { path: sessionPath },
+  body: { schema: legacyStateSchema, required: false, example: { state: exampleSession.state } },
+  success: { schema: sessionSchema, description: 'The new session.', example: exampleListedSession },
+  errors: { 404: 'No such application.', 409: 'The id is taken.' },
+  absent: absentSession,
+  handler: (context: SessionContext, { path, body, response }) =>
+    create(context, path, { state: toLegacyState(body), events: [] }, response),
+});
+
+const updateSession = operation({
+  method: 'patch',
+  path: SESSION_PATH,
+  operationId: 'updateSession',
+  scope: 'write',
+  area,
+  summary: "Change a session's state",
+  description: 'Appends an event that carries the change. The header `ETag` is for the next `If-Match`.',
+  owner: 'path',
+  demands: ({ body }) => sharedStateDemands(body.stateDelta),
+  parameters: { path: sessionPath, headers: ifMatch },
+  body: { schema: updateSessionSchema, required: true, example: { stateDelta: { topic: 'arithmetic' } } },
+  success: {
+    schema: sessionSchema,
+    description: 'The session with the change, and all events.',
+    example: exampleSession,
+  },
+  errors: { 404: 'No such session.', 412: CHANGED },
+  absent: absentSession,
+  handler: async (context: SessionContext, { path: key, body, headers, response }) => {
+    const { database, notifications, newId } = context;
+    const versions = versionsOf(headers['if-match']);
+    await appendEvents(database.db, key, [toStateEvent(body.stateDelta, newId)], { versions });
+    notifications.publish(sessionTopic(key));
+    return answerSession(await findSession(database.db, key), key, response);
+  },
+});
+
+const deleteSessionOperation = operation({
+  method: 'delete',
+  path: SESSION_PATH,
+  operationId: 'deleteSession',
+  scope: 'write',
+  area,
+  summary: 'Delete a session',
+  description:
+    'With its events, its traces and the answers kept for retries. Deleting what is not there succeeds too. ' +
+    'Artifacts and shared state stay.',
+  owner: 'path',
+  parameters: {
+    path: sessionPath,
+    query: z.object({
+      forgetMemories: z
+        .boolean()
+        .default(false)
+        .describe("True: the user's memory forgets what was said in it; evaluation cases made from it go too."),
+    }),
+    headers: ifMatch,
+  },
+  errors: { 412: `${CHANGED} Also where there is no session.` },
+  absent: absentSession,
+  handler: async ({ database, forgetSession }: SessionContext, { path: key, query, headers }) => {
+    const tags = headers['if-match'];
+    await database.transaction(async (tx) => {
+      // The session first: an addition to the memory locks it, and so comes before or finds nothing to add.
+      const isDeleted = await deleteSession(tx, key, versionsOf(tags));
+      if (tags && !isDeleted) throw new PreconditionFailedError(await findEtag(tx, key));
+      await forgetSession(tx, key, { copiesToo: query.forgetMemories });
+    });
+    return { kind: 'value', value: null };
+  },
+});
+
+/** Sessions and their events: list, get, create, change, delete; append, list. */
+export const sessionOperations = [
+  listSessionsOperation,
+  getSession,
+  createSession,
+  createSessionWithId,
+  updateSession,
+  deleteSessionOperation,
+  forkSession,
+  diffSessions,
+  ...labelOperations,
+  ...eventOperations,
+];
+
+async function create(
+  { database, newId, limits, agents }: SessionContext,
+  key: SessionKey,
+  { state, events }: { state: JsonObject; events: Event[] },
+  response: Response,
+): Promise<Answer> {
+  if (!agents.has(key.appName)) throw appNotFound(key.appName);
+  const created = toNewEvents(events, newId);
+  for (const event of created) checkEventSize(event, limits.eventBytes);
+  const inserted = await insertSession(database.db, key, state, created);
+  return answerSession(inserted ?? (await findSession(database.db, key)), key, response);
+}
+
+async function answerSession(
+  found: FoundSession | undefined,
+  { sessionId }: SessionKey,
+  response: Response,
+): Promise<Answer> {
+  if (!found) throw new NotFoundError(sessionNotFound(sessionId));
+  response.setHeader('etag', found.etag);
+  return { kind: 'json', text: await collect(found) };
+}

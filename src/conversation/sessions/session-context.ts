@@ -1,0 +1,44 @@
+import { NotFoundError, TooLargeError } from '../../core/errors.ts';
+import { eventBytes, type NewEvent } from '../../core/event.ts';
+import { type SessionKey, sessionNotFound } from '../../core/session.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import type { Notifications } from '../../platform/db/notifications.ts';
+import type { ForkPoint } from './fork-store.ts';
+
+export const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
+export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
+export const area = 'Sessions';
+
+/** The answer's header that says where the next page begins; absent on the last one. */
+export const NEXT_CURSOR_HEADER = 'x-next-cursor';
+
+/** What the session operations need. */
+export interface SessionContext {
+  database: DatabasePool;
+  notifications: Notifications;
+  newId: () => string;
+  /** The applications that this process serves. */
+  agents: { has(appName: string): boolean };
+  /** Deletes what features above sessions hold of a session, in the transaction that has deleted it. */
+  forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
+  /** Copies the artifacts of a session as of a point, in two steps: what it returns inserts the copies, and counts. */
+  copyArtifacts: (
+    db: Database,
+    source: SessionKey,
+    point: ForkPoint,
+  ) => Promise<(tx: Database, sessionId: string) => Promise<number>>;
+  /** Largest event, bytes of its JSON. */
+  limits: { eventBytes: number };
+}
+
+/** The error of an application that nobody serves. */
+export const appNotFound = (appName: string): NotFoundError => new NotFoundError(`App not found: ${appName}`);
+
+/** The text of the 404 of the session that a path names. */
+export const absentSession = ({ sessionId }: { sessionId: string }): string => sessionNotFound(sessionId);
+
+/** @throws {TooLargeError} for an event of more bytes than allowed. */
+export function checkEventSize(event: NewEvent, maxBytes: number): void {
+  if (eventBytes(event) > maxBytes)
+    throw new TooLargeError(`An event is larger than MAX_EVENT_BYTES, ${maxBytes} bytes.`);
+}

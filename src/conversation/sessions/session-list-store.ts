@@ -1,0 +1,208 @@
+import { type SQL, and, eq, not, sql } from 'drizzle-orm';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import { appStates, sessions, userStates } from '../../platform/db/schema/schema.ts';
+import { exactTime } from '../../platform/db/sql.ts';
+import { statement, value } from '../../platform/db/statement.ts';
+import type { ListPlace } from '../../platform/http/operation/cursor.ts';
+import { firstTextOf } from './event-first-text.ts';
+import type { JsonStream } from './json-stream.ts';
+import type { LabelChoice } from './label.ts';
+import { clampedSeconds } from './session-store.ts';
+import { estimatedBytes, s, sessionTexts } from './session-text.ts';
+
+/** What a list is sorted by, and then by id: the time of the last update or that of the creation. */
+export interface SessionOrder {
+  sort: 'updated' | 'created';
+  order: 'desc' | 'asc';
+}
+
+/** Which part of a user's list of sessions is wanted; by default all of it. Times are Unix seconds. */
+export interface SessionPage extends Partial<SessionOrder> {
+  limit?: number | undefined;
+  /** Sessions that come after this one in the order of the list. */
+  after?: ListPlace | undefined;
+  updatedAfter?: number | undefined;
+  updatedBefore?: number | undefined;
+  createdAfter?: number | undefined;
+  createdBefore?: number | undefined;
+  /** Only sessions with all of these labels. */
+  labels?: LabelChoice | undefined;
+  /** Only sessions whose first text has this in it, in whatever case. */
+  text?: string | undefined;
+  /** True: with the optional members of the Session as the document has it. */
+  withDetails?: boolean | undefined;
+}
+
+/** Sessions that one statement reads where all are wanted, and bytes of their states, but for a first larger one. */
+const MAX_SESSIONS = 1_000;
+const MAX_STATE_BYTES = 4_194_304;
+
+/** The user of a list. */
+const USER = { appName: value('appName'), userId: value('userId') };
+const SIZE = sql`${value('size')}::int`;
+
+/**
+ * The state that all sessions of the list share, and its bytes. Joined to each session, and merged where it is empty,
+ * it took a quarter of the database's time for 1,000 sessions.
+ */
+const SHARED = sql`shared as materialized (
+  select merged.state, octet_length(merged.state::text) as bytes from (select
+    coalesce((select ${appStates.state} from ${appStates} where ${appStates.appName} = ${USER.appName}), '{}') ||
+    coalesce((select ${userStates.state} from ${userStates}
+              where ${userStates.appName} = ${USER.appName} and ${userStates.userId} = ${USER.userId}), '{}') as state
+    offset 0) merged)`;
+/** The rows of `sized` whose states, with the shared one in each, are not too large together: their number as `n`. */
+const FITTING = sql`fitting as materialized (
+  select count(*)::int as n from sized, shared
+  where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= ${MAX_STATE_BYTES})`;
+/** Those rows, as sessions `s`. */
+const LISTED = sql`(select sized.* from sized, fitting where place <= n) ${s}, shared`;
+const STATE = sql`(case when shared.state = '{}' then ${s.state} else ${s.state} || shared.state end)`;
+
+/**
+ * The sessions of one user as the JSON text of an array, by default newest first, then by id; those of evaluation runs
+ * are left out and `events` is always `[]`. It touches the table of events for first texts of older versions only. One
+ * statement on `sessions_list_idx`, or on `sessions_created_idx`, unless all of very many sessions are wanted; then the
+ * list is that of the first one's moment, and each session as it is when its turn comes. `next` is the place of the
+ * last one of a page where more follow.
+ */
+export async function listSessions(
+  db: Database,
+  appName: string,
+  userId: string,
+  { after, limit, withDetails = false, sort = 'updated', order = 'desc', ...filter }: SessionPage = {},
+): Promise<JsonStream & { next?: ListPlace }> {
+  const given = {
+    updatedAfter: toSeconds(filter.updatedAfter),
+    updatedBefore: toSeconds(filter.updatedBefore),
+    createdAfter: toSeconds(filter.createdAfter),
+    createdBefore: toSeconds(filter.createdBefore),
+    labelValues: filter.labels && filter.labels.values.length > 0 ? filter.labels.values.map(escapeJson) : undefined,
+    labelNames: filter.labels && filter.labels.names.length > 0 ? filter.labels.names : undefined,
+    text: filter.text === undefined ? undefined : escapeText(filter.text),
+  } satisfies Record<ConditionName, unknown>;
+  const names = CONDITION_NAMES.filter((name) => given[name] !== undefined);
+  const shape = { sort, order, isPage: limit !== undefined, isAfter: after !== undefined, withDetails, names };
+  const [row] = await selectSessions(shape)(db, {
+    ...given,
+    afterTime: after?.time,
+    appName,
+    userId,
+    size: limit ?? MAX_SESSIONS,
+    afterId: after?.id,
+  });
+  const { text = '', further = [], last } = row ?? {};
+  const first = text === '' ? ['[]'] : ['[', unescapeJson(text), ']'];
+  if (limit !== undefined) return { first, ...(last && further.length > 0 ? { next: last } : {}) };
+  return further.length === 0
+    ? { first }
+    : { first: first.slice(0, -1), rest: readFurtherSessions(db, { appName, userId, withDetails }, further) };
+}
+
+interface ListRow {
+  text: string;
+  further: string[];
+  last: ListPlace | null;
+}
+
+/** What a list may be limited by; each needs no more than the row of a session that the index has led to. */
+const CONDITIONS = {
+  updatedAfter: sql`${s.updateTime} > to_timestamp(${value('updatedAfter')}::float8)`,
+  updatedBefore: sql`${s.updateTime} < to_timestamp(${value('updatedBefore')}::float8)`,
+  createdAfter: sql`${s.createTime} > to_timestamp(${value('createdAfter')}::float8)`,
+  createdBefore: sql`${s.createTime} < to_timestamp(${value('createdBefore')}::float8)`,
+  labelValues: sql`${s.labels} @> all(${value('labelValues')}::jsonb[])`,
+  labelNames: sql`${s.labels} ?& ${value('labelNames')}::text[]`,
+  text: sql`position(lower(${value('text')}) in lower(${firstTextOf(s, USER)})) > 0`,
+};
+type ConditionName = keyof typeof CONDITIONS;
+const CONDITION_NAMES = Object.keys(CONDITIONS) as ConditionName[];
+
+/** What differs between the texts of lists. */
+interface ListShape extends SessionOrder {
+  isPage: boolean;
+  isAfter: boolean;
+  withDetails: boolean;
+  names: ConditionName[];
+}
+
+const lists = new Map<string, ReturnType<typeof statement<ListRow>>>();
+
+/** The statement of a list of one shape. */
+function selectSessions(shape: ListShape): ReturnType<typeof statement<ListRow>> {
+  const name = JSON.stringify(shape);
+  const found = lists.get(name) ?? statement<ListRow>(() => listText(shape));
+  lists.set(name, found);
+  return found;
+}
+
+function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShape): SQL {
+  const time = { updated: s.updateTime, created: s.createTime }[sort];
+  const [direction, beyond] = order === 'desc' ? [sql`desc`, sql`<`] : [sql`asc`, sql`>`];
+  const position = sql`(${time}, ${s.id}) ${beyond} (${value('afterTime')}::timestamptz, ${value('afterId')})`;
+  const isListed = and(
+    eq(s.appName, USER.appName),
+    eq(s.userId, USER.userId),
+    not(s.isEval),
+    isAfter ? position : undefined,
+    ...names.map((name) => CONDITIONS[name]),
+  );
+  const inOrder = sql`order by ${time} ${direction}, ${s.id} ${direction}`;
+  const place = sql`json_build_object('id', ${s.id}, 'time', ${exactTime(time)})`;
+  // Of a page only whether there are more, of all the ids of the others; they are read only where there are some.
+  const others = sql`select ${s.id} from ${sessions} ${s} where ${isListed} ${inOrder}
+    offset (select n from fitting)`;
+  return sql`
+    with wanted as materialized (
+      select ${s}.* from ${sessions} ${s} where ${isListed} ${inOrder} limit ${SIZE} + 1),
+    sized as materialized (
+      select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
+      from wanted ${s} window listed as (${inOrder} rows unbounded preceding) ${inOrder} limit ${SIZE}),
+    ${SHARED}, ${FITTING}
+    select (select coalesce(string_agg(${textOf(withDetails)}, ',' ${inOrder}), '') from ${LISTED}) as text,
+           case when n < (select count(*) from wanted)
+                then ${isPage ? sql`array['']` : sql`array(${others})::text[]`} else '{}' end as further,
+           (select ${place} from sized ${s} where place = n) as last
+    from fitting`;
+}
+
+/** A session of a list as JSON text. */
+function textOf(withDetails: boolean): SQL {
+  const [head, tail] = sessionTexts({ withDetails, state: STATE, firstText: firstTextOf(s, USER) });
+  return sql`${head} || ${tail}`;
+}
+
+const toSeconds = (seconds: number | undefined) => (seconds === undefined ? undefined : clampedSeconds(seconds));
+
+async function* readFurtherSessions(
+  db: Database,
+  { appName, userId, withDetails }: { appName: string; userId: string; withDetails: boolean },
+  ids: string[],
+): AsyncGenerator<string[]> {
+  for (let from = 0; from < ids.length; ) {
+    const wanted = ids.slice(from, from + MAX_SESSIONS);
+    const select = withDetails ? selectDetailed : selectPlain;
+    const [{ text, taken } = { text: null, taken: null }] = await select(db, { appName, userId, wanted });
+    // Those that are gone by now have no row.
+    from += taken ?? MAX_SESSIONS;
+    if (text) yield [',', unescapeJson(text)];
+  }
+  yield [']'];
+}
+
+/** The next of some sessions, by their ids: as many as are not too large together. */
+const selectWanted = (withDetails: boolean) =>
+  statement<{ text: string | null; taken: number | null }>(
+    () => sql`
+      with sized as materialized (
+        select ${s}.*, wanted.ordinal, row_number() over listed as place,
+               sum(${estimatedBytes(s.state)}) over listed as bytes
+        from unnest(${value('wanted')}::text[]) with ordinality as wanted(id, ordinal), ${sessions} ${s}
+        where ${s.appName} = ${USER.appName} and ${s.userId} = ${USER.userId} and ${s.id} = wanted.id
+        window listed as (order by wanted.ordinal)),
+      ${SHARED}, ${FITTING}
+      select string_agg(${textOf(withDetails)}, ',' order by ${s}.ordinal) as text, max(${s}.ordinal)::int as taken
+      from ${LISTED}`,
+  );
+const [selectPlain, selectDetailed] = [selectWanted(false), selectWanted(true)];

@@ -1,0 +1,168 @@
+import { ConflictError } from '../../core/errors.ts';
+import { HARNESS_APP } from '../../core/harness-app.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
+import { instantOf } from './clock-times.ts';
+import type { CreateCronjob, UpdateCronjob } from './cronjob.ts';
+import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, updateCronjob } from './cronjob-store.ts';
+import { scheduleOf, toStored, toText } from './cronjob-view.ts';
+import { skipWaitingRuns } from './run-store.ts';
+import { anchored, nextTimes, type Schedule, whyNeverFires } from './schedule.ts';
+
+/** Times of a schedule that are compared to find how often it fires. */
+const SAMPLED_TIMES = 20;
+
+/** What operators allow of a schedule. */
+export interface ScheduleLimits {
+  /** Shortest time between two runs of a cronjob. */
+  minIntervalSeconds: number;
+}
+
+/** An end by the clock of a schedule. */
+export const untilOf = (until: string | null | undefined, schedule: Schedule): Date | null =>
+  until == null ? null : (instantOf(until, schedule.timezone ?? 'UTC') ?? null);
+
+/** @throws {ValidationFailedError} with a sentence for a schedule that never fires, or more often than is allowed. */
+export function checkSchedule(schedule: Schedule, now: Date, until: Date | null, limits: ScheduleLimits): void {
+  const never = whyNeverFires(schedule, now, until ?? undefined);
+  if (never !== undefined) throw new ValidationFailedError([valueError(['body', 'schedule'], never)]);
+  const times = nextTimes(schedule, now, SAMPLED_TIMES).map((time) => time.getTime());
+  const gaps = times.slice(1).map((time, position) => (time - (times[position] ?? time)) / 1000);
+  const shortest = Math.min(...gaps);
+  if (shortest >= limits.minIntervalSeconds) return;
+  const allowed = `CRONJOBS_MIN_INTERVAL_SECONDS allows ${limits.minIntervalSeconds} s and more`;
+  const message = `The schedule fires ${shortest} s after a run; ${allowed}.`;
+  throw new ValidationFailedError([valueError(['body', 'schedule'], message)]);
+}
+
+/**
+ * Settings that may not stand together. @throws {ValidationFailedError} for a session id without the policy that has
+ * one.
+ */
+function sessionIdOf(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: string): string | null {
+  if (policy === 'fixed') return body.sessionId ?? fallback;
+  if (body.sessionId === undefined) return null;
+  const message = 'only the sessionPolicy fixed has a session of its own';
+  throw new ValidationFailedError([valueError(['body', 'sessionId'], message, body.sessionId)]);
+}
+
+/**
+ * A new cronjob as it is stored, with its defaults and its first time. @throws {ValidationFailedError} as {@link
+ * checkSchedule}.
+ */
+export function toNewCronjob(
+  body: CreateCronjob,
+  made: { id: string; userId: string; now: Date },
+  limits: ScheduleLimits,
+): NewCronjob {
+  const { id, userId, now } = made;
+  const schedule = anchored(body.schedule, now);
+  const until = untilOf(body.until, schedule);
+  checkSchedule(schedule, now, until, limits);
+  const enabled = body.enabled ?? true;
+  const sessionPolicy = body.sessionPolicy ?? 'new';
+  return {
+    appName: body.appName ?? HARNESS_APP,
+    userId,
+    id,
+    name: toText(body.name),
+    prompt: toText(body.prompt),
+    harness: body.harness == null ? null : toStored(body.harness),
+    schedule: toStored(schedule),
+    enabled,
+    sessionPolicy,
+    sessionId: sessionIdOf(body, sessionPolicy, `cronjob-${id}`),
+    missedRuns: body.missedRuns ?? 'once',
+    overlap: body.overlap ?? 'skip',
+    maxAttempts: body.maxAttempts ?? 3,
+    retryPauseSeconds: body.retryPauseSeconds ?? 30,
+    maxRetryPauseSeconds: body.maxRetryPauseSeconds ?? 600,
+    timeoutSeconds: body.timeoutSeconds ?? null,
+    until,
+    maxRuns: body.maxRuns ?? null,
+    maxFailures: body.maxFailures ?? 10,
+    webhookUrl: body.webhookUrl ?? null,
+    nextRunTime: enabled ? (nextTimes(schedule, now, 1)[0] ?? null) : null,
+    createTime: now,
+    updateTime: now,
+  };
+}
+
+/**
+ * Changes a locked cronjob as its owner says. With another schedule the runs that wait for the old one are left out.
+ * @throws {ConflictError} when it has another revision by now. @throws {ValidationFailedError} as {@link
+ * checkSchedule}.
+ */
+export async function changeCronjob(
+  tx: Database,
+  cronjob: CronjobRow,
+  { expectedRevision, ...body }: UpdateCronjob,
+  limits: ScheduleLimits,
+): Promise<void> {
+  if (expectedRevision !== undefined && expectedRevision !== cronjob.revision) {
+    throw new ConflictError(`The cronjob has revision ${cronjob.revision} by now, not ${expectedRevision}.`);
+  }
+  const sessionPolicy = body.sessionPolicy ?? cronjob.sessionPolicy;
+  const changes: CronjobChanges = {
+    name: body.name === undefined ? undefined : toText(body.name),
+    prompt: body.prompt === undefined ? undefined : toText(body.prompt),
+    harness: body.harness == null ? body.harness : toStored(body.harness),
+    sessionPolicy,
+    sessionId: sessionIdOf(body, sessionPolicy, cronjob.sessionId ?? `cronjob-${cronjob.id}`),
+    missedRuns: body.missedRuns,
+    overlap: body.overlap,
+    maxAttempts: body.maxAttempts,
+    retryPauseSeconds: body.retryPauseSeconds,
+    maxRetryPauseSeconds: body.maxRetryPauseSeconds,
+    timeoutSeconds: body.timeoutSeconds,
+    maxRuns: body.maxRuns,
+    maxFailures: body.maxFailures,
+    webhookUrl: body.webhookUrl,
+    ...(await newTimes(tx, cronjob, body, limits)),
+    revision: cronjob.revision + 1,
+  };
+  if (body.schedule) await skipWaitingRuns(tx, cronjob, 'The schedule was changed.');
+  await updateCronjob(tx, cronjob, changes);
+}
+
+async function newTimes(
+  tx: Database,
+  cronjob: CronjobRow,
+  body: UpdateCronjob,
+  limits: ScheduleLimits,
+): Promise<CronjobChanges> {
+  if (body.schedule === undefined && body.until === undefined) return {};
+  const now = await findTime(tx);
+  const schedule = body.schedule ? anchored(body.schedule, now) : scheduleOf(cronjob);
+  const until = body.until === undefined ? cronjob.until : untilOf(body.until, schedule);
+  checkSchedule(schedule, now, until, limits);
+  const nextRunTime = cronjob.enabled ? (nextTimes(schedule, now, 1)[0] ?? null) : null;
+  return { schedule: toStored(schedule), until, nextRunTime };
+}
+
+/**
+ * Lets a locked cronjob fire again from now on; one that does so stays as it is. @throws {ConflictError} when it never
+ * would.
+ */
+export async function enableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
+  if (cronjob.enabled) return;
+  const now = await findTime(tx);
+  const schedule = scheduleOf(cronjob);
+  const never = whyNeverFires(schedule, now, cronjob.until ?? undefined);
+  if (never !== undefined) throw new ConflictError(never);
+  if (cronjob.maxRuns !== null && cronjob.runCount >= cronjob.maxRuns) {
+    throw new ConflictError(
+      `The cronjob ran ${cronjob.runCount} times, as often as its maxRuns allows. Raise that first.`,
+    );
+  }
+  const [nextRunTime = null] = nextTimes(schedule, now, 1);
+  const revision = cronjob.revision + 1;
+  await updateCronjob(tx, cronjob, { enabled: true, disabledReason: null, failureCount: 0, nextRunTime, revision });
+}
+
+/** Lets a locked cronjob fire no more; its waiting runs are left out, one that goes on ends by itself. */
+export async function disableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
+  if (!cronjob.enabled) return;
+  await skipWaitingRuns(tx, cronjob, 'The cronjob was disabled.');
+  await updateCronjob(tx, cronjob, { enabled: false, nextRunTime: null, revision: cronjob.revision + 1 });
+}

@@ -1,0 +1,148 @@
+import { and, desc, eq, type SQL, sql } from 'drizzle-orm';
+import type { Database } from '../../platform/db/database.ts';
+import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
+import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
+import { notifyOnCommit } from '../../platform/db/notifications.ts';
+import { ConflictError } from '../../core/errors.ts';
+import type { ListPlace } from '../../platform/http/operation/cursor.ts';
+import { CRONJOBS_TOPIC } from './topics.ts';
+
+/** A cronjob as its row has it. Texts and JSON are escaped for PostgreSQL. */
+export type CronjobRow = typeof cronjobs.$inferSelect;
+/** A cronjob to insert. */
+export type NewCronjob = typeof cronjobs.$inferInsert;
+/** New values of columns; `undefined` leaves a column as it is. */
+export type CronjobChanges = { [Name in Exclude<keyof NewCronjob, keyof CronjobKey>]?: NewCronjob[Name] | undefined };
+/** What names one cronjob. */
+export type CronjobKey = Pick<CronjobRow, 'appName' | 'userId' | 'id'>;
+
+/** The condition for the row of one cronjob. */
+export const isCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
+  and(eq(cronjobs.appName, appName), eq(cronjobs.userId, userId), eq(cronjobs.id, id));
+
+/** The time by the clock that decides, in whole milliseconds. */
+export async function findTime(db: Database): Promise<Date> {
+  const { rows } = await db.execute<{ ms: string }>(
+    sql`select floor(extract(epoch from clock_timestamp()) * 1000) as ms`,
+  );
+  return new Date(Number(rows[0]?.ms));
+}
+
+/**
+ * Inserts a cronjob, in a transaction. Its user's inserts wait for each other, so that the limit holds for requests at
+ * once.
+ * @throws {ConflictError} when the user has `limit` cronjobs.
+ */
+export async function insertCronjob(tx: Database, cronjob: NewCronjob, limit: number): Promise<CronjobRow> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`cronjobs of ${cronjob.userId}`}, 0))`);
+  const count = await tx.$count(cronjobs, eq(cronjobs.userId, cronjob.userId));
+  if (count >= limit) {
+    throw new ConflictError(`The user has ${count} cronjobs; CRONJOBS_MAX_PER_USER allows ${limit}. Delete one first.`);
+  }
+  const [inserted] = await tx.insert(cronjobs).values(cronjob).returning();
+  await notifyOnCommit(tx, CRONJOBS_TOPIC);
+  return inserted as CronjobRow;
+}
+
+/** A cronjob with its newest run, where it has one. */
+export interface CronjobWithRun {
+  cronjob: CronjobRow;
+  latestRun: typeof cronjobRuns.$inferSelect | null;
+}
+
+const withLatestRun = (db: Database) => {
+  const latest = db
+    .select()
+    .from(cronjobRuns)
+    .where(
+      and(
+        eq(cronjobRuns.appName, cronjobs.appName),
+        eq(cronjobRuns.userId, cronjobs.userId),
+        eq(cronjobRuns.cronjobId, cronjobs.id),
+      ),
+    )
+    .orderBy(desc(cronjobRuns.dueTime))
+    .limit(1)
+    .as('latest');
+  const columns = { cronjobs, latest: latest._.selectedFields, createTime: exactTime(cronjobs.createTime) };
+  return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
+};
+
+/** The condition for the cronjob of an id, of one user where `userId` is given. */
+const isVisible = (id: string, userId: string | undefined) =>
+  and(eq(cronjobs.id, id), userId === undefined ? undefined : eq(cronjobs.userId, userId));
+
+/** A cronjob by its id, of one user where `userId` is given; `undefined` where there is none. */
+export async function findCronjob(
+  db: Database,
+  id: string,
+  userId: string | undefined,
+): Promise<CronjobWithRun | undefined> {
+  const [found] = await withLatestRun(db).where(isVisible(id, userId)).limit(1);
+  return found && { cronjob: found.cronjobs, latestRun: found.latest };
+}
+
+/** Locks a cronjob until the transaction ends; `undefined` where there is none. As {@link findCronjob} otherwise. */
+export async function lockCronjob(
+  tx: Database,
+  id: string,
+  userId: string | undefined,
+): Promise<CronjobRow | undefined> {
+  const [found] = await tx.select().from(cronjobs).where(isVisible(id, userId)).limit(1).for('update');
+  return found;
+}
+
+/**
+ * The cronjobs of a user over all applications, newest first, then by id; at most `limit`, after a place. Each with its
+ * own place.
+ */
+export async function listCronjobs(
+  db: Database,
+  userId: string,
+  limit: number,
+  after: ListPlace | undefined,
+): Promise<(CronjobWithRun & { place: ListPlace })[]> {
+  const rows = await withLatestRun(db)
+    .where(and(eq(cronjobs.userId, userId), isAfterPlace({ time: cronjobs.createTime, id: cronjobs.id }, after)))
+    .orderBy(desc(cronjobs.createTime), desc(cronjobs.id))
+    .limit(limit);
+  return rows.map(({ cronjobs: cronjob, latest: latestRun, createTime: time }) => ({
+    cronjob,
+    latestRun,
+    place: { time, id: cronjob.id },
+  }));
+}
+
+/** Changes a cronjob that this transaction has locked, and wakes the schedulers when it commits. */
+export async function updateCronjob(tx: Database, key: CronjobKey, changes: CronjobChanges): Promise<CronjobRow> {
+  const [updated] = await tx
+    .update(cronjobs)
+    .set({ ...changes, updateTime: sql`date_trunc('milliseconds', clock_timestamp())` })
+    .where(isCronjob(key))
+    .returning();
+  await notifyOnCommit(tx, CRONJOBS_TOPIC);
+  return updated as CronjobRow;
+}
+
+/**
+ * Deletes a cronjob with its runs, unless one of them runs. @returns false where one does, or there is no such
+ * cronjob.
+ */
+export async function deleteCronjob(tx: Database, key: CronjobKey): Promise<boolean> {
+  const running = tx
+    .select({ one: sql`1` })
+    .from(cronjobRuns)
+    .where(
+      and(
+        eq(cronjobRuns.appName, key.appName),
+        eq(cronjobRuns.userId, key.userId),
+        eq(cronjobRuns.cronjobId, key.id),
+        eq(cronjobRuns.status, 'running'),
+      ),
+    );
+  const deleted = await tx
+    .delete(cronjobs)
+    .where(and(isCronjob(key), sql`not exists ${running}`))
+    .returning({ id: cronjobs.id });
+  return deleted.length === 1;
+}

@@ -1,0 +1,164 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { backOffMs } from '../../platform/work/back-off.ts';
+import type { ErrorCode } from '../../core/error-codes.ts';
+import { AgentError, AppError, isPassingFailure, RepeatedInvocationError } from '../../core/errors.ts';
+import { unescapeText } from '../../platform/db/json-escape.ts';
+import { toAgentOverrides } from '../../agent/definition/overrides.ts';
+import type { IdempotentRequest } from '../../conversation/idempotency/key.ts';
+import { type InvocationContext, type InvocationEnd, newInvocationId } from '../../invocations/context.ts';
+import { invoke } from '../../invocations/invoke.ts';
+import { persist } from '../../invocations/persist.ts';
+import { findRepeated, isActive } from '../../invocations/retry.ts';
+import type { ClaimedRun } from './claim-store.ts';
+import type { CronjobRow } from './cronjob-store.ts';
+import { harnessOf } from './cronjob-view.ts';
+import { endRun, retryRun, type RunOutcome, type RunRow, setInvocation, skipWaitingRuns } from './run-store.ts';
+
+/**
+ * Failures after which the same prompt can succeed: the model's that pass. What may have had effects is never
+ * repeated.
+ */
+const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
+  'model_rate_limited',
+  'model_unavailable',
+  'model_timeout',
+  'model_stream_cut',
+]);
+/** Time between two looks at an invocation that another process runs, and at a database that is away. */
+const LOOK_MS = 500;
+const WAITS_FOR_A_PERSON = { code: 'paused', message: 'The invocation waits for a person, in its session.' };
+
+/** How an attempt ended, and whether another one makes sense. */
+interface Attempt extends Omit<RunOutcome, 'status'> {
+  /** `again`: nothing was done, and not for a reason of its own (the process stops). */
+  kind: 'success' | 'failed' | 'passing' | 'cancelled' | 'again';
+}
+
+/**
+ * Runs the invocation of a claimed run to its end and stores how it ended. The invocation carries an idempotency key
+ * of the run and its attempt, so that of two processes that both hold the run to be theirs one begins it and the other
+ * follows it.
+ * @param signal aborted with an {@link AgentError} when the run is to end, with anything else when it is another's.
+ */
+export async function executeRun(context: InvocationContext, claimed: ClaimedRun, signal: AbortSignal): Promise<void> {
+  const { run, cronjob } = claimed;
+  const limit = timeLimit(cronjob.timeoutSeconds);
+  try {
+    const attempt = await attemptRun(context, claimed, AbortSignal.any([signal, limit.signal]));
+    if (attempt) await persist(() => settle(context, run, cronjob, attempt), context.leaseTimes.durationMs);
+  } finally {
+    limit.stop();
+  }
+}
+
+/** Begins the invocation, or finds the one that was begun. `undefined` where the run is another's by now. */
+async function attemptRun(
+  context: InvocationContext,
+  claimed: ClaimedRun,
+  signal: AbortSignal,
+): Promise<Attempt | undefined> {
+  // The id of the claim is nobody's yet; each further try has its own, since nobody knows what came of the one before.
+  let given = claimed.isTakenOver ? null : claimed.run.invocationId;
+  for (;;) {
+    if (signal.aborted && !(signal.reason instanceof AgentError)) return undefined;
+    const invocationId = given ?? newInvocationId(context);
+    given = null;
+    try {
+      return { invocationId, ...toAttempt(await begin(context, claimed, invocationId, signal)) };
+    } catch (error) {
+      const attempt = error instanceof RepeatedInvocationError ? await findEarlier(context, claimed) : toFailure(error);
+      if (attempt) return attempt;
+    }
+    // Another process runs it, or the database is away: its lease and ours say when that is over.
+    await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.stopping]) }).catch(() => undefined);
+    if (context.stopping.aborted) return undefined;
+  }
+}
+
+function begin(
+  context: InvocationContext,
+  { run, cronjob }: ClaimedRun,
+  invocationId: string,
+  signal: AbortSignal,
+): Promise<InvocationEnd> {
+  return invoke(context, {
+    key: sessionOf(run),
+    invocationId,
+    content: { role: 'user', parts: [{ text: unescapeText(cronjob.prompt) }] },
+    overrides: toAgentOverrides(harnessOf(cronjob)),
+    createSession: true,
+    streaming: false,
+    busyPolicy: 'enqueue',
+    idempotency: keyOf(run),
+    toAnswer: ({ output }) => output,
+    signal,
+    onKnown: () => {
+      if (invocationId === run.invocationId) return;
+      setInvocation(context.database.db, run, invocationId).catch(() => undefined);
+    },
+  });
+}
+
+const sessionOf = ({ appName, userId, sessionId }: RunRow) => ({ appName, userId, sessionId: sessionId ?? '' });
+
+/** No client can send a key that begins with a blank: header values are trimmed (RFC 9110, 5.5). */
+const keyOf = ({ id, attempt }: RunRow): IdempotentRequest => ({
+  idempotencyKey: ` cronjob run ${id}, attempt ${attempt}`,
+  hash: id,
+});
+
+/** The end of the invocation that an earlier holder of the run began; `undefined` while it goes on. */
+async function findEarlier(context: InvocationContext, { run }: ClaimedRun): Promise<Attempt | undefined> {
+  const found = await findRepeated(context, sessionOf(run), keyOf(run));
+  if (!found || isActive(found)) return undefined;
+  const { invocationId, answer = '', error, status } = found;
+  return { invocationId, ...toAttempt({ output: answer, error, paused: status === 'paused' }) };
+}
+
+function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'invocationId'> {
+  if (error?.code === 'cancelled') return { kind: 'cancelled', error };
+  if (error) return { kind: PASSING.has(error.code) ? 'passing' : 'failed', error };
+  return paused === true ? { kind: 'failed', output, error: WAITS_FOR_A_PERSON } : { kind: 'success', output };
+}
+
+/**
+ * What an invocation that could not begin means for its run; `undefined` where that is not known and has to be looked
+ * up.
+ */
+function toFailure(error: unknown): Attempt | undefined {
+  if (isPassingFailure(error)) return undefined;
+  const known = error instanceof AppError;
+  const { code, message } = known ? error : { code: 'internal', message: 'The runtime failed while it ran the agent.' };
+  const failure = { invocationId: undefined, error: { code, message } };
+  if (code === 'cancelled') return { kind: 'cancelled', ...failure };
+  if (code === 'interrupted') return { kind: 'again', ...failure };
+  return { kind: code === 'busy' || code === 'unavailable' ? 'passing' : 'failed', ...failure };
+}
+
+async function settle(
+  { database, log }: InvocationContext,
+  run: RunRow,
+  cronjob: CronjobRow,
+  { kind, ...outcome }: Attempt,
+): Promise<void> {
+  if (kind === 'again') return retryRun(database.db, run, 0, outcome);
+  if (kind === 'passing' && run.attempt < cronjob.maxAttempts && run.cancelRequestTime === null) {
+    return retryRun(database.db, run, retryPauseMs(cronjob, run.attempt), outcome);
+  }
+  const ended = await endRun(database.db, run, { ...outcome, status: kind === 'passing' ? 'failed' : kind });
+  if (ended?.disabled !== true) return;
+  log.warn({ cronjobId: cronjob.id }, 'a cronjob was disabled: it failed too often in a row');
+  await skipWaitingRuns(database.db, { ...run, id: run.cronjobId }, 'The cronjob was disabled.');
+}
+
+const retryPauseMs = ({ retryPauseSeconds, maxRetryPauseSeconds }: CronjobRow, attempt: number): number =>
+  backOffMs(attempt, { firstMs: retryPauseSeconds * 1000, maxMs: maxRetryPauseSeconds * 1000 });
+
+/** A signal that aborts when the run has taken longer than its cronjob allows. */
+function timeLimit(seconds: number | null): { signal: AbortSignal; stop(): void } {
+  const limit = new AbortController();
+  if (seconds === null) return { signal: limit.signal, stop: () => undefined };
+  const message = `The run took longer than its limit of ${seconds} s.`;
+  const timer = setTimeout(() => limit.abort(new AgentError('time_limit', message)), seconds * 1000);
+  return { signal: limit.signal, stop: () => clearTimeout(timer) };
+}

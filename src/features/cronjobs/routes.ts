@@ -1,0 +1,258 @@
+import { z } from 'zod';
+import { ConflictError, NotFoundError } from '../../core/errors.ts';
+import { HARNESS_APP } from '../../core/harness-app.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { overrideDemands } from '../../platform/http/operation/demands.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import type { Principal } from '../../platform/http/operation/principal.ts';
+import { cronjobPath, pageSize } from '../../platform/http/operation/parameters.ts';
+import { ownerOf } from '../../platform/http/operation/own-user.ts';
+import { type CronjobContext, getCronjob, getLockedCronjob } from './access.ts';
+import {
+  changeCronjob,
+  checkSchedule,
+  disableCronjob,
+  enableCronjob,
+  toNewCronjob,
+  untilOf,
+} from './change-cronjob.ts';
+import {
+  createCronjobSchema,
+  cronjobPageSchema,
+  cronjobSchema,
+  previewResultSchema,
+  previewSchema,
+  updateCronjobSchema,
+} from './cronjob.ts';
+import { type CronjobRow, deleteCronjob, findTime, insertCronjob, listCronjobs } from './cronjob-store.ts';
+import { toCronjobWire } from './cronjob-view.ts';
+import { CRONJOB_EXAMPLE } from './examples.ts';
+import { cronjobRunOperations } from './run-routes.ts';
+import { anchored, nextTimes } from './schedule.ts';
+import { requireWebhook } from '../../invocations/webhooks/address.ts';
+
+const LIST_PATH = '/harness/cronjobs';
+const ONE_PATH = `${LIST_PATH}/{job_id}`;
+const area = 'Harness cronjobs';
+const owner = 'caller';
+const DEFAULT_LIMIT = 100;
+const PREVIEWED_TIMES = 10;
+
+const oneCronjob = { schema: cronjobSchema, description: 'The cronjob.', example: CRONJOB_EXAMPLE };
+const absent = { 404: 'No such cronjob.' };
+const limitsOf = ({ config }: CronjobContext) => ({ minIntervalSeconds: config.CRONJOBS_MIN_INTERVAL_SECONDS });
+
+/** The body with the address of its webhook as that is registered. @throws {ValidationFailedError} where it is not. */
+async function withWebhook<Body extends { webhookUrl?: string | null | undefined }>(
+  tx: Database,
+  { config }: CronjobContext,
+  user: { appName: string; userId: string },
+  body: Body,
+): Promise<Body> {
+  const webhookUrl = await requireWebhook(tx, config, user, body.webhookUrl);
+  return webhookUrl === undefined ? body : { ...body, webhookUrl };
+}
+
+const createCronjob = operation({
+  method: 'post',
+  path: LIST_PATH,
+  operationId: 'createCronjob',
+  demands: ({ body }) => overrideDemands(body.harness),
+  scope: 'invoke',
+  area,
+  summary: 'Create a cronjob',
+  owner,
+  body: {
+    schema: createCronjobSchema,
+    required: true,
+    aliases: { userId: 'ownerId', user_id: 'ownerId' },
+    example: {
+      ownerId: 'u1',
+      name: CRONJOB_EXAMPLE.name ?? '',
+      prompt: CRONJOB_EXAMPLE.prompt ?? '',
+      schedule: { type: 'daily', time: '08:00', timezone: 'Europe/Berlin' },
+    },
+  },
+  success: { ...oneCronjob, status: 201 },
+  errors: { 404: 'No such application.', 409: 'The user has as many cronjobs as CRONJOBS_MAX_PER_USER allows.' },
+  handler: async (context: CronjobContext, { body, principal }) => {
+    const userId = ownerOf(principal, body.ownerId, 'body');
+    const appName = body.appName ?? HARNESS_APP;
+    if (!context.agents.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
+    const cronjob = await context.database.transaction(async (tx) => {
+      const made = { id: context.newId(), userId, now: await findTime(tx) };
+      const given = await withWebhook(tx, context, { appName, userId }, body);
+      return insertCronjob(tx, toNewCronjob(given, made, limitsOf(context)), context.config.CRONJOBS_MAX_PER_USER);
+    });
+    return { kind: 'value', value: toCronjobWire({ cronjob, latestRun: null }) };
+  },
+});
+
+const listAll = operation({
+  method: 'get',
+  path: LIST_PATH,
+  operationId: 'listCronjobs',
+  scope: 'read',
+  area,
+  summary: 'List cronjobs',
+  description: 'Of one user, over all applications, newest first.',
+  owner,
+  parameters: {
+    query: z.object({
+      ownerId: z.string().optional().describe('Whose they are. Needed where no user is logged in.'),
+      limit: pageSize('Maximum number of cronjobs.').default(DEFAULT_LIMIT),
+      cursor: z.string().optional().describe('The `nextCursor` of the page before.'),
+    }),
+  },
+  success: { schema: cronjobPageSchema, description: 'The cronjobs.', example: { items: [CRONJOB_EXAMPLE] } },
+  handler: async ({ database }: CronjobContext, { query, principal }) => {
+    const userId = ownerOf(principal, query.ownerId, 'query');
+    const found = await listCronjobs(database.reads, userId, query.limit + 1, toPlace(query.cursor));
+    const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
+    return { kind: 'value', value: { items: items.map(toCronjobWire), nextCursor } };
+  },
+});
+
+const getOne = operation({
+  method: 'get',
+  path: ONE_PATH,
+  operationId: 'getCronjob',
+  scope: 'read',
+  area,
+  summary: 'Get a cronjob',
+  owner,
+  parameters: { path: cronjobPath },
+  success: oneCronjob,
+  errors: absent,
+  handler: async ({ database }: CronjobContext, { path, principal }) => ({
+    kind: 'value',
+    value: toCronjobWire(await getCronjob(database.reads, principal, path.jobId)),
+  }),
+});
+
+/** Does something to a locked cronjob and answers with what it is then. */
+async function change(
+  { database }: CronjobContext,
+  principal: Principal,
+  jobId: string,
+  work: (tx: Database, cronjob: CronjobRow) => Promise<void>,
+) {
+  const changed = await database.transaction(async (tx) => {
+    await work(tx, await getLockedCronjob(tx, principal, jobId));
+    return getCronjob(tx, principal, jobId);
+  });
+  return { kind: 'value', value: toCronjobWire(changed) } as const;
+}
+
+const updateOne = operation({
+  method: 'patch',
+  path: ONE_PATH,
+  operationId: 'updateCronjob',
+  demands: ({ body }) => overrideDemands(body.harness),
+  scope: 'invoke',
+  area,
+  summary: 'Change a cronjob',
+  owner,
+  parameters: { path: cronjobPath },
+  body: { schema: updateCronjobSchema, required: true, example: { name: 'Evening sums', expectedRevision: 1 } },
+  success: oneCronjob,
+  errors: { ...absent, 409: 'It has another revision by now.' },
+  handler: (context: CronjobContext, { path, body, principal }) =>
+    change(context, principal, path.jobId, async (tx, cronjob) => {
+      await changeCronjob(tx, cronjob, await withWebhook(tx, context, cronjob, body), limitsOf(context));
+    }),
+});
+
+const deleteOne = operation({
+  method: 'delete',
+  path: ONE_PATH,
+  operationId: 'deleteCronjob',
+  scope: 'write',
+  area,
+  summary: 'Delete a cronjob',
+  description: 'With its runs; their sessions stay.',
+  owner,
+  parameters: { path: cronjobPath },
+  errors: { ...absent, 409: 'A run of it goes on.' },
+  handler: async ({ database }: CronjobContext, { path, principal }) => {
+    await database.transaction(async (tx) => {
+      const cronjob = await getLockedCronjob(tx, principal, path.jobId);
+      if (await deleteCronjob(tx, cronjob)) return;
+      throw new ConflictError('Stop the active run before deleting this cronjob.');
+    });
+    return { kind: 'value', value: null };
+  },
+});
+
+const enableOne = operation({
+  method: 'post',
+  path: `${ONE_PATH}/enable`,
+  operationId: 'enableCronjob',
+  scope: 'invoke',
+  area,
+  summary: 'Enable a cronjob',
+  description: 'It fires from now on, and its failures are forgotten. One that is enabled stays as it is.',
+  owner,
+  parameters: { path: cronjobPath },
+  success: oneCronjob,
+  errors: { ...absent, 409: 'It would never fire.' },
+  handler: (context: CronjobContext, { path, principal }) => change(context, principal, path.jobId, enableCronjob),
+});
+
+const disableOne = operation({
+  method: 'post',
+  path: `${ONE_PATH}/disable`,
+  operationId: 'disableCronjob',
+  scope: 'write',
+  area,
+  summary: 'Disable a cronjob',
+  description: 'Runs that wait are left out; one that goes on may end. One that is disabled stays as it is.',
+  owner,
+  parameters: { path: cronjobPath },
+  success: oneCronjob,
+  errors: absent,
+  handler: (context: CronjobContext, { path, principal }) => change(context, principal, path.jobId, disableCronjob),
+});
+
+const preview = operation({
+  method: 'post',
+  path: `${LIST_PATH}/preview`,
+  operationId: 'previewSchedule',
+  scope: 'read',
+  area,
+  summary: 'Preview a schedule',
+  description: `Its next ${PREVIEWED_TIMES} times; nothing is stored.`,
+  owner,
+  body: {
+    schema: previewSchema,
+    required: true,
+    example: { schedule: { type: 'cron', cron: '0 8 * * MON#1', timezone: 'Europe/Berlin' } },
+  },
+  success: {
+    schema: previewResultSchema,
+    description: 'The times.',
+    example: { times: ['2026-01-05T07:00:00.000Z', '2026-02-02T07:00:00.000Z'] },
+  },
+  handler: async (context: CronjobContext, { body }) => {
+    const now = await findTime(context.database.reads);
+    const schedule = anchored(body.schedule, now);
+    const until = untilOf(body.until, schedule);
+    checkSchedule(schedule, now, until, limitsOf(context));
+    const times = nextTimes(schedule, now, PREVIEWED_TIMES).filter((time) => !until || time < until);
+    return { kind: 'value', value: { times: times.map((time) => time.toISOString()) } };
+  },
+});
+
+/** Cronjobs: create, list, get, change, delete, enable, disable, preview a schedule; and their runs. */
+export const cronjobOperations = [
+  createCronjob,
+  listAll,
+  preview,
+  getOne,
+  updateOne,
+  deleteOne,
+  enableOne,
+  disableOne,
+  ...cronjobRunOperations,
+];

@@ -1,0 +1,235 @@
+import { and, desc, eq, inArray, isNull, type SQL, sql } from 'drizzle-orm';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
+import { escapeText } from '../../platform/db/json-escape.ts';
+import { isOnHold } from '../../conversation/holds/hold-store.ts';
+import { notifyOnCommit } from '../../platform/db/notifications.ts';
+import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
+import type { ListPlace } from '../../platform/http/operation/cursor.ts';
+import { type CronjobKey, isCronjob } from './cronjob-store.ts';
+import { CANCEL_TOPIC, CRONJOBS_TOPIC } from './topics.ts';
+
+/** A run as its row has it. Texts are escaped for PostgreSQL. */
+export type RunRow = typeof cronjobRuns.$inferSelect;
+/** A run to insert. */
+export type NewRun = typeof cronjobRuns.$inferInsert;
+
+/** The condition for the runs of one cronjob. */
+const isRunOf = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
+  and(eq(cronjobRuns.appName, appName), eq(cronjobRuns.userId, userId), eq(cronjobRuns.cronjobId, id));
+
+const isWaiting = inArray(cronjobRuns.status, ['queued', 'retrying']);
+const now = sql`clock_timestamp()`;
+
+/** Inserts runs; a due time that has its run already is left alone. @returns those that are new. */
+export function insertRuns(db: Database, runs: NewRun[]): Promise<RunRow[]> {
+  return db.insert(cronjobRuns).values(runs).onConflictDoNothing().returning();
+}
+
+/**
+ * Queues a run that somebody asked for, and wakes the schedulers. @returns `undefined` where this millisecond has a
+ * run.
+ */
+export async function insertManualRun(
+  tx: Database,
+  key: CronjobKey,
+  id: string,
+  time: Date,
+): Promise<RunRow | undefined> {
+  const { appName, userId, id: cronjobId } = key;
+  const [run] = await insertRuns(tx, [
+    { appName, userId, cronjobId, id, dueTime: time, isManual: true, status: 'queued', nextAttemptTime: time },
+  ]);
+  await notifyOnCommit(tx, CRONJOBS_TOPIC);
+  return run;
+}
+
+/** Forgets what the runs of cronjobs in a session answered. */
+export async function forgetRunOutputs(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
+  const isOfSession = and(
+    eq(cronjobRuns.appName, appName),
+    eq(cronjobRuns.userId, userId),
+    eq(cronjobRuns.sessionId, sessionId),
+  );
+  await tx.update(cronjobRuns).set({ output: null, errorMessage: null }).where(isOfSession);
+}
+
+/** How many runs of a cronjob have not ended. */
+export const countActiveRuns = (db: Database, key: CronjobKey): Promise<number> =>
+  db.$count(cronjobRuns, and(isRunOf(key), isNull(cronjobRuns.endTime)));
+
+/** The runs of a cronjob, newest due time first; at most `limit`, after a place. Each with its own place. */
+export async function listRuns(
+  db: Database,
+  key: CronjobKey,
+  limit: number,
+  after: ListPlace | undefined,
+): Promise<(RunRow & { place: ListPlace })[]> {
+  const rows = await db
+    .select({ run: cronjobRuns, time: exactTime(cronjobRuns.dueTime) })
+    .from(cronjobRuns)
+    .where(and(isRunOf(key), isAfterPlace({ time: cronjobRuns.dueTime, id: cronjobRuns.id }, after)))
+    .orderBy(desc(cronjobRuns.dueTime), desc(cronjobRuns.id))
+    .limit(limit);
+  return rows.map(({ run, time }) => ({ ...run, place: { time, id: run.id } }));
+}
+
+/** One run of a cronjob; `undefined` where there is none. */
+export async function findRun(db: Database, key: CronjobKey, runId: string): Promise<RunRow | undefined> {
+  const [run] = await db
+    .select()
+    .from(cronjobRuns)
+    .where(and(isRunOf(key), eq(cronjobRuns.id, runId)));
+  return run;
+}
+
+/** Asks the runs that a condition picks to end: a waiting one ends at once, a running one when its process sees it. */
+async function cancelWhere(tx: Database, condition: SQL | undefined): Promise<void> {
+  await tx
+    .update(cronjobRuns)
+    .set({
+      cancelRequestTime: sql`coalesce(${cronjobRuns.cancelRequestTime}, ${now})`,
+      status: sql`case when ${isWaiting} then 'cancelled' else ${cronjobRuns.status} end`,
+      endTime: sql`case when ${isWaiting} then ${now} end`,
+      nextAttemptTime: null,
+    })
+    .where(and(condition, isNull(cronjobRuns.endTime)));
+  await notifyOnCommit(tx, CANCEL_TOPIC);
+}
+
+/** Asks a run to end; one that has ended stays as it is. */
+export const cancelRun = (tx: Database, key: CronjobKey, runId: string): Promise<void> =>
+  cancelWhere(tx, and(isRunOf(key), eq(cronjobRuns.id, runId)));
+
+/** Asks all runs of cronjobs to end. */
+export const cancelRunsOf = (tx: Database, keys: CronjobKey[]): Promise<void> =>
+  cancelWhere(
+    tx,
+    sql.join(
+      keys.map((key) => sql`(${isRunOf(key)})`),
+      sql` or `,
+    ),
+  );
+
+/** Leaves the scheduled runs of a cronjob out that have not begun, and says why. */
+export async function skipWaitingRuns(db: Database, key: CronjobKey, message: string): Promise<void> {
+  await db
+    .update(cronjobRuns)
+    .set({ status: 'skipped', endTime: now, nextAttemptTime: null, errorCode: 'skipped', errorMessage: message })
+    .where(and(isRunOf(key), isWaiting, eq(cronjobRuns.isManual, false)));
+}
+
+/**
+ * Deletes runs that ended over `days` ago, and of each cronjob those beyond its newest `count`; at most `limit` at
+ * once.
+ */
+export async function deleteOldRuns(db: Database, days: number, count: number, limit: number): Promise<void> {
+  const counted = { appName: sql`counted.app_name`, userId: sql`counted.user_id`, sessionId: sql`counted.session_id` };
+  const old = sql`
+    select app_name, user_id, cronjob_id, id from (
+      select ${cronjobRuns.appName}, ${cronjobRuns.userId}, ${cronjobRuns.cronjobId}, ${cronjobRuns.id},
+             ${cronjobRuns.sessionId}, ${cronjobRuns.endTime},
+             row_number() over (partition by ${cronjobRuns.appName}, ${cronjobRuns.userId}, ${cronjobRuns.cronjobId}
+                                order by ${cronjobRuns.dueTime} desc) as place
+      from ${cronjobRuns}) counted
+    where (end_time < ${now} - ${days} * interval '1 day' or (place > ${count} and end_time is not null))
+      and not ${isOnHold(counted)}
+    limit ${limit}`;
+  await db
+    .delete(cronjobRuns)
+    .where(
+      sql`(${cronjobRuns.appName}, ${cronjobRuns.userId}, ${cronjobRuns.cronjobId}, ${cronjobRuns.id}) in (${old})`,
+    );
+}
+
+/** How a run ended. */
+export interface RunOutcome {
+  status: 'success' | 'failed' | 'cancelled';
+  invocationId: string | undefined;
+  output?: string | undefined;
+  error?: { code: string; message: string } | undefined;
+}
+
+const isHeld = (run: RunRow) =>
+  and(
+    isRunOf({ ...run, id: run.cronjobId }),
+    eq(cronjobRuns.id, run.id),
+    eq(cronjobRuns.status, 'running'),
+    eq(cronjobRuns.leaseToken, run.leaseToken ?? ''),
+  );
+
+/**
+ * Ends a run that this process holds and counts its failure: too many in a row disable the cronjob. One statement.
+ * @returns whether the cronjob was disabled; `undefined` where the run is another's by now, and nothing was written.
+ */
+export async function endRun(
+  db: Database,
+  run: RunRow,
+  outcome: RunOutcome,
+): Promise<{ disabled: boolean } | undefined> {
+  const ended = db
+    .update(cronjobRuns)
+    .set({
+      status: outcome.status,
+      endTime: now,
+      leaseToken: null,
+      leaseExpireTime: null,
+      invocationId: outcome.invocationId ?? null,
+      output: outcome.output === undefined ? null : escapeText(outcome.output),
+      errorCode: outcome.error?.code ?? null,
+      errorMessage: outcome.error ? escapeText(outcome.error.message) : null,
+    })
+    .where(isHeld(run))
+    .returning({ id: cronjobRuns.id });
+  const failed = outcome.status === 'failed';
+  const isTooMany = sql`(${failed} and ${cronjobs.enabled} and ${cronjobs.maxFailures} > 0
+    and ${cronjobs.failureCount} + 1 >= ${cronjobs.maxFailures})`;
+  const why = escapeText(outcome.error?.message ?? '');
+  const reason = sql`'It failed ' || ${cronjobs.failureCount} + 1 || ' times in a row; the last time: ' || ${why}`;
+  const failures = failed
+    ? sql`${cronjobs.failureCount} + 1`
+    : outcome.status === 'success'
+      ? 0
+      : cronjobs.failureCount;
+  const { rows } = await db.execute<{ disabled: boolean | null }>(sql`
+    with ended as ${ended},
+    counted as (
+      update ${cronjobs} set
+        failure_count = ${failures},
+        enabled = enabled and not ${isTooMany},
+        next_run_time = case when not ${isTooMany} then next_run_time end,
+        disabled_reason = case when ${isTooMany} then ${reason} else disabled_reason end
+      where ${isCronjob({ ...run, id: run.cronjobId })} and ${cronjobs.failureCount} <> ${failures}
+        and exists (select from ended)
+      returning not enabled and ${failed} as disabled)
+    select disabled from ended left join counted on true`);
+  const row = rows[0];
+  return row && { disabled: row.disabled === true };
+}
+
+/** Puts a run that this process holds back, to be tried again after a pause; nothing where it is another's. */
+export async function retryRun(
+  db: Database,
+  run: RunRow,
+  pauseMs: number,
+  outcome: Omit<RunOutcome, 'status'>,
+): Promise<void> {
+  await db
+    .update(cronjobRuns)
+    .set({
+      status: 'retrying',
+      nextAttemptTime: sql`${now} + ${pauseMs} * interval '1 millisecond'`,
+      leaseToken: null,
+      leaseExpireTime: null,
+      invocationId: outcome.invocationId ?? null,
+      errorCode: outcome.error?.code ?? null,
+      errorMessage: outcome.error ? escapeText(outcome.error.message) : null,
+    })
+    .where(isHeld(run));
+}
+
+/** Keeps which invocation a run has begun where that is not the one of its claim. */
+export async function setInvocation(db: Database, run: RunRow, invocationId: string): Promise<void> {
+  await db.update(cronjobRuns).set({ invocationId }).where(isHeld(run));
+}

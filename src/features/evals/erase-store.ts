@@ -1,0 +1,134 @@
+import { type SQL, and, eq, sql } from 'drizzle-orm';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeText } from '../../platform/db/json-escape.ts';
+import {
+  evalCases,
+  evalCaseVersions,
+  evalRunCases,
+  evalRuns,
+  evalSets,
+  evalVerdicts,
+} from '../../platform/db/schema/schema.ts';
+
+/**
+ * Deletes the cases that were made from a session: all versions, and of runs the rows that are about them. What is
+ * deleted must be gone before what it refers to. @returns the sessions in which runs said the same again
+ */
+export async function deleteCasesOf(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<SessionKey[]> {
+  const repeated: SessionKey[] = [];
+  const deleted = await tx
+    .delete(evalCases)
+    .where(
+      and(eq(evalCases.appName, appName), eq(evalCases.sourceUserId, userId), eq(evalCases.sourceSessionId, sessionId)),
+    )
+    .returning({ evalSetId: evalCases.evalSetId, evalId: evalCases.id });
+  for (const { evalSetId, evalId } of deleted) {
+    const isOfCase = (table: typeof evalRunCases | typeof evalCaseVersions) =>
+      and(eq(table.appName, appName), eq(table.evalSetId, evalSetId), eq(table.evalId, evalId));
+    const runCases = await tx
+      .delete(evalRunCases)
+      .where(isOfCase(evalRunCases))
+      .returning({ userId: evalRunCases.sessionUserId, sessionId: evalRunCases.sessionId });
+    for (const one of runCases)
+      if (one.sessionId !== null) repeated.push({ appName, ...one, sessionId: one.sessionId });
+    await tx.delete(evalCaseVersions).where(isOfCase(evalCaseVersions));
+  }
+  return repeated;
+}
+
+/** One user of one application. */
+type User = Pick<SessionKey, 'appName' | 'userId'>;
+
+/** Cases of runs that one statement deletes: each may quote a whole conversation. */
+const RUN_CASES = 200;
+
+/**
+ * The conditions that rows are about a user: what was made from the user's sessions, what ran in the user's name, and
+ * what the user made as the holder of a token. Of a deleted case only its versions know whom they quote, and of a
+ * deleted set whose it was.
+ */
+function conditionsOf({ appName, userId }: User) {
+  const isOfApp = (table: typeof evalSets | typeof evalCases | typeof evalCaseVersions | typeof evalRuns) =>
+    eq(table.appName, appName);
+  const ownSets = sql`${isOfApp(evalSets)} and ${evalSets.ownerId} = ${userId}`;
+  const sets = sql`select ${evalSets.id} from ${evalSets} where ${ownSets}`;
+  const runs = sql`select ${evalRuns.id} from ${evalRuns} where ${isOfApp(evalRuns)}
+    and (${evalRuns.requestedBy} = ${userId} or ${evalRuns.evalSetId} in (${sets}))`;
+  const cases = sql`${isOfApp(evalCases)}
+    and (${evalCases.sourceUserId} = ${userId} or ${evalCases.ownerId} = ${userId}
+      or ${evalCases.evalSetId} in (${sets}))`;
+  const isCaseOf = (table: typeof evalCaseVersions | typeof evalRunCases, condition: SQL) => sql`exists (
+    select from ${evalCases} where ${evalCases.appName} = ${table.appName}
+      and ${evalCases.evalSetId} = ${table.evalSetId} and ${evalCases.id} = ${table.evalId} and ${condition})`;
+  const quoted = sql`${evalCaseVersions.payload} #>> '{sessionInput,userId}' = ${escapeText(userId)}`;
+  const versions = sql`${isOfApp(evalCaseVersions)}
+    and (${evalCaseVersions.ownerId} = ${userId} or ${evalCaseVersions.evalSetId} in (${sets})
+    or ${isCaseOf(evalCaseVersions, cases)} or (${quoted} and not ${isCaseOf(evalCaseVersions, sql`true`)}))`;
+  const runCases = sql`${eq(evalRunCases.appName, appName)} and (${evalRunCases.sessionUserId} = ${userId}
+    or ${evalRunCases.ownerId} = ${userId} or ${evalRunCases.runId} in (${runs}) or exists (
+      select from ${evalCaseVersions} where ${evalCaseVersions.evalSetId} = ${evalRunCases.evalSetId}
+        and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
+        and ${evalCaseVersions.version} = ${evalRunCases.caseVersion} and ${versions}))`;
+  const verdicts = and(eq(evalVerdicts.appName, appName), eq(evalVerdicts.author, userId)) as SQL;
+  return {
+    sets: ownSets,
+    runs,
+    cases,
+    versions,
+    runCases,
+    verdicts,
+  };
+}
+
+/** How many rows of evaluation are about a user, by table. One statement each. */
+export async function countEvaluations(db: Database, user: User): Promise<Record<string, number>> {
+  const of = conditionsOf(user);
+  return {
+    eval_run_cases: await db.$count(evalRunCases, of.runCases),
+    eval_cases: await db.$count(evalCases, of.cases),
+    eval_case_versions: await db.$count(evalCaseVersions, of.versions),
+    eval_sets: await db.$count(evalSets, of.sets),
+    eval_runs: await db.$count(evalRuns, sql`${evalRuns.appName} = ${user.appName} and ${evalRuns.id} in (${of.runs})`),
+    eval_verdicts: await db.$count(evalVerdicts, of.verdicts),
+  };
+}
+
+/** Deletes the next cases of runs that are about a user. @returns the sessions that they ran in, and their number */
+export async function deleteRunCases(db: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }> {
+  const { runCases } = conditionsOf(user);
+  const { rows } = await db.execute<{ userId: string; sessionId: string | null }>(sql`
+    delete from ${evalRunCases} where ctid = any(array(
+      select ${evalRunCases}.ctid from ${evalRunCases} where ${runCases} limit ${RUN_CASES}))
+    returning ${evalRunCases.sessionUserId} as "userId", ${evalRunCases.sessionId} as "sessionId"`);
+  const { appName } = user;
+  const sessions = rows.flatMap(({ userId, sessionId }) =>
+    sessionId === null ? [] : [{ appName, userId, sessionId }],
+  );
+  return { count: rows.length, sessions };
+}
+
+/** Deletes what else of evaluation is about a user, once no case of a run is. @returns the rows by table */
+export async function deleteEvaluations(tx: Database, user: User): Promise<Record<string, number>> {
+  const of = conditionsOf(user);
+  const rowsOf = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;
+  const verdicts = await rowsOf(tx.delete(evalVerdicts).where(of.verdicts));
+  const isOfRuns = sql`${evalRuns.appName} = ${user.appName} and ${evalRuns.id} in (${of.runs})`;
+  const runs = await rowsOf(tx.delete(evalRuns).where(isOfRuns));
+  // A case refers to its newest version and its set to none: what is deleted must be found before it is gone.
+  const { rows } = await tx.execute<{ place: string }>(
+    sql`select ${evalCaseVersions}.ctid::text as place from ${evalCaseVersions} where ${of.versions} for update`,
+  );
+  const cases = await rowsOf(tx.delete(evalCases).where(of.cases));
+  const places = sql.param(rows.map(({ place }) => place));
+  const isFound = sql`${evalCaseVersions}.ctid = any(${places}::tid[])`;
+  const versions = rows.length === 0 ? 0 : await rowsOf(tx.delete(evalCaseVersions).where(isFound));
+  const sets = await rowsOf(tx.delete(evalSets).where(of.sets));
+  return {
+    eval_verdicts: verdicts,
+    eval_runs: runs,
+    eval_cases: cases,
+    eval_case_versions: versions,
+    eval_sets: sets,
+  };
+}

@@ -1,0 +1,129 @@
+import { z } from 'zod';
+import { contentSchema, freeForm, functionCallSchema, functionResponseSchema, jsonObject } from '../../core/content.ts';
+import { number, text } from '../../core/members.ts';
+import { identifierSchema } from '../../core/session.ts';
+import { modesOfSet } from './execution-mode.ts';
+
+/**
+ * Evaluation sets and cases as ADK's clients send and read them. Cases and their session input keep members of later
+ * versions; turns, rubrics and scenarios are closed, as ADK's are: a typo there would be an expectation that nothing
+ * checks.
+ */
+
+const rubricSchema = z.strictObject({
+  rubricId: z.string().describe('Unique among the rubrics that a turn is judged by.'),
+  rubricContent: z
+    .strictObject({ textProperty: text('The property, as a sentence.') })
+    .describe('What the judge answers with yes or no.'),
+  description: text('What it is for; the judge does not see it.'),
+  type: text('The kind of rubric, which names the metric that reads it.'),
+});
+const rubrics = (meaning: string) => z.array(rubricSchema).nullish().describe(meaning);
+
+const intermediateDataSchema = z
+  .strictObject({
+    invocationEvents: z
+      .array(
+        z.looseObject({
+          author: text('`user` or the name of the agent.'),
+          content: contentSchema.nullish().describe('What it said: text, function calls or function responses.'),
+        }),
+      )
+      .nullish()
+      .describe('ADK 2.x: all that was said in between.'),
+    toolUses: z.array(functionCallSchema).nullish().describe('ADK 1.x: the function calls.'),
+    toolResponses: z.array(functionResponseSchema).nullish().describe('ADK 1.x: the function responses.'),
+    intermediateResponses: z.array(z.unknown()).nullish().describe('ADK 1.x: pairs of an author and parts.'),
+  })
+  .describe('What happened between the question and the final response.');
+
+const evalInvocationSchema = z
+  .strictObject({
+    invocationId: text('The invocation of the session that the turn was made from.'),
+    userContent: contentSchema.describe(
+      'What the user says; `{"parts": []}` where the turn began without a user event.',
+    ),
+    finalResponse: contentSchema.nullish().describe("The agent's answer; in a case the expected one."),
+    intermediateData: intermediateDataSchema
+      .nullish()
+      .describe('What happened between the question and the final response; in a case the expected tool calls.'),
+    creationTimestamp: number("Time of the user's event, Unix seconds; 0 where it is not known."),
+    inferenceCallCount: number('Number of model calls of the turn.'),
+    duration: number('How long the turn took, seconds.'),
+    modelDuration: number('How much of it models took.'),
+    toolDuration: number('How much of it tools took.'),
+    rubrics: rubrics('What a judge model checks in this turn, beside the rubrics of the case.'),
+    appDetails: freeForm('The agents of the turn with instructions and tools, by name, as ADK 2.x notes them.'),
+  })
+  .describe('One turn of the conversation.');
+
+/** An evaluation case with all that clients may send. */
+export const evalCaseSchema = z
+  .looseObject({
+    evalId: identifierSchema.describe('Unique within its set.'),
+    conversation: z
+      .array(evalInvocationSchema)
+      .nullish()
+      .describe('The turns, in order; either this or `conversationScenario` is given.'),
+    conversationScenario: z
+      .strictObject({
+        startingPrompt: z.string().describe('What the simulated user says first.'),
+        conversationPlan: z.string().describe('What it goes on to say, and when it is done.'),
+        userPersona: z
+          .union([z.string(), jsonObject])
+          .nullish()
+          .describe('Who it is: the id of a built-in one, or an object; kept as sent.'),
+      })
+      .nullish()
+      .describe('A plan from which a simulated user speaks.'),
+    sessionInput: z
+      .looseObject({
+        appName: z.string().describe('The application that the case was made for.'),
+        userId: z.string().describe('The user that the agent sees.'),
+        state: freeForm('State that the session begins with [`{}`].'),
+        sessionId: text('With `sequence`: a session of this user, in the application that runs the case.'),
+        sequence: z
+          .int()
+          .min(1)
+          .nullish()
+          .describe(
+            'The case goes on from here: the events of that session up to this one, and its state of then in the ' +
+              'place of `state`, are copied before the first turn.',
+          ),
+      })
+      .refine(({ sessionId, sequence }) => sequence == null || sessionId != null, {
+        message: 'A sequence is one of a session: sessionId is missing.',
+      })
+      .nullish()
+      .describe('The session that the case starts in.'),
+    creationTimestamp: number('Unix time in seconds; set by the server where absent.'),
+    rubrics: rubrics('What a judge model checks in every turn.'),
+    finalSessionState: freeForm('State that the session should end with; kept for clients, no metric reads it.'),
+  })
+  .refine(({ conversation, conversationScenario }) => (conversation == null) !== (conversationScenario == null), {
+    message: 'Exactly one of conversation and conversation_scenario must be provided in an EvalCase.',
+  })
+  .describe('A conversation to evaluate an application with.');
+
+/** An evaluation set with its cases. */
+export const evalSetSchema = z
+  .looseObject({
+    eval_set_id: identifierSchema.describe('Unique within the application; letters, digits and `_`.'),
+    name: text('Name to show [the id].'),
+    description: text('What the set is for.'),
+    eval_cases: z.array(evalCaseSchema).nullish().describe('The cases, oldest first.'),
+    creation_timestamp: number('Unix time in seconds; the server sets it.'),
+    ...modesOfSet,
+  })
+  .describe('A named set of evaluation cases. Its own members are snake_case.');
+
+/** Body of a creation, as the ADK Web UI sends it. */
+export const createEvalSetSchema = z
+  .looseObject({ evalSet: evalSetSchema.describe('The set, with its first cases where it has some.') })
+  .describe('A new evaluation set.');
+
+/** A case as a client sends it, checked. */
+export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
+
+/** ADK's rule for the id of a set that a person names. */
+export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;

@@ -1,0 +1,108 @@
+import type { Criterion } from '../metrics/criteria.ts';
+import { type MetricScore, toOverall, type TurnScore } from '../metrics/status.ts';
+import { textOf, type Turn, type TurnPair } from '../metrics/turn.ts';
+import { LimitError } from '../../../core/errors.ts';
+import { askJudge, type Judge } from './judge.ts';
+import { objectsOf, readJsonAnswer, wordOf } from './json-answer.ts';
+import { stepsOf, toPrompt, toTranscript } from './material.ts';
+
+const SEGMENT = `Split the text into its sentences, each on its own and unchanged. A line of a list is a sentence.`;
+const LABEL = `You check whether the sentences that an agent said are founded on what it was given: its instructions,
+its tools, the dialogue and the results of tools. Label each sentence, in order:
+supported: what was given says so; unsupported: it does not; contradictory: it says the opposite;
+disputed: it says both; not_applicable: nothing is claimed (a question, courtesy, an opinion, a next step).`;
+
+/** The sentences in the answer of a judge that was asked to split a text; `[]` where it gave none. */
+function readSentences(answer: string): string[] {
+  const json = readJsonAnswer(answer)?.['sentences'];
+  if (Array.isArray(json)) return json.filter((sentence) => typeof sentence === 'string');
+  return between(answer, ['<sentence>', '</sentence>']).map(([sentence = '']) => sentence);
+}
+
+const BLOCK = ['sentence:', '\nlabel:', '\nrationale:', '\nsupporting_excerpt:', '\ncontradicting_excerpt:'];
+
+/**
+ * What stands between marks that follow each other, for each time that all of them do. No pattern: one that looks for
+ * the next mark from each first one takes quadratic time where it is missing.
+ */
+function between(text: string, marks: string[]): string[][] {
+  const found: string[][] = [];
+  for (let from = 0; ; ) {
+    const places: number[] = [];
+    for (const mark of marks) {
+      const place = text.indexOf(mark, from);
+      if (place < 0) return found;
+      places.push(place);
+      from = place + mark.length;
+    }
+    found.push(
+      places.slice(1).map((place, index) => text.slice((places[index] ?? 0) + (marks[index] ?? '').length, place)),
+    );
+  }
+}
+
+/** The labels in an answer of a judge as scores; labels that it was not given to choose from are left out. */
+export function readLabels(answer: string): (0 | 1)[] {
+  const json = objectsOf(readJsonAnswer(answer)?.['labels'])?.map(({ label }) => wordOf(label));
+  const words = json ?? between(answer.toLowerCase(), BLOCK).map(([, label]) => wordOf(label));
+  return words.flatMap((word): (0 | 1)[] => {
+    if (word === 'supported' || word === 'not_applicable') return [1];
+    return word === 'unsupported' || word === 'contradictory' || word === 'disputed' ? [0] : [];
+  });
+}
+
+/** A text that an agent said, with what came before it in its turn. */
+interface Said {
+  text: string;
+  before: ReturnType<typeof stepsOf>;
+}
+
+/** The texts of a turn to judge: the final one, and with `all` each one before it too. */
+function textsOf(turn: Turn, all: boolean): Said[] {
+  const steps = stepsOf(turn);
+  const early = all
+    ? steps.flatMap(({ text }, place) => (text === undefined ? [] : [{ text, before: steps.slice(0, place) }]))
+    : [];
+  const text = textOf(turn.finalResponse);
+  return text ? [...early, { text, before: steps }] : early;
+}
+
+async function judgeText(said: Said, earlier: Turn[], turn: Turn, judge: Judge): Promise<TurnScore> {
+  try {
+    const split = toPrompt(SEGMENT, { text: said.text }, '{"sentences": ["<sentence>", …]}');
+    const sentences = readSentences(await askJudge(judge, split));
+    if (sentences.length === 0) return { score: null, explanation: 'The judge found no sentences in the text.' };
+    const material = {
+      given: turn.appDetails ?? {},
+      dialogue: earlier.map((before) => toTranscript(before)),
+      user: textOf(turn.userContent),
+      steps: said.before,
+      sentences,
+    };
+    const form = '{"labels": [{"sentence": "<sentence>", "reason": "<one sentence>", "label": "<label>"}, …]}';
+    const score = toOverall(readLabels(await askJudge(judge, toPrompt(LABEL, material, form))));
+    return score === null ? { score, explanation: 'The labels of the judge could not be read.' } : { score };
+  } catch (error) {
+    if (error instanceof LimitError) throw error;
+    return { score: null, explanation: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** `hallucinations_v1`: the share of sentences founded on what the agent was given. Two calls for each text. */
+export async function hallucinations(
+  pairs: TurnPair[],
+  { evaluateIntermediateNlResponses: all }: Criterion<'hallucinations'>,
+  judge: Judge,
+): Promise<MetricScore> {
+  const turns: TurnScore[] = [];
+  const earlier: Turn[] = [];
+  for (const { actual } of pairs) {
+    const texts: TurnScore[] = [];
+    for (const said of textsOf(actual, all)) texts.push(await judgeText(said, earlier, actual, judge));
+    const score = toOverall(texts.map((text) => text.score));
+    const explanation = texts.find((text) => text.score === null)?.explanation ?? 'The agent said nothing.';
+    turns.push(score === null ? { score, explanation } : { score });
+    earlier.push(actual);
+  }
+  return { score: toOverall(turns.map(({ score }) => score)), turns };
+}

@@ -1,0 +1,77 @@
+import { LimitError } from '../../../core/errors.ts';
+import type { TurnScore } from '../metrics/status.ts';
+
+/** A model that judges: gives the text of its answer to a prompt, `''` without text; rejects where the call failed. */
+export type Judge = (prompt: string) => Promise<string>;
+
+/** How often a judge answers one prompt, and how many of these calls may be open at once. */
+export interface Sampling {
+  numSamples: number;
+  parallelismLimit: number;
+}
+
+/** The readable answers in the order of the samples, and the reason why the others are left out. */
+export interface Samples<Reading> {
+  readings: Reading[];
+  wanted: number;
+  problem?: string | undefined;
+}
+
+/** One answer of a judge; a call that failed is made once more. @throws {LimitError} where a budget has nothing left */
+export async function askJudge(judge: Judge, prompt: string): Promise<string> {
+  try {
+    return await judge(prompt);
+  } catch (error) {
+    if (error instanceof LimitError) throw error;
+    return judge(prompt);
+  }
+}
+
+/**
+ * Several answers of a judge to one prompt. A sample that fails twice, or that `read` cannot read, is left out.
+ * @throws {LimitError} where a budget has nothing left
+ */
+export async function takeSamples<Reading>(
+  judge: Judge,
+  prompt: string,
+  { numSamples, parallelismLimit }: Sampling,
+  read: (answer: string) => Reading | undefined,
+): Promise<Samples<Reading>> {
+  const answers: (Reading | undefined)[] = [];
+  let [next, problem]: [number, string | undefined] = [0, undefined];
+  const work = async () => {
+    while (next < numSamples) {
+      const place = next;
+      next += 1;
+      try {
+        answers[place] = read(await askJudge(judge, prompt));
+        if (answers[place] === undefined) problem = 'the answer could not be read';
+      } catch (error) {
+        if (error instanceof LimitError) throw error;
+        problem = error instanceof Error ? error.message : String(error);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(parallelismLimit, numSamples) }, work));
+  return { readings: answers.filter((answer) => answer !== undefined), wanted: numSamples, problem };
+}
+
+/** The verdict that most samples give, 1 or 0; a tie is 0. */
+export const majority = (votes: number[]): number =>
+  votes.filter((vote) => vote === 1).length * 2 > votes.length ? 1 : 0;
+
+/**
+ * The score that `decide` makes of the readable samples of a turn. With fewer than half of them readable the turn is
+ * not evaluated: one answer of five says nothing about a majority.
+ */
+export function toTurnScore<Reading>(
+  { readings, wanted, problem }: Samples<Reading>,
+  decide: (readings: Reading[]) => TurnScore,
+): TurnScore {
+  if (readings.length > 0 && readings.length * 2 >= wanted) return decide(readings);
+  const reason = problem === undefined ? '' : ` (${problem})`;
+  return {
+    score: null,
+    explanation: `${readings.length} of ${wanted} samples of the judge were readable, fewer than half${reason}.`,
+  };
+}

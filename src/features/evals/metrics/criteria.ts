@@ -1,0 +1,98 @@
+import { z } from 'zod';
+import { jsonObject } from '../../../core/content.ts';
+import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
+import { MetricError } from './metric-error.ts';
+import type { MatchType } from './trajectory.ts';
+
+/** A metric as a request or a file names it; the criterion's threshold wins. */
+export interface EvalMetric {
+  metricName: string;
+  threshold?: number | null | undefined;
+  criterion?: unknown;
+  /** A metric of one's own: what implements it. */
+  customFunctionPath?: string | null | undefined;
+}
+
+/** The model that judges where a criterion names none. */
+export interface JudgeDefaults {
+  judgeModel: string;
+}
+
+/** A number, or one as text, as files of ADK hold it. */
+export const laxNumber = z.union([z.number(), z.string().trim().min(1).pipe(z.coerce.number<string>())]);
+const laxCount = z
+  .union([
+    z.int(),
+    z
+      .string()
+      .regex(/^\s*\+?\d+\s*$/)
+      .transform(Number),
+  ])
+  .refine((count) => count >= 1);
+const laxBoolean = z.union([z.boolean(), z.stringbool()]);
+
+const MATCH_TYPES: MatchType[] = ['EXACT', 'IN_ORDER', 'ANY_ORDER'];
+/** 0, 1, 2, or a name in any case, blanks and hyphens as underscores. */
+const matchType = z.union([z.int(), z.string()]).transform((sent, context): MatchType => {
+  const name = typeof sent === 'number' ? undefined : sent.trim().toUpperCase().replaceAll(/[- ]/g, '_');
+  const found = MATCH_TYPES.find((type, index) => index === sent || type === name);
+  if (!found) context.addIssue(`is no match type: 0, 1, 2, ${MATCH_TYPES.join(', ')}`);
+  return found ?? 'EXACT';
+});
+
+const rubricSchema = z.looseObject({
+  rubricId: z.string(),
+  rubricContent: z.looseObject({ textProperty: z.string().nullish() }),
+  description: z.string().nullish(),
+  type: z.string().nullish(),
+});
+
+const base = { threshold: laxNumber, includeIntermediateResponsesInFinal: laxBoolean.default(false) };
+const judged = ({ judgeModel }: JudgeDefaults) => ({
+  ...base,
+  judgeModelOptions: z
+    .strictObject({
+      judgeModel: z.string().default(judgeModel),
+      judgeModelConfig: jsonObject.nullish(),
+      numSamples: laxCount.default(5),
+      parallelismLimit: laxCount.default(1),
+    })
+    .prefault({}),
+});
+
+/** The criteria by kind, each with ADK's members and defaults; members that they do not know are kept. */
+const CRITERIA = {
+  plain: () => z.looseObject(base),
+  trajectory: () =>
+    z.looseObject({ ...base, matchType: matchType.default('EXACT'), ignoreArgs: laxBoolean.default(false) }),
+  judge: (defaults: JudgeDefaults) => z.looseObject(judged(defaults)),
+  rubrics: (defaults: JudgeDefaults) =>
+    z.looseObject({ ...judged(defaults), rubrics: z.array(rubricSchema).default([]) }),
+  hallucinations: (defaults: JudgeDefaults) =>
+    z.looseObject({ ...judged(defaults), evaluateIntermediateNlResponses: laxBoolean.default(false) }),
+  simulator: (defaults: JudgeDefaults) =>
+    z.looseObject({ ...judged(defaults), stopSignal: z.string().default('</finished>') }),
+};
+
+export type CriterionKind = keyof typeof CRITERIA;
+export type Criterion<Kind extends CriterionKind> = z.infer<ReturnType<(typeof CRITERIA)[Kind]>>;
+
+/**
+ * The criterion of a metric with everything that it leaves out: a client that sends a threshold only, as the UI does,
+ * gets the defaults. Both spellings are read.
+ * @throws {MetricError} without any threshold, and for a criterion that does not hold.
+ */
+export function readCriterion<Kind extends CriterionKind>(
+  kind: Kind,
+  { metricName, threshold, criterion }: EvalMetric,
+  defaults: JudgeDefaults,
+): Criterion<Kind> {
+  const schema = CRITERIA[kind](defaults);
+  if (criterion == null && threshold == null) throw new MetricError(`${metricName} needs a threshold.`);
+  const read = schema.safeParse(keyAliases(schema).toSchema(criterion ?? { threshold }));
+  if (!read.success) {
+    const problems = read.error.issues.map(({ path, message }) => `${path.join('.') || 'criterion'}: ${message}`);
+    throw new MetricError(`The criterion of ${metricName} cannot be used: ${problems.join('; ')}`);
+  }
+  return read.data as Criterion<Kind>;
+}

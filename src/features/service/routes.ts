@@ -1,0 +1,127 @@
+import { z } from 'zod';
+import { InvalidError, UnavailableError } from '../../core/errors.ts';
+import type { DatabasePool } from '../../platform/db/database.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { checkDatabase } from './service-store.ts';
+
+const area = 'Service and applications';
+
+/** What the service operations need. */
+interface ServiceContext {
+  database: DatabasePool;
+  version: string;
+  /** False from the moment on that the process is told to stop. */
+  isAccepting: () => boolean;
+}
+
+const health = operation({
+  method: 'get',
+  path: '/health',
+  // What the AgentKit command line asks first.
+  aliases: ['/ping'],
+  operationId: 'health',
+  scope: 'none',
+  area,
+  summary: 'Is the process alive',
+  owner: 'open',
+  success: {
+    schema: z.looseObject({ status: z.literal('ok').describe('Always `ok`.') }),
+    description: 'It is.',
+    example: { status: 'ok' },
+  },
+  handler: async () => ({ kind: 'value', value: { status: 'ok' } }),
+});
+
+const ready = operation({
+  method: 'get',
+  path: '/ready',
+  operationId: 'ready',
+  scope: 'none',
+  area,
+  summary: 'Can the process serve requests',
+  description: 'Its database answers and it has not been told to stop.',
+  owner: 'open',
+  success: {
+    schema: z.looseObject({ status: z.literal('ready').describe('Always `ready`; otherwise the status is 503.') }),
+    description: 'It can.',
+    example: { status: 'ready' },
+  },
+  errors: { 503: 'Not now.' },
+  handler: async ({ database, isAccepting }: ServiceContext) => {
+    if (!isAccepting()) throw new UnavailableError('The service is stopping.');
+    await checkDatabase(database.reads);
+    return { kind: 'value', value: { status: 'ready' } };
+  },
+});
+
+const version = operation({
+  method: 'get',
+  path: '/version',
+  operationId: 'version',
+  scope: 'none',
+  area,
+  summary: 'Version of the runtime',
+  owner: 'open',
+  success: {
+    schema: z.looseObject({
+      version: z.string().describe('Release of the runtime.'),
+      language: z.string().describe('What it is written in: always `typescript`.'),
+      language_version: z.string().describe('Version of the Node that it runs on.'),
+    }),
+    description: 'Version of the runtime and of the language it runs on.',
+    example: { version: '0.1.0', language: 'typescript', language_version: '24.21.0' },
+  },
+  handler: async (context: ServiceContext) => ({
+    kind: 'value',
+    value: { version: context.version, language: 'typescript', language_version: process.versions.node },
+  }),
+});
+
+const telemetrySchema = z
+  .looseObject({ telemetry: z.boolean().nullable().describe('Whether usage may be reported.') })
+  .describe('A choice about telemetry.');
+
+/** The ADK Web UI asks on every load unless it knows; this service never reports anything, whatever the choice. */
+const NO_TELEMETRY = { telemetry: false };
+const neverReported = { schema: telemetrySchema, description: 'Never: `false`.', example: NO_TELEMETRY };
+
+const getTelemetry = operation({
+  method: 'get',
+  path: '/config/telemetry',
+  operationId: 'getTelemetry',
+  scope: 'read',
+  area,
+  summary: 'Is usage reported',
+  owner: 'service',
+  success: neverReported,
+  handler: async () => ({ kind: 'value', value: NO_TELEMETRY }),
+});
+
+const setTelemetry = operation({
+  method: 'post',
+  path: '/config/telemetry',
+  operationId: 'setTelemetry',
+  scope: 'admin',
+  area,
+  summary: 'Choose whether usage is reported',
+  description: 'Nothing is ever reported, so nothing is kept.',
+  owner: 'service',
+  parameters: {
+    headers: z.object({
+      'x-adk-telemetry-request': z
+        .string()
+        .optional()
+        .meta({ description: 'Must be `true`: no web page can send it unasked.', enum: ['true'] }),
+    }),
+  },
+  body: { schema: telemetrySchema, required: true, example: NO_TELEMETRY },
+  success: neverReported,
+  errors: { 400: 'The header is missing.' },
+  handler: async (_context, { headers }) => {
+    if (headers['x-adk-telemetry-request'] === 'true') return { kind: 'value', value: NO_TELEMETRY };
+    throw new InvalidError('Forbidden: missing required security header');
+  },
+});
+
+/** The service itself: is it alive, is it ready, which version, does it report usage. */
+export const serviceOperations = [health, ready, version, getTelemetry, setTelemetry];

@@ -1,0 +1,195 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { deleteVersionsIn, listObjectKeys } from '../../conversation/artifacts/artifact-store.ts';
+import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
+import { ConflictError } from '../../core/errors.ts';
+import type { Log } from '../../platform/log.ts';
+import { freeTopic, sessionTopic, stopTopic } from '../../core/topics.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import type { Notifications } from '../../platform/db/notifications.ts';
+import { actingForAll } from '../../platform/context/acting-user.ts';
+import { listHolds } from '../../conversation/holds/hold-store.ts';
+import { countAnswersNaming, deleteAnswersNaming } from '../../conversation/idempotency/key-store.ts';
+import { countRunning, requestStopOfUser } from '../../invocations/invocation-store.ts';
+import { countAppStateKeys, deleteAppStateKeys } from '../../conversation/sessions/app-state-store.ts';
+import { deleteSession } from '../../conversation/sessions/session-store.ts';
+import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
+import type { Tracing } from '../../observability/traces/tracing.ts';
+import type { SessionKey } from '../../core/session.ts';
+import { addCounts, type Counts, endErasure, listLeftErasures, markErasure } from './erasure-store.ts';
+import { countRows, deleteRows, listAppsOf, type User, USER_TABLES } from './user-tables.ts';
+
+/** Finds and deletes what evaluation holds of a user. */
+interface EvaluationData {
+  countEvaluations(db: Database, user: User): Promise<Counts>;
+  /** Deletes a batch; of the sessions that these cases of runs made, the caller deletes the rest. */
+  deleteRunCases(tx: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }>;
+  deleteEvaluations(tx: Database, user: User): Promise<Counts>;
+}
+
+/** What an erasure needs of the process. */
+export interface EraseContext {
+  evaluations: EvaluationData;
+  database: DatabasePool;
+  contentStore: ContentStore;
+  notifications: Notifications;
+  tracing?: Tracing | undefined;
+  log: Log;
+}
+
+/** How far an erasure has come. */
+export interface Erasure {
+  /** `running`: the time for one request is over; the next one goes on, or the sweeper does. */
+  status: 'done' | 'running';
+  /** Rows deleted since it began, by table; `app_states` counts keys, `objects` those of a bucket. */
+  counts: Counts;
+}
+
+/** Rows of one statement: short enough never to hold locks for long. */
+const BATCH_ROWS = 1_000;
+/** Of what takes other rows with it, or a request to the object store each. */
+const SMALL_BATCH_ROWS = 100;
+const CASCADING = new Set(['sessions', 'invocations', 'artifacts', 'cronjobs', 'webhooks']);
+/** How long running invocations get to end after they were cancelled; later they find that their session is gone. */
+const STOP_WAIT_MS = 5_000;
+const STOP_LOOK_MS = 100;
+/** Seconds after which an erasure counts as cut off, longer than a client that repeats its request pauses. */
+const LEFT_SECONDS = 60;
+const LEFT_AT_ONCE = 10;
+/** Time of one slice, shorter than the time-outs of common proxies. */
+const SLICE_MS = 20_000;
+/** Deletes one batch. @returns the rows by table; none where nothing is left */
+type Step = (context: EraseContext, user: User) => Promise<Counts>;
+
+/** How many rows an erasure would delete, by table. Changes nothing. */
+export async function countUserData(
+  context: Pick<EraseContext, 'database' | 'evaluations'>,
+  user: User,
+): Promise<Counts> {
+  const db = context.database.reads;
+  const counts: Counts = await actingForAll(() => context.evaluations.countEvaluations(db, user));
+  for (const table of USER_TABLES) add(counts, { [table.name]: await countRows(db, user, table) });
+  add(counts, { idempotency_keys: await countAnswersNaming(db, user), app_states: await countAppStateKeys(db, user) });
+  return withoutZeros(counts);
+}
+
+/**
+ * Erases a user from every table and the object store: no new data is taken, running invocations are cancelled, then
+ * rows go in short statements, until a pass over all tables finds none. It can be cut off at any place and repeated;
+ * when its time is over it answers `running`.
+ * @throws {ConflictError} where something of the user is on legal hold
+ */
+export async function eraseUser(context: EraseContext, user: User, sliceMs = SLICE_MS): Promise<Erasure> {
+  const { database, tracing, log } = context;
+  const until = performance.now() + sliceMs;
+  await begin(database, user);
+  await stopInvocations(context, user);
+  for (let isClean = false; !isClean; ) {
+    // What this process has not stored yet would come after the deletion.
+    await tracing?.flush();
+    const { rows, isOver } = await passOver(context, user, until);
+    if (isOver) return { status: 'running', counts: await addCounts(database.db, user, {}) };
+    isClean = rows === 0;
+  }
+  const counts = await endErasure(database.db, user);
+  log.info({ counts }, 'a user was erased');
+  return { status: 'done', counts };
+}
+
+/** Goes on with erasures that were cut off, a slice each. @throws the first failure, after all were tried */
+export async function goOnErasing(context: EraseContext): Promise<void> {
+  const left = await listLeftErasures(context.database.db, LEFT_SECONDS, LEFT_AT_ONCE);
+  const results = [];
+  for (const user of left) results.push(...(await Promise.allSettled([eraseUser(context, user)])));
+  const failure = results.find((result) => result.status === 'rejected');
+  if (failure) throw failure.reason;
+}
+
+/** The applications in which a user has anything, by name. */
+export const listUserApps = ({ database }: Pick<EraseContext, 'database'>, userId: string): Promise<string[]> =>
+  listAppsOf(database.reads, userId);
+
+async function begin(database: DatabasePool, user: User): Promise<void> {
+  const isMarked = await database.transaction(async (tx) => {
+    if (await findHold(tx, user)) return false;
+    await markErasure(tx, user);
+    return true;
+  });
+  if (!isMarked) await endErasure(database.db, user);
+  await refuseOnHold(database.db, user);
+}
+
+const findHold = async (db: Database, { appName, userId }: User) =>
+  (await listHolds(db, appName, { userId, limit: 1 }))[0];
+
+async function refuseOnHold(db: Database, user: User): Promise<void> {
+  const hold = await findHold(db, user);
+  if (!hold) return;
+  const what = hold.sessionId === null ? 'The user' : `Session ${hold.sessionId} of the user`;
+  throw new ConflictError(`${what} is on legal hold and cannot be erased: ${hold.reason}`);
+}
+
+async function stopInvocations({ database: { db }, notifications }: EraseContext, user: User): Promise<void> {
+  for (const { sessionId, invocationId } of await requestStopOfUser(db, user)) {
+    const key = { ...user, sessionId };
+    for (const topic of [stopTopic(invocationId), sessionTopic(key), freeTopic(key)]) notifications.publish(topic);
+  }
+  const until = performance.now() + STOP_WAIT_MS;
+  while ((await countRunning(db, user)) > 0 && performance.now() < until) await sleep(STOP_LOOK_MS);
+}
+
+async function passOver(context: EraseContext, user: User, until: number): Promise<{ rows: number; isOver: boolean }> {
+  let rows = 0;
+  for (const step of STEPS) {
+    for (let batch = 1; batch > 0; rows += batch) {
+      const counts = await step(context, user);
+      batch = Object.values(counts).reduce((sum, count) => sum + count, 0);
+      if (batch > 0) await addCounts(context.database.db, user, withoutZeros(counts));
+      if (performance.now() > until) return { rows, isOver: true };
+    }
+  }
+  return { rows, isOver: false };
+}
+
+/**
+ * Copies that evaluation made, with the sessions in which its runs said the same again. Runs of others are among them:
+ * a key that is bound to the user may erase, and the user's rows alone would not be all.
+ */
+const deleteCopies: Step = ({ database, evaluations }, user) =>
+  actingForAll(() =>
+    database.transaction(async (tx) => {
+      const { count, sessions } = await evaluations.deleteRunCases(tx, user);
+      for (const key of sessions) {
+        await deleteSession(tx, key);
+        await deleteSessionSpans(tx, key);
+      }
+      return count > 0 ? { eval_run_cases: count } : evaluations.deleteEvaluations(tx, user);
+    }),
+  );
+
+/** Objects first, rows second: what is cut off between them finds its objects named by rows when it is repeated. */
+const deleteObjects: Step = async ({ database: { db }, contentStore }, user) => {
+  const keys = await listObjectKeys(db, user, SMALL_BATCH_ROWS);
+  if (keys.length === 0) return {};
+  await refuseOnHold(db, user);
+  await contentStore.remove(keys);
+  return { objects: keys.length, artifact_versions: await deleteVersionsIn(db, user, keys) };
+};
+
+/** What quotes a user elsewhere, then the tables of users, those first that nothing refers to. */
+const STEPS: readonly Step[] = [
+  deleteCopies,
+  async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),
+  ({ database }, user) => database.transaction(async (tx) => ({ app_states: await deleteAppStateKeys(tx, user) })),
+  deleteObjects,
+  ...USER_TABLES.toReversed().map((table): Step => {
+    const limit = CASCADING.has(table.name) ? SMALL_BATCH_ROWS : BATCH_ROWS;
+    return async ({ database }, user) => ({ [table.name]: await deleteRows(database.db, user, table, limit) });
+  }),
+];
+
+const withoutZeros = (counts: Counts): Counts =>
+  Object.fromEntries(Object.entries(counts).filter(([, count]) => count > 0));
+
+function add(counts: Counts, more: Counts): void {
+  for (const [name, count] of Object.entries(more)) counts[name] = (counts[name] ?? 0) + count;
+}

@@ -1,0 +1,178 @@
+import type { AnyPgColumn } from 'drizzle-orm/pg-core';
+import { findStoredArtifact } from '../../conversation/artifacts/artifact-store.ts';
+import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
+import { InvalidError } from '../../core/errors.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import { sqlState } from '../../platform/db/repeated.ts';
+import { repairLastSequences } from '../../conversation/sessions/import-store.ts';
+import { type ExportedRow, type ImportedContent, insertRows, listRows } from './user-tables.ts';
+import { type User, USER_TABLES, type UserTable } from './user-tables.ts';
+
+/** What an export and an import need of the process. */
+export interface ExportContext {
+  database: DatabasePool;
+  contentStore: ContentStore;
+}
+
+/** The first words of an export. */
+const EXPORT_KIND = 'agent-runtime user export';
+const VERSION = 1;
+
+/** Answers that are kept for retries quote what stands elsewhere, for a day. */
+const LEFT_OUT = new Set(['idempotency_keys']);
+/** A run that is imported would be announced to the webhooks that are there: those come last. */
+const LAST = new Set(['webhooks', 'webhook_deliveries']);
+const EXPORTED: readonly UserTable[] = [
+  ...USER_TABLES.filter(({ name }) => !LEFT_OUT.has(name) && !LAST.has(name)),
+  ...USER_TABLES.filter(({ name }) => LAST.has(name)),
+];
+const byName = new Map(EXPORTED.map((table) => [table.name, table]));
+
+/**
+ * All data of a user as JSON Lines, each with its end of line: a head, the rows table by table so that each comes
+ * after those it refers to, an end with their number. Memory for a page of rows, or one artifact, at a time.
+ */
+export async function* exportUser(context: ExportContext, user: User): AsyncGenerator<string> {
+  const { database } = context;
+  yield `${JSON.stringify({ kind: EXPORT_KIND, version: VERSION, ...user })}\n`;
+  let lines = 0;
+  for (const table of EXPORTED) {
+    for (let after: ExportedRow['place'] | undefined, isMore = true; isMore; ) {
+      const rows = await listRows(database.reads, user, table, after);
+      for (const row of rows) {
+        const bytes = table.name === 'artifact_versions' ? await contentOf(context, user, row) : '';
+        yield `{"table":"${table.name}","row":${row.text}${bytes}}\n`;
+      }
+      lines += rows.length;
+      after = rows.at(-1)?.place;
+      isMore = after !== undefined && after.length > 0;
+    }
+  }
+  yield `${JSON.stringify({ kind: 'end', lines })}\n`;
+}
+
+async function contentOf({ database, contentStore }: ExportContext, user: User, { place }: ExportedRow) {
+  const [sessionId, artifactName, version] = place as [string, string, number];
+  const stored = await findStoredArtifact(database.reads, { ...user, sessionId, artifactName }, version);
+  const bytes = stored && (await contentStore.load(stored));
+  return bytes ? `,"content":"${bytes.toString('base64')}"` : '';
+}
+
+/** Rows of one table that one statement inserts. */
+interface Batch {
+  table: UserTable;
+  /** Numbers of its first and its last line; blank ones do not count. */
+  first: number;
+  last: number;
+  members: string[];
+  texts: string[];
+  sessions: string[];
+  bytes?: ImportedContent;
+}
+
+/**
+ * Imports lines of an export as data of a user, whoever's they were; what is there already stays as it is. Nothing
+ * that ran goes on: invocations end as interrupted, cronjobs are disabled, deliveries are not sent.
+ * @throws {InvalidError} for a line that is none of an export
+ */
+export async function importLines(
+  { database, contentStore }: ExportContext,
+  user: User,
+  text: string,
+): Promise<{ imported: number; present: number }> {
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  const batches: Batch[] = [];
+  for (const [index, line] of lines.entries()) {
+    const batch = await toBatch(contentStore, line, index + 1);
+    const last = batches.at(-1);
+    if (!batch) continue;
+    if (last && !batch.bytes && last.table === batch.table && last.members.join() === batch.members.join()) {
+      last.last = batch.last;
+      last.texts.push(...batch.texts);
+      last.sessions.push(...batch.sessions);
+    } else batches.push(batch);
+  }
+  const rows = batches.reduce((sum, { texts }) => sum + texts.length, 0);
+  const objects = batches.flatMap(({ bytes }) => bytes?.objectKey ?? []);
+  const { imported, unused } = await database
+    .transaction((tx) => insertBatches(tx, user, batches))
+    .catch(async (error: unknown) => {
+      await contentStore.remove(objects);
+      throw error;
+    });
+  // Of versions that were there already: what no row names no erasure would find.
+  await contentStore.remove(unused);
+  return { imported, present: rows - imported };
+}
+
+/** SQLSTATEs of a row that its table does not take: values (42601: of search), constraints, a key too long. */
+const REFUSED = /^(?:22|23|54|42601)/;
+
+async function insertBatches(tx: Database, user: User, batches: Batch[]) {
+  let imported = 0;
+  const unused: string[] = [];
+  for (const { table, first, last, members, texts, sessions, bytes } of batches) {
+    const inserted = await insertRows(tx, user, table, members, texts, bytes).catch((error: unknown) => {
+      if (!REFUSED.test(sqlState(error)?.code ?? '')) throw error;
+      const where = first === last ? `Line ${first} is` : `Lines ${first} to ${last} are`;
+      throw new InvalidError(`${where} not what the table ${table.name} takes.`, { cause: error });
+    });
+    imported += inserted;
+    if (inserted === 0 && bytes?.objectKey) unused.push(bytes.objectKey);
+    // An export that ran beside an invocation has a session as it was before its last events.
+    if (table.name === 'events') await repairLastSequences(tx, user, [...new Set(sessions)]);
+  }
+  return { imported, unused };
+}
+
+async function toBatch(contentStore: ContentStore, line: string, number: number): Promise<Batch | undefined> {
+  const parsed = readLine(line, number);
+  if (parsed?.kind !== undefined) return undefined;
+  const { table: name, row, content } = parsed ?? {};
+  const table = byName.get(name ?? '');
+  if (!table || typeof row !== 'object' || row === null) throw notALine(number);
+  if (content !== undefined && typeof content !== 'string') throw notALine(number);
+  const wrong = Object.values(table.columns).find((column) => isNoTime(column, row[column.name]));
+  if (wrong) throw new InvalidError(`Line ${number}: ${wrong.name} is no time of the years 1 to 9999.`);
+  const sessionId = row['session_id'];
+  const batch = { table, first: number, last: number, members: Object.keys(row), texts: [rowText(line)] };
+  const sessions = typeof sessionId === 'string' ? [sessionId] : [];
+  if (content === undefined) return { ...batch, sessions };
+  const bytes = Buffer.from(content, 'base64');
+  const object = await contentStore.save(bytes);
+  return { ...batch, sessions, bytes: { content: object ? null : bytes, objectKey: object?.key ?? null } };
+}
+
+/** PostgreSQL has times, `infinity` among them, that JavaScript has not: who lists the row would fail. */
+const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;
+const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
+  column.getSQLType().startsWith('timestamp') &&
+  // Waiting invocations have a lease without an end; nothing reads it as a time.
+  column.name !== 'lease_expire_time' &&
+  value !== undefined &&
+  value !== null &&
+  !(typeof value === 'string' && TIME.test(value));
+
+/** The text of a line's row as it stands there: numbers keep their digits. */
+function rowText(line: string): string {
+  const start = line.indexOf('"row":') + '"row":'.length;
+  const end = /^(.*\})(?:,"content":"[A-Za-z0-9+/=]*")?\}\s*$/s.exec(line)?.[1]?.length ?? line.length;
+  return line.slice(start, end);
+}
+
+interface Line {
+  kind?: string;
+  table?: string;
+  row?: Record<string, unknown> | null;
+  content?: unknown;
+}
+
+function readLine(line: string, number: number): Line | null {
+  try {
+    return JSON.parse(line) as Line | null;
+  } catch {
+    throw notALine(number);
+  }
+}
+
+const notALine = (number: number) => new InvalidError(`Line ${number} is none of an export of a user.`);

@@ -1,0 +1,105 @@
+import type { SQL } from 'drizzle-orm';
+import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
+import { countOldVersions, deleteOldVersions, rangesOfVersions } from '../../conversation/artifacts/retention-store.ts';
+import type { Config } from '../../config/config.ts';
+import type { Log } from '../../platform/log.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import {
+  countOldSessions,
+  deleteOldSession,
+  listOldSessions,
+  rangesOfSessions,
+  type SessionRetention,
+} from '../../conversation/sessions/retention-store.ts';
+
+/** What is kept of users; 0 means all. */
+export interface Retention {
+  sessions: SessionRetention;
+  /** The newest versions of each artifact. */
+  artifactVersions: number;
+}
+
+/** The retention that the settings name. */
+export const toRetention = (config: Config): Retention => ({
+  sessions: { days: config.SESSION_RETENTION_DAYS, count: config.SESSION_RETENTION_COUNT },
+  artifactVersions: config.ARTIFACT_RETENTION_COUNT,
+});
+
+/** What retention needs of the process. */
+export interface RetainContext {
+  database: DatabasePool;
+  contentStore: ContentStore;
+  log: Log;
+  /** Deletes what other features hold of a session, in the transaction that has deleted it. */
+  forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
+}
+
+/** How much is not kept any more: sessions, versions of artifacts. */
+export interface RetentionCounts {
+  sessions: number;
+  artifactVersions: number;
+}
+
+/** Sessions of one look; each is deleted by itself. */
+const SESSIONS = 100;
+
+const isOn = ({ days, count }: SessionRetention) => days > 0 || count > 0;
+
+/** What {@link retain} would delete. Changes nothing. */
+export async function countUnretained(
+  { database }: Pick<RetainContext, 'database'>,
+  { sessions, artifactVersions }: Retention,
+): Promise<RetentionCounts> {
+  const db = database.reads;
+  const counts = { sessions: 0, artifactVersions: 0 };
+  if (isOn(sessions))
+    for await (const range of rangesOfSessions(db)) counts.sessions += await countOldSessions(db, sessions, range);
+  if (artifactVersions > 0)
+    for await (const range of rangesOfVersions(db))
+      counts.artifactVersions += await countOldVersions(db, artifactVersions, range);
+  return counts;
+}
+
+/**
+ * Deletes what is not kept any more, in short transactions, never what runs or is on hold; what was copied into
+ * memory or evaluation on purpose stays. It says in the log how far it is. @returns what it deleted
+ */
+export async function retain(context: RetainContext, retention: Retention): Promise<RetentionCounts> {
+  const { db } = context.database;
+  const counts = { sessions: 0, artifactVersions: 0 };
+  const { sessions, artifactVersions } = retention;
+  const add = (what: keyof RetentionCounts, deleted: number) => {
+    counts[what] += deleted;
+    if (deleted > 0) context.log.info({ ...counts }, 'retention deletes');
+    return deleted > 0;
+  };
+  if (isOn(sessions))
+    for await (const range of rangesOfSessions(db)) while (add('sessions', await deleteSome(context, sessions, range)));
+  if (artifactVersions > 0)
+    for await (const range of rangesOfVersions(db))
+      for (let isMore = true; isMore; ) {
+        const { rows, objectKeys } = await deleteOldVersions(db, artifactVersions, range);
+        await context.contentStore.remove(objectKeys);
+        isMore = add('artifactVersions', rows);
+      }
+  return counts;
+}
+
+/** Deletes sessions of a range of users, each in a transaction of its own. @returns how many */
+async function deleteSome(
+  { database, forgetSession }: RetainContext,
+  retention: SessionRetention,
+  range: SQL,
+): Promise<number> {
+  let deleted = 0;
+  for (const key of await listOldSessions(database.db, retention, range, SESSIONS)) {
+    const isGone = await database.transaction(async (tx) => {
+      if (!(await deleteOldSession(tx, key))) return false;
+      await forgetSession(tx, key, { copiesToo: false });
+      return true;
+    });
+    if (isGone) deleted += 1;
+  }
+  return deleted;
+}

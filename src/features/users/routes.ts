@@ -1,0 +1,169 @@
+import { pipeline } from 'node:stream/promises';
+import { z } from 'zod';
+import type { Config } from '../../config/config.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { userPath } from '../../platform/http/operation/parameters.ts';
+import { exportUser, type ExportContext, importLines } from './export-user.ts';
+import { countUnretained, toRetention } from './retain.ts';
+import { countUserData, type EraseContext, eraseUser, listUserApps } from './erase-user.ts';
+
+const area = 'Service and applications';
+const USER_PATH = '/apps/{app_name}/users/{user_id}';
+
+const erasureSchema = z
+  .object({
+    status: z
+      .enum(['done', 'running', 'dryRun'])
+      .describe('`running`: not all is deleted yet; the same request goes on, and so does the service by itself.'),
+    counts: z
+      .record(z.string(), z.int())
+      .describe('Rows by table, those without any left out; `objects`: of a bucket; `app_states`: keys.'),
+  })
+  .describe('What an erasure deleted.');
+
+const eraseOne = operation({
+  method: 'delete',
+  path: USER_PATH,
+  operationId: 'eraseUser',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area,
+  summary: 'Erase a user',
+  description:
+    'From every table and the object store, with what was copied from the sessions of the user. Running invocations ' +
+    'are cancelled first; new data is refused with 409 until all is gone. Repeat it while `status` is `running`; ' +
+    'erasing who is not there succeeds too.',
+  owner: 'path',
+  parameters: {
+    path: userPath,
+    query: z.object({ dryRun: z.boolean().default(false).describe('True: count and change nothing.') }),
+  },
+  success: {
+    schema: erasureSchema,
+    description: 'What was deleted since the erasure began.',
+    example: { status: 'done', counts: { events: 42, sessions: 3 } },
+  },
+  errors: { 409: 'Something of the user is on legal hold.' },
+  handler: async (context: EraseContext, { path, query }) => {
+    if (query.dryRun) return { kind: 'value', value: { status: 'dryRun', counts: await countUserData(context, path) } };
+    return { kind: 'value', value: await eraseUser(context, path) };
+  },
+});
+
+const listApps = operation({
+  method: 'get',
+  path: '/users/{user_id}/apps',
+  operationId: 'listAppsOfUser',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area,
+  summary: 'List the applications that hold data of a user',
+  description: 'Also those that are served no more.',
+  owner: 'path',
+  parameters: { path: userPath.pick({ userId: true }) },
+  success: { schema: z.array(z.string()), description: 'By name.', example: ['harness_agent'] },
+  handler: async (context: EraseContext, { path, principal, notFound }) => {
+    // Which applications there are is more than a key of some may know.
+    if (principal.apps) throw notFound();
+    return { kind: 'value', value: await listUserApps(context, path.userId) };
+  },
+});
+
+const exportOne = operation({
+  method: 'get',
+  path: `${USER_PATH}/export`,
+  operationId: 'exportUser',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area,
+  summary: 'Export all data of a user',
+  description:
+    'As JSON Lines: a head, a line for each row with the names of table and columns, artifacts with their bytes in ' +
+    'base64, an end with the number of lines. Secrets of webhooks are in it; answers kept for retries are not. ' +
+    '`importUser` takes it.',
+  owner: 'path',
+  parameters: { path: userPath },
+  success: {
+    schema: z.string(),
+    description: 'The lines.',
+    mediaType: 'application/x-ndjson',
+    example: '{"table":"user_states","row":{"app_name":"harness_agent","user_id":"u1","state":{}}}\n',
+  },
+  handler: async (context: ExportContext, { path, response }) => {
+    response.setHeader('content-type', 'application/x-ndjson');
+    await pipeline(exportUser(context, path), response).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+    });
+    return { kind: 'sent' };
+  },
+});
+
+const importOne = operation({
+  method: 'post',
+  path: `${USER_PATH}/import`,
+  operationId: 'importUser',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area,
+  summary: 'Import data of a user',
+  description:
+    'Lines of an export, as many as a body may have, in their order; request by request. What is there already stays ' +
+    'as it is. Nothing that ran elsewhere goes on: invocations end as `interrupted`, cronjobs come disabled, ' +
+    'deliveries of webhooks are not sent.',
+  owner: 'path',
+  demands: () => [{ scope: 'import', because: 'it brings events in the name of others.' }],
+  parameters: { path: userPath },
+  body: {
+    schema: z.string(),
+    required: true,
+    isText: true,
+    example: '{"table":"user_states","row":{"app_name":"harness_agent","user_id":"u1","state":{}}}',
+  },
+  success: {
+    schema: z
+      .object({
+        imported: z.int().describe('Rows that were inserted.'),
+        present: z.int().describe('Rows that were there.'),
+      })
+      .describe('What an import did.'),
+    description: 'How many rows.',
+    example: { imported: 1, present: 0 },
+  },
+  errors: { 400: 'A line is none of an export.' },
+  handler: async (context: ExportContext, { path, body }) => ({
+    kind: 'value',
+    value: await importLines(context, path, body),
+  }),
+});
+
+const retentionSchema = z
+  .object({
+    sessions: z.int().describe('Sessions that are not kept any more.'),
+    artifactVersions: z.int().describe('Versions of artifacts beyond the newest ones.'),
+  })
+  .describe('What is not kept any more by the settings of retention.');
+
+const showRetention = operation({
+  method: 'get',
+  path: '/retention',
+  operationId: 'countUnretained',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area,
+  summary: 'Count what retention would delete now',
+  description: 'A dry run: nothing is changed. What runs or is on legal hold is not counted.',
+  owner: 'service',
+  success: { schema: retentionSchema, description: 'The counts.', example: { sessions: 3, artifactVersions: 0 } },
+  handler: async (context: Pick<EraseContext, 'database'> & { config: Config }) => ({
+    kind: 'value',
+    value: await countUnretained(context, toRetention(context.config)),
+  }),
+});
+
+/** What an operator with the scope `admin` does with all data of one user. */
+export const userOperations = [eraseOne, listApps, exportOne, importOne, showRetention];

@@ -1,0 +1,183 @@
+import { type SQL, type SQLWrapper, getTableColumns, getTableName, is, sql } from 'drizzle-orm';
+import { type AnyPgColumn, getTableConfig, PgTable } from 'drizzle-orm/pg-core';
+import type { Database } from '../../platform/db/database.ts';
+import * as schema from '../../platform/db/schema/schema.ts';
+import { keyOf, names } from '../../platform/db/sql.ts';
+
+/** One user of one application. */
+export interface User {
+  appName: string;
+  userId: string;
+}
+
+/** A table of user data, whatever its rows mean. */
+export interface UserTable {
+  name: string;
+  table: PgTable;
+  /** How many tables it stands above by foreign keys: it is read after those that it refers to. */
+  depth: number;
+  columns: Record<string, AnyPgColumn>;
+}
+
+/** What says something about a user's data and is none: a hold keeps an erasure from beginning, a mark ends with it. */
+const MARKS: ReadonlySet<string> = new Set([getTableName(schema.legalHolds), getTableName(schema.userErasures)]);
+
+const depthOf = (table: PgTable): number =>
+  1 + Math.max(-1, ...getTableConfig(table).foreignKeys.map((key) => depthOf(key.reference().foreignTable)));
+
+/** Every table with a user in its rows, those first that others refer to: a new one is in it without another word. */
+export const USER_TABLES: readonly UserTable[] = Object.values(schema)
+  .filter((table) => is(table, PgTable))
+  .map((table) => ({
+    name: getTableName(table),
+    table,
+    depth: depthOf(table),
+    columns: getTableColumns(table) as Record<string, AnyPgColumn>,
+  }))
+  .filter(({ name, columns }) => columns['userId'] && columns['appName'] && !MARKS.has(name))
+  .toSorted((one, other) => one.depth - other.depth || (one.name < other.name ? -1 : 1));
+
+/** The condition that rows are a user's. */
+const isOf = ({ appName, userId }: User, { columns }: UserTable): SQL =>
+  sql`${columns['appName']} = ${appName} and ${columns['userId']} = ${userId}`;
+
+/** How many rows of a table are a user's. */
+export const countRows = (db: Database, user: User, table: UserTable): Promise<number> =>
+  db.$count(table.table, isOf(user, table));
+
+/** Deletes at most `limit` rows of a user. @returns how many there were */
+export async function deleteRows(db: Database, user: User, table: UserTable, limit: number): Promise<number> {
+  const { rowCount } = await db.execute(sql`
+    delete from ${table.table} where ctid = any(array(
+      select ctid from ${table.table} where ${isOf(user, table)} limit ${limit})) and ${isOf(user, table)}`);
+  return rowCount ?? 0;
+}
+
+/** Rows that one statement reads at most, and bytes of their JSON, but for a first larger one. */
+const PAGE_ROWS = 100;
+const PAGE_BYTES = 4_194_304;
+
+/** A row as JSON text, with its place in the order of the table's key. */
+export interface ExportedRow {
+  text: string;
+  place: (string | number)[];
+}
+
+/** The rows of a user after a place, in the order of the table's key; without their `content`, which may be large. */
+export async function listRows(
+  db: Database,
+  user: User,
+  table: UserTable,
+  after: ExportedRow['place'] | undefined,
+): Promise<ExportedRow[]> {
+  // Behind application and user.
+  const key = keyOf(table.table).slice(2);
+  const list = (parts: SQLWrapper[]) => sql.join(parts, sql`, `);
+  const columns = Object.values(table.columns).filter(
+    ({ name }) => name !== 'content' || table.name !== 'artifact_versions',
+  );
+  const members = columns.map((column) => sql`${sql.raw(`'${column.name}'`)}, ${column}`);
+  const order = key.length > 0 ? sql`order by ${list(key)}` : sql``;
+  const next = after?.map((value, index) => sql`${String(value)}::${sql.raw(key[index]?.getSQLType() ?? 'text')}`);
+  const isNext = next && next.length > 0 ? sql`and (${list(key)}) > (${list(next)})` : sql``;
+  const { rows } = await db.execute<{ text: string; place: ExportedRow['place'] }>(sql`
+    with page as materialized (
+      select json_build_object(${list(members)})::text as text, json_build_array(${list(key)}) as place,
+             row_number() over (${order}) as n
+      from ${table.table} where ${isOf(user, table)} ${isNext} ${order} limit ${PAGE_ROWS}),
+    sized as (select page.*, sum(octet_length(text)) over (order by n) as bytes from page)
+    select text, place from sized where n = 1 or bytes <= ${PAGE_BYTES} order by n`);
+  return rows;
+}
+
+/** What an imported row becomes: nothing that it says is done by this service, and nothing is done a second time. */
+const IMPORTED: Record<string, Record<string, string>> = {
+  sessions: { lease_token: 'null' },
+  invocations: {
+    status: `case when r.status in ('queued', 'running') then 'interrupted' else r.status end`,
+    request: 'null',
+    end_time: `case when r.status in ('queued', 'running') then clock_timestamp() else r.end_time end`,
+    error_code: `case when r.status in ('queued', 'running') then 'interrupted' else r.error_code end`,
+    error_message: `case when r.status in ('queued', 'running') then 'It was exported while it ran.'
+                    else r.error_message end`,
+  },
+  cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },
+  cronjob_runs: {
+    status: `case when r.end_time is null then 'cancelled' else r.status end`,
+    end_time: 'coalesce(r.end_time, clock_timestamp())',
+    next_attempt_time: 'null',
+    lease_token: 'null',
+    lease_expire_time: 'null',
+  },
+  webhook_deliveries: {
+    status: `case when r.status = 'pending' then 'failed' else r.status end`,
+    end_time: 'coalesce(r.end_time, clock_timestamp())',
+    next_attempt_time: 'null',
+    lease_token: 'null',
+  },
+};
+
+/** Where the bytes of an imported artifact are. */
+export interface ImportedContent {
+  content: Buffer | null;
+  objectKey: string | null;
+}
+
+/**
+ * Inserts rows, each as the JSON text of an object with the same members; those that are there already stay as they
+ * are. Members that the table does not have are left out. @returns how many were inserted
+ */
+export async function insertRows(
+  tx: Database,
+  user: User,
+  table: UserTable,
+  members: string[],
+  texts: string[],
+  bytes?: ImportedContent,
+): Promise<number> {
+  const given = new Set(members);
+  const columns = Object.values(table.columns).filter(({ name }) => given.has(name) || (bytes && name === 'content'));
+  const values = columns.map(({ name }) => {
+    if (name === 'app_name') return sql`${user.appName}`;
+    if (name === 'user_id') return sql`${user.userId}`;
+    if (bytes && name === 'content') return sql`${bytes.content}::bytea`;
+    if (name === 'object_key') return sql`${bytes?.objectKey ?? null}::text`;
+    return sql.raw(IMPORTED[table.name]?.[name] ?? `r."${name}"`);
+  });
+  const { rowCount } = await tx.execute(sql`
+    insert into ${table.table} (${names(...columns)}) select ${sql.join(values, sql`, `)}
+    from unnest(${sql.param(texts)}::text[]) line, json_populate_record(null::${table.table}, line::json) r
+    on conflict do nothing`);
+  return rowCount ?? 0;
+}
+
+/**
+ * The applications in which a user has anything, by name. One look by an index for each application and table; a
+ * cluster refuses such a recursion, and reads what the user has.
+ */
+export async function listAppsOf(db: Database, userId: string): Promise<string[]> {
+  const found = new Set<string>();
+  for (const { table, columns } of USER_TABLES) {
+    const { appName, userId: owner } = columns;
+    if (db.isOnCluster) {
+      const { rows } = await db.execute<{ app: string }>(
+        sql`select distinct ${appName} as app from ${table} where ${owner} = ${userId}`,
+      );
+      for (const { app } of rows) found.add(app);
+      continue;
+    }
+    const all = await db.execute<{ app: string }>(sql`
+      with recursive apps as (
+        (select ${appName} as app from ${table} order by ${appName} limit 1)
+        union all
+        select (select ${appName} from ${table} where ${appName} > apps.app order by ${appName} limit 1)
+        from apps where apps.app is not null)
+      select app from apps where app is not null`);
+    const apps = sql.param(all.rows.map(({ app }) => app));
+    const { rows } = await db.execute<{ app: string }>(sql`
+      select app from unnest(${apps}::text[]) app
+      where exists (select from ${table} where ${appName} = app and ${owner} = ${userId})`);
+    for (const { app } of rows) found.add(app);
+  }
+  return [...found].toSorted();
+}

@@ -1,0 +1,44 @@
+import type { Config } from '../../config/config.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
+import { type EgressPolicy, whyDenied } from '../../platform/net/egress.ts';
+import { findWebhookByUrl, type WebhookKey } from './webhook-store.ts';
+
+/** What deliveries may reach: public addresses by https, and origins that the operator vouches for. */
+export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS'>) =>
+  ({ allowLoopback: false, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) }) satisfies EgressPolicy;
+
+const refused = (place: string, message: string, input: unknown) =>
+  new ValidationFailedError([valueError(['body', place], message, input)]);
+
+/**
+ * An address that may be registered, as its URL. Where its name leads is looked at when it is called, each time.
+ * @throws {ValidationFailedError} with a sentence for one that may never be called.
+ */
+export function toAddress(text: string, policy: EgressPolicy): URL {
+  // What URL removes in silence would make two texts one address.
+  // oxlint-disable-next-line no-control-regex
+  const url = /[\u0000-\u0020\u007f\\]/.test(text) ? null : URL.parse(text);
+  if (!url) throw refused('url', 'this is no address, for example https://example.com/hooks', text);
+  if (url.hash !== '') throw refused('url', 'an address of a webhook has no part after #', text);
+  const why = whyDenied(url, policy);
+  if (why !== undefined) throw refused('url', why, text);
+  return url;
+}
+
+/**
+ * The address of a webhook that a request or a cronjob names, as it is registered; `undefined` without one.
+ * @throws {ValidationFailedError} where the user has registered no such webhook.
+ */
+export async function requireWebhook(
+  db: Database,
+  { WEBHOOKS }: Pick<Config, 'WEBHOOKS'>,
+  owner: Pick<WebhookKey, 'appName' | 'userId'>,
+  named: string | null | undefined,
+): Promise<string | undefined> {
+  if (named == null) return undefined;
+  if (!WEBHOOKS) throw refused('webhookUrl', 'webhooks are not enabled here; the setting is WEBHOOKS', named);
+  const found = await findWebhookByUrl(db, owner, URL.parse(named)?.href ?? named);
+  if (found) return found.url;
+  throw refused('webhookUrl', 'no webhook has this address; POST /harness/webhooks registers it', named);
+}

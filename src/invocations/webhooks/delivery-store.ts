@@ -1,0 +1,235 @@
+import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { notifyOnCommit } from '../../platform/db/notifications.ts';
+import type { SessionKey } from '../../core/session.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeJson } from '../../platform/db/json-escape.ts';
+import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
+import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
+import type { ListPlace } from '../../platform/http/operation/cursor.ts';
+import { isOnHold } from '../../conversation/holds/hold-store.ts';
+import { WEBHOOKS_TOPIC } from './topics.ts';
+import type { DeliveryAnswer } from './webhook.ts';
+import type { WebhookKey, WebhookRow } from './webhook-store.ts';
+
+/** A delivery as its row has it. */
+export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
+
+const d = webhookDeliveries;
+const now = sql`clock_timestamp()`;
+/** For how long a delivery is tried. */
+const RETRY_TIME = sql`interval '24 hours'`;
+
+const isOf = ({ appName, userId, id }: WebhookKey) =>
+  and(eq(d.appName, appName), eq(d.userId, userId), eq(d.webhookId, id));
+const isDelivery = ({ appName, userId, id }: Pick<DeliveryRow, 'appName' | 'userId' | 'id'>) =>
+  and(eq(d.appName, appName), eq(d.userId, userId), eq(d.id, id));
+
+/** Milliseconds until the next delivery is due, by the clock of the database; `undefined` where none waits. */
+export async function findNextDueMs(db: Database): Promise<number | undefined> {
+  const { rows } = await db.execute<{ ms: string | null }>(sql`
+    select ceil(extract(epoch from min(${d.nextAttemptTime}) - ${now}) * 1000) as ms from ${d}
+    where ${d.status} = 'pending'`);
+  const ms = rows[0]?.ms;
+  return ms == null ? undefined : Number(ms);
+}
+
+/** How many deliveries may be sent. */
+export interface SendLimits {
+  /** At most so many more by this process. */
+  slots: number;
+  /** To one host at once, over all processes. */
+  perHost: number;
+  /** Of one user at once, over all processes. */
+  perUser: number;
+  /** After so long an attempt is taken for dead. */
+  leaseMs: number;
+}
+
+/** A delivery that this process is to send, with its webhook as it is at this moment. */
+export interface ClaimedDelivery {
+  delivery: DeliveryRow;
+  webhook: WebhookRow;
+  /** Time of the claim by the clock of the database. */
+  now: Date;
+}
+
+/**
+ * Claims deliveries that are due, in a transaction. Senders claim one after the other (advisory lock, a statement of
+ * its own), because what others are just sending to a host cannot be seen in rows that they have not committed.
+ */
+export async function claimDeliveries(tx: Database, limits: SendLimits): Promise<ClaimedDelivery[]> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended('webhook deliveries', 0))`);
+  const taken = await takeDue(tx, limits);
+  if (taken.length === 0) return [];
+  const column = (of: (row: TakenRow) => string) => sql.param(taken.map(of));
+  const isItsWebhook = and(
+    eq(webhooks.appName, d.appName),
+    eq(webhooks.userId, d.userId),
+    eq(webhooks.id, d.webhookId),
+  );
+  return tx
+    .select({ delivery: d, webhook: webhooks, now: sql`${now}`.mapWith(d.createTime) })
+    .from(d)
+    .innerJoin(webhooks, isItsWebhook)
+    .where(
+      sql`(${d.appName}, ${d.userId}, ${d.id}) in (
+        select * from unnest(${column(({ app }) => app)}::text[], ${column(({ owner }) => owner)}::text[],
+                             ${column(({ id }) => id)}::text[]))`,
+    );
+}
+
+/** What names a claimed delivery. */
+interface TakenRow extends Record<string, unknown> {
+  app: string;
+  owner: string;
+  id: string;
+}
+
+/**
+ * `due`: each with its place among those of its host and of its user, after those that are being sent. A lease that
+ * has run out is a due time that has come: whoever died in an attempt leaves the delivery to others.
+ */
+async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendLimits): Promise<TakenRow[]> {
+  const { rows } = await tx.execute<TakenRow>(sql`
+    with busy as (
+      select ${d.host} as host, ${d.userId} as user_id from ${d}
+      where ${d.status} = 'pending' and ${d.leaseToken} is not null and ${d.nextAttemptTime} > ${now}),
+    of_host as (select host, count(*) as n from busy group by host),
+    of_user as (select user_id, count(*) as n from busy group by user_id),
+    due as (
+      select ${d.appName}, ${d.userId}, ${d.id}, ${d.host}, ${d.nextAttemptTime},
+             row_number() over (partition by ${d.host} order by ${d.nextAttemptTime}, ${d.id}) as host_place,
+             row_number() over (partition by ${d.userId} order by ${d.nextAttemptTime}, ${d.id}) as user_place
+      from ${d} where ${d.status} = 'pending' and ${d.nextAttemptTime} <= ${now}),
+    chosen as (
+      select ${d.appName}, ${d.userId}, ${d.id} from due
+      left join of_host on of_host.host = due.host
+      left join of_user on of_user.user_id = due.user_id
+      join ${d} on ${d.appName} = due.app_name and ${d.userId} = due.user_id and ${d.id} = due.id
+      where host_place + coalesce(of_host.n, 0) <= ${perHost} and user_place + coalesce(of_user.n, 0) <= ${perUser}
+      order by due.next_attempt_time limit ${slots} for update of ${d} skip locked)
+    update ${d} set
+      attempt = ${d.attempt} + 1, lease_token = gen_random_uuid(),
+      next_attempt_time = ${now} + ${leaseMs} * interval '1 millisecond'
+    from chosen
+    where ${d.appName} = chosen.app_name and ${d.userId} = chosen.user_id and ${d.id} = chosen.id
+    returning ${d.appName} as app, ${d.userId} as owner, ${d.id} as id`);
+  return rows;
+}
+
+const isHeld = (delivery: DeliveryRow) =>
+  and(isDelivery(delivery), eq(d.status, 'pending'), eq(d.leaseToken, delivery.leaseToken ?? ''));
+const answersColumn = (answers: DeliveryAnswer[]) => sql`${escapeJson(answers)}::jsonb`;
+
+/** Ends a delivery that this process holds; nothing where it is another's by now. */
+export async function endDelivery(
+  db: Database,
+  delivery: DeliveryRow,
+  status: 'delivered' | 'failed',
+  answers: DeliveryAnswer[],
+): Promise<void> {
+  await db
+    .update(d)
+    .set({ status, answers: answersColumn(answers), endTime: now, nextAttemptTime: null, leaseToken: null })
+    .where(isHeld(delivery));
+}
+
+/** Puts a delivery that this process holds back for a pause, or ends it where its time is over then. */
+export async function postponeDelivery(
+  db: Database,
+  delivery: DeliveryRow,
+  pauseMs: number,
+  answers: DeliveryAnswer[],
+): Promise<'postponed' | 'failed'> {
+  const next = sql`${now} + ${pauseMs} * interval '1 millisecond'`;
+  const isOver = sql`${next} > ${d.retryEndTime}`;
+  const [row] = await db
+    .update(d)
+    .set({
+      answers: answersColumn(answers),
+      status: sql`case when ${isOver} then 'failed' else 'pending' end`,
+      nextAttemptTime: sql`case when not ${isOver} then ${next} end`,
+      endTime: sql`case when ${isOver} then ${now} end`,
+      leaseToken: null,
+    })
+    .where(isHeld(delivery))
+    .returning({ status: d.status });
+  return row?.status === 'failed' ? 'failed' : 'postponed';
+}
+
+/**
+ * The deliveries of a webhook, newest first, then by id; at most `limit`, of a status where given, after a place. Each
+ * with its own place.
+ */
+export async function listDeliveries(
+  db: Database,
+  webhook: WebhookKey,
+  limit: number,
+  { status, after }: { status: DeliveryRow['status'] | undefined; after: ListPlace | undefined },
+): Promise<(DeliveryRow & { place: ListPlace })[]> {
+  const rows = await db
+    .select({ delivery: d, time: exactTime(d.createTime) })
+    .from(d)
+    .where(and(isOf(webhook), status && eq(d.status, status), isAfterPlace({ time: d.createTime, id: d.id }, after)))
+    .orderBy(desc(d.createTime), desc(d.id))
+    .limit(limit);
+  return rows.map(({ delivery, time }) => ({ ...delivery, place: { time, id: delivery.id } }));
+}
+
+/** One delivery of a webhook; `undefined` where there is none. */
+export async function findDelivery(db: Database, webhook: WebhookKey, id: string): Promise<DeliveryRow | undefined> {
+  const [found] = await db
+    .select()
+    .from(d)
+    .where(and(isOf(webhook), eq(d.id, id)));
+  return found;
+}
+
+/** How many deliveries of a user wait, in one application. */
+export const countPending = (db: Database, { appName, userId }: WebhookKey): Promise<number> =>
+  db.$count(d, and(eq(d.appName, appName), eq(d.userId, userId), eq(d.status, 'pending')));
+
+/** Lets a delivery that has ended be sent again, and wakes the senders; one that waits stays as it is. */
+export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promise<void> {
+  await tx
+    .update(d)
+    .set({
+      status: 'pending',
+      attempt: 0,
+      nextAttemptTime: now,
+      retryEndTime: sql`${now} + ${RETRY_TIME}`,
+      endTime: null,
+    })
+    .where(and(isDelivery(delivery), inArray(d.status, ['delivered', 'failed'])));
+  await notifyOnCommit(tx, WEBHOOKS_TOPIC);
+}
+
+/** Deletes the deliveries that tell of a session, those that wait too. */
+export async function deleteSessionDeliveries(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
+  await tx
+    .delete(webhookDeliveries)
+    .where(
+      and(
+        eq(webhookDeliveries.appName, appName),
+        eq(webhookDeliveries.userId, userId),
+        sql`${webhookDeliveries.payload}::json #>> '{data,sessionId}' = ${sessionId}`,
+      ),
+    );
+}
+
+/**
+ * Deletes deliveries that ended over `days` ago, and of each webhook those beyond its newest `count`; at most `limit`
+ * at once.
+ */
+export async function deleteOldDeliveries(db: Database, days: number, count: number, limit: number): Promise<void> {
+  const old = sql`
+    select app_name, user_id, id from (
+      select ${d.appName}, ${d.userId}, ${d.id}, ${d.endTime},
+             row_number() over (partition by ${d.appName}, ${d.userId}, ${d.webhookId}
+                                order by ${d.createTime} desc) as place
+      from ${d} where ${d.endTime} is not null) ended
+    where (end_time < ${now} - ${days} * interval '1 day' or place > ${count})
+      and not ${isOnHold({ appName: sql`ended.app_name`, userId: sql`ended.user_id` })}
+    limit ${limit}`;
+  await db.delete(d).where(sql`(${d.appName}, ${d.userId}, ${d.id}) in (${old})`);
+}

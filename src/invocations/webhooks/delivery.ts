@@ -1,0 +1,48 @@
+import { backOffMs } from '../../platform/work/back-off.ts';
+import type { z } from 'zod';
+import { unescapeJson } from '../../platform/db/json-escape.ts';
+import type { DeliveryRow } from './delivery-store.ts';
+import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts';
+import type { WebhookRow } from './webhook-store.ts';
+
+const FIRST_PAUSE_MS = 5_000;
+const MAX_PAUSE_MS = 4 * 3_600_000;
+/** Answers that are kept of a delivery. */
+const MAX_ANSWERS = 20;
+
+/** Pause after an attempt (from 1). Over 24 hours these are 17 to 23 attempts. */
+export const retryPauseMs = (attempt: number, random?: () => number): number =>
+  backOffMs(attempt, { firstMs: FIRST_PAUSE_MS, maxMs: MAX_PAUSE_MS }, random);
+
+/** The answers of a delivery with a further one. */
+export const withAnswer = (delivery: DeliveryRow, answer: DeliveryAnswer): DeliveryAnswer[] =>
+  [...answersOf(delivery), answer].slice(-MAX_ANSWERS);
+
+const answersOf = ({ answers }: DeliveryRow) => JSON.parse(unescapeJson(JSON.stringify(answers))) as DeliveryAnswer[];
+
+/** The body of a delivery: the bytes that are signed and sent, the same at each attempt. */
+export const bodyOf = ({ payload }: DeliveryRow): string => unescapeJson(payload);
+
+/** A delivery as the wire has it. */
+export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema> => ({
+  deliveryId: row.id,
+  webhookId: row.webhookId,
+  status: row.status,
+  attempt: row.attempt,
+  payload: JSON.parse(bodyOf(row)) as Record<string, unknown>,
+  answers: answersOf(row),
+  createdAt: row.createTime.toISOString(),
+  ...(row.nextAttemptTime ? { nextAttemptAt: row.nextAttemptTime.toISOString() } : {}),
+  ...(row.endTime ? { finishedAt: row.endTime.toISOString() } : {}),
+});
+
+/** A webhook as the wire has it, without its secrets. */
+export const toWebhookWire = (row: WebhookRow): z.infer<typeof webhookSchema> => ({
+  webhookId: row.id,
+  ownerId: row.userId,
+  appName: row.appName,
+  url: row.url,
+  includeOutput: row.includesOutput,
+  createdAt: row.createTime.toISOString(),
+  ...(row.oldSecretExpireTime ? { oldSecretExpiresAt: row.oldSecretExpireTime.toISOString() } : {}),
+});

@@ -1,0 +1,64 @@
+import { AgentError, causes } from '../../core/errors.ts';
+import type { Egress } from '../../platform/net/egress.ts';
+import { bodyOf } from './delivery.ts';
+import type { ClaimedDelivery } from './delivery-store.ts';
+import { signedHeaders } from './sign.ts';
+import type { DeliveryAnswer } from './webhook.ts';
+
+/** What is kept of the body of an answer, characters; not more bytes than four times that are read. */
+const MAX_EXCERPT = 1_024;
+
+/**
+ * Sends a delivery once; redirects are answers like others. Never throws: what kept it from an answer is in `error`,
+ * without the address that a name leads to.
+ * @param stopping aborted when the process has to end.
+ */
+export async function sendOnce(
+  egress: Egress,
+  claimed: ClaimedDelivery,
+  timeoutMs: number,
+  stopping: AbortSignal,
+): Promise<DeliveryAnswer> {
+  const { delivery, webhook, now } = claimed;
+  const startedAt = performance.now();
+  const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopping]);
+  const outcome = await attempt(egress, claimed, webhook.url, signal).catch((error: unknown) => ({
+    error: signal.aborted && !stopping.aborted ? `No answer within ${timeoutMs} ms.` : reasonOf(error),
+  }));
+  const durationMs = Math.round(performance.now() - startedAt);
+  return { at: now.toISOString(), attempt: delivery.attempt, ...outcome, durationMs };
+}
+
+async function attempt(egress: Egress, claimed: ClaimedDelivery, url: string, signal: AbortSignal) {
+  const response = await egress.fetch(url, {
+    method: 'POST',
+    redirect: 'manual',
+    headers: signedHeaders(claimed),
+    body: bodyOf(claimed.delivery),
+    signal,
+  });
+  // The status counts, also where the body breaks off.
+  const body = await beginningOf(response).catch(() => '');
+  return { status: response.status, ...(body === '' ? {} : { body }) };
+}
+
+/** The first characters of a body; the rest is not read. */
+async function beginningOf({ body }: Response): Promise<string> {
+  if (!body) return '';
+  const decoder = new TextDecoder();
+  let text = '';
+  for await (const chunk of body) {
+    text += decoder.decode(chunk as Uint8Array, { stream: true });
+    if (text.length >= MAX_EXCERPT) break;
+  }
+  return text.slice(0, MAX_EXCERPT);
+}
+
+/** Why a request got no answer: the policy's sentence, or the code of the failure. */
+function reasonOf(error: unknown): string {
+  const causeList = [...causes(error)];
+  const denied = causeList.find((cause) => cause instanceof AgentError);
+  if (denied instanceof AgentError) return denied.message;
+  const code = causeList.map((cause) => cause.code).find((each) => typeof each === 'string');
+  return `The request failed: ${typeof code === 'string' ? code : 'the connection broke'}.`;
+}

@@ -1,0 +1,91 @@
+import { and, desc, eq, sql } from 'drizzle-orm';
+import { ConflictError } from '../../core/errors.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { webhooks } from '../../platform/db/schema/schema.ts';
+
+/** A webhook as its row has it, with its secrets. */
+export type WebhookRow = typeof webhooks.$inferSelect;
+/** What names one webhook. */
+export type WebhookKey = Pick<WebhookRow, 'appName' | 'userId' | 'id'>;
+
+const isWebhook = ({ appName, userId, id }: WebhookKey) =>
+  and(eq(webhooks.appName, appName), eq(webhooks.userId, userId), eq(webhooks.id, id));
+
+/**
+ * Inserts a webhook, in a transaction. Its user's inserts wait for each other, so that the limit holds for requests at
+ * once. @throws {ConflictError} when the user has `limit` webhooks, or this address already.
+ */
+export async function insertWebhook(
+  tx: Database,
+  webhook: typeof webhooks.$inferInsert,
+  limit: number,
+): Promise<WebhookRow> {
+  await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`webhooks of ${webhook.userId}`}, 0))`);
+  const count = await tx.$count(webhooks, eq(webhooks.userId, webhook.userId));
+  if (count >= limit) {
+    throw new ConflictError(`The user has ${count} webhooks; WEBHOOKS_MAX_PER_USER allows ${limit}. Delete one first.`);
+  }
+  const [inserted] = await tx.insert(webhooks).values(webhook).onConflictDoNothing().returning();
+  if (!inserted) throw new ConflictError('The user has a webhook with this address already.');
+  return inserted;
+}
+
+/** The webhook of a user with an address; `undefined` where there is none. */
+export async function findWebhookByUrl(
+  db: Database,
+  { appName, userId }: Pick<WebhookKey, 'appName' | 'userId'>,
+  url: string,
+): Promise<WebhookRow | undefined> {
+  const [found] = await db
+    .select()
+    .from(webhooks)
+    .where(and(eq(webhooks.appName, appName), eq(webhooks.userId, userId), eq(webhooks.url, url)));
+  return found;
+}
+
+/** A webhook by its id, of one user where `userId` is given; `undefined` where there is none. */
+export async function findWebhook(
+  db: Database,
+  id: string,
+  userId: string | undefined,
+): Promise<WebhookRow | undefined> {
+  const own = userId === undefined ? undefined : eq(webhooks.userId, userId);
+  const [found] = await db
+    .select()
+    .from(webhooks)
+    .where(and(eq(webhooks.id, id), own))
+    .limit(1);
+  return found;
+}
+
+/** The webhooks of a user over all applications, newest first; their number is limited. */
+export const listWebhooks = (db: Database, userId: string): Promise<WebhookRow[]> =>
+  db.select().from(webhooks).where(eq(webhooks.userId, userId)).orderBy(desc(webhooks.createTime), desc(webhooks.id));
+
+/**
+ * Gives a webhook a new secret; the one that it has signs too for so many seconds. @returns `undefined` where there is
+ * no such webhook.
+ */
+export async function replaceSecret(
+  db: Database,
+  key: WebhookKey,
+  secret: string,
+  graceSeconds: number,
+): Promise<WebhookRow | undefined> {
+  const hasGrace = graceSeconds > 0;
+  const [updated] = await db
+    .update(webhooks)
+    .set({
+      secret,
+      oldSecret: hasGrace ? sql`${webhooks.secret}` : null,
+      oldSecretExpireTime: hasGrace ? sql`clock_timestamp() + ${graceSeconds} * interval '1 second'` : null,
+    })
+    .where(isWebhook(key))
+    .returning();
+  return updated;
+}
+
+/** Deletes a webhook with its deliveries. */
+export async function deleteWebhook(db: Database, key: WebhookKey): Promise<void> {
+  await db.delete(webhooks).where(isWebhook(key));
+}

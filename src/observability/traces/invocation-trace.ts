@@ -1,0 +1,147 @@
+import type { InvocationObserver, ObservedAgent, ObservedStep } from '../../agent/loop/run.ts';
+import {
+  type Context,
+  type HrTime,
+  ROOT_CONTEXT,
+  type Span,
+  SpanStatusCode,
+  trace,
+  type Tracer,
+} from '@opentelemetry/api';
+import type { ModelRequest } from '../../agent/definition/model.ts';
+import { functionResponsesOf, type JsonObject } from '../../core/content.ts';
+import type { Event } from '../../core/event.ts';
+import type { SessionKey } from '../../core/session.ts';
+import { currentWork } from '../../platform/context/work.ts';
+import {
+  agentAttributes,
+  ATTRIBUTE,
+  type Attributes,
+  callIdsOf,
+  invocationAttributes,
+  modelAnswerAttributes,
+  modelRequestAttributes,
+  toolCallAttributes,
+  toolResponseAttributes,
+  toolSpanName,
+  type TracedCall,
+} from './span.ts';
+import { toContext, toTraceparent } from './trace-context.ts';
+
+/** The invocation that a trace is about. */
+export interface TracedInvocation {
+  key: SessionKey;
+  invocationId: string;
+}
+
+/** A span that ends at a known time and waits: an agent's for its last step, a tool call's for the id of its event. */
+interface EndedSpan {
+  span: Span;
+  endTime: HrTime;
+}
+
+/**
+ * Turns the steps of one invocation into spans: `invocation` → `invoke_agent <name>` → `call_llm` → `execute_tool
+ * <name>`. Nothing here waits or touches the database. Steps that are cut off before they end are not kept.
+ */
+export class InvocationTrace implements InvocationObserver {
+  readonly #tracer: Tracer;
+  /** False: what people, models and tools said stays away. */
+  readonly #keepsContent: boolean;
+  readonly #attributes: Attributes;
+  readonly #now = startClock();
+  readonly #root: Span;
+  readonly #agents = new Map<string, EndedSpan>();
+  readonly #answeredCalls = new Map<string, EndedSpan>();
+  /** The model call that requested a tool call, by the id of the tool call. */
+  readonly #requestedBy = new Map<string, Span>();
+
+  constructor(tracer: Tracer, { key, invocationId }: TracedInvocation, keepsContent = true) {
+    this.#tracer = tracer;
+    this.#keepsContent = keepsContent;
+    this.#attributes = invocationAttributes(key, invocationId);
+    this.#root = this.#start('invocation', toContext(currentWork().callerTrace), {});
+  }
+
+  modelCall({ name, model }: Pick<ObservedAgent, 'name' | 'model'>, request: ModelRequest): ObservedStep<Event> {
+    const attributes = modelRequestAttributes(request, model.provider, this.#keepsContent);
+    const span = this.#start('call_llm', this.#below(this.#agent(name)), attributes);
+    const end = (event: Event | undefined) => {
+      if (event) span.setAttributes(modelAnswerAttributes(event, this.#keepsContent));
+      if (event?.errorCode) fail(span, event.errorCode);
+      for (const id of callIdsOf(event ?? {})) this.#requestedBy.set(id, span);
+      span.end(this.#now());
+      this.#agent(name);
+    };
+    return { end, traceparent: toTraceparent(span) };
+  }
+
+  toolCall(agentName: string, call: TracedCall): ObservedStep<JsonObject> {
+    const parent = this.#requestedBy.get(call.id) ?? this.#agent(agentName);
+    const attributes = toolCallAttributes(call, this.#keepsContent);
+    const span = this.#start(toolSpanName(call), this.#below(parent), attributes);
+    const end = (response: JsonObject | undefined) => {
+      if (response && this.#keepsContent) span.setAttributes(toolResponseAttributes(response));
+      if (typeof response?.['error'] === 'string') fail(span, 'tool_error');
+      this.#answeredCalls.set(call.id, { span, endTime: this.#now() });
+      this.#agent(agentName);
+    };
+    return { end, traceparent: toTraceparent(span) };
+  }
+
+  event(event: Event): void {
+    for (const { id } of functionResponsesOf(event.content)) {
+      const answered = this.#answeredCalls.get(id ?? '');
+      if (!answered) continue;
+      if (event.id) answered.span.setAttribute(ATTRIBUTE.eventId, event.id);
+      answered.span.end(answered.endTime);
+      this.#answeredCalls.delete(id ?? '');
+    }
+  }
+
+  end(ending: Parameters<InvocationObserver['end']>[0]): void {
+    const error = ending ? ending.error : UNKNOWN_END;
+    for (const { span, endTime } of [...this.#answeredCalls.values(), ...this.#agents.values()]) span.end(endTime);
+    if (error) fail(this.#root, error.code);
+    this.#root.end(this.#now());
+  }
+
+  /** The span of an agent, which from now on ends here or later. */
+  #agent(name: string): Span {
+    const span =
+      this.#agents.get(name)?.span ??
+      this.#start(`invoke_agent ${name}`, this.#below(this.#root), agentAttributes(name));
+    this.#agents.set(name, { span, endTime: this.#now() });
+    return span;
+  }
+
+  #below(parent: Span): Context {
+    return trace.setSpan(ROOT_CONTEXT, parent);
+  }
+
+  #start(name: string, context: Context, attributes: Attributes): Span {
+    return this.#tracer.startSpan(
+      name,
+      { startTime: this.#now(), attributes: { ...this.#attributes, ...attributes } },
+      context,
+    );
+  }
+}
+
+/** The error of an invocation whose end is not known here. */
+const UNKNOWN_END = { code: 'unknown_end' };
+
+/** OpenTelemetry's mark of a failed step, and the code for people. */
+function fail(span: Span, code: string): void {
+  span.setStatus({ code: SpanStatusCode.ERROR });
+  span.setAttribute('error.type', code);
+}
+
+/** Unix time that starts with the system's clock and then only moves forward. */
+function startClock(): () => HrTime {
+  const offsetMs = Date.now() - performance.now();
+  return () => {
+    const ms = offsetMs + performance.now();
+    return [Math.floor(ms / 1000), Math.floor((ms % 1000) * 1e6)];
+  };
+}

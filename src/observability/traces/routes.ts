@@ -1,0 +1,186 @@
+import { z } from 'zod';
+import type { AgentDescription } from '../../conversation/apps/agent-description.ts';
+import { toDot, toSteps } from '../../conversation/apps/graph.ts';
+import type { DatabasePool } from '../../platform/db/database.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import type { Principal } from '../../platform/http/operation/principal.ts';
+import {
+  appEventPath,
+  appSessionPath,
+  bareEventPath,
+  bareSessionPath,
+  eventPath,
+} from '../../platform/http/operation/parameters.ts';
+import { findEvent } from '../../conversation/sessions/event-store.ts';
+import { spanSchema, withoutPrompts } from './span.ts';
+import { findEventTraceText, listSessionSpansText, type SpanScope } from './span-store.ts';
+import type { Tracing } from './tracing.ts';
+
+const DEV_APP_PATH = '/dev/apps/{app_name}';
+const TRACE_PATH = `${DEV_APP_PATH}/debug/trace`;
+const OLD_TRACE_PATH = '/debug/trace';
+const area = 'Debugging (development server)';
+
+/** What the operations on traces need. */
+interface TraceContext {
+  database: DatabasePool;
+  /** Applications that this process serves, by name. */
+  agents: ReadonlyMap<string, { describe(): AgentDescription }>;
+  tracing?: Tracing | undefined;
+}
+
+/** A user of a user pool sees the own spans only: the paths of traces name no user. */
+const toScope = (appNames: string[], principal: Principal): SpanScope => ({
+  appNames,
+  userId: principal.kind === 'user' ? principal.userId : undefined,
+});
+
+/** The prompt and the tools of the agent are the operator's: without the scope `develop` they stay away. */
+function shownTo({ scopes }: Principal, text: string): string {
+  return scopes.has('develop') ? text : JSON.stringify(withoutPrompts(JSON.parse(text)));
+}
+
+const exampleSpan = {
+  name: 'call_llm',
+  span_id: '7a085853722dc6d2',
+  trace_id: '4bf92f3577b34da6a3ce929d0e0e4736',
+  start_time: 1_767_225_600_250_000_000,
+  end_time: 1_767_225_601_500_000_000,
+  attributes: { 'gen_ai.request.model': 'offline' },
+  parent_span_id: null,
+};
+
+const eventTraceSchema = z
+  .looseObject({
+    trace_id: z.string().describe('The trace of the invocation.'),
+    span_id: z.string().describe('The span of the step that made the event.'),
+  })
+  .describe('The attributes of a span, and where it stands.');
+
+/** What both spellings of the trace of a session have. */
+const sessionTrace = {
+  method: 'get' as const,
+  summary: 'Get the trace of a session',
+  description: 'The spans of its invocations, by start; the newest 5000. A step is there when it has ended.',
+  owner: 'caller' as const,
+  success: {
+    schema: z.array(spanSchema),
+    description: 'The spans; none for an unknown session.',
+    example: [exampleSpan],
+  },
+};
+
+/** What both spellings of the trace of an event have. */
+const eventTrace = {
+  method: 'get' as const,
+  summary: 'Get the trace of an event',
+  description: 'The attributes of the latest span of the event, with `trace_id` and `span_id`.',
+  owner: 'caller' as const,
+  success: {
+    schema: eventTraceSchema,
+    description: 'The attributes.',
+    example: { ...exampleSpan.attributes, trace_id: exampleSpan.trace_id, span_id: exampleSpan.span_id },
+  },
+  errors: { 404: 'No span has this event.' },
+  absent: () => 'Trace not found',
+};
+
+const getSessionTrace = operation({
+  ...sessionTrace,
+  path: `${TRACE_PATH}/session/{session_id}`,
+  operationId: 'getSessionTrace',
+  load: 'heavy',
+  scope: 'read',
+  area,
+  parameters: { path: appSessionPath },
+  handler: async (context: TraceContext, { path, principal }) => {
+    const text = await listSpans(context, toScope([path.appName], principal), path.sessionId);
+    return { kind: 'json', text: shownTo(principal, text) };
+  },
+});
+
+/** As ADK 1.x spelt it: of every application at once. */
+const getSessionTraceLegacy = operation({
+  ...sessionTrace,
+  path: `${OLD_TRACE_PATH}/session/{session_id}`,
+  operationId: 'getSessionTraceLegacy',
+  load: 'heavy',
+  scope: 'read',
+  area: 'Compatibility endpoints',
+  parameters: { path: bareSessionPath },
+  handler: async (context: TraceContext, { path, principal }) => {
+    const text = await listSpans(context, toScope([...context.agents.keys()], principal), path.sessionId);
+    return { kind: 'json', text: shownTo(principal, text) };
+  },
+});
+
+const getEventTrace = operation({
+  ...eventTrace,
+  path: `${TRACE_PATH}/{event_id}`,
+  operationId: 'getEventTrace',
+  scope: 'read',
+  area,
+  parameters: { path: appEventPath },
+  handler: async (context: TraceContext, { path, principal, notFound }) => {
+    const text = await findSpan(context, toScope([path.appName], principal), path.eventId);
+    if (text === undefined) throw notFound();
+    return { kind: 'json', text: shownTo(principal, text) };
+  },
+});
+
+/** As ADK 1.x spelt it: of every application at once. */
+const getEventTraceLegacy = operation({
+  ...eventTrace,
+  path: `${OLD_TRACE_PATH}/{event_id}`,
+  operationId: 'getEventTraceLegacy',
+  scope: 'read',
+  area: 'Compatibility endpoints',
+  parameters: { path: bareEventPath },
+  handler: async (context: TraceContext, { path, principal, notFound }) => {
+    const text = await findSpan(context, toScope([...context.agents.keys()], principal), path.eventId);
+    if (text === undefined) throw notFound();
+    return { kind: 'json', text: shownTo(principal, text) };
+  },
+});
+
+const getEventGraph = operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/users/{user_id}/sessions/{session_id}/events/{event_id}/graph`,
+  operationId: 'getEventGraph',
+  scope: 'read',
+  area,
+  summary: 'Draw what an event did',
+  description: "The application's graph with the steps of the event highlighted; `{}` where there is no such event.",
+  owner: 'path',
+  parameters: { path: eventPath },
+  success: {
+    schema: z.looseObject({ dotSrc: z.string().optional().describe('The graph in the DOT language of Graphviz.') }),
+    description: 'The graph.',
+    example: { dotSrc: 'digraph "harness_agent" {\n"harness_agent" [label="✦ harness_agent"]\n}' },
+  },
+  handler: async ({ database, agents }: TraceContext, { path }) => {
+    const agent = agents.get(path.appName)?.describe();
+    const event = agent && (await findEvent(database.db, path, path.eventId));
+    return { kind: 'value', value: event ? { dotSrc: toDot(agent, { dark: true, steps: toSteps(event) }) } : {} };
+  },
+});
+
+/** Traces, in development UI mode only: of sessions and events, and what an event did as a graph. */
+export const traceOperations = [
+  getSessionTrace,
+  getEventTrace,
+  getSessionTraceLegacy,
+  getEventTraceLegacy,
+  getEventGraph,
+];
+
+async function listSpans({ database, tracing }: TraceContext, scope: SpanScope, sessionId: string): Promise<string> {
+  // The UI asks right after an invocation: what this process has not stored yet is waited for.
+  await tracing?.flush();
+  return listSessionSpansText(database.db, scope, sessionId);
+}
+
+async function findSpan({ database, tracing }: TraceContext, scope: SpanScope, eventId: string) {
+  await tracing?.flush();
+  return findEventTraceText(database.db, scope, eventId);
+}

@@ -1,0 +1,96 @@
+import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { inBatches, isInBatch } from '../../platform/db/batches.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import { spans } from '../../platform/db/schema/schema.ts';
+import { insertSelect } from '../../platform/db/sql.ts';
+import type { SessionKey } from '../../core/session.ts';
+import { isOnHold } from '../../conversation/holds/hold-store.ts';
+import { isSession } from '../../conversation/sessions/session-key.ts';
+import type { Span } from './span.ts';
+
+/** Inserts spans in one statement; one that is there already stays as it is. */
+export async function insertSpans(db: Database, made: Span[]): Promise<void> {
+  const rows = made.map(({ key, startNs, endNs, parentId, eventId, name, ...span }) => ({
+    ...key,
+    ...span,
+    name: escapeText(name),
+    parentId: parentId ?? null,
+    eventId: eventId ?? null,
+    startNs: String(startNs),
+    endNs: String(endNs),
+  }));
+  const insert = insertSelect(spans, {
+    appName: sql`s."appName"`,
+    userId: sql`s."userId"`,
+    sessionId: sql`s."sessionId"`,
+    traceId: sql`s."traceId"`,
+    id: sql`s.id`,
+    parentId: sql`s."parentId"`,
+    eventId: sql`s."eventId"`,
+    name: sql`s.name`,
+    startNs: sql`s."startNs"`,
+    endNs: sql`s."endNs"`,
+    attributes: sql`s.attributes`,
+  });
+  await db.execute(sql`
+    ${insert} from jsonb_to_recordset(${escapeJson(rows)}::jsonb) as s(
+      "appName" text, "userId" text, "sessionId" text, "traceId" text, id text, "parentId" text, "eventId" text,
+      name text, "startNs" bigint, "endNs" bigint, attributes jsonb)
+    on conflict do nothing`);
+}
+
+/** Deletes the spans of a session. */
+export async function deleteSessionSpans(db: Database, key: SessionKey): Promise<void> {
+  await db.delete(spans).where(isSession(key, spans));
+}
+
+/** Whose spans are wanted: those of these applications, and of one user only where `userId` is given. */
+export interface SpanScope {
+  appNames: string[];
+  userId: string | undefined;
+}
+
+const inScope = ({ appNames, userId }: SpanScope) =>
+  and(inArray(spans.appName, appNames), userId === undefined ? undefined : eq(spans.userId, userId));
+
+/** Maximum of spans in one response, the newest: 500 model calls with their tools fit. */
+const MAX_SPANS = 5_000;
+
+/** The spans of a session as JSON text in the shape that the Web UI validates, by start; `[]` where there is none. */
+export async function listSessionSpansText(db: Database, scope: SpanScope, sessionId: string): Promise<string> {
+  const newest = db
+    .select()
+    .from(spans)
+    .where(and(inScope(scope), eq(spans.sessionId, sessionId)))
+    .orderBy(desc(spans.startNs))
+    .limit(MAX_SPANS)
+    .as('newest');
+  const span = sql`json_build_object(
+    'name', ${newest.name}, 'span_id', ${newest.id}, 'trace_id', ${newest.traceId}, 'start_time', ${newest.startNs},
+    'end_time', ${newest.endNs}, 'attributes', ${newest.attributes}, 'parent_span_id', ${newest.parentId})`;
+  const order = sql`${newest.startNs}, ${newest.endNs} desc, ${newest.id}`;
+  const [row] = await db
+    .select({ text: sql<string>`coalesce(json_agg(${span} order by ${order}), '[]')::text` })
+    .from(newest);
+  return unescapeJson(row?.text ?? '[]');
+}
+
+/** The attributes of the latest span of an event with its ids, as JSON text; `undefined` where there is none. */
+export async function findEventTraceText(db: Database, scope: SpanScope, eventId: string): Promise<string | undefined> {
+  const ids = sql`jsonb_build_object('trace_id', ${spans.traceId}, 'span_id', ${spans.id})`;
+  const [row] = await db
+    .select({ text: sql<string>`(${spans.attributes} || ${ids})::text` })
+    .from(spans)
+    .where(and(inScope(scope), eq(spans.eventId, eventId)))
+    .orderBy(desc(spans.startNs), spans.id)
+    .limit(1);
+  return row && unescapeJson(row.text);
+}
+
+/** Deletes the spans that are older than so many hours, in short statements. @returns how many there were. */
+export function deleteOldSpans(db: Database, hours: number): Promise<number> {
+  const isOld = sql`${spans.createTime} < statement_timestamp() - ${hours} * interval '1 hour'
+    and not ${isOnHold(spans)}`;
+  return inBatches(() => db.delete(spans).where(isInBatch(spans, isOld, spans.createTime)));
+}

@@ -1,0 +1,123 @@
+import { getTableName, is } from 'drizzle-orm';
+import { PgTable } from 'drizzle-orm/pg-core';
+import { type Client, type ClientConfig, escapeIdentifier } from 'pg';
+import { ConfigError } from '../../core/errors.ts';
+import type { DatabaseAddress } from './connection.ts';
+import * as tables from './schema/schema.ts';
+import { connect } from './server-client.ts';
+
+/** Table of the applied migrations, in the schema of the tables it tells of: it is dumped and restored with them. */
+export const JOURNAL = 'agent_runtime_migrations';
+/** The tables of the service, without the journal. */
+const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
+  is(each, PgTable) ? [getTableName(each)] : [],
+);
+/** Of this one the serving role gets the right to insert and no other. */
+const AUDIT_LOG = getTableName(tables.auditLog);
+const CHANGED = TABLE_NAMES.filter((name) => name !== AUDIT_LOG);
+/** One grant of all replicas that start at once: concurrent ones fail. Any number does. */
+export const GRANT_LOCK = 7_240_009;
+/** So many lacking rights are named; the others are counted. */
+const MAX_NAMED = 3;
+
+/**
+ * What a role lacks to serve, in words: rights on the rows of our tables, and on nothing of our neighbours in the
+ * schema. Functions are ours where the owner of the tables owns them.
+ */
+const LACKING = `
+  with theirs (role, schema) as (values ($1::name, $2::name))
+  select 'usage on schema ' || schema as lack from theirs where not has_schema_privilege(role, schema, 'usage')
+  union all
+  select string_agg(privilege, ', ' order by place) || ' on ' || c.relname
+  from theirs, pg_class c join pg_namespace n on n.oid = c.relnamespace,
+    unnest(array['select', 'insert', 'update', 'delete']) with ordinality each (privilege, place)
+  where n.nspname = schema and c.relkind = 'r' and (c.relname = any($3) or (c.relname = $4 and privilege = 'select')
+      or (c.relname = $5 and privilege = 'insert'))
+    and not has_table_privilege(role, c.oid, privilege)
+  group by c.relname
+  union all
+  select 'execute on function ' || p.proname
+  from theirs, pg_proc p join pg_namespace n on n.oid = p.pronamespace
+    join pg_class c on c.relnamespace = n.oid and c.relname = 'sessions' and c.relowner = p.proowner
+  where n.nspname = schema and not has_function_privilege(role, p.oid, 'execute')
+  order by lack`;
+
+/** The rights that a role lacks to serve the tables of a schema, e.g. `insert, update on events`, by name. */
+export async function listLackingRights(client: Client, schema: string, role: string): Promise<string[]> {
+  const { rows } = await client.query<{ lack: string }>(LACKING, [role, schema, CHANGED, JOURNAL, AUDIT_LOG]);
+  return rows.map(({ lack }) => lack);
+}
+
+/** Gives a role what it lacks to serve; all replicas may do so at once. @throws where the role may not give it. */
+export async function grantRights(client: Client, schema: string, role: string): Promise<void> {
+  if ((await listLackingRights(client, schema, role)).length === 0) return;
+  const [inSchema, toRole] = [escapeIdentifier(schema), escapeIdentifier(role)];
+  const names = CHANGED.map((name) => `${inSchema}.${escapeIdentifier(name)}`).join(', ');
+  await client.query(`
+    begin;
+    select pg_advisory_xact_lock(${GRANT_LOCK});
+    grant usage on schema ${inSchema} to ${toRole};
+    grant select, insert, update, delete on ${names} to ${toRole};
+    grant insert on ${inSchema}.${AUDIT_LOG} to ${toRole};
+    grant select on ${inSchema}.${JOURNAL} to ${toRole};
+    commit`);
+  const { rows } = await client.query<{ name: string }>(
+    `select p.oid::regprocedure::text as name from pg_proc p
+     join pg_class c on c.oid = $1::regclass and c.relnamespace = p.pronamespace and c.relowner = p.proowner
+     where not has_function_privilege($2, p.oid, 'execute')`,
+    [`${inSchema}.sessions`, role],
+  );
+  for (const { name } of rows) await client.query(`grant execute on function ${name} to ${toRole}`);
+}
+
+/** The role that an address signs in as. @throws when it cannot. */
+export const findRole = (address: DatabaseAddress, config: ClientConfig): Promise<string> =>
+  withConnection(address, config, async (client) => {
+    const { rows } = await client.query<{ role: string }>('select current_user as role');
+    return rows[0]?.role ?? '';
+  });
+
+/** @throws {ConfigError} where tables are not there, or the role of the address lacks rights on them: which. */
+export const checkServingRole = (address: DatabaseAddress, config: ClientConfig): Promise<void> =>
+  withConnection(address, config, async (client) => {
+    const { rows } = await client.query<{ role: string; schema: string | null }>(
+      'select current_user as role, coalesce($1, current_schema()) as schema',
+      [address.schema],
+    );
+    const { role = '', schema } = rows[0] ?? {};
+    if (schema == null) throw new ConfigError('its search_path names no schema that exists');
+    await checkTables(client, schema);
+    const lacking = await listLackingRights(client, schema, role);
+    if (lacking.length === 0) return;
+    const more = lacking.length > MAX_NAMED ? ` and ${lacking.length - MAX_NAMED} more` : '';
+    throw new ConfigError(
+      `the role ${role} lacks ${lacking.slice(0, MAX_NAMED).join('; ')}${more}. ` +
+        'Apply the migrations with DATABASE_MIGRATION_URL and DATABASE_URL set, which grants them',
+    );
+  });
+
+/** @throws {ConfigError} where a table is not there although the journal has its migration: its use would fail. */
+export async function checkTables(client: Client, schema: string): Promise<void> {
+  const { rows } = await client.query<{ name: string }>(
+    `select name from unnest($2::text[]) name where not exists (
+       select from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = name)
+     order by name collate "C"`,
+    [schema, TABLE_NAMES],
+  );
+  if (rows.length === 0) return;
+  const lacking = rows.map(({ name }) => name).join(', ');
+  throw new ConfigError(`it lacks ${lacking}, although all migrations were applied to it`);
+}
+
+async function withConnection<T>(
+  address: DatabaseAddress,
+  config: ClientConfig,
+  work: (client: Client) => Promise<T>,
+): Promise<T> {
+  const client = await connect(address, config, { acceptsReadOnly: true });
+  try {
+    return await work(client);
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}

@@ -1,0 +1,194 @@
+import { hash } from 'node:crypto';
+import type { Request } from 'express';
+import type { JWTVerifyGetKey, JWTVerifyResult } from 'jose';
+import { networkOf } from '../../net/network.ts';
+import { UnauthenticatedError, UnavailableError } from '../../../core/errors.ts';
+import { SharedWork } from '../../work/loop-turns.ts';
+import { RecentMap } from '../../work/recent-map.ts';
+import { identifierSchema } from '../../../core/session.ts';
+import type { JwksOptions } from './jwks.ts';
+import { ANONYMOUS, type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
+import type { Login, LoginLimit } from '../operation/request-limits.ts';
+import { createKeyRing } from './key-ring.ts';
+
+/** How callers prove who they are. */
+export type AuthOptions =
+  | { mode: 'local' }
+  /** `keys`: with all scopes; several, so that they can be rotated. `file`: of keys with limits (`key-ring.ts`). */
+  | { mode: 'key'; keys: string[]; file?: string | undefined }
+  | ({
+      mode: 'jwt';
+      /** The `iss` that tokens must carry, and where its discovery document is. */
+      issuer: string;
+      /** The `aud` that tokens must carry; without one any audience is accepted. */
+      audience?: string | undefined;
+      /** The claim that names the user. */
+      userClaim: string;
+      /** The claim that says what a token allows; without one every token has {@link USER_SCOPES}. */
+      scopeClaim?: string | undefined;
+    } & JwksOptions);
+
+/** The same words for every missing, malformed, wrong or expired credential: they must not help to guess one. */
+const REFUSED = 'authentication required';
+/** Longer tokens are refused unread; Node itself refuses headers over 16 KiB in all. */
+const MAX_TOKEN_LENGTH = 8192;
+const CLOCK_TOLERANCE_SECONDS = 30;
+/** A token that was right is believed for this long: to look at its signature costs 0.8 ms, more than a refusal may. */
+const BELIEVED_MS = 5_000;
+/** Only asymmetric ones: with HS256 the public key would be a shared secret. */
+const ALGORITHMS = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+];
+/** `typ` of access tokens (RFC 9068) and of plain JWTs; a logout token or a DPoP proof is not a credential. */
+const TOKEN_TYPES = new Set([undefined, 'jwt', 'at+jwt', 'application/at+jwt']);
+
+/** Finds out who sends a request. @throws UnauthenticatedError; UnavailableError when no verification key can be had */
+export type Authenticate = (request: Request) => Principal | Promise<Principal>;
+
+/**
+ * What finds out who calls, before any byte of a body is read.
+ *
+ * In `local` mode nothing could check a credential, so one that is sent is ignored and every caller is anonymous: the
+ * mode is for a loopback address, where `origin-guard.ts` keeps web pages out.
+ *
+ * `appNameOf`: the application that a name in a credential means.
+ */
+export function authentication(
+  options: AuthOptions,
+  appNameOf: (name: string) => string,
+  logins?: LoginLimit,
+): Authenticate {
+  const authenticate = authenticator(options);
+  if (options.mode === 'local') return authenticate;
+  return async (request) => {
+    const login = logins && toLogin(options.mode, request);
+    const principal = await (login ? counted(logins, login, () => authenticate(request)) : authenticate(request));
+    const apps = principal.apps && new Set([...principal.apps].map(appNameOf));
+    return apps ? { ...principal, apps } : principal;
+  };
+}
+
+/** What is compared with the limit of failures: `undefined` where no credential is sent. */
+function toLogin(mode: 'key' | 'jwt', request: Request): Login | undefined {
+  const credential = request.headers.authorization;
+  if (credential === undefined) return undefined;
+  const [, keyId] = mode === 'key' ? (/^bearer +([\w-]{1,64})\./i.exec(credential) ?? []) : [];
+  const names = [`address ${networkOf(request.ip)}`, ...(keyId === undefined ? [] : [`key ${keyId}`])];
+  return { credential, names };
+}
+
+async function counted(
+  logins: LoginLimit,
+  login: Login,
+  authenticate: () => Principal | Promise<Principal>,
+): Promise<Principal> {
+  logins.check(login);
+  try {
+    const principal = await authenticate();
+    logins.succeeded(login);
+    return principal;
+  } catch (error) {
+    // A token that has only expired was somebody's: it is no guess.
+    const isGuess = error instanceof UnauthenticatedError && !isExpired(error);
+    if (isGuess) await logins.failed(login);
+    throw error;
+  }
+}
+
+function authenticator(options: AuthOptions): Authenticate {
+  if (options.mode === 'local') return () => ANONYMOUS;
+  if (options.mode === 'key') return keyAuthenticator(options);
+  // jose is loaded where tokens are, and there at the start, since the keys are fetched then.
+  const keys = import('./jwks.ts').then(({ createKeySource }) => createKeySource(options));
+  const believed = new RecentMap<{ user: TokenUser; until: number }>();
+  const looking = new SharedWork<TokenUser>();
+  return async (request) => {
+    const token = bearerToken(request);
+    // Kept by digest: no token can be read from the memory of the process for longer than its request.
+    const digest = hash('sha256', token, 'base64url');
+    const known = believed.get(digest);
+    if (known && known.until > Date.now()) return known.user;
+    // Of many requests that bring it at once, one looks at it.
+    const user = await looking.run(digest, () => verifiedUser(token, keys, options));
+    believed.set(digest, { user, until: Math.min(Date.now() + BELIEVED_MS, user.expiresAt) });
+    return user;
+  };
+}
+
+/** True of a token that was good once: it was somebody's. */
+export const isExpired = ({ cause }: UnauthenticatedError): boolean =>
+  cause instanceof Error && 'code' in cause && cause.code === 'ERR_JWT_EXPIRED';
+
+/** @throws UnauthenticatedError when there is no well-formed bearer credential (RFC 6750 §2.1) */
+function bearerToken(request: Request): string {
+  const [, token] = /^bearer +([\w~+/.-]+=*)$/i.exec(request.headers.authorization ?? '') ?? [];
+  if (token === undefined || token.length > MAX_TOKEN_LENGTH) throw new UnauthenticatedError(REFUSED);
+  return token;
+}
+
+function keyAuthenticator(options: { keys: string[]; file?: string | undefined }): Authenticate {
+  const findHolder = createKeyRing(options);
+  return async (request) => {
+    const holder = await findHolder(bearerToken(request));
+    if (!holder) throw new UnauthenticatedError(REFUSED);
+    return holder;
+  };
+}
+
+/** The user of a token, until it expires. */
+type TokenUser = Extract<Principal, { kind: 'user' }> & { expiresAt: number };
+
+async function verifiedUser(
+  token: string,
+  keys: Promise<JWTVerifyGetKey>,
+  options: { issuer: string; audience?: string | undefined; userClaim: string; scopeClaim?: string | undefined },
+): Promise<TokenUser> {
+  const { protectedHeader, payload } = await verify(token, await keys, options);
+  // By the rule of every identifier: as another text the store might keep it, or take it for another user's.
+  const { data: userId } = identifierSchema.safeParse(payload[options.userClaim]);
+  const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
+  const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
+  if (userId === undefined || issuedInFuture || !isAccessToken) {
+    throw new UnauthenticatedError(REFUSED);
+  }
+  const scopes = options.scopeClaim === undefined ? [] : scopesIn(payload[options.scopeClaim]);
+  const expiresAt = ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1000;
+  return { kind: 'user', userId, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES), expiresAt };
+}
+
+/** Our scopes among those of a claim: words with blanks between them (RFC 8693 §4.2), or an array of them. */
+function scopesIn(claim: unknown) {
+  const words: unknown[] = typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? claim : [];
+  return SCOPES.filter((scope) => words.includes(scope));
+}
+
+/** jose demands neither `exp` nor an audience by itself, so both are required here. */
+async function verify(
+  token: string,
+  keys: JWTVerifyGetKey,
+  options: { issuer: string; audience?: string | undefined; userClaim: string },
+): Promise<JWTVerifyResult> {
+  const { jwtVerify } = await import('jose');
+  try {
+    return await jwtVerify(token, keys, {
+      issuer: options.issuer,
+      algorithms: ALGORITHMS,
+      requiredClaims: ['exp', options.userClaim],
+      clockTolerance: CLOCK_TOLERANCE_SECONDS,
+      ...(options.audience === undefined ? {} : { audience: options.audience }),
+    });
+  } catch (error) {
+    if (error instanceof UnavailableError) throw error;
+    throw new UnauthenticatedError(REFUSED, { cause: error });
+  }
+}

@@ -1,0 +1,117 @@
+import {
+  createLocalJWKSet,
+  createRemoteJWKSet,
+  customFetch,
+  type FetchImplementation,
+  type JSONWebKeySet,
+  type JWTVerifyGetKey,
+} from 'jose';
+import { UnavailableError } from '../../../core/errors.ts';
+
+/** Where the verification keys of an issuer are. */
+export interface JwksOptions {
+  issuer: string;
+  /** Address of the key set (RFC 7517); without one it is taken from the issuer's discovery document. */
+  jwksUrl?: string | undefined;
+  /** Longest wait for the issuer, milliseconds [3000]. */
+  timeoutMs?: number | undefined;
+  /** Keys could not be fetched; at most every five seconds. */
+  onFailure?: ((error: unknown) => void) | undefined;
+}
+
+/** After this long a removed key is refused. */
+const FRESH_MS = 10 * 60_000;
+/** A key that is not in the set makes it be fetched again, at most this often: forged key ids must not cost fetches. */
+const UNKNOWN_KEY_COOLDOWN_MS = 30_000;
+/** After a failure the issuer is left alone for this long. */
+const BACK_OFF_MS = 5_000;
+/** An issuer that is away does not lock its users out for this long after the last good answer. */
+const STALE_MS = 60 * 60_000;
+const DEFAULT_TIMEOUT_MS = 3_000;
+const MAX_KEY_SET_BYTES = 256 * 1024;
+
+/**
+ * The keys of an issuer, kept between requests: single flight, freshness and the cool-down after an unknown key are
+ * jose's.
+ * @returns a function that throws UnavailableError when no keys are known and none can be fetched, JWKSNoMatchingKey
+ * and the like of jose for a token that no key fits.
+ */
+export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
+  const source = keySetFetch(options);
+  const remote = createRemoteJWKSet(new URL(options.jwksUrl ?? options.issuer), {
+    timeoutDuration: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    cacheMaxAge: FRESH_MS,
+    cooldownDuration: UNKNOWN_KEY_COOLDOWN_MS,
+    [customFetch]: source.fetch,
+  });
+  // Warm from the start; a failure is met again, and reported, by the first request.
+  void remote.reload().catch(() => undefined);
+  return async (header, token) => {
+    // jose takes a repeated answer for a fresh one, so the end of the hour is looked at here.
+    if (source.isTooOld()) await remote.reload();
+    return remote(header, token);
+  };
+}
+
+/**
+ * A `fetch` for jose that outlasts an issuer which is down: it leaves the issuer alone for a while after a failure
+ * and repeats the last good answer. By itself jose asks again for every token (59 fetches for 100 tokens) and refuses
+ * all of them.
+ */
+function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: FetchImplementation; isTooOld(): boolean } {
+  let address = jwksUrl;
+  let last: { keySet: JSONWebKeySet; fetchedAt: number } | undefined;
+  let failedAt = Number.NEGATIVE_INFINITY;
+  const isTooOld = () => last === undefined || Date.now() - last.fetchedAt >= STALE_MS;
+  return {
+    isTooOld,
+    async fetch(_url, { signal }) {
+      if (Date.now() - failedAt >= BACK_OFF_MS) {
+        try {
+          address ??= await discoveredAddress(issuer, signal);
+          const keySet = (await fetchJson(address, signal)) as unknown as JSONWebKeySet;
+          // Throws for what is no key set: it must not take the place of the last good one.
+          createLocalJWKSet(keySet);
+          last = { keySet, fetchedAt: Date.now() };
+        } catch (error) {
+          failedAt = Date.now();
+          onFailure?.(error);
+        }
+      }
+      if (isTooOld()) throw new UnavailableError('The keys to verify tokens with cannot be fetched for now.');
+      return Response.json(last?.keySet);
+    },
+  };
+}
+
+/** OpenID Connect Discovery 1.0 §4: the document must name the issuer that it was requested from. */
+async function discoveredAddress(issuer: string, signal: AbortSignal): Promise<string> {
+  const document = await fetchJson(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`, signal);
+  if (document.issuer !== issuer || typeof document.jwks_uri !== 'string') {
+    throw new Error('The discovery document is not this issuer’s, or names no key set.');
+  }
+  return document.jwks_uri;
+}
+
+async function fetchJson(address: string, signal: AbortSignal): Promise<Record<string, unknown>> {
+  requireSecure(new URL(address));
+  const response = await fetch(address, { redirect: 'error', signal, headers: { accept: 'application/json' } });
+  if (!response.ok) throw new Error(`The issuer answered ${response.status}.`);
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of response.body ?? []) {
+    bytes += chunk.byteLength;
+    if (bytes > MAX_KEY_SET_BYTES) throw new Error(`The issuer answered more than ${MAX_KEY_SET_BYTES} bytes.`);
+    chunks.push(chunk);
+  }
+  const value: unknown = JSON.parse(Buffer.concat(chunks).toString());
+  if (typeof value !== 'object' || value === null) throw new Error('The issuer answered no JSON object.');
+  return value as Record<string, unknown>;
+}
+
+/** Keys come over https, or over http from this machine (tests, a side-car). */
+function requireSecure({ protocol, hostname }: URL): void {
+  const isLoopback = hostname === 'localhost' || hostname === '[::1]' || /^127(?:\.\d+){3}$/.test(hostname);
+  if (protocol !== 'https:' && !(protocol === 'http:' && isLoopback))
+    throw new Error('Keys are fetched over https only.');
+}

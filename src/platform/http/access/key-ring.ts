@@ -1,0 +1,185 @@
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { ConfigError, UnavailableError } from '../../../core/errors.ts';
+import { FULL_KEY, type Principal, SCOPES, type Scope } from '../operation/principal.ts';
+
+/** Time after which the file is read again: what was revoked in it is refused at the latest then, plus the reading. */
+const REREAD_MS = 1_000;
+/** A file that cannot be read or understood for this long says no more who may call: revoked keys must not live on. */
+const STALE_MS = 5_000;
+const SECRET_BYTES = 32;
+const DIGEST = /^[0-9a-f]{64}$/;
+
+const names = z.array(z.string().min(1)).min(1);
+/** One key as the file keeps it: its digest, never the key. */
+const keySchema = z.strictObject({
+  id: z.string().regex(/^[\w-]{1,64}$/, 'letters, digits, _ and -, at most 64'),
+  digest: z.string().regex(DIGEST, 'the SHA-256 of the whole key, 64 hexadecimal digits'),
+  scopes: z.array(z.enum(SCOPES)).min(1),
+  users: names.optional(),
+  apps: names.optional(),
+  expires: z.iso.datetime({ offset: true }).optional(),
+});
+type KeyEntry = z.output<typeof keySchema>;
+
+interface Known {
+  digest: Buffer;
+  /** What the file says of it, as one text; nothing of a plain one. */
+  entry?: string;
+  principal: Principal;
+  expiresAt: number;
+}
+
+/** What waits for a key to be revoked. */
+interface Watcher {
+  entry: string;
+  work: () => void;
+}
+
+/** Who holds a key, `undefined` for nobody. @throws {UnavailableError} while the file of keys cannot be used */
+export type FindHolder = (key: string) => Promise<Principal | undefined>;
+
+/**
+ * The keys that are valid now: `plain` ones with all scopes, and those of a file, which is read again as it changes.
+ * @throws {ConfigError} where the file cannot be used at the start
+ */
+export function createKeyRing(options: { keys: string[]; file?: string | undefined }): FindHolder {
+  const plain = options.keys.map((key) => toPlain(key));
+  const { file } = options;
+  if (file === undefined) return async (key) => match(plain, key);
+  const parse = (content: string) => parseFile(file, content).map((entry) => toKnown(entry, watch));
+  let reading: Promise<void> | undefined;
+  const reread = async () => {
+    const triedAt = performance.now();
+    try {
+      current = { known: parse(await readFile(file, 'utf8')), readAt: triedAt, triedAt };
+    } catch {
+      current = { ...current, triedAt };
+    }
+  };
+  const refresh = () => (reading ??= reread().finally(() => (reading = undefined)));
+  const isStale = () => performance.now() - current.readAt > STALE_MS;
+  const watch = watching(async () => {
+    await refresh();
+    return new Set(isStale() ? [] : current.known.map(({ entry }) => entry));
+  });
+  let current = { known: parse(readOrRefuse(file)), readAt: performance.now(), triedAt: performance.now() };
+  return async (key) => {
+    if (performance.now() - current.triedAt > REREAD_MS) await refresh();
+    const held = match(plain, key);
+    if (held) return held;
+    if (isStale()) throw new UnavailableError('The file of keys cannot be read for now.');
+    return match(current.known, key);
+  };
+}
+
+/**
+ * Looks at what is valid while something waits for the end of a key, which comes when its line is gone or changed.
+ * @returns a function that lets work wait for the end of the key of an entry, and returns what calls that off
+ */
+function watching(findValid: () => Promise<ReadonlySet<string | undefined>>) {
+  const watchers = new Set<Watcher>();
+  let timer: NodeJS.Timeout | undefined;
+  const look = async () => {
+    const valid = await findValid();
+    for (const { entry, work } of watchers) if (!valid.has(entry)) work();
+  };
+  return (entry: string) =>
+    (work: () => void): (() => void) => {
+      const watcher = { entry, work };
+      watchers.add(watcher);
+      timer ??= setInterval(() => void look(), REREAD_MS).unref();
+      return () => {
+        watchers.delete(watcher);
+        if (watchers.size > 0) return;
+        clearInterval(timer);
+        timer = undefined;
+      };
+    };
+}
+
+const digestOf = (text: string) => createHash('sha256').update(text).digest();
+const toPlain = (key: string): Known => ({
+  digest: digestOf(key),
+  principal: FULL_KEY,
+  expiresAt: Number.POSITIVE_INFINITY,
+});
+
+/** Compares digests, which have one length, and always with all: the time reveals nothing about any of them. */
+function match(known: Known[], key: string): Principal | undefined {
+  const sent = digestOf(key);
+  const found = known.filter(({ digest }) => timingSafeEqual(digest, sent));
+  return found.find(({ expiresAt }) => Date.now() < expiresAt)?.principal;
+}
+
+function readOrRefuse(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    throw new ConfigError('RUNTIME_API_KEYS_FILE: the file cannot be read.');
+  }
+}
+
+/** A JSON array of keys, or one JSON object a line; empty lines and those after `#` say nothing. */
+function parseFile(file: string, content: string): KeyEntry[] {
+  const text = content.trim();
+  const refuse = (place: string, why: string): never => {
+    throw new ConfigError(`RUNTIME_API_KEYS_FILE: found ${place} of ${file} to be no key: ${why}.`);
+  };
+  const parse = (json: string, place: string): unknown => {
+    try {
+      return JSON.parse(json);
+    } catch {
+      return refuse(place, 'it is not JSON; `npm run keys:create` prints one');
+    }
+  };
+  const lines = text.split('\n').map((line) => line.trim());
+  const given = text.startsWith('[')
+    ? (parse(text, 'the content') as unknown[]).map((entry, index) => [`key ${index + 1}`, entry] as const)
+    : lines.flatMap((line, index) =>
+        line === '' || line.startsWith('#') ? [] : [[`line ${index + 1}`, parse(line, `line ${index + 1}`)] as const],
+      );
+  const ids = new Set<string>();
+  return given.map(([place, entry]) => {
+    const read = keySchema.safeParse(entry);
+    if (!read.success)
+      return refuse(place, read.error.issues.map((each) => `${each.path.join('.')} ${each.message}`).join('; '));
+    if (ids.has(read.data.id)) return refuse(place, `the id ${read.data.id} is taken`);
+    ids.add(read.data.id);
+    return read.data;
+  });
+}
+
+const setOf = (values: string[] | undefined) => values && new Set(values);
+
+const toKnown = (given: KeyEntry, watch: ReturnType<typeof watching>): Known => {
+  const { id, digest, scopes, users, apps, expires } = given;
+  const expiresAt = expires === undefined ? undefined : Date.parse(expires);
+  const entry = JSON.stringify(given);
+  const limits = { scopes: new Set(scopes), users: setOf(users), apps: setOf(apps) };
+  return {
+    digest: Buffer.from(digest, 'hex'),
+    entry,
+    principal: { kind: 'key', id, ...limits, expiresAt, onRevoked: watch(entry) },
+    expiresAt: expiresAt ?? Number.POSITIVE_INFINITY,
+  };
+};
+
+/** What a new key is for; what is left out is not limited. */
+export interface NewKey {
+  id?: string | undefined;
+  scopes: readonly Scope[];
+  users?: string[] | undefined;
+  apps?: string[] | undefined;
+  expires?: string | undefined;
+}
+
+/** A fresh key, which exists nowhere else, and its entry for the file. @throws {ConfigError} where a part is wrong */
+export function createKey({ id = randomBytes(6).toString('hex'), ...limits }: NewKey): { key: string; entry: string } {
+  const key = `${id}.${randomBytes(SECRET_BYTES).toString('base64url')}`;
+  const read = keySchema.safeParse({ id, digest: digestOf(key).toString('hex'), ...limits });
+  if (read.success) return { key, entry: JSON.stringify(read.data) };
+  throw new ConfigError(read.error.issues.map((each) => `${each.path.join('.')}: ${each.message}.`).join('\n'));
+}

@@ -1,0 +1,50 @@
+import { sql } from 'drizzle-orm';
+import type { Database } from '../../db/database.ts';
+import { escapeJson } from '../../db/json-escape.ts';
+import { auditLog } from '../../db/schema/schema.ts';
+import { insertSelect } from '../../db/sql.ts';
+import type { AuditEntry } from '../operation/audit.ts';
+
+/** An entry as it is stored. */
+export interface Decision extends AuditEntry {
+  decision: 'allowed' | 'refused';
+  reason?: string | undefined;
+  /** Refusals of this caller that were not kept before this one. */
+  leftOut?: number | undefined;
+}
+
+/** Appends entries in one statement. */
+export async function insertEntries(db: Database, entries: readonly Decision[]): Promise<void> {
+  await db.execute(sql`
+    ${insertSelect(auditLog, {
+      callerKind: sql`e."callerKind"`,
+      caller: sql`e.caller`,
+      address: sql`e.address`,
+      operation: sql`e.operation`,
+      resource: sql`e.resource`,
+      decision: sql`e.decision`,
+      reason: sql`e.reason`,
+      requestId: sql`e."requestId"`,
+      leftOut: sql`coalesce(e."leftOut", 0)`,
+    })} from jsonb_to_recordset(${escapeJson(entries)}::jsonb) as e("callerKind" text, caller text, address text,
+      operation text, resource jsonb, decision text, reason text, "requestId" text, "leftOut" integer)`);
+}
+
+/** Which entries are kept. */
+export interface AuditRetention {
+  days: number;
+  count: number;
+}
+
+/**
+ * Deletes entries that are older than so many days, and the oldest beyond so many; none that is younger than a day. A
+ * function of the owner of the tables does it: the role that serves may not delete.
+ */
+export async function deleteOldEntries(db: Database, { days, count }: AuditRetention): Promise<void> {
+  for (let isMore = true; isMore; ) {
+    const { rows } = await db.execute<{ isMore: boolean }>(
+      sql`select delete_old_audit_entries(${days}::integer, ${count}::bigint) as "isMore"`,
+    );
+    isMore = rows[0]?.isMore === true;
+  }
+}

@@ -1,0 +1,133 @@
+import type { Log } from '../../log.ts';
+import type { DatabasePool } from '../../db/database.ts';
+import type { Audit, AuditEntry } from '../operation/audit.ts';
+import { RecentMap } from '../../work/recent-map.ts';
+import { type Decision, insertEntries } from './audit-store.ts';
+
+/** What is kept of decisions, and how much of it. */
+export interface AuditSettings {
+  /** Permissions to read are kept too. */
+  readsToo: boolean;
+  /** Refusals of one caller that are kept in a minute; of all callers ten times as many. */
+  refusalsPerMinute: number;
+}
+
+const MINUTE_MS = 60_000;
+/** Time after which what nobody waits for is stored. */
+const DELAY_MS = 500;
+/** Entries of one statement. */
+const BATCH = 500;
+/** Entries that wait while the database is slow or away; further ones are left out, and the log says how many. */
+const MAX_WAITING = 10_000;
+
+/** An audit that was opened: what nobody waits for is stored when it is closed. */
+export interface OpenAudit extends Audit {
+  close(): Promise<void>;
+}
+
+/** Keeps decisions in the table `audit_log`. */
+export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSettings, log: Log): OpenAudit {
+  const insert = (batch: readonly Decision[]) => insertEntries(database.db, batch);
+  const atOnce = createGroups(insert);
+  const later = createLater(insert, log);
+  const refusals = createRefusalBound(settings.refusalsPerMinute);
+  return {
+    isAbout: ({ isRead }) => !isRead || settings.readsToo,
+    async allowed(entry, { isRead }) {
+      const decision: Decision = { ...entry, decision: 'allowed' };
+      if (isRead) later.add(decision);
+      else await atOnce(decision);
+    },
+    refused(entry, reason) {
+      const leftOut = refusals(entry);
+      if (leftOut !== undefined) later.add({ ...entry, decision: 'refused', reason, leftOut });
+    },
+    close: () => later.close(),
+  };
+}
+
+/** Stores what somebody waits for: whatever comes during one statement is stored by the next one, together. */
+function createGroups(insert: (batch: readonly Decision[]) => Promise<void>) {
+  const waiting: Decision[] = [];
+  let next: Promise<void> | undefined;
+  let running: Promise<unknown> = Promise.resolve();
+  return (decision: Decision): Promise<void> => {
+    waiting.push(decision);
+    next ??= running.then(() => {
+      next = undefined;
+      const stored = insert(waiting.splice(0));
+      running = stored.catch(() => undefined);
+      return stored;
+    });
+    return next;
+  };
+}
+
+/** Stores what nobody waits for, a while later and in batches. */
+function createLater(insert: (batch: readonly Decision[]) => Promise<void>, log: Log) {
+  const waiting: Decision[] = [];
+  let lost = 0;
+  let timer: NodeJS.Timeout | undefined;
+  let storing: Promise<void> = Promise.resolve();
+  const store = async () => {
+    while (waiting.length > 0) {
+      const batch = waiting.splice(0, BATCH);
+      await insert(batch).catch((err: unknown) => {
+        lost += batch.length;
+        log.warn({ err, entries: batch.length }, 'entries of the audit could not be stored');
+      });
+    }
+    if (lost > 0) log.warn({ entries: lost }, 'entries of the audit were left out');
+    lost = 0;
+  };
+  return {
+    add(decision: Decision) {
+      if (waiting.length >= MAX_WAITING) lost += 1;
+      else waiting.push(decision);
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        storing = storing.then(store);
+      }, DELAY_MS).unref();
+    },
+    async close() {
+      clearTimeout(timer);
+      storing = storing.then(store);
+      await storing;
+    },
+  };
+}
+
+/** Refusals of a minute. */
+interface Window {
+  until: number;
+  kept: number;
+  leftOut: number;
+}
+
+/**
+ * So many refusals of each caller in a minute, and so many of all: who is refused cannot fill the table.
+ * @returns a function: how many of the caller were left out before this one; `undefined` where it is left out too
+ */
+function createRefusalBound(perMinute: number): (entry: AuditEntry) => number | undefined {
+  const callers = new RecentMap<Window>();
+  let all: Window | undefined;
+  const current = (known: Window | undefined): Window =>
+    known && known.until > performance.now()
+      ? known
+      : { until: performance.now() + MINUTE_MS, kept: 0, leftOut: known?.leftOut ?? 0 };
+  return ({ callerKind, caller, address }) => {
+    const name = `${callerKind} ${caller ?? address ?? ''}`;
+    all = current(all);
+    const own = current(callers.get(name));
+    callers.set(name, own);
+    if (own.kept >= perMinute || all.kept >= perMinute * 10) {
+      own.leftOut += 1;
+      return undefined;
+    }
+    own.kept += 1;
+    all.kept += 1;
+    const { leftOut } = own;
+    own.leftOut = 0;
+    return leftOut;
+  };
+}

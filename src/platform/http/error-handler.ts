@@ -1,0 +1,196 @@
+import { STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { ErrorRequestHandler, Response } from 'express';
+import {
+  AgentError,
+  AppError,
+  BusyError,
+  ConflictError,
+  ForbiddenError,
+  causes,
+  InvalidError,
+  isPassingFailure,
+  isSessionTooLarge,
+  KeyReusedError,
+  LimitError,
+  LeaseLostError,
+  NotFoundError,
+  PreconditionFailedError,
+  SESSION_TOO_LARGE,
+  stateRefusal,
+  StoppedError,
+  TooLargeError,
+  UnauthenticatedError,
+  UnavailableError,
+  userDataRefusal,
+} from '../../core/errors.ts';
+import { toLogFields } from '../log.ts';
+import type { ValidationDetail } from './operation/error-bodies.ts';
+import {
+  type RefusalReason,
+  RequestRefusedError,
+  ValidationFailedError,
+  valueError,
+} from './operation/request-errors.ts';
+
+/** Where the edge writes what must not go to a client. */
+export interface EdgeLog {
+  error(fields: Record<string, unknown>, message: string): void;
+  warn(fields: Record<string, unknown>, message: string): void;
+  /** What there is at level `info` [nothing]. */
+  info?(fields: Record<string, unknown>, message: string): void;
+  isLevelEnabled?(level: string): boolean;
+}
+
+/** What a failure becomes on the wire. */
+interface Failure {
+  status: number;
+  detail: string | ValidationDetail[];
+  headers?: Record<string, string>;
+  /** Name of the limit that refused the request. */
+  limit?: string;
+  /** True when only the log can tell what happened. */
+  isUnexpected?: boolean;
+}
+
+/** Seconds after which asking again makes sense when a part of the service is away. */
+const RETRY_AFTER_SECONDS = 1;
+
+/** The only place that turns a failure into a status. Nothing of SQL, stacks, secrets or prompts leaves it. */
+export function errorHandler(options: { log: EdgeLog; maxBodyBytes: number }): ErrorRequestHandler {
+  return (error: unknown, request, response, _next) => {
+    const failure = failureOf(error, options.maxBodyBytes);
+    if (failure.isUnexpected || response.headersSent) {
+      const route = (response.locals.route as string | undefined) ?? 'unknown';
+      const requestId = response.locals.requestId as string | undefined;
+      options.log.error({ requestId, method: request.method, route, ...toLogFields(error) }, 'request failed');
+    }
+    if (response.headersSent) response.destroy();
+    else sendFailure(response, failure);
+  };
+}
+
+function sendFailure(response: Response, { status, detail, headers, limit }: Failure): void {
+  response.removeHeader('etag');
+  for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
+  const body = Buffer.from(JSON.stringify({ detail, limit }));
+  response.writeHead(status, { 'content-type': 'application/json', 'content-length': body.length }).end(body);
+}
+
+/** Statuses for what Node's parser refuses before there is a request. */
+const PARSER_STATUS: Record<string, [number, string]> = {
+  HPE_HEADER_OVERFLOW: [431, 'The request headers are too large.'],
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'The request took too long to arrive.'],
+};
+
+/** Listener for `clientError` of an HTTP server: Node's own answer to a malformed request has no body. */
+export function answerClientError(error: Error & { code?: string }, socket: Duplex): void {
+  if (!socket.writable) return;
+  const [status, detail] = PARSER_STATUS[error.code ?? ''] ?? [400, 'The request is not valid HTTP.'];
+  const body = JSON.stringify({ detail });
+  const head = [`HTTP/1.1 ${status} ${STATUS_CODES[status]}`, 'content-type: application/json', 'connection: close'];
+  // Ended from our side alone it would stay open for as long as its client likes, with the request that it holds.
+  socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'), () => socket.destroy());
+}
+
+function failureOf(error: unknown, maxBodyBytes: number): Failure {
+  if (error instanceof ValidationFailedError) return { status: 422, detail: error.details };
+  if (error instanceof RequestRefusedError) {
+    return { status: REFUSAL_STATUS[error.reason], detail: error.message, headers: error.headers };
+  }
+  if (error instanceof AppError) return appFailure(error);
+  return bodyFailure(error, maxBodyBytes) ?? databaseFailure(error) ?? unexpected();
+}
+
+const REFUSAL_STATUS: Record<RefusalReason, number> = {
+  malformed_path: 400,
+  malformed_text: 400,
+  malformed_headers: 400,
+  forbidden_origin: 403,
+  unknown_path: 404,
+  method_not_allowed: 405,
+  unsupported_media_type: 415,
+  not_deliberate: 415,
+  upgrade_required: 426,
+};
+
+const unexpected = (): Failure => ({ status: 500, detail: 'Internal Server Error', isUnexpected: true });
+
+function unavailable(detail: string): Failure {
+  return { status: 503, detail, headers: { 'retry-after': String(RETRY_AFTER_SECONDS) } };
+}
+
+function appFailure(error: AppError): Failure {
+  const detail = error.message;
+  if (error instanceof NotFoundError) return { status: 404, detail };
+  if (error instanceof InvalidError) return { status: 400, detail };
+  if (error instanceof ConflictError || error instanceof LeaseLostError || error instanceof StoppedError) {
+    return { status: 409, detail };
+  }
+  if (error instanceof PreconditionFailedError) {
+    return { status: 412, detail, headers: error.etag === undefined ? {} : { etag: error.etag } };
+  }
+  if (error instanceof TooLargeError) return { status: 413, detail };
+  if (error instanceof UnauthenticatedError) return { status: 401, detail, headers: { 'www-authenticate': 'Bearer' } };
+  if (error instanceof ForbiddenError) return { status: 403, detail };
+  if (error instanceof UnavailableError) return unavailable(detail);
+  if (error instanceof KeyReusedError)
+    return { status: 422, detail: [valueError(['header', 'idempotency-key'], detail, null)] };
+  if (error instanceof LimitError) {
+    const { limit } = error;
+    return { status: 429, detail, limit, headers: { ...retryAfter(error), 'x-limit': limit } };
+  }
+  if (error instanceof BusyError) {
+    const headers = retryAfter(error);
+    return { status: error.reason === 'rejected' ? 409 : 429, detail, headers };
+  }
+  // An agent's own words may quote a provider; the invocation's row and its last event carry them for those who may
+  // read it.
+  if (error instanceof AgentError) return { ...unexpected(), detail: 'The agent could not complete the invocation.' };
+  return unexpected();
+}
+
+const retryAfter = ({ retryAfterSeconds }: BusyError | LimitError) => ({
+  'retry-after': String(Math.max(1, Math.ceil(retryAfterSeconds))),
+});
+
+/** Codes of node:zlib for a body that is not what its content encoding says. */
+const INFLATE_CODES = /^(?:Z_|ERR__|ERR_BROTLI|ERR_ZSTD)/;
+
+/** What body-parser and raw-body refuse: https://github.com/expressjs/body-parser#errors */
+function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined {
+  switch ((error as { type?: unknown } | undefined)?.type) {
+    case 'entity.too.large':
+      return { status: 413, detail: `The body is larger than ${maxBodyBytes} bytes.` };
+    case 'encoding.unsupported':
+      return {
+        status: 415,
+        detail: 'The content encoding is not supported: send the body plain, or as gzip or deflate.',
+      };
+    case 'request.aborted':
+    case 'request.size.invalid':
+      return { status: 400, detail: 'The body ended before its announced length.' };
+    default:
+      return INFLATE_CODES.test(String((error as { code?: string } | undefined)?.code))
+        ? { status: 400, detail: 'The body cannot be decompressed.' }
+        : undefined;
+  }
+}
+
+/** Text that PostgreSQL cannot store: NUL and broken Unicode. */
+const UNSTORABLE_SQLSTATE = /^(?:22P05|22021)$/;
+
+function databaseFailure(error: unknown): Failure | undefined {
+  if (isPassingFailure(error)) return { ...unavailable('The database is not available for now.'), isUnexpected: true };
+  const refusal = stateRefusal(error);
+  if (refusal !== undefined) return { status: 413, detail: refusal };
+  const kept = userDataRefusal(error);
+  if (kept !== undefined) return { status: 409, detail: kept };
+  if (isSessionTooLarge(error)) return { status: 413, detail: SESSION_TOO_LARGE };
+  for (const { code } of causes(error)) {
+    if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code)) {
+      return { status: 422, detail: [valueError(['body'], 'the text holds a character that cannot be stored', null)] };
+    }
+  }
+  return undefined;
+}

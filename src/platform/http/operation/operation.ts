@@ -1,0 +1,195 @@
+import type { Request, Response } from 'express';
+import type { z } from 'zod';
+import type { NotFoundError } from '../../../core/errors.ts';
+import type { Demand } from './demands.ts';
+import type { Principal, Scope } from './principal.ts';
+
+/** The nine areas of the specification, in its order, and what each is for. */
+export const AREAS = {
+  'Service and applications': 'Whether the service is well, and which applications it hosts.',
+  Sessions: 'Conversations: their state, their ordered events.',
+  'Agent execution': 'Runs the agent: at once, as a stream, in the background.',
+  Artifacts: 'Files of a session or a user, in versions.',
+  Memory: 'What a user said in earlier sessions.',
+  'Evaluation (development server)': 'Conversations as cases, in sets. Development UI mode only.',
+  'Debugging (development server)': 'Traces and graphs. Development UI mode only.',
+  'Compatibility endpoints': 'Further spellings, for the clients that use them.',
+  'Harness cronjobs': 'Prompts that are sent by the clock.',
+} as const;
+
+/** One request as a handler sees it: validated, with a caller who may do what is requested. */
+export interface Call<Path, Query, Headers, Body> {
+  /** Path parameters, percent-decoded, by their names in camelCase. */
+  path: Path;
+  query: Query;
+  /** The declared headers, by their names in lower case. */
+  headers: Headers;
+  /** The body exactly as it was sent, members unknown to the schema included; only alias spellings are renamed. */
+  body: Body;
+  principal: Principal;
+  /** The 404 of what the path names: the bytes that a caller gets for what belongs to another user. */
+  notFound: () => NotFoundError;
+  /**
+   * Counts what an open stream does once more, for instance a turn of a live session.
+   * @throws {LimitError} where the caller has done so often enough in this minute
+   */
+  countAgain: () => Promise<void>;
+  request: Request;
+  response: Response;
+}
+
+/**
+ * What a handler answers. `json` is text already serialised (PostgreSQL's own where it can be); `sent` means that the
+ * handler wrote the response.
+ */
+export type Answer =
+  | { kind: 'json'; status?: number; text: string }
+  | { kind: 'value'; status?: number; value: unknown }
+  | { kind: 'sent' };
+
+/**
+ * Whose the thing is that a request asks for; the router enforces it before the handler. `open`: nobody is asked for
+ * a credential. `service`: a credential is needed, nothing belongs to a user. `path`: the user that the path names.
+ * `caller`: the handler shows a caller what is the caller's. Otherwise `user` and `app` say whose it is of a validated
+ * request, and `absent` is the text of the 404 for everybody else.
+ */
+type Owner<Sent = SentUser<never, never, never>> =
+  | 'open'
+  | 'service'
+  | 'path'
+  | 'caller'
+  | { user: (sent: Sent) => string; app?: (sent: Sent) => string; absent: (sent: Sent) => string };
+
+/** Where a request that names its user outside the path may do so. */
+interface SentUser<Query, Headers, Body> {
+  query: Query;
+  headers: Headers;
+  body: Body;
+}
+
+/**
+ * The JSON body of an operation. `aliases` are further top-level spellings: what a client sends → the schema's name.
+ */
+export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
+  schema: Schema;
+  required: boolean;
+  /** A body that can be sent as it is; published. */
+  example: NoInfer<z.input<Schema>>;
+  aliases?: Record<string, string>;
+  /** True: the body is text of any media type, and the schema a string. */
+  isText?: boolean;
+  /** Of a text: what of it is published as JSON. */
+  json?: { schema: object; example: unknown };
+}
+
+/** What a success carries. `status` is 200 and `mediaType` is `application/json` unless given. */
+interface Success<Schema extends z.ZodType = z.ZodType> {
+  schema: Schema;
+  description: string;
+  status?: 101 | 201 | 202;
+  /** A body as it is answered; published. */
+  example: NoInfer<z.input<Schema>>;
+  mediaType?: string;
+}
+
+/**
+ * Classes of operations, each with a rate of its own: `heavy` reads as much as there is, `invoke` runs the agent.
+ */
+export type Load = 'read' | 'write' | 'heavy' | 'invoke';
+
+/** The class of an operation: as it says, else by its scope and method. */
+export const loadOf = ({ load, scope, method }: Pick<OperationBase, 'load' | 'scope' | 'method'>): Load =>
+  load ?? (scope === 'invoke' ? 'invoke' : method === 'get' ? 'read' : 'write');
+
+/**
+ * The header of an answer to a change, which the client may send back with its reads: a replica that has not got so far
+ * is not asked for them.
+ */
+export const READ_POSITION = 'X-Read-Position';
+
+/** True of a plain read, which a replica may answer: not of a stream, nor of what costs as much as an invocation. */
+export const isPlainRead = (read: Pick<OperationBase, 'load' | 'scope' | 'method' | 'isStream'>): boolean =>
+  read.method === 'get' && read.isStream !== true && loadOf(read) !== 'invoke';
+
+/** What all operations have, whatever their types. */
+interface OperationBase {
+  method: 'get' | 'post' | 'put' | 'patch' | 'delete';
+  /** OpenAPI template, e.g. `/apps/{app_name}/users/{user_id}/sessions`. */
+  path: string;
+  /** Further templates of the same operation, with the same parameters; published as deprecated. */
+  aliases?: string[];
+  operationId: string;
+  area: keyof typeof AREAS;
+  summary: string;
+  description?: string;
+  /** What a credential must allow; `none` where none is asked for. */
+  scope: Scope | 'none';
+  /** True where tokens of users are refused, whatever their scopes: it is for the operator's own keys. */
+  isForKeys?: true;
+  /** What it costs, where method and scope do not say it: see {@link loadOf}. */
+  load?: Load;
+  /** True where its answer lasts: it counts as a stream. */
+  isStream?: true;
+  /** Statuses of `ApiError` answers beside 422, with their reason. */
+  errors?: Record<number, string>;
+  /** Statuses of answers without a body, with their reason. */
+  bare?: Record<number, string>;
+}
+
+/**
+ * One operation: all that the document, the router and the authorisation need, beside its handler. `Context` is what
+ * the handler uses of the process; a bound operation (see {@link bind}) has `unknown`.
+ */
+export interface Operation<Context = never> extends OperationBase {
+  owner: Owner;
+  /** Further scopes that a validated request needs, by what it says. */
+  demands?: (sent: SentUser<never, never, never>) => Demand[];
+  /** Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, headers by lower-case name. */
+  parameters?: { path?: z.ZodObject; query?: z.ZodObject; headers?: z.ZodObject };
+  body?: OperationBody;
+  /** `undefined`: 200 carries the JSON value `null`. */
+  success?: Success;
+  absent?: (path: never) => string;
+  handler: (context: Context, call: Call<never, never, never, never>) => Promise<Answer>;
+}
+
+/** An operation as a feature declares it: the handler's parameters are typed by the schemas. */
+interface Definition<
+  Context,
+  Path extends z.ZodObject,
+  Query extends z.ZodObject,
+  Headers extends z.ZodObject,
+  Body extends z.ZodType,
+  Result extends z.ZodType,
+> extends OperationBase {
+  owner: Owner<SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>>;
+  demands?: (sent: SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>) => Demand[];
+  parameters?: { path?: Path; query?: Query; headers?: Headers };
+  body?: OperationBody<Body>;
+  success?: Success<Result>;
+  /** Text of the 404 of what the path names, from the path's parameters as they were sent. */
+  absent?: (path: { [Name in keyof z.output<Path>]: string }) => string;
+  handler: (
+    context: Context,
+    call: Call<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>,
+  ) => Promise<Answer>;
+}
+
+/**
+ * Declares an operation. `Context` is taken from the annotation of the handler's first parameter, the types of the
+ * call from the schemas; nothing of the process is needed before a request comes.
+ */
+export function operation<
+  Context,
+  Path extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Query extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Headers extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Body extends z.ZodType = z.ZodUndefined,
+  Result extends z.ZodType = z.ZodNull,
+>(definition: Definition<Context, Path, Query, Headers, Body, Result>): Operation<Context> {
+  return definition;
+}
+
+/** The operations with their context given: what the router serves. */
+export const bind = <Context>(context: Context, operations: Operation<Context>[]): Operation<unknown>[] =>
+  operations.map((each) => ({ ...each, handler: (_, call) => each.handler(context, call) }));

@@ -1,0 +1,81 @@
+import { z } from 'zod';
+import { MARK_REFUSED, MAX_IDENTIFIER_BYTES, MAX_IDENTIFIER_LENGTH, STORE_MARK } from '../../../core/session.ts';
+
+/** Largest value of PostgreSQL's `integer`, which sequences and version numbers are. */
+export const INT32_MAX = 2 ** 31 - 1;
+/** Maximum number of elements that a client may ask for in one page. */
+const MAX_PAGE_SIZE = 1_000;
+
+/** pydantic and JSON Schema count code points, JavaScript UTF-16 units. */
+const codePoints = (text: string) => Array.from(text).length;
+
+/**
+ * Identifiers become keys of tables: PostgreSQL cannot store NUL, and an index row has a size limit (see
+ * `session.ts`). `pattern` is published, not checked: what breaks a narrower one names nothing.
+ */
+const identifier = (description: string, pattern = '^[^\\x00-\\x1f\\x7f]+$') =>
+  z
+    .string()
+    .check(({ value, issues }) => {
+      const refuse = (message: string) => issues.push({ code: 'custom', message, input: value });
+      // oxlint-disable-next-line no-control-regex
+      if (/[\u0000-\u001f\u007f]/.test(value)) refuse('control characters are not allowed');
+      else if (value.includes(STORE_MARK)) refuse(MARK_REFUSED);
+      else if (value.length > MAX_IDENTIFIER_LENGTH && codePoints(value) > MAX_IDENTIFIER_LENGTH) {
+        issues.push({
+          code: 'too_big',
+          origin: 'string',
+          maximum: MAX_IDENTIFIER_LENGTH,
+          inclusive: true,
+          input: value,
+        });
+      } else if (Buffer.byteLength(value) > MAX_IDENTIFIER_BYTES) {
+        refuse(`at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`);
+      }
+    })
+    .meta({ description, minLength: 1, maxLength: MAX_IDENTIFIER_LENGTH, pattern });
+
+/**
+ * An integer in a path. `undefined` for one that does not fit PostgreSQL's `integer`: a well-formed 20-digit number
+ * is valid and names nothing, so it is answered as what does not exist.
+ */
+const integer = (description: string) =>
+  z
+    .int()
+    .meta({ description })
+    .transform((value) => (Math.abs(value) <= INT32_MAX ? value : undefined));
+
+/** The parameters of a path, by the name that they have in camelCase: `{app_name}` is `appName`. */
+export const appPath = z.object({ appName: identifier('Application name.') });
+export const userPath = appPath.extend({ userId: identifier('User identifier.') });
+export const sessionPath = userPath.extend({ sessionId: identifier('Session identifier.') });
+export const eventPath = sessionPath.extend({ eventId: identifier('Event identifier.') });
+export const invocationPath = sessionPath.extend({ invocationId: identifier('Invocation identifier.') });
+export const artifactPath = sessionPath.extend({
+  artifactName: identifier('Name of the artifact; `user:` in front means one of the user. May hold `/`.'),
+});
+export const artifactVersionPath = artifactPath.extend({ versionId: integer('Version number.') });
+export const evalSetPath = appPath.extend({
+  evalSetId: identifier('Identifier of the evaluation set.', '^[a-zA-Z0-9_]+$'),
+});
+export const evalCasePath = evalSetPath.extend({ evalId: identifier('Identifier of the case.') });
+export const evalResultPath = appPath.extend({ evalResultId: identifier('Identifier of the result.') });
+export const evalRunPath = appPath.extend({ runId: identifier('Identifier of the evaluation run.') });
+/** A cronjob, whose owner the path does not name. */
+export const cronjobPath = z.object({ jobId: identifier('Cronjob identifier.') });
+/** A run of a cronjob. */
+export const cronjobRunPath = cronjobPath.extend({ runId: identifier('Run identifier.') });
+/** A webhook, whose owner the path does not name. */
+export const webhookPath = z.object({ webhookId: identifier('Webhook identifier.') });
+/** A delivery to a webhook. */
+export const deliveryPath = webhookPath.extend({ deliveryId: identifier('Delivery identifier.') });
+/** Of the operations that look through all applications. */
+export const bareSessionPath = sessionPath.pick({ sessionId: true });
+export const bareEventPath = eventPath.pick({ eventId: true });
+export const appSessionPath = sessionPath.omit({ userId: true });
+export const appEventPath = eventPath.omit({ userId: true, sessionId: true });
+
+/** How many elements a page has at most. */
+export const pageSize = (description: string) => z.int().min(1).max(MAX_PAGE_SIZE).describe(description);
+/** A place in a session's events: only those after it. The first event has place 1. */
+export const afterSequence = z.int().min(0).max(INT32_MAX).describe('Only events after this place; the first has 1.');

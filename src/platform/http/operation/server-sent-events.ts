@@ -1,0 +1,89 @@
+import { once } from 'node:events';
+import type { Response } from 'express';
+import { payShare } from '../../work/fair-share.ts';
+import { LoopTurns } from '../../work/loop-turns.ts';
+import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from './principal.ts';
+
+/** Time between comments that keep an idle stream open through proxies. */
+const KEEP_ALIVE_MS = 15_000;
+
+/**
+ * Characters from which a frame waits for its turn: an event of a megabyte goes to all who follow its session, and 50
+ * streams of one user held the event loop for a third of a second.
+ */
+const LARGE_FRAME = 16_384;
+const turns = new LoopTurns();
+
+/**
+ * A stream of server-sent events (WHATWG HTML, 9.2). One frame per write: ADK's UI drops what follows a frame cut in
+ * two.
+ */
+export interface EventStream {
+  /** Aborted when the client has gone. */
+  signal: AbortSignal;
+  /**
+   * Writes one frame; `data` is one line of JSON, `type` what a browser dispatches instead of `message`. Waits while
+   * the client reads more slowly than we write.
+   */
+  send(data: string, id?: number, type?: string): Promise<void>;
+  end(): void;
+}
+
+/** How a stream behaves. */
+interface StreamOptions {
+  /** True: comments go out while nothing else does. */
+  comments: boolean;
+  /** The last frame of a stream whose credential has expired or was revoked. */
+  expired?: string;
+}
+
+const EXPIRED_FRAME = `event: expired\ndata: ${JSON.stringify({ detail: NOT_VALID_ANY_MORE })}\n\n`;
+
+/** Begins a stream on a response; it ends when the credential of the request does, with a frame that says so. */
+export function openEventStream(response: Response, options: StreamOptions): EventStream {
+  const { comments, expired = EXPIRED_FRAME } = options;
+  const gone = new AbortController();
+  response.writeHead(200, {
+    'content-type': 'text/event-stream; charset=utf-8',
+    'cache-control': 'no-cache',
+    connection: 'keep-alive',
+    'x-accel-buffering': 'no',
+  });
+  response.flushHeaders();
+  const timer = comments ? setInterval(() => response.write(': ping\n\n'), KEEP_ALIVE_MS) : undefined;
+  const stop = () => {
+    clearInterval(timer);
+    gone.abort();
+  };
+  const cancel = whenEnded((response.locals.principal ?? {}) as Partial<Principal>, () => {
+    stop();
+    response.end(expired);
+  });
+  response.on('close', () => {
+    cancel();
+    stop();
+  });
+  return {
+    signal: gone.signal,
+    async send(data, id, type) {
+      if (gone.signal.aborted) return;
+      const fields = [...(type === undefined ? [] : [`event: ${type}`]), ...(id === undefined ? [] : [`id: ${id}`])];
+      const write = () => {
+        const isRead = gone.signal.aborted || response.write(`${[...fields, `data: ${data}`].join('\n')}\n\n`);
+        // At once: Node holds it back until all streams of the session have made their frames (p50 of 1,000: -25 %).
+        response.socket?.uncork();
+        return isRead;
+      };
+      const isRead = data.length < LARGE_FRAME ? write() : await inTurn(response, data.length, write);
+      if (!isRead) await once(response, 'drain', { signal: gone.signal }).catch(() => undefined);
+    },
+    end: () => response.end(),
+  };
+}
+
+/** Does something when the caller's share allows so many bytes, and the event loop has time for it. */
+async function inTurn<T>(response: Response, bytes: number, work: () => T): Promise<T> {
+  const caller = response.locals.caller as string;
+  await payShare(caller, bytes);
+  return new Promise((resolve) => turns.run('', caller, () => resolve(work())));
+}

@@ -1,0 +1,128 @@
+import { isUtf8 } from 'node:buffer';
+import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
+import { TooLargeError } from '../../../core/errors.ts';
+import { countMembers, findInexact } from '../../../core/exact-json.ts';
+import { chargeShare, payShare } from '../../work/fair-share.ts';
+import type { LoopTurns } from '../../work/loop-turns.ts';
+import { scanJson } from './json-scan.ts';
+import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
+
+/**
+ * Deepest nesting of arrays and objects in a body: far above any real event, far below what breaks JSON.stringify
+ * (3,000).
+ */
+const MAX_DEPTH = 64;
+/** Bodies up to this size are read at once; a longer one, or one without a length, when its caller's share allows. */
+const SMALL_BYTES = 65_536;
+/** How many times its size a compressed body is taken for; what it proves to be beyond that is charged afterwards. */
+const INFLATION = 10;
+const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
+
+/**
+ * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none.
+ *
+ * Refuses, in this order: a body that is not `application/json` in UTF-8, a body over `maxBytes` (counted after
+ * inflating), bytes that are not UTF-8, nesting over 64 levels or more than `maxValues` values (whichever shows first),
+ * text that is not JSON, and what would not come back as it was sent (`core/exact-json.ts`).
+ */
+export function readJsonBody(options: { maxBytes: number; maxValues: number; turns: LoopTurns }): RequestHandler {
+  return readBody(options, requireJson, (bytes) => parseJson(bytes, options.maxValues));
+}
+
+/**
+ * Reads the body of a request into `request.body` as the text that it is, whatever its media type; `undefined` when
+ * there is none.
+ */
+export function readTextBody(options: { maxBytes: number; turns: LoopTurns }): RequestHandler {
+  return readBody(options, () => undefined, toText);
+}
+
+function readBody(
+  { maxBytes, turns }: { maxBytes: number; turns: LoopTurns },
+  check: (request: Request) => void,
+  parseBytes: (bytes: Buffer) => unknown,
+): RequestHandler {
+  const toBytes = express.raw({ type: () => true, limit: maxBytes });
+  const readOn = (paid: number, request: Request, response: Response, next: NextFunction) =>
+    toBytes(request, response, (error?: unknown) => {
+      const caller = response.locals.caller as string;
+      const bytes: unknown = request.body;
+      const isTooLarge = (error as { type?: unknown } | undefined)?.type === 'entity.too.large';
+      const length = isTooLarge ? maxBytes : Buffer.isBuffer(bytes) ? bytes.length : 0;
+      if (length > paid) chargeShare(caller, length - paid);
+      if (error !== undefined) return next(error);
+      // A large body costs as much as many requests: those of others come in between.
+      turns.run(response.locals.network as string, caller, () => {
+        try {
+          request.body = Buffer.isBuffer(bytes) && length > 0 ? parseBytes(bytes) : undefined;
+          next();
+        } catch (refusal) {
+          next(refusal);
+        }
+      });
+    });
+  return (request: Request, response: Response, next: NextFunction) => {
+    if (!hasBody(request)) return next();
+    check(request);
+    const announced = announcedBytes(request, maxBytes);
+    if (announced <= SMALL_BYTES) return readOn(SMALL_BYTES, request, response, next);
+    // What is not read stays with its sender. Paid before it is read, so that of many at once one is read.
+    const read = () => readOn(announced, request, response, next);
+    return payShare(response.locals.caller as string, announced).then(read, next);
+  };
+}
+
+function announcedBytes({ headers }: Request, maxBytes: number): number {
+  const times = (headers['content-encoding'] ?? 'identity') === 'identity' ? 1 : INFLATION;
+  return Math.min(times * Number(headers['content-length'] ?? maxBytes), maxBytes);
+}
+
+/** Angular posts `null` as a body of length 0 without a media type: that is no body (interface inventory §0.3). */
+function hasBody(request: Request): boolean {
+  if (request.headers['transfer-encoding'] !== undefined) return true;
+  return Number(request.headers['content-length'] ?? 0) > 0;
+}
+
+function requireJson(request: Request): void {
+  const [mediaType = '', ...parameters] = (request.headers['content-type'] ?? '').split(';');
+  if (mediaType.trim().toLowerCase() !== 'application/json') {
+    throw new RequestRefusedError('unsupported_media_type', 'The body must be application/json.');
+  }
+  for (const parameter of parameters) {
+    const [name = '', value = ''] = parameter.split('=');
+    const charset = value.trim().replaceAll('"', '').toLowerCase();
+    if (name.trim().toLowerCase() === 'charset' && charset !== 'utf-8' && charset !== 'utf8') {
+      throw new RequestRefusedError('unsupported_media_type', 'The body must be UTF-8.');
+    }
+  }
+}
+
+function toText(sent: Buffer): string {
+  if (!isUtf8(sent)) throw new RequestRefusedError('malformed_text', 'The body is not UTF-8.');
+  return sent.toString();
+}
+
+function parseJson(sent: Buffer, maxValues: number): unknown {
+  if (!isUtf8(sent)) throw new RequestRefusedError('malformed_text', 'The body is not UTF-8.');
+  const bytes = sent.subarray(0, 3).equals(BYTE_ORDER_MARK) ? sent.subarray(3) : sent;
+  const scan = scanJson(bytes, { maxDepth: MAX_DEPTH, maxValues });
+  if (scan.isTooDeep) {
+    throw new ValidationFailedError([valueError(['body'], `at most ${MAX_DEPTH} levels of nesting are allowed`)]);
+  }
+  if (scan.hasTooMany) throw new TooLargeError(`The body has more values than MAX_BODY_VALUES, ${maxValues}.`);
+  const text = bytes.toString();
+  const value = parse(text);
+  // A look at every character for the place is needed only where something shows that there may be one.
+  const inexact = scan.mayOverflow || countMembers(value) !== scan.members ? findInexact(text) : undefined;
+  if (inexact) throw new ValidationFailedError([valueError(['body', ...inexact.path], inexact.reason)]);
+  return value;
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    const detail = { type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {} };
+    throw new ValidationFailedError([{ ...detail, ctx: { error: 'The body is not valid JSON' } }]);
+  }
+}

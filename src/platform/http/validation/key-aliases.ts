@@ -1,0 +1,142 @@
+import type { z } from 'zod';
+import { childrenOf, unwrapped } from '../../../core/zod-graph.ts';
+import { snakeCase } from '../operation/paths.ts';
+
+/**
+ * Clients send a request's members in camelCase or in snake_case (interface inventory §0.1); schemas, documents and
+ * handlers know the schema's spelling only. This file renames on the way in, along the schema and never inside
+ * free-form objects, and finds the spelling that was sent again when an error has to say where it is.
+ */
+
+/** What a schema says about names: spellings to rename, and where below there may be more of them. */
+interface Shape {
+  /** Other spelling → the schema's own. */
+  renames: Map<string, string>;
+  members: Map<string, Shape>;
+  /** Elements of an array, values of a record. */
+  element: Shape | undefined;
+}
+
+/** The shape of a schema; a schema that contains itself gives a shape that contains itself. */
+function shapeOf(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): Shape {
+  const schema = unwrapped(wrapped);
+  const made = known.get(schema);
+  if (made) return made;
+  const shape: Shape = { renames: new Map(), members: new Map(), element: undefined };
+  known.set(schema, shape);
+  const { members, elements, branches } = childrenOf(schema);
+  for (const [name, member] of Object.entries(members)) {
+    const other = snakeCase(name);
+    if (other !== name) shape.renames.set(other, name);
+    shape.members.set(name, shapeOf(member, known));
+  }
+  shape.element = merged(elements.map((element) => shapeOf(element, known)));
+  const branch = merged(branches.map((option) => shapeOf(option, known)));
+  if (branch) Object.assign(shape, branch);
+  return shape;
+}
+
+/** One shape that knows the names of all of them: the branches of a union, the elements of a tuple. */
+function merged(shapes: Shape[]): Shape | undefined {
+  if (shapes.length < 2) return shapes[0];
+  return {
+    renames: new Map(shapes.flatMap(({ renames }) => [...renames])),
+    members: new Map(shapes.flatMap(({ members }) => [...members])),
+    element: shapes.find(({ element }) => element)?.element,
+  };
+}
+
+function renamesAnything(shape: Shape, seen = new Set<Shape>()): boolean {
+  if (seen.has(shape)) return false;
+  seen.add(shape);
+  if (shape.renames.size > 0 || (shape.element && renamesAnything(shape.element, seen))) return true;
+  return [...shape.members.values()].some((member) => renamesAnything(member, seen));
+}
+
+/** Forgets what is below places where nothing is ever renamed, so that requests are not searched there. */
+function prune(shape: Shape, seen = new Set<Shape>()): void {
+  if (seen.has(shape)) return;
+  seen.add(shape);
+  if (shape.element && !renamesAnything(shape.element)) shape.element = undefined;
+  if (shape.element) prune(shape.element, seen);
+  for (const [name, member] of shape.members) {
+    if (renamesAnything(member)) prune(member, seen);
+    else shape.members.delete(name);
+  }
+}
+
+/** Renames the members of request bodies of one schema; made by {@link keyAliases}. */
+export interface KeyAliases {
+  /**
+   * The body in the schema's spelling; the very same object where nothing is to be renamed. The schema's spelling wins
+   * when both were sent. Recurses as deep as body and schema agree, so the body's depth must be limited before.
+   */
+  toSchema(body: unknown): unknown;
+  /** The path of an error in the spelling that the client used; a missing member keeps the schema's name. */
+  toSentPath(body: unknown, path: readonly PropertyKey[]): (string | number)[];
+}
+
+/** Prepares a schema; `aliases` are further top-level spellings (what is sent → the schema's name). */
+export function keyAliases(schema: z.core.$ZodType, aliases: Record<string, string> = {}): KeyAliases {
+  const shape = shapeOf(schema, new Map());
+  for (const [other, name] of Object.entries(aliases)) shape.renames.set(other, name);
+  prune(shape);
+  return { toSchema: (body) => rename(shape, body), toSentPath: (body, path) => toSentPath(shape, body, path) };
+}
+
+type JsonObject = Record<string, unknown>;
+
+function rename(shape: Shape, value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  return Array.isArray(value) ? renameElements(shape, value) : renameMembers(shape, value as JsonObject);
+}
+
+function renameMembers(shape: Shape, value: JsonObject): JsonObject {
+  const keys = Object.keys(value);
+  let changed: [string, unknown][] | undefined;
+  for (const [index, key] of keys.entries()) {
+    const name = shape.renames.get(key);
+    const target = name !== undefined && sentKey(shape, value, name) === key ? name : key;
+    const member = shape.members.get(target) ?? shape.element;
+    const renamed = member ? rename(member, value[key]) : value[key];
+    if (target !== key || renamed !== value[key]) {
+      changed ??= keys.slice(0, index).map((before) => [before, value[before]]);
+    }
+    changed?.push([target, renamed]);
+  }
+  // fromEntries makes own properties, also of a key named `__proto__`.
+  return changed ? Object.fromEntries(changed) : value;
+}
+
+function renameElements({ element }: Shape, values: unknown[]): unknown[] {
+  if (!element) return values;
+  let changed = false;
+  const renamed = values.map((value) => {
+    const result = rename(element, value);
+    if (result !== value) changed = true;
+    return result;
+  });
+  return changed ? renamed : values;
+}
+
+/** The key under which a member of the schema was sent; the schema's own name when it was not sent. */
+function sentKey(shape: Shape, value: JsonObject, name: string): string {
+  if (Object.hasOwn(value, name)) return name;
+  for (const [other, target] of shape.renames) if (target === name && Object.hasOwn(value, other)) return other;
+  return name;
+}
+
+function toSentPath(shape: Shape, body: unknown, path: readonly PropertyKey[]): (string | number)[] {
+  const sent: (string | number)[] = [];
+  let value = body;
+  let current: Shape | undefined = shape;
+  for (const step of path) {
+    const holder: JsonObject = typeof value === 'object' && value !== null ? (value as JsonObject) : {};
+    const name = typeof step === 'number' ? step : String(step);
+    const key = current && typeof name === 'string' ? sentKey(current, holder, name) : name;
+    sent.push(key);
+    current = current?.members.get(String(step)) ?? current?.element;
+    value = Object.hasOwn(holder, key) ? holder[key] : undefined;
+  }
+  return sent;
+}

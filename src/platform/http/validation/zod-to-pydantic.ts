@@ -1,0 +1,154 @@
+import type { z } from 'zod';
+import { safeParse } from 'zod/v4/core';
+import { base64Error } from '../../../core/base64.ts';
+import type { ValidationDetail } from '../operation/error-bodies.ts';
+import { bytesMessage, choiceMessage, rangeMessage, type RuleMessage, typeMessage } from './pydantic-messages.ts';
+import { valueError } from '../operation/request-errors.ts';
+import type { KeyAliases } from './key-aliases.ts';
+
+/**
+ * A body with more invalid places than this gets the first ones only: 100,000 of them must not cost 100,000 entries.
+ */
+const MAX_DETAILS = 100;
+/** Longer inputs are left out of the answer: pydantic would send a body of 10 MB back once for every missing member. */
+const MAX_ECHO_LENGTH = 4096;
+
+type Issue = z.core.$ZodIssue;
+type Path = readonly PropertyKey[];
+
+/**
+ * Says in pydantic's words (interface inventory §4.4) why a schema refuses a body.
+ * @returns `[]` when the schema accepts the body; at most 100 details, in the order of the schema
+ */
+export function bodyDetails(
+  schema: z.ZodType,
+  aliases: KeyAliases,
+  body: { sent: unknown; renamed: unknown },
+): ValidationDetail[] {
+  const result = schema.safeParse(body.renamed, { error: nameOfRefusingType });
+  if (result.success) return [];
+  const details: ValidationDetail[] = [];
+  for (const { issue, path } of leaves(result.error.issues)) {
+    if (details.length >= MAX_DETAILS) break;
+    details.push(detailOf(issue, path, aliases, body.sent));
+  }
+  return details;
+}
+
+/**
+ * Leaves in the issue's message which schema refused, because a finished zod issue no longer tells: pydantic words an
+ * enumeration and a literal, an integer and a number differently.
+ */
+function nameOfRefusingType(issue: z.core.$ZodRawIssue): string | undefined {
+  const definition = (issue.inst as z.core.$ZodType | undefined)?._zod.def as
+    | { type?: string; format?: string }
+    | undefined;
+  if (issue.code === 'invalid_value') return definition?.type;
+  return issue.code === 'invalid_type' && definition?.format?.includes('int') ? 'int' : undefined;
+}
+
+/** Issues with their full paths: a union is replaced by the issues of the branch that was most likely meant. */
+function* leaves(issues: readonly Issue[], prefix: Path = []): Generator<{ issue: Issue; path: Path }> {
+  for (const issue of issues) {
+    const path = [...prefix, ...issue.path];
+    const branch = issue.code === 'invalid_union' ? likelyBranch(issue.errors) : undefined;
+    if (branch) yield* leaves(branch, path);
+    else if (issue.code === 'unrecognized_keys') for (const key of issue.keys) yield { issue, path: [...path, key] };
+    else yield { issue, path };
+  }
+}
+
+/** The branch with the fewest issues that is not refused as a whole, for instance for not being null. */
+function likelyBranch(branches: readonly (readonly Issue[])[]): readonly Issue[] | undefined {
+  const cost = (branch: readonly Issue[]) =>
+    branch.length + (branch[0]?.path.length === 0 && branch[0].code === 'invalid_type' ? 1000 : 0);
+  const isNull = (branch: readonly Issue[]) => branch[0]?.code === 'invalid_type' && branch[0].expected === 'null';
+  return branches.filter((branch) => !isNull(branch)).toSorted((a, b) => cost(a) - cost(b))[0];
+}
+
+function detailOf(issue: Issue, path: Path, aliases: KeyAliases, sent: unknown): ValidationDetail {
+  const keys = aliases.toSentPath(sent, path);
+  const loc = ['body', ...keys];
+  const input = valueAt(sent, keys);
+  if (issue.code === 'custom') return valueError(loc, issue.message, echo(input));
+  if (input === undefined) {
+    return { type: 'missing', loc, msg: 'Field required', input: echo(valueAt(sent, keys.slice(0, -1)) ?? null) };
+  }
+  const { type, msg, ctx } = messageOf(issue, input);
+  return { type, loc, msg, input: echo(input), ...(ctx ? { ctx } : {}) };
+}
+
+/**
+ * Reads a parameter with its schema, and says in pydantic's words why the schema refuses it.
+ * @param sent `text` as it came, `undefined` where nothing did; `value` is what that text was parsed as
+ */
+export function readWith(
+  schema: z.core.$ZodType,
+  loc: (string | number)[],
+  { text, value }: { text: string | undefined; value: unknown },
+): { value: unknown; details: ValidationDetail[] } {
+  const result = safeParse(schema, value, { error: nameOfRefusingType });
+  if (result.success) return { value: result.data, details: [] };
+  if (text === undefined) return { value, details: [{ type: 'missing', loc, msg: 'Field required', input: null }] };
+  const details = result.error.issues.map((issue): ValidationDetail => {
+    if (issue.code === 'custom') return valueError(loc, issue.message, text);
+    const { type, msg, ctx } = messageOf(issue, value);
+    return { type, loc, msg, input: text, ...(ctx ? { ctx } : {}) };
+  });
+  return { value, details };
+}
+
+/** `undefined`, which leaves `input` out, for what is too large to send back (a hundred times, if need be). */
+const echo = (value: unknown) => (remainingEcho(value, MAX_ECHO_LENGTH) < 0 ? undefined : value);
+
+/** What is left of a budget of characters after writing a value; stops at the first value that does not fit. */
+function remainingEcho(value: unknown, budget: number): number {
+  if (typeof value === 'string') return budget - value.length;
+  if (typeof value !== 'object' || value === null) return budget - 8;
+  let left = budget;
+  for (const key in value) {
+    if (left < 0) return left;
+    left = remainingEcho((value as Record<string, unknown>)[key], left - key.length);
+  }
+  return left;
+}
+
+function valueAt(root: unknown, keys: readonly (string | number)[]): unknown {
+  let value = root;
+  for (const key of keys) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return undefined;
+    value = (value as Record<string | number, unknown>)[key];
+  }
+  return value;
+}
+
+function messageOf(issue: Issue, input: unknown): RuleMessage {
+  switch (issue.code) {
+    case 'invalid_type':
+      return typeMessage(issue.message === 'int' ? 'int' : issue.expected, input);
+    case 'invalid_value':
+      return choiceMessage(issue.values, issue.message === 'enum' ? 'enum' : 'literal_error');
+    case 'too_small':
+      return rangeMessage(issue.origin, 'small', issue.minimum, issue.inclusive ?? true, input);
+    case 'too_big':
+      return rangeMessage(issue.origin, 'big', issue.maximum, issue.inclusive ?? true, input);
+    case 'unrecognized_keys':
+      return { type: 'extra_forbidden', msg: 'Extra inputs are not permitted' };
+    case 'invalid_format':
+      return formatMessage(issue, input);
+    default:
+      return { type: 'value_error', msg: `Value error, ${issue.message}`, ctx: { error: {} } };
+  }
+}
+
+function formatMessage(issue: z.core.$ZodIssueInvalidStringFormat, input: unknown): RuleMessage {
+  if (issue.format === 'byte') return bytesMessage(base64Error(String(input)) ?? '');
+  if (issue.format === 'url') {
+    return { type: 'url_parsing', msg: 'Input should be a valid URL', ctx: { error: issue.message } };
+  }
+  const pattern = issue.pattern?.replace(/^\/(.*)\/[a-z]*$/s, '$1');
+  if (issue.format === 'regex' && pattern !== undefined) {
+    return { type: 'string_pattern_mismatch', msg: `String should match pattern '${pattern}'`, ctx: { pattern } };
+  }
+  return { type: 'value_error', msg: `Value error, ${issue.message}`, ctx: { error: {} } };
+}

@@ -1,0 +1,96 @@
+import pino from 'pino';
+import { causes, connectionReason } from '../core/errors.ts';
+import { workFields } from './context/work.ts';
+
+/** The log: JSON lines on standard error. Bodies, prompts and answers are never given to it. */
+export type Log = pino.Logger;
+
+/** What must not reach a log line, wherever a caller might put it. */
+const REDACTED = [
+  'authorization',
+  'apiKey',
+  'password',
+  'url',
+  '*.authorization',
+  '*.apiKey',
+  '*.password',
+  'headers.authorization',
+  'req.headers.authorization',
+];
+
+/** Creates the log; `level` is one of pino's, `silent` for none. Standard output stays free for what a person reads. */
+export function createLog(level: string, destination: pino.DestinationStream = pino.destination(2)): Log {
+  const redact = { paths: REDACTED, censor: '[redacted]' };
+  return pino(
+    { level, base: null, mixin: workFields, serializers: { err: toLogFields }, redact, hooks: limitRepeats() },
+    destination,
+  );
+}
+
+/**
+ * What the log keeps of an error. Messages of drizzle and pg quote statements and values, so of those only codes and
+ * names stay, and the reason why a database cannot be used.
+ */
+export function toLogFields(error: unknown): Record<string, unknown> {
+  const chain = [...causes(error)];
+  const withCode = chain.find(({ code }) => code !== undefined);
+  const isDatabase = chain.some((cause) => 'severity' in cause || 'query' in cause);
+  const stack = error instanceof Error ? (error.stack ?? '') : '';
+  return {
+    name: error instanceof Error ? error.name : typeof error,
+    code: withCode?.code,
+    constraint: chain.find(({ constraint }) => constraint !== undefined)?.constraint,
+    reason: connectionReason(error) ?? (isDatabase || !(error instanceof Error) ? undefined : error.message),
+    stack: stack
+      .split('\n')
+      .filter((line) => line.startsWith('    at '))
+      .join('\n'),
+  };
+}
+
+/** Time in which a failure with the same reason is one line. */
+const REPEAT_MS = 1_000;
+/** Requests that one line names at most; its count says how many there were. */
+const MAX_REQUEST_IDS = 100;
+
+/** A call of the log: fields and a message. */
+type LogCall = [fields: Record<string, unknown>, message: string | undefined];
+
+/**
+ * Lets a failure with one reason through once a second, with the count and the request ids of those that were left out
+ * since: a database that is away would hide all else. An error that is logged whole and is not about the database is
+ * never left out.
+ */
+function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
+  const recent = new Map<string, { leftOut: number; requestIds: string[]; last: LogCall }>();
+  const logMethod = function (this: pino.Logger, call: unknown[], write: pino.LogFn): void {
+    const key = repeatKey(call);
+    if (key === undefined) return void Reflect.apply(write, this, call);
+    const [fields, message] = call as LogCall;
+    const known = recent.get(key);
+    if (known) {
+      known.leftOut += 1;
+      known.last = [fields, message];
+      const { requestId } = fields;
+      if (typeof requestId === 'string' && known.requestIds.length < MAX_REQUEST_IDS) known.requestIds.push(requestId);
+      return;
+    }
+    recent.set(key, { leftOut: 0, requestIds: [], last: [fields, message] });
+    Reflect.apply(write, this, call);
+    setTimeout(() => {
+      const { leftOut = 0, requestIds = [], last } = recent.get(key) ?? {};
+      recent.delete(key);
+      if (!last || leftOut === 0) return;
+      const merged = { ...last[0], repeated: leftOut, ...(requestIds.length > 0 && { requestIds }) };
+      logMethod.call(this, [merged, last[1]], write);
+    }, REPEAT_MS).unref();
+  };
+  return { logMethod };
+}
+
+/** What lines have to share to be the same failure; `undefined` for those that are never left out. */
+function repeatKey([fields, message]: unknown[]): string | undefined {
+  if (typeof fields !== 'object' || fields === null) return undefined;
+  const reason = 'err' in fields ? connectionReason(fields.err) : (fields as { reason?: unknown }).reason;
+  return reason === undefined ? undefined : JSON.stringify([message, reason]);
+}

@@ -1,0 +1,233 @@
+import { lookup } from 'node:dns/promises';
+import { isIP, type LookupFunction } from 'node:net';
+import { callbackify } from 'node:util';
+import ipaddr from 'ipaddr.js';
+import type { Agent } from 'undici';
+import { AgentError } from '../../core/errors.ts';
+
+/** What may be reached by addresses that a request, a model or a tool chose. */
+export interface EgressPolicy {
+  /** True in local mode: loopback addresses, and http to them. */
+  allowLoopback: boolean;
+  /**
+   * Where given, nothing else may be reached. An entry is a host (`mcp.example.com`), all below one (`*.example.com`),
+   * or an origin (`http://mcp:3000`): an origin is vouched for by the operator, so it may be http and may have a
+   * private address.
+   */
+  allowedHosts?: string[];
+  /** Resolves a host name [the system's resolver]. */
+  resolve?: (hostname: string) => Promise<string[]>;
+}
+
+/** Outgoing HTTP under a policy; every connection goes to an address that was checked. */
+export interface Egress {
+  /**
+   * As the platform's `fetch`, with `redirect: 'follow'` (at most 3, each checked anew) and `'manual'`.
+   * @throws {AgentError} `egress_denied` where the policy says no.
+   */
+  fetch: (url: string | URL, init?: RequestInit) => Promise<Response>;
+  /** Ends all connections, also those in use. */
+  close: () => Promise<void>;
+}
+
+const MAX_REDIRECTS = 3;
+/** Maximum size of a decoded response body in bytes (reliability B6). */
+const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
+/** Maximum size of all answers that are coming for one user at a moment, decoded: slow servers must not add up. */
+const MAX_INCOMING_BYTES = 32 * 1024 * 1024;
+/** Azure's host agent: it answers instance secrets at an address that looks public. */
+const METADATA_ADDRESSES = new Set(['168.63.129.16']);
+const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
+
+/** A client of its own connections; close it. `userId`: for whom the answers are counted that are coming. */
+export function createEgress(policy: EgressPolicy, userId = ''): Egress {
+  let opening: Promise<Agent> | undefined;
+  const incoming = new Incoming(userId);
+  return {
+    fetch: async (url, init) => {
+      const start = new URL(url);
+      const response = await fetchChecked(policy, await (opening ??= openAgent(policy)), start, init ?? {});
+      return capped(response, incoming);
+    },
+    close: async () => {
+      incoming.close();
+      await (await opening)?.destroy();
+    },
+  };
+}
+
+/** Bytes of answers that have begun and not ended, by user, in this process. */
+const incomingOf = new Map<string, number>();
+
+/** The part of one client in what is coming for its user. */
+class Incoming {
+  readonly #userId: string;
+  #bytes = 0;
+  #isClosed = false;
+
+  constructor(userId: string) {
+    this.#userId = userId;
+  }
+
+  /** Counts bytes that came, or with a negative number those of an answer that has ended. @throws {AgentError} */
+  add(bytes: number): void {
+    if (this.#isClosed) return;
+    const all = (incomingOf.get(this.#userId) ?? 0) + bytes;
+    this.#bytes += bytes;
+    if (all > 0) incomingOf.set(this.#userId, all);
+    else incomingOf.delete(this.#userId);
+    if (bytes > 0 && all > MAX_INCOMING_BYTES)
+      throw denied(`The responses that are coming for this user are together larger than ${MAX_INCOMING_BYTES} bytes`);
+  }
+
+  /** Takes back what answers that nobody read to their end have left. */
+  close(): void {
+    this.add(-this.#bytes);
+    this.#isClosed = true;
+  }
+}
+
+/** undici is loaded with the first request that leaves: 109 modules, a fifth of all that a start would load. */
+async function openAgent(policy: EgressPolicy): Promise<Agent> {
+  const undici = await import('undici');
+  return new undici.Agent({ connect: { lookup: checkedLookup(policy), autoSelectFamily: true, timeout: 10_000 } });
+}
+
+async function fetchChecked(policy: EgressPolicy, dispatcher: Agent, start: URL, init: RequestInit): Promise<Response> {
+  let url = start;
+  let request = init;
+  for (let hops = 0; ; hops += 1) {
+    checkUrl(url, policy);
+    const response = await send(dispatcher, url, request);
+    const location = response.headers.get('location');
+    const isRedirect = response.status >= 301 && response.status <= 308 && location !== null;
+    if (!isRedirect || init.redirect === 'manual') return response;
+    await response.body?.cancel();
+    if (hops === MAX_REDIRECTS) throw denied(`${start.host} redirects more than ${MAX_REDIRECTS} times`);
+    const next = URL.parse(location, url.href);
+    if (!next) throw denied(`${url.host} redirects to an address that is none`);
+    request = afterRedirect(request, response.status, next.origin === url.origin);
+    url = next;
+  }
+}
+
+async function send(dispatcher: Agent, url: URL, init: RequestInit): Promise<Response> {
+  const undici = await import('undici');
+  try {
+    const request = { ...init, redirect: 'manual', dispatcher } as Parameters<typeof undici.fetch>[1];
+    return await undici.fetch(url, request);
+  } catch (error) {
+    const cause = error instanceof Error ? error.cause : undefined;
+    throw cause instanceof AgentError ? cause : error;
+  }
+}
+
+/** As browsers: 303, and 301 or 302 of a POST, become a GET. A header never travels to another origin. */
+function afterRedirect(init: RequestInit, status: number, isSameOrigin: boolean): RequestInit {
+  const keepsBody = status === 307 || status === 308 || (init.method ?? 'GET') === 'GET';
+  const { body: _body, headers, ...rest } = init;
+  const kept = keepsBody ? init : { ...rest, method: 'GET', ...(headers === undefined ? {} : { headers }) };
+  if (isSameOrigin) return kept;
+  const accept = new Headers(headers).get('accept');
+  return { ...kept, headers: accept === null ? {} : { accept } };
+}
+
+/** The response with a body that fails as soon as it is larger than the cap, or all that is coming is. */
+function capped(response: Response, incoming: Incoming): Response {
+  if (!response.body) return response;
+  const { status, statusText, headers } = response;
+  return new Response(ReadableStream.from(counted(response.body, incoming)), { status, statusText, headers });
+}
+
+async function* counted(body: AsyncIterable<Uint8Array>, incoming: Incoming): AsyncGenerator<Uint8Array, void, void> {
+  let bytes = 0;
+  try {
+    for await (const chunk of body) {
+      bytes += chunk.byteLength;
+      incoming.add(chunk.byteLength);
+      if (bytes > MAX_RESPONSE_BYTES) throw denied(`The response is larger than ${MAX_RESPONSE_BYTES} bytes`);
+      yield chunk;
+    }
+  } finally {
+    incoming.add(-bytes);
+  }
+}
+
+/**
+ * Why an address may not be called, as far as that can be seen without resolving its name: a sentence; `undefined`
+ * where it may, unless its name leads elsewhere.
+ */
+export function whyDenied(url: URL, policy: EgressPolicy): string | undefined {
+  try {
+    checkUrl(url, policy);
+    return undefined;
+  } catch (error) {
+    if (error instanceof AgentError) return error.message;
+    throw error;
+  }
+}
+
+/** Judges what an `http:` or `https:` address says without resolving it. @throws {AgentError} `egress_denied` */
+export function checkUrl(url: URL, policy: EgressPolicy): void {
+  if (url.username !== '' || url.password !== '')
+    throw denied(`${url.host} may not be called with a name or password in its address`);
+  if (isVouchedFor(url, policy)) return;
+  const host = bareHost(url);
+  if (policy.allowedHosts && !policy.allowedHosts.some((allowed) => matchesHost(host, allowed))) {
+    throw denied(`${url.host} is not an allowed host`);
+  }
+  const isLocal = policy.allowLoopback && isLoopbackName(host);
+  if (url.protocol !== 'https:' && !(url.protocol === 'http:' && isLocal))
+    throw denied(`${url.host} may be called by https only`);
+  if (isIP(host) !== 0) checkAddress(host, url.host, policy);
+}
+
+/** The host without the brackets of IPv6 and without a closing dot, in lower case as `URL` gives it. */
+const bareHost = (url: URL) => url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
+
+const isLoopbackName = (host: string) =>
+  host === 'localhost' || host.endsWith('.localhost') || (isIP(host) !== 0 && rangeOf(host) === 'loopback');
+
+const isVouchedFor = (url: URL, { allowedHosts = [] }: EgressPolicy) =>
+  allowedHosts.some((allowed) => allowed.includes('://') && URL.parse(allowed)?.origin === url.origin);
+
+function matchesHost(host: string, allowed: string): boolean {
+  if (allowed.includes('://')) return false;
+  const name = allowed.toLowerCase();
+  return name.startsWith('*.') ? host.endsWith(name.slice(1)) : host === name;
+}
+
+/** `public`, `loopback`, or what else ipaddr.js calls it; an IPv4 address inside an IPv6 one counts as itself. */
+function rangeOf(address: string): string {
+  const parsed = ipaddr.process(address);
+  const range = parsed.range();
+  if (range !== 'unicast' || METADATA_ADDRESSES.has(parsed.toString())) return range === 'unicast' ? 'metadata' : range;
+  // ipaddr.js calls all unassigned IPv6 unicast, `::7f00:1` too; only 2000::/3 is handed out (RFC 4291, section 2.4).
+  return parsed instanceof ipaddr.IPv6 && !parsed.match(GLOBAL_IPV6) ? 'unassigned' : 'public';
+}
+
+function checkAddress(address: string, host: string, policy: EgressPolicy): void {
+  const range = rangeOf(address);
+  if (range === 'public' || (range === 'loopback' && policy.allowLoopback)) return;
+  throw denied(`${host} is not a public address`);
+}
+
+/**
+ * The resolver of every connection: what it returns is what is connected to, so a name cannot point elsewhere between
+ * check and connection. All addresses of a name must pass. With `autoSelectFamily` Node always asks for all of them.
+ */
+export function checkedLookup(policy: EgressPolicy): LookupFunction {
+  const resolve = policy.resolve ?? systemResolve;
+  const vouched = new Set(
+    (policy.allowedHosts ?? []).flatMap((allowed) => (allowed.includes('://') ? [URL.parse(allowed)?.hostname] : [])),
+  );
+  return callbackify(async (hostname: string, _options: object) => {
+    const addresses = await resolve(hostname);
+    if (!vouched.has(hostname)) for (const address of addresses) checkAddress(address, hostname, policy);
+    return addresses.map((address) => ({ address, family: isIP(address) }));
+  });
+}
+
+const systemResolve = async (hostname: string) => (await lookup(hostname, { all: true })).map(({ address }) => address);
+
+const denied = (what: string) => new AgentError('egress_denied', `${what}.`);

@@ -1,0 +1,168 @@
+import type { Express } from 'express';
+import { graphOperations } from '../conversation/apps/graph-routes.ts';
+import { toAliases, withAliases } from '../conversation/apps/aliases.ts';
+import { appOperations } from '../conversation/apps/routes.ts';
+import { artifactOperations } from '../conversation/artifacts/routes.ts';
+import { budgetOperations } from '../conversation/budgets/routes.ts';
+import { COMPONENTS } from './components.ts';
+import type { Config } from '../config/config.ts';
+import type { Log } from '../platform/log.ts';
+import { HARNESS_APP } from '../core/harness-app.ts';
+import { cronjobOperations } from '../features/cronjobs/routes.ts';
+import { devUiPages } from '../features/devui/routes.ts';
+import { evalOperations } from '../features/evals/routes.ts';
+import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
+import type { Audit } from '../platform/http/operation/audit.ts';
+import type { Sockets } from '../platform/http/operation/sockets.ts';
+import { bind, type Operation } from '../platform/http/operation/operation.ts';
+import { idempotent } from '../conversation/idempotency/operations.ts';
+import type { InvocationContext } from '../invocations/context.ts';
+import { holdOperations } from '../conversation/holds/routes.ts';
+import { harnessInvoke } from '../invocations/routes/harness-invoke.ts';
+import { invocationOperations } from '../invocations/routes/invocations.ts';
+import { invokeLegacy } from '../invocations/routes/invoke-legacy.ts';
+import type { LiveLimits } from '../invocations/live/live-socket.ts';
+import { replayInvocation } from '../invocations/replay/routes.ts';
+import { runLive } from '../invocations/live/run-live.ts';
+import { runOperations } from '../invocations/routes/run.ts';
+import { sessionEventOperations } from '../invocations/routes/session-events.ts';
+import { createForgetSession, type ForgetSession } from './forget-session.ts';
+import { createLoginLimit } from '../platform/http/limits/login-limit.ts';
+import { createRateCounter } from '../platform/http/limits/rates.ts';
+import { createRequestLimits } from '../platform/http/limits/request-limits.ts';
+import { memoryOperations } from '../conversation/memory/routes.ts';
+import { serviceOperations } from '../features/service/routes.ts';
+import { sessionOperations } from '../conversation/sessions/routes.ts';
+import type { SessionContext } from '../conversation/sessions/session-context.ts';
+import { copyArtifacts } from '../conversation/artifacts/copy-artifacts.ts';
+import { traceOperations } from '../observability/traces/routes.ts';
+import * as evaluations from '../features/evals/erase-store.ts';
+import { userOperations } from '../features/users/routes.ts';
+import { webhookOperations } from '../invocations/webhooks/routes.ts';
+
+/** All that the application needs; tests give their own. */
+export interface Context extends InvocationContext {
+  config: Config;
+  /** Version of the runtime. */
+  version: string;
+  /** False from the moment on that the process is told to stop. */
+  isAccepting: () => boolean;
+  /** Where decisions on requests are kept; without it nowhere. */
+  audit?: Audit | undefined;
+  /** The WebSockets of the server. */
+  sockets: Sockets;
+}
+
+/** What the operations need: all of the context, and what one feature lends another. */
+interface OperationContext extends Context {
+  /** Sessions stand below what quotes them. */
+  forgetSession: ForgetSession;
+  copyArtifacts: SessionContext['copyArtifacts'];
+  evaluations: typeof evaluations;
+  liveLimits: LiveLimits;
+}
+
+/**
+ * The route table: every operation that exists in a mode.
+ * @param mode `isDevelopment`: with the development UI's operations; `isShared`: users of a user pool share the
+ * deployment; `hasCronjobs`: with the cronjobs; `hasWebhooks`: with the webhooks
+ */
+export function listOperations(mode: {
+  isDevelopment: boolean;
+  isShared: boolean;
+  hasCronjobs: boolean;
+  hasWebhooks: boolean;
+}): Operation<OperationContext>[] {
+  const changeable: Operation<OperationContext>[] = [
+    ...sessionOperations,
+    ...artifactOperations,
+    ...memoryOperations,
+    ...(mode.hasCronjobs ? cronjobOperations : []),
+    ...(mode.hasWebhooks ? webhookOperations : []),
+  ];
+  const development: Operation<OperationContext>[] = [
+    ...evalOperations.map(idempotent),
+    ...traceOperations,
+    ...graphOperations,
+  ];
+  return [
+    ...serviceOperations,
+    ...appOperations,
+    ...budgetOperations,
+    ...holdOperations,
+    ...userOperations,
+    ...changeable.map(idempotent),
+    ...runOperations,
+    runLive,
+    invokeLegacy,
+    ...invocationOperations,
+    replayInvocation,
+    ...sessionEventOperations,
+    // The specification: deployments with shared OAuth do not expose the harness operation.
+    ...(mode.isShared ? [] : [harnessInvoke]),
+    ...(mode.isDevelopment ? development : []),
+  ];
+}
+
+/** The HTTP application. @throws Error when the operations contradict each other. */
+export function createApp(context: Context): Express {
+  const { config, log } = context;
+  const { auth, CRONJOBS, DEV_UI, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
+  const aliases = toAliases(config.APP_ALIASES, context.agents);
+  const operations = listOperations({
+    isDevelopment: DEV_UI,
+    isShared: auth.mode === 'jwt',
+    hasCronjobs: CRONJOBS,
+    hasWebhooks: WEBHOOKS,
+  });
+  const bound = (some: Operation<OperationContext>[]) =>
+    bind(
+      {
+        ...context,
+        forgetSession: createForgetSession(context.tracing),
+        copyArtifacts: (db, source, point) => copyArtifacts(db, context.contentStore, source, point),
+        evaluations,
+        liveLimits: toLiveLimits(config),
+      },
+      some.map((each) => withAliases(each, aliases)),
+    );
+  return createHttpApp({
+    operations: bound(operations),
+    appNameOf: (name) => (aliases.has(name) ? HARNESS_APP : name),
+    components: COMPONENTS,
+    auth: withReport(auth, log),
+    origins: {
+      ownNamesOnly: DEV_UI || auth.mode === 'local',
+      allowedHosts: ALLOWED_HOSTS,
+      allowedOrigins: ALLOWED_ORIGINS,
+    },
+    proxies: { trusted: TRUSTED_PROXIES, refusesOthers: auth.mode === 'local' },
+    log,
+    metrics: context.metrics,
+    maxBodyBytes: config.MAX_BODY_BYTES,
+    maxBodyValues: config.MAX_BODY_VALUES,
+    limits: createRequestLimits(context.database, config.fairness),
+    logins: loginLimit(context),
+    audit: context.audit,
+    findPosition: context.database.findPosition,
+    pages: DEV_UI ? devUiPages() : [],
+  });
+}
+
+/** An issuer that is down shows in the log: until its keys are an hour old nobody else notices. */
+const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
+  auth.mode === 'jwt'
+    ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }
+    : auth;
+
+function loginLimit({ database, config }: Context) {
+  const points = config.MAX_FAILED_LOGINS_PER_MINUTE;
+  return createLoginLimit(points, createRateCounter(database, { name: 'login', points }));
+}
+
+const toLiveLimits = (config: Config): LiveLimits => ({
+  idleMs: config.LIVE_IDLE_MS,
+  totalMs: config.LIVE_SESSION_MS,
+  bytes: config.LIVE_SESSION_BYTES,
+  frames: config.LIVE_SESSION_FRAMES,
+});

@@ -1,0 +1,60 @@
+import type { z } from 'zod';
+import { structureNodeSchema } from '../conversation/apps/graph-routes.ts';
+import { spanSchema } from '../observability/traces/span.ts';
+import { artifactVersionSchema, saveArtifactSchema } from '../conversation/artifacts/artifact-version.ts';
+import { cronjobRunSchema, cronjobSchema } from '../features/cronjobs/cronjob.ts';
+import { scheduleSchema } from '../features/cronjobs/schedule.ts';
+import { budgetSchema, modelPriceSchema } from '../conversation/budgets/budget.ts';
+import { evalCaseSchema, evalSetSchema } from '../features/evals/eval-set.ts';
+import { evalCaseResultSchema, evalMetricSchema, evalRunSchema } from '../features/evals/run-schemas.ts';
+import { invocationSchema } from '../invocations/invocation.ts';
+import { replayDifferenceSchema, replaySchema } from '../invocations/replay/replay-schema.ts';
+import { contentSchema, partSchema } from '../core/content.ts';
+import { eventActionsSchema, eventSchema } from '../core/event.ts';
+import { deliverySchema, webhookSchema } from '../invocations/webhooks/webhook.ts';
+import { usageMetadataSchema } from '../core/model-metadata.ts';
+import { groundingMetadataSchema } from '../core/grounding.ts';
+import { createSessionSchema, sessionSchema, updateSessionSchema } from '../core/session.ts';
+import {
+  apiErrorSchema,
+  httpValidationErrorSchema,
+  validationErrorSchema,
+} from '../platform/http/operation/error-bodies.ts';
+
+/**
+ * The named schemas of the OpenAPI document. A schema that is not here is written out wherever it is used; one that
+ * contains itself must be here.
+ */
+export const COMPONENTS: Record<string, z.ZodType> = {
+  Session: sessionSchema,
+  Event: eventSchema,
+  Content: contentSchema,
+  Part: partSchema,
+  EventActions: eventActionsSchema,
+  UsageMetadata: usageMetadataSchema,
+  GroundingMetadata: groundingMetadataSchema,
+  ArtifactVersion: artifactVersionSchema,
+  EvalCase: evalCaseSchema,
+  EvalCaseResult: evalCaseResultSchema,
+  EvalMetric: evalMetricSchema,
+  EvalRun: evalRunSchema,
+  EvalSet: evalSetSchema,
+  Budget: budgetSchema,
+  Invocation: invocationSchema,
+  ModelPrice: modelPriceSchema,
+  Replay: replaySchema,
+  ReplayDifference: replayDifferenceSchema,
+  Span: spanSchema,
+  Cronjob: cronjobSchema,
+  CronjobRun: cronjobRunSchema,
+  CronjobSchedule: scheduleSchema,
+  Webhook: webhookSchema,
+  WebhookDelivery: deliverySchema,
+  StructureNode: structureNodeSchema,
+  CreateSessionRequest: createSessionSchema,
+  UpdateSessionRequest: updateSessionSchema,
+  SaveArtifactRequest: saveArtifactSchema,
+  ApiError: apiErrorSchema,
+  ValidationError: validationErrorSchema,
+  HTTPValidationError: httpValidationErrorSchema,
+};

@@ -1,0 +1,77 @@
+import type { RequestListener, Server } from 'node:http';
+import type { output } from 'zod';
+import type { AgentSource } from '../agent/definition/agent.ts';
+import type { Model } from '../agent/definition/model.ts';
+import { readConfig } from '../config/config.ts';
+import { processEnvironment } from '../config/environment.ts';
+import { createLog } from '../platform/log.ts';
+import type { sessionSchema } from '../core/session.ts';
+import { openRuntime } from './runtime.ts';
+
+/** What `import … from 'agent-runtime'` gives: agents and tools in code, and the service inside of your own. */
+
+export { defineAgent, defineTool } from '../agent/definition/agent-module.ts';
+export { defineMask, defineMetric } from '../agent/definition/eval-module.ts';
+export { z } from 'zod';
+export type { PlainTool, TypedTool } from '../agent/definition/agent-module.ts';
+export type {
+  AgentKind,
+  AgentNode,
+  AgentSource,
+  CompactionSettings,
+  McpServer,
+} from '../agent/definition/agent.ts';
+export type { Mask, MetricTurn, OwnMetric } from '../agent/definition/eval-module.ts';
+export type {
+  Model,
+  ModelAnswer,
+  ModelDelta,
+  ModelRequest,
+  Sampling,
+  ToolDeclaration,
+} from '../agent/definition/model.ts';
+export type { AgentReply, Tool, ToolContext, ToolServices } from '../agent/definition/tool.ts';
+export type { Content, JsonObject, Part } from '../core/content.ts';
+export type { Event, EventActions } from '../core/event.ts';
+export type { SessionKey } from '../core/session.ts';
+
+/** A session on the wire. */
+export type Session = output<typeof sessionSchema>;
+
+/** How a runtime inside of your own process is made. */
+export interface CreateRuntimeOptions {
+  /** The settings by the names of docs/configuration.md [the environment and `.env`]. */
+  settings?: Record<string, string | undefined>;
+  /** Your agents by the name of their application, beside those of `AGENTS_DIR`. */
+  agents?: Record<string, AgentSource>;
+  /** Answers in place of the provider that the settings name. */
+  model?: Model;
+}
+
+/** The service without a server of its own. */
+export interface EmbeddedRuntime {
+  /** Answers requests: `http.createServer(runtime.handler)`, or the last `app.use` of an Express application. */
+  handler: RequestListener;
+  /** Lets the WebSockets of `/run_live` in through your server. */
+  attach(server: Server): void;
+  /** The database for people, without a password. */
+  database: string;
+  /** Lets what runs end within `SHUTDOWN_GRACE_MS`, then ends everything. Safe to call twice. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts the whole service, database and background work included, but nothing that listens.
+ * @throws {Error} with a sentence that says what to do, where a setting, an agent or the database cannot be used.
+ */
+export async function createRuntime(options: CreateRuntimeOptions = {}): Promise<EmbeddedRuntime> {
+  const { settings = processEnvironment(), ...sources } = options;
+  const config = readConfig(settings);
+  const { app, ...runtime } = await openRuntime({ config, log: createLog(config.LOG_LEVEL), ...sources });
+  return {
+    handler: (request, response) => app(request, response),
+    attach: (server) => runtime.attach(server),
+    database: runtime.database,
+    close: () => runtime.close(),
+  };
+}

@@ -1,0 +1,50 @@
+import { enableCompileCache, registerHooks, type ResolveHookSync } from 'node:module';
+import { fileURLToPath } from 'node:url';
+
+/** Where this installation's own files lie: `src/` or `dist/`. */
+const OWN = new URL('..', import.meta.url).href;
+/** Files of drizzle and zod: all of them are modules, and name each other in full. */
+const IN_PACKAGES = /\/node_modules\/(?:drizzle-orm|zod)\/.*\.js$/;
+
+/** A file that is found by its name alone. */
+interface Found {
+  url: string;
+  format: 'module' | 'module-typescript';
+}
+
+/**
+ * The file that a file of ours, of drizzle or of zod imports by its place; `undefined` for any other import, which Node
+ * finds itself.
+ */
+export function resolveByPlace(specifier: string, parentUrl: string | undefined): Found | undefined {
+  const [, extension] = /^\.\.?\/.*\.([jt]s)$/.exec(specifier) ?? [];
+  if (extension === undefined || parentUrl === undefined) return undefined;
+  if (!parentUrl.startsWith(OWN) && !IN_PACKAGES.test(parentUrl)) return undefined;
+  return { url: new URL(specifier, parentUrl).href, format: extension === 'ts' ? 'module-typescript' : 'module' };
+}
+
+/** Where the compiled code of this installation is kept: only who may write its packages may write there. */
+const CACHE = fileURLToPath(new URL('../../node_modules/.cache/agent-runtime', import.meta.url));
+
+/**
+ * Makes what is imported from now on load faster. Node 24 reads the disk for each import, and parses the `exports` of a
+ * package for each import of the package: those of drizzle are 180 KB. Without the hook a start takes 0.4 s of CPU and
+ * 50 MB more. And code that was compiled, or stripped of its types, by an earlier start is taken from a cache, where
+ * that can be written.
+ */
+export function loadFaster(): void {
+  enableCompileCache(CACHE);
+  const packages = new Map<string, ReturnType<ResolveHookSync>>();
+  registerHooks({
+    resolve(specifier, context, next) {
+      const found = resolveByPlace(specifier, context.parentURL);
+      if (found) return { ...found, shortCircuit: true };
+      const isOwn = context.parentURL?.startsWith(OWN) === true && context.conditions.includes('import');
+      if (!isOwn || /^[./]/.test(specifier)) return next(specifier, context);
+      // The same for all files of this installation.
+      const known = packages.get(specifier) ?? next(specifier, context);
+      packages.set(specifier, known);
+      return { ...known, shortCircuit: true };
+    },
+  });
+}

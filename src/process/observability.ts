@@ -1,0 +1,90 @@
+import { type InvocationObserver, observeAll, UNOBSERVED } from '../agent/loop/run.ts';
+import { listAgents } from '../conversation/apps/agent-description.ts';
+import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
+import type { Config } from '../config/config.ts';
+import type { Log } from '../platform/log.ts';
+import type { Database } from '../platform/db/database.ts';
+import type { InvocationContext } from '../invocations/context.ts';
+import type { KnownNames } from '../observability/metrics/measure.ts';
+import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
+import type { Tracing } from '../observability/traces/tracing.ts';
+import { VERSION } from './version.ts';
+
+/** The metrics of this process; `undefined`, at no cost, where nobody can read them. */
+export async function openMetricsIfWanted(config: Config, log: Log): Promise<OpenMetrics | undefined> {
+  if (config.METRICS_PORT === undefined && config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined) return undefined;
+  // OpenTelemetry's packages take 15 MB and a quarter of a second.
+  const { openMetrics } = await import('../observability/metrics/open-metrics.ts');
+  return openMetrics(config, VERSION, log);
+}
+
+/** Traces of invocations: kept for the development UI, sent to a collector; `undefined` where nobody wants them. */
+export async function openTracingIfWanted(config: Config, db: Database, log: Log): Promise<Tracing | undefined> {
+  const { DEV_UI, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint } = config;
+  if (!DEV_UI && endpoint === undefined) return undefined;
+  // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
+  const { createTracing } = await import('../observability/traces/tracing.ts');
+  if (endpoint === undefined) return createTracing(db, log);
+  const [{ createOtlpProcessor }, { toSampler }, { toResource }] = await Promise.all([
+    import('../observability/traces/otlp.ts'),
+    import('../observability/traces/sampler.ts'),
+    import('../observability/metrics/open-metrics.ts'),
+  ]);
+  return createTracing(DEV_UI ? db : undefined, log, {
+    exporting: await createOtlpProcessor({ ...config, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint }, log),
+    keepsContent: DEV_UI || config.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT,
+    resource: toResource(config, VERSION),
+    // What the development UI shows is kept of every invocation, by the same tracer.
+    ...(DEV_UI ? {} : { sampler: toSampler(config.OTEL_TRACES_SAMPLER, config.OTEL_TRACES_SAMPLER_ARG) }),
+  });
+}
+
+/** Says at level `info` how each invocation ended, and nothing of what was said. */
+export function logInvocations(log: Log): Observe | undefined {
+  if (!log.isLevelEnabled('info')) return undefined;
+  return ({ key, invocationId }) => {
+    const startedAt = performance.now();
+    const counts = { modelCalls: 0, toolCalls: 0 };
+    const count = (name: keyof typeof counts) => () => {
+      counts[name] += 1;
+      return UNOBSERVED;
+    };
+    return {
+      modelCall: count('modelCalls'),
+      toolCall: count('toolCalls'),
+      event: () => undefined,
+      end: (ending) => {
+        const outcome = ending ? (ending.error?.code ?? (ending.paused ? 'paused' : 'succeeded')) : 'lost';
+        const ms = Math.round(performance.now() - startedAt);
+        const { appName, sessionId } = key;
+        log.info({ appName, sessionId, invocationId, outcome, ms, ...counts }, 'invocation ended');
+      },
+    };
+  };
+}
+
+type Observe = NonNullable<InvocationContext['observe']>;
+
+/** Observes an invocation in several ways at once; `undefined` where there is none. Its first end counts. */
+export function observeInvocations(ways: (Observe | undefined)[]): Observe | undefined {
+  const present = ways.filter((way) => way !== undefined);
+  if (present.length === 0) return undefined;
+  return (invocation) => {
+    const observers = present.map((way) => way(invocation));
+    let hasEnded = false;
+    const end: InvocationObserver['end'] = (ending) => {
+      if (!hasEnded) for (const observer of observers) observer.end(ending);
+      hasEnded = true;
+    };
+    return { ...observeAll(observers), end };
+  };
+}
+
+/** Names of models and tools that the deployed agents have. */
+export function namesOf(agents: ReadonlyMap<string, Pick<HostedAgent, 'describe'>>): KnownNames {
+  const described = [...agents.values()].flatMap((agent) => listAgents(agent.describe()));
+  return {
+    models: new Set(described.map(({ model }) => model)),
+    tools: new Set(described.flatMap(({ tools }) => tools.map(({ name }) => name))),
+  };
+}

@@ -1,0 +1,181 @@
+import { readFileSync } from 'node:fs';
+import type { Config } from '../config/config.ts';
+import { ConfigError } from '../core/errors.ts';
+import type { Log } from '../platform/log.ts';
+import { findReplicaFault } from '../platform/db/check-replica.ts';
+import { type DatabaseAddress, listServers, shownAddress } from '../platform/db/connection.ts';
+import { type DatabasePool, openDatabase } from '../platform/db/database.ts';
+import { startEmbedded } from '../platform/db/embedded/embedded.ts';
+import { migrateDatabase } from '../platform/db/migrate.ts';
+import type { PoolOptions } from '../platform/db/pool-options.ts';
+import { checkServingRole, findRole } from '../platform/db/rights.ts';
+import { prepareRowSecurity, type RowSecurity } from '../platform/db/row-security.ts';
+
+/** The ways to one database. */
+export interface DatabaseAccess {
+  /** As the role that serves, for statements and transactions. */
+  serving: DatabaseAddress;
+  /** The same past a pooler, for LISTEN and for locks [`serving`]. */
+  direct?: DatabaseAddress | undefined;
+  /** As the role that owns the tables, where that is another one. */
+  migration?: DatabaseAddress | undefined;
+  /** A replica for plain reads, as the role that serves. */
+  replica?: DatabaseAddress | undefined;
+}
+
+/** A database and what ends it. */
+export interface DatabaseSource {
+  access: DatabaseAccess;
+  /** For people: where it is, without a password. */
+  shown: string;
+  stop(): Promise<void>;
+}
+
+/** The database of the settings; the embedded one is started. @throws {ConfigError} for a URL that is none. */
+export async function findDatabase(config: Config): Promise<DatabaseSource> {
+  const { DATABASE_URL, DATA_DIR } = config;
+  const schema = config.DATABASE_SCHEMA;
+  const shared = { schema, passwordFile: config.DATABASE_PASSWORD_FILE, caFile: config.DATABASE_CA_FILE };
+  const toAddress = (
+    setting: 'DATABASE_MIGRATION_URL' | 'DATABASE_DIRECT_URL' | 'DATABASE_READ_URL',
+  ): DatabaseAddress | undefined => {
+    const url = config[setting];
+    return url === undefined ? undefined : { ...shared, url, setting };
+  };
+  const [migration, direct] = [toAddress('DATABASE_MIGRATION_URL'), toAddress('DATABASE_DIRECT_URL')];
+  const read = toAddress('DATABASE_READ_URL');
+  if (DATABASE_URL === undefined) {
+    const useless = migration ?? direct ?? read;
+    if (useless) throw new ConfigError(`${useless.setting}: it is of no use without DATABASE_URL.`);
+    const embedded = await startEmbedded({ dir: DATA_DIR });
+    const shown = `embedded PostgreSQL in ${embedded.home}`;
+    return { access: { serving: { url: embedded.url, schema } }, shown, stop: () => embedded.stop() };
+  }
+  const isPooled = (config.DATABASE_POOLER ?? (direct ? 'transaction' : 'none')) === 'transaction';
+  const serving = { ...shared, url: DATABASE_URL, isPooled };
+  checkCaFile(shared.caFile);
+  const replica = read && { ...read, isPooled };
+  for (const address of [serving, migration, direct, replica]) if (address) listServers(address);
+  const { hosts, database } = shownAddress(DATABASE_URL);
+  return {
+    access: { serving, migration, direct, replica },
+    shown: `PostgreSQL at ${hosts}${database}`,
+    stop: async () => undefined,
+  };
+}
+
+/** @throws {ConfigError} where it cannot be read: each connection would fail. */
+function checkCaFile(file: string | undefined): void {
+  if (file === undefined) return;
+  try {
+    readFileSync(file);
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    throw new ConfigError(`DATABASE_CA_FILE: ${file} cannot be read (${code}).`, { cause: error });
+  }
+}
+
+/** Opens the pool of the service; warns where the database does not keep users apart. */
+export async function openPool(
+  config: Config,
+  { serving, replica }: DatabaseAccess,
+  log: Log,
+  onLent?: PoolOptions['onLent'],
+): Promise<DatabasePool> {
+  if (replica) await checkReplica(serving, replica, log);
+  const { isOnCluster, ...security } = await findRowSecurity(config, serving, log);
+  const mayPrepare =
+    !isOnCluster && (config.DATABASE_PREPARED_STATEMENTS ?? String(serving.isPooled !== true)) === 'true';
+  return openDatabase({
+    ...serving,
+    replica,
+    onLent,
+    security,
+    isOnCluster,
+    size: config.DATABASE_POOL_SIZE,
+    statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
+    lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
+    maxStateBytes: config.MAX_STATE_BYTES,
+    maxStateKeys: config.MAX_STATE_KEYS,
+    maxAppStateBytesPerUser: config.MAX_APP_STATE_BYTES_PER_USER,
+    maxSessionBytes: config.MAX_SESSION_BYTES,
+    maxPendingDeliveries: config.WEBHOOKS_MAX_PENDING_PER_USER,
+    connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
+    // The plan of a cluster depends on the user that a statement names: none is good for all.
+    preparesStatements: mayPrepare,
+    onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
+  });
+}
+
+/** A replica may come later, so its absence is a warning. @throws {ConfigError} for one of another server */
+async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, log: Log): Promise<void> {
+  const fault = await findReplicaFault(serving, replica, CHECKING);
+  if (fault?.isOther) throw new ConfigError(`DATABASE_READ_URL: ${fault.reason}.`);
+  if (fault) log.warn(fault, 'plain reads are of the primary: DATABASE_READ_URL leads to no replica that answers');
+}
+
+/**
+ * What statements for one user run as; the log says where nothing holds them to that user's rows.
+ * @throws {ConfigError} where a setting is not for a cluster
+ */
+async function findRowSecurity(
+  config: Config,
+  address: DatabaseAddress,
+  log: Log,
+): Promise<RowSecurity & { isOnCluster: boolean }> {
+  const connecting = { connectionTimeoutMillis: config.DATABASE_CONNECT_TIMEOUT_MS, keepAlive: true };
+  const {
+    isVoid,
+    isOnCluster = false,
+    ...found
+  } = await prepareRowSecurity(address, {
+    application_name: 'agent-runtime roles',
+    ...connecting,
+  });
+  if (isOnCluster && config.WEBHOOKS) {
+    throw new ConfigError(
+      'WEBHOOKS: the database is a cluster, whose other nodes cannot fill the outbox. Set it to false.',
+    );
+  }
+  if (isOnCluster) log.warn('row-level security is void: the database is a cluster, whose other nodes know no user');
+  else if (isVoid) {
+    log.warn(
+      'row-level security is void: the role of DATABASE_URL is above it and may not use agent_runtime_user, which ' +
+        'the migrator makes where it may; connect as a role without SUPERUSER and BYPASSRLS',
+    );
+  }
+  return { ...found, isOnCluster };
+}
+
+const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMillis: 10_000, keepAlive: true };
+
+/**
+ * Brings the database up to date (`on-start`), or only looks (`check`), or does nothing (`off`).
+ * @throws {ConfigError} when it cannot be used: why, without its password and without a statement.
+ */
+export async function migrate(
+  { serving, direct = serving, migration }: DatabaseAccess,
+  mode: Config['MIGRATE'] = 'on-start',
+): Promise<void> {
+  if (mode === 'off') return;
+  if (mode === 'check') await withReason(direct, migrateDatabase(direct, { applies: false }));
+  else if (migration) {
+    const servingRole = await withReason(serving, findRole(serving, CHECKING));
+    await withReason(migration, migrateDatabase(migration, { servingRole }));
+  } else await withReason(direct, migrateDatabase(direct));
+  await withReason(serving, checkServingRole(serving, CHECKING));
+}
+
+async function withReason<T>({ url, setting = 'DATABASE_URL' }: DatabaseAddress, work: Promise<T>): Promise<T> {
+  return work.catch((error: unknown) => {
+    const { hosts } = shownAddress(url);
+    const reason = error instanceof Error ? error.message || (error as NodeJS.ErrnoException).code : String(error);
+    const advice = error instanceof ConfigError ? '' : adviceOn(String(reason), setting);
+    throw new ConfigError(`The database at ${hosts} cannot be used: ${reason}.${advice}`, { cause: error });
+  });
+}
+
+/** What PgBouncer answers to settings of a connection, unless it is told to ignore them. */
+const REFUSES_SETTINGS = /unsupported startup parameter/;
+const adviceOn = (reason: string, setting: string) =>
+  REFUSES_SETTINGS.test(reason) ? ' Set DATABASE_POOLER=transaction.' : ` Check ${setting}.`;

@@ -1,0 +1,263 @@
+import { randomUUID } from 'node:crypto';
+import { createServer, type Server } from 'node:http';
+import type { Express } from 'express';
+import { type Context, createApp } from './app.ts';
+import { type HostedSources, hostAgents } from './host-agents.ts';
+import {
+  logInvocations,
+  namesOf,
+  observeInvocations,
+  openMetricsIfWanted,
+  openTracingIfWanted,
+} from './observability.ts';
+import { VERSION } from './version.ts';
+import { openAudit } from '../platform/http/audit/audit.ts';
+import { openContentStore } from '../conversation/artifacts/open-content-store.ts';
+import type { Config } from '../config/config.ts';
+import { openNotifications } from '../platform/db/notifications.ts';
+import { AgentError } from '../core/errors.ts';
+import { createAdmission } from '../invocations/admission.ts';
+import { createSlots } from '../platform/http/limits/slots.ts';
+import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
+import { takeUpQueued } from '../invocations/background.ts';
+import { runLive } from '../invocations/live/run-live.ts';
+import { type DatabaseAccess, type DatabaseSource, findDatabase, migrate, openPool } from './open-database.ts';
+import { type CloseOptions, endWithin, listen } from './server.ts';
+import { HistoryCache } from '../conversation/sessions/history-cache.ts';
+import { type SchedulerSettings, startScheduler } from '../features/cronjobs/scheduler.ts';
+import { type EvalWorkerSettings, startEvalWorker } from '../features/evals/run-worker.ts';
+import { toRetention } from '../features/users/retain.ts';
+import { sweepRegularly } from './sweeper.ts';
+import type { Log } from '../platform/log.ts';
+import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
+import { toEgressPolicy } from '../invocations/webhooks/address.ts';
+import { type SenderSettings, startSender } from '../invocations/webhooks/sender.ts';
+
+/** A runtime that listens. */
+export interface Runtime {
+  /** Where it listens, e.g. `http://127.0.0.1:8000`. */
+  url: string;
+  /** The database for people: where it is, without a password. */
+  database: string;
+  /** Where its metrics are; `undefined` where nobody can read them. */
+  metrics: string | undefined;
+  /** Stops: no new work, a grace period for what runs, then everything that was started ends. Safe to call twice. */
+  close(): Promise<void>;
+}
+
+/** A runtime that somebody else's server hands its requests to. */
+export interface OpenRuntime extends Omit<Runtime, 'url'> {
+  app: Express;
+  /** Lets the WebSockets of a server in. */
+  attach(server: Server): void;
+  /** Stops as `close` does, and with it what listens. */
+  closeWith(end: (options: CloseOptions) => Promise<void>): Promise<void>;
+}
+
+/** What a runtime is made with beside its settings; tests give their own parts of the context. */
+export interface RuntimeOptions extends HostedSources {
+  config: Config;
+  log: Log;
+  overrides?: Partial<Context>;
+}
+
+/** Time between two looks for requests that take too long to arrive; Node's own is 30 seconds. */
+const REQUEST_CHECK_MS = 1_000;
+
+/** The error of an invocation that the end of the grace period cuts off. */
+const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
+
+/**
+ * Starts everything: the embedded PostgreSQL if none is given, migrations, the agents, the server.
+ * @throws {ConfigError} when a part cannot start, with what to do about it.
+ */
+export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
+  const runtime = await openRuntime(options);
+  const shouldUpgradeCallback = asksForSocket(runLive.path);
+  const server = createServer({ connectionsCheckingInterval: REQUEST_CHECK_MS, shouldUpgradeCallback }, runtime.app);
+  runtime.attach(server);
+  try {
+    const listener = await listen(server, options.config);
+    let closed: Promise<void> | undefined;
+    const close = () => (closed ??= runtime.closeWith((end) => listener.close(end)));
+    return { url: listener.url, database: runtime.database, metrics: runtime.metrics, close };
+  } catch (error) {
+    await runtime.close();
+    throw error;
+  }
+}
+
+/** Starts everything but a server of its own. @throws {ConfigError} as {@link startRuntime} does. */
+export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime> {
+  const { config } = options;
+  const resources = await openResources(options);
+  const stops = { draining: new AbortController(), stopping: new AbortController() };
+  try {
+    const context = await toContext(options, resources, stops);
+    watch(resources.metrics, context);
+    const app = createApp(context);
+    const background = startBackground(context, resources.source.access, stops.draining.signal);
+    const closeWith: OpenRuntime['closeWith'] = async (end) => {
+      stops.draining.abort();
+      const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
+      const { DRAIN_DELAY_MS: drainMs, SHUTDOWN_GRACE_MS: graceMs } = config;
+      const whenEnded = async () => void (await Promise.all([resources.admission.whenIdle(), background.worked]));
+      await end({ drainMs, graceMs, whenEnded, interrupt });
+      await background.looked;
+      await resources.close();
+    };
+    let closed: Promise<void> | undefined;
+    const close = () =>
+      (closed ??= closeWith(({ graceMs, whenEnded, interrupt }) =>
+        endWithin({ graceMs, ended: whenEnded(), interrupt }),
+      ));
+    const attach = (server: Server) => context.sockets.attach(server, app);
+    return { app, attach, database: resources.source.shown, metrics: resources.metrics?.url, close, closeWith };
+  } catch (error) {
+    await resources.close();
+    throw error;
+  }
+}
+
+/** What happens without a request, until `signal`: `worked` settles when no work runs, `looked` when nobody looks. */
+function startBackground(
+  context: Context,
+  { serving, direct: address = serving }: DatabaseAccess,
+  signal: AbortSignal,
+) {
+  const { config } = context;
+  const connection = { address, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
+  const evalRuns = { days: config.EVALS_RUN_RETENTION_DAYS, count: config.EVALS_RUN_RETENTION_COUNT };
+  const sweep = {
+    ...context,
+    ...connection,
+    traceHours: config.TRACE_RETENTION_HOURS,
+    promptDays: config.PROMPT_RETENTION_DAYS,
+    retention: toRetention(config),
+    audit: { days: config.AUDIT_RETENTION_DAYS, count: config.AUDIT_RETENTION_COUNT },
+    evalRuns,
+  };
+  const sweeping = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
+  const takingUp = takeUpQueued(context, signal);
+  const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;
+  const sender = config.WEBHOOKS ? startSender(context, toSenderSettings(config)) : undefined;
+  const evals = config.DEV_UI ? startEvalWorker(context, toEvalSettings(config)) : undefined;
+  return {
+    worked: Promise.all([scheduler?.stopped, sender?.stopped, evals?.stopped]),
+    looked: Promise.all([sweeping, takingUp]),
+  };
+}
+
+/** What is open as long as the runtime runs. */
+interface Resources extends Pick<Context, 'database' | 'notifications' | 'admission' | 'tracing' | 'audit'> {
+  source: DatabaseSource;
+  metrics: OpenMetrics | undefined;
+  close(): Promise<void>;
+}
+
+async function openResources({ config, log }: RuntimeOptions): Promise<Resources> {
+  const source = await findDatabase(config);
+  let metrics: OpenMetrics | undefined;
+  const database = await migrate(source.access, config.MIGRATE)
+    .then(async () => (metrics = await openMetricsIfWanted(config, log)))
+    .then(() => openPool(config, source.access, log, metrics?.measures.lent))
+    .catch(async (error: unknown) => {
+      await metrics?.close();
+      await source.stop();
+      throw error;
+    });
+  const { serving, direct = serving } = source.access;
+  const notifications = openNotifications(direct, (error) => log.warn({ err: error }, 'notifications broke'));
+  const tracing = await openTracingIfWanted(config, database.db, log);
+  const audit = openAuditOf(config, database, log);
+  const close = async () => {
+    // A collector that does not answer holds up each of them.
+    await Promise.all([metrics?.close(), tracing?.close()]);
+    await audit?.close();
+    await notifications.close();
+    await database.close();
+    await source.stop();
+  };
+  const perUser = config.fairness.MAX_INVOCATIONS_PER_USER;
+  const admission = createAdmission({ invocations: config.MAX_INVOCATIONS, perUser });
+  return { source, database, notifications, tracing, metrics, admission, audit, close };
+}
+
+/** From now on the metrics show what is there only when the process has started. */
+function watch(metrics: OpenMetrics | undefined, { database, admission, sockets, agents }: Context): void {
+  metrics?.measures.watch(
+    { pools: () => database.use(), activeInvocations: () => admission.count(), openSockets: () => sockets.count() },
+    namesOf(agents),
+  );
+}
+
+const openAuditOf = (config: Config, database: Context['database'], log: Log) => {
+  const { AUDIT, AUDIT_MAX_REFUSALS_PER_MINUTE: refusalsPerMinute } = config;
+  return AUDIT === 'off' ? undefined : openAudit(database, { readsToo: AUDIT === 'all', refusalsPerMinute }, log);
+};
+
+/** What the operations get: resources, agents and settings in their own words. */
+async function toContext(
+  { config, log, overrides, ...sources }: RuntimeOptions,
+  { database, notifications, admission, tracing, metrics, audit }: Resources,
+  { draining, stopping }: Record<'draining' | 'stopping', AbortController>,
+): Promise<Context> {
+  return {
+    config,
+    log,
+    version: VERSION,
+    database,
+    notifications,
+    admission,
+    tracing,
+    histories: new HistoryCache(config.HISTORY_CACHE_BYTES),
+    metrics: metrics?.measures,
+    observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)]),
+    audit,
+    contentStore: await openContentStore(config),
+    agents: await hostAgents(config, (text) => log.warn(text), sources),
+    newId: randomUUID,
+    now: () => Date.now() / 1000,
+    replays: createSlots('MAX_REPLAYS_PER_USER', config.MAX_REPLAYS_PER_USER, 'replays running'),
+    leaseTimes: {
+      durationMs: config.SESSION_LEASE_MS,
+      renewalMs: config.SESSION_LEASE_MS / 3,
+      waitMs: config.SESSION_WAIT_MS,
+    },
+    limits: {
+      timeoutMs: config.INVOCATION_TIMEOUT_MS,
+      toolCalls: config.MAX_TOOL_CALLS,
+      eventBytes: config.MAX_EVENT_BYTES,
+      queueDepth: config.SESSION_QUEUE_DEPTH,
+    },
+    busyPolicy: config.DOUBLE_TEXTING,
+    cancelOnDisconnect: config.ON_DISCONNECT === 'cancel',
+    draining: draining.signal,
+    stopping: stopping.signal,
+    isAccepting: () => !draining.signal.aborted,
+    sockets: createSockets({ frameBytes: config.MAX_BODY_BYTES, sockets: config.MAX_LIVE_SESSIONS }),
+    ...overrides,
+  };
+}
+
+const toSchedulerSettings = (config: Config): SchedulerSettings => ({
+  maxRuns: config.CRONJOBS_MAX_RUNS,
+  maxRunsPerUser: config.CRONJOBS_MAX_RUNS_PER_USER,
+  retentionDays: config.CRONJOBS_RUN_RETENTION_DAYS,
+  retentionCount: config.CRONJOBS_RUN_RETENTION_COUNT,
+});
+
+const toSenderSettings = (config: Config): SenderSettings => ({
+  policy: toEgressPolicy(config),
+  maxSending: config.WEBHOOKS_MAX_SENDING,
+  perHost: config.WEBHOOKS_MAX_SENDING_PER_HOST,
+  perUser: config.WEBHOOKS_MAX_SENDING_PER_USER,
+  timeoutMs: config.WEBHOOKS_TIMEOUT_MS,
+  retentionDays: config.WEBHOOKS_RETENTION_DAYS,
+  retentionCount: config.WEBHOOKS_RETENTION_COUNT,
+});
+
+const toEvalSettings = (config: Config): EvalWorkerSettings => ({
+  maxCases: config.EVALS_MAX_RUNNING_CASES,
+  judgeModel: config.EVALS_JUDGE_MODEL,
+});

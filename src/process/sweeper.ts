@@ -1,0 +1,107 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type AuditRetention, deleteOldEntries } from '../platform/http/audit/audit-store.ts';
+import { isPassingFailure } from '../core/errors.ts';
+import type { Log } from '../platform/log.ts';
+import type { ContentStore } from '../conversation/artifacts/content-store.ts';
+import { ifAlone } from '../platform/db/advisory-lock.ts';
+import type { DatabaseAddress } from '../platform/db/connection.ts';
+import type { DatabasePool } from '../platform/db/database.ts';
+import type { Notifications } from '../platform/db/notifications.ts';
+import * as evaluations from '../features/evals/erase-store.ts';
+import { forgetOldRuns } from '../features/evals/forget-runs.ts';
+import type { RunRetention } from '../features/evals/trend-store.ts';
+import { deleteOldKeys } from '../conversation/idempotency/key-store.ts';
+import { endDeadInvocations } from '../invocations/end-dead-invocations.ts';
+import { forgetInvocationKeys } from '../invocations/invocation-store.ts';
+import { deleteOldPrompts } from '../invocations/tape-store.ts';
+import { endDeadWaiters, endLostInvocations } from '../invocations/dead-store.ts';
+import { deleteOldSpans } from '../observability/traces/span-store.ts';
+import type { Tracing } from '../observability/traces/tracing.ts';
+import { createForgetSession } from './forget-session.ts';
+import { type Retention, retain } from '../features/users/retain.ts';
+import { goOnErasing } from '../features/users/erase-user.ts';
+
+/** What sweeping needs of the process. */
+export interface SweepContext {
+  database: DatabasePool;
+  /** For the lock that one sweeper of all replicas holds. */
+  address: DatabaseAddress;
+  connectTimeoutMs: number;
+  notifications: Notifications;
+  /** Where the artifacts of users that are being erased are. */
+  contentStore: ContentStore;
+  tracing?: Tracing | undefined;
+  log: Log;
+  newId: () => string;
+  /** How long traces are kept; also where none are made any more. */
+  traceHours: number;
+  /** Which evaluation runs are kept. */
+  evalRuns: RunRetention;
+  /** How long prompts of agents are kept after their last use. */
+  promptDays: number;
+  /** What is kept of users. */
+  retention: Retention;
+  /** Which entries of the audit are kept; also where none are made any more. */
+  audit: AuditRetention;
+}
+
+/** Any number does, as long as every version uses the same. */
+const SWEEP_LOCK = 7_240_003;
+const IDEMPOTENCY_HOURS = 24;
+
+/** What is done now and then, by name. */
+const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
+  const { db } = context.database;
+  return [
+    ['ending the waiters of dead processes', () => endDeadWaiters(db)],
+    ['ending invocations that lost their session', () => endLostInvocations(db)],
+    ['ending the invocations of dead processes', () => endDeadInvocations(context)],
+    ['deleting old idempotency keys', () => deleteOldKeys(db, IDEMPOTENCY_HOURS)],
+    ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
+    ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
+    ['deleting old traces', () => deleteOldSpans(db, context.traceHours)],
+    ['deleting what is not kept of users', () => hourlyOf(context)],
+    ['going on with erasures', () => goOnErasing({ ...context, evaluations })],
+    ['deleting old entries of the audit', () => deleteOldEntries(db, context.audit)],
+    ['deleting old prompts', () => deleteOldPrompts(db, context.promptDays)],
+  ];
+};
+
+/** Retention looks at everything, in pieces: it begins once an hour in a process, with its first sweep. */
+const retained = new WeakMap<DatabasePool, () => Promise<void>>();
+const RETENTION_INTERVAL_MS = 3_600_000;
+
+function hourlyOf(context: SweepContext): Promise<void> {
+  const known = retained.get(context.database) ?? createRetaining(context);
+  retained.set(context.database, known);
+  return known();
+}
+
+function createRetaining(context: SweepContext): () => Promise<void> {
+  let next = -Infinity;
+  return async () => {
+    if (performance.now() < next) return;
+    next = performance.now() + RETENTION_INTERVAL_MS;
+    await retain({ ...context, forgetSession: createForgetSession(context.tracing) }, context.retention);
+  };
+}
+
+/** Does every job, whatever becomes of the others, unless another process sweeps. @returns whether it did. */
+export function sweep(context: SweepContext): Promise<boolean> {
+  const { address, connectTimeoutMs, log } = context;
+  return ifAlone({ address, connectTimeoutMs }, SWEEP_LOCK, async () => {
+    for (const [job, run] of jobs(context)) await run().catch((error: unknown) => report(log, job, error));
+  });
+}
+
+/** Sweeps now and then until `signal` aborts; a database that is away is tried again the next time. */
+export async function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await sweep(context).catch((error: unknown) => report(context.log, 'locking', error));
+    await sleep(intervalMs, undefined, { signal }).catch(() => undefined);
+  }
+}
+
+function report(log: Log, job: string, error: unknown): void {
+  log[isPassingFailure(error) ? 'warn' : 'error']({ err: error, job }, 'a job of the sweep failed');
+}

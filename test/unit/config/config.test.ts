@@ -1,0 +1,126 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { configurationPage } from '../../../docs/configuration.ts';
+import { readConfig } from '../../../src/config/config.ts';
+import { ConfigError } from '../../../src/core/errors.ts';
+import { environmentSchema } from '../../../src/config/settings.ts';
+
+const KEY = '0123456789abcdef';
+const messageOf = (environment: Record<string, string>) => {
+  try {
+    readConfig(environment);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  return undefined;
+};
+
+describe('modes', () => {
+  test.each([
+    [{}, { mode: 'local' }],
+    [{ RUNTIME_API_KEYS: `${KEY} , ${KEY}2,` }, { mode: 'key', keys: [KEY, `${KEY}2`] }],
+    [
+      { JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a' },
+      { mode: 'jwt', issuer: 'https://idp.example', audience: 'a', jwksUrl: undefined, userClaim: 'sub' },
+    ],
+  ])('%j', (environment, auth) => {
+    expect(readConfig(environment).auth).toEqual(auth);
+  });
+});
+
+describe('a wrong value ends the start with a sentence', () => {
+  test.each([
+    [{ PORT: 'abc' }, 'PORT: found "abc"; allowed: a whole number from 0 to 65535.'],
+    [{ PORT: '70000' }, 'PORT: found "70000"; allowed: a whole number from 0 to 65535.'],
+    [{ DEV_UI: 'yes' }, 'DEV_UI: found "yes"; allowed: true or false.'],
+    [
+      { AUTH_MODE: 'open', PORT: '-1' },
+      'PORT: found "-1"; allowed: a whole number from 0 to 65535.\nAUTH_MODE: found "open"; allowed: local, key, jwt.',
+    ],
+    [{ MODEL_BASE_URL: 'secret-host' }, 'MODEL_BASE_URL: found a wrong value; allowed: a URL.'],
+    [{ AUTH_MODE: 'key' }, 'RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.'],
+    [
+      { RUNTIME_API_KEYS: 'short' },
+      'RUNTIME_API_KEYS: found a key of fewer than 16 characters; make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: 'k'.repeat(64) },
+      'RUNTIME_API_KEYS: found a key that can be guessed; make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: 'change-me-before-production' },
+      'RUNTIME_API_KEYS: found a placeholder; make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: 'schlüssel-für-die-laufzeit' },
+      'RUNTIME_API_KEYS: found a key with characters that no Authorization header can carry; ' +
+        'make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, MODEL_API_KEY: KEY },
+      'RUNTIME_API_KEYS: found the value of MODEL_API_KEY, which is a secret between this service and the provider; ' +
+        'make one with `openssl rand -hex 32`.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, JWT_ISSUER: 'https://idp.example', JWT_AUDIENCE: 'a' },
+      'AUTH_MODE: found key with JWT_ISSUER of another mode; a runtime has one mode. Unset the other.',
+    ],
+    [
+      { RUNTIME_API_KEYS: KEY, AUTH_MODE: 'local' },
+      'AUTH_MODE: found local with RUNTIME_API_KEYS of another mode; a runtime has one mode. Unset the other.',
+    ],
+    [
+      { JWT_ISSUER: 'http://idp.example', JWT_AUDIENCE: 'a' },
+      'JWT_ISSUER: found an address that is not https; only one of this machine may be http.',
+    ],
+    [
+      { ALLOWED_ORIGINS: 'null' },
+      'ALLOWED_ORIGINS: found "null"; allowed: origins such as https://app.example.com, without a path.',
+    ],
+    [
+      { TRUSTED_PROXIES: 'proxy.example' },
+      'TRUSTED_PROXIES: found "proxy.example"; allowed: IP addresses and networks such as 10.0.0.0/8.',
+    ],
+    [
+      { HOST: '203.0.113.9', DEV_UI: 'true', ALLOW_ANONYMOUS: 'true' },
+      'DEV_UI: found "true" with HOST "203.0.113.9", a public address; the development UI mode shows prompts ' +
+        'and has no login. Set HOST=127.0.0.1.',
+    ],
+    [{ AUTH_MODE: 'jwt' }, 'JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.'],
+    [
+      { JWT_ISSUER: 'https://idp.example' },
+      'JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.',
+    ],
+    [
+      { HOST: '0.0.0.0' },
+      'HOST: found "0.0.0.0"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ' +
+        'ALLOW_ANONYMOUS=true if everybody who can reach this address may use the runtime.',
+    ],
+    [
+      { HOST: '0.0.0.0', RUNTIME_API_KEYS: KEY, DEV_UI: 'true' },
+      'DEV_UI: found "true" with HOST "0.0.0.0"; the development UI mode has no login and listens on loopback only. ' +
+        'Set HOST=127.0.0.1, or ALLOW_ANONYMOUS=true.',
+    ],
+  ])('%j', (environment: Record<string, string>, message) => {
+    expect(messageOf(environment)).toBe(message);
+  });
+
+  test('an empty variable is an unset one', () => {
+    const { PORT, DATABASE_URL } = readConfig({ PORT: '', DATABASE_URL: '' });
+    expect([PORT, DATABASE_URL]).toEqual([8000, undefined]);
+  });
+});
+
+describe('docs/configuration.md', () => {
+  const page = readFileSync(new URL('../../../docs/configuration.md', import.meta.url), 'utf8');
+
+  test('is what the schema makes; npm run docs:config writes it', () => {
+    expect(page).toBe(configurationPage());
+  });
+
+  test('lists every variable once, with its meaning', () => {
+    const rows = [...page.matchAll(/^\| `([A-Z_]+)` \|.*\| ([A-Z][^|]*\.) \|$/gm)];
+    expect(rows.map(([, name]) => name)).toEqual(Object.keys(environmentSchema.shape));
+  });
+});

@@ -1,0 +1,131 @@
+import { readFileSync } from 'node:fs';
+import { getTableName, is } from 'drizzle-orm';
+import { getTableConfig, PgTable } from 'drizzle-orm/pg-core';
+import { expect, test } from 'vitest';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/distribution.ts';
+import * as schema from '../../../../src/platform/db/schema/schema.ts';
+import { dialectFaults, routingFaults } from '../../../support/dialect.ts';
+
+const EVENTS = 'insert into "events" ("id") select given.id from advanced';
+
+test.each([
+  ['update "sessions" set "update_time" = clock_timestamp()', ['sessions: a volatile function']],
+  ['delete from "spans" where "create_time" < clock_timestamp()', ['spans: a volatile function']],
+  [
+    `with done as (update "invocations" set "lease_token" = gen_random_uuid()) ${EVENTS}`,
+    ['invocations: a volatile function'],
+  ],
+  [
+    `update "sessions" set "state" = limited("sessions"."state", current_setting('agent_runtime.max'))`,
+    ['sessions: a setting of the connection, which workers do not have'],
+  ],
+  [
+    `update "sessions" set "update_time" = "sessions"."update_time" + interval '1 microsecond'`,
+    ['sessions: a column and an interval: the sum with a time in a zone is not immutable'],
+  ],
+  [
+    'update "invocations" set "end_time" = case when $1 then statement_timestamp() end',
+    ['invocations: the time of the statement in a case or coalesce'],
+  ],
+  [
+    'insert into "user_states" ("state") values ($1) on conflict ("user_id") do update set "update_time" = now()',
+    ['user_states: a function that is not immutable'],
+  ],
+  [
+    'insert into "sessions" ("id") values ($1) on conflict ("id") do nothing where exists (select from "events")',
+    ['sessions: a query'],
+  ],
+  ['insert into "sessions" ("id") values ((select max(id) from given))', ['sessions: a query among the values']],
+])('a distributed database refuses %s', (statement, faults) => {
+  expect(dialectFaults(statement)).toEqual(faults);
+});
+
+test.each([
+  'update "sessions" set "update_time" = statement_timestamp() returning "id"',
+  `update "sessions" set "name" = 'clock_timestamp()' -- clock_timestamp()`,
+  `update "invocations" set "lease_expire_time" = statement_timestamp() + $1 * interval '1 millisecond'`,
+  'insert into "invocations" ("start_time") select clock_timestamp() on conflict ("id") do nothing',
+  // The coordinator's own tables, and a read beside a write.
+  'update "cronjob_runs" set "lease_token" = gen_random_uuid()',
+  'with written as (update "sessions" set "state" = $1) select clock_timestamp()',
+  'select "id" from "cronjobs" for update skip locked',
+])('a distributed database takes %s', (statement) => {
+  expect(dialectFaults(statement)).toEqual([]);
+});
+
+const OF_USER = '"s"."user_id" = $1';
+
+test.each([
+  [
+    `select from "sessions" "s" left join "user_states" "u" on "u"."user_id" = "s"."user_id" where ${OF_USER}`,
+    ['"u" stands there 1 times, and has a user 0 times'],
+  ],
+  [
+    `select (select max("id") from "events" where "events"."user_id" = "s"."user_id")
+       from "sessions" "s" where ${OF_USER}`,
+    ['"events" stands there 1 times, and has a user 0 times'],
+  ],
+  [
+    `update "invocations" set "status" = $1 where "invocations"."user_id" = $2
+       and exists (select from "sessions" where "sessions"."user_id" = "invocations"."user_id")`,
+    ['"sessions" stands there 1 times, and has a user 0 times'],
+  ],
+  [
+    `delete from "spans" where "spans"."user_id" = $1 and ctid = any(array(select ctid from "spans" limit 2))`,
+    ['"spans" stands there 2 times, and has a user 1 times'],
+  ],
+])('a distributed database asks all its nodes for %s', (statement, faults) => {
+  expect(routingFaults(statement)).toEqual(faults);
+});
+
+test.each([
+  `select from "sessions" "s" left join "user_states" "u" on "u"."user_id" = $2
+     left join "app_states" "a" on "a"."app_name" = "s"."app_name" where ${OF_USER}`,
+  // For all users, and a table of the coordinator's own.
+  `select from "invocations"
+     where exists (select from "sessions" where "sessions"."user_id" = "invocations"."user_id")`,
+  `select "s"."id", "events"."id" from "sessions" "s", "cronjobs" where ${OF_USER}`,
+])('one node of a distributed database has all of %s', (statement) => {
+  expect(routingFaults(statement)).toEqual([]);
+});
+
+test('what a conversation is made of is spread by user; what is looked at for all users stays on one node', () => {
+  expect(DISTRIBUTED_TABLES).toEqual([
+    'artifact_versions',
+    'artifacts',
+    'budget_uses',
+    'eval_session_scores',
+    'eval_verdicts',
+    'events',
+    'idempotency_keys',
+    'invocation_tapes',
+    'invocations',
+    'memories',
+    'sessions',
+    'spans',
+    'user_erasures',
+    'user_states',
+  ]);
+});
+
+test('migrations/citus.sql spreads and copies the tables that the code takes for spread and copied', () => {
+  const text = readFileSync(new URL('../../../../migrations/citus.sql', import.meta.url), 'utf8');
+  const listOf = (name: string) => {
+    const list = new RegExp(`${name} constant text\\[\\] := array\\[(.*?)\\]`, 's').exec(text)?.[1] ?? '';
+    const found = [...list.matchAll(/'(\w+)'/g)].map(([, table = '']) => table);
+    return found.toSorted((one, other) => (one < other ? -1 : 1));
+  };
+  expect(listOf('of_users')).toEqual(DISTRIBUTED_TABLES);
+  expect(listOf('copied')).toEqual(COPIED_TABLES);
+});
+
+test('no table of the coordinator refers to one that is spread: nothing would be deleted with its rows', () => {
+  const references = Object.values(schema).flatMap((table) =>
+    is(table, PgTable)
+      ? getTableConfig(table).foreignKeys.map((key) => [table, key.reference().foreignTable].map(getTableName))
+      : [],
+  );
+  expect(references.length).toBeGreaterThan(5);
+  const isSpread = (name: string | undefined) => DISTRIBUTED_TABLES.includes(name ?? '');
+  expect(references.filter(([from, to]) => isSpread(from) !== isSpread(to))).toEqual([]);
+});

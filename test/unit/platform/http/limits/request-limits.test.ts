@@ -1,0 +1,30 @@
+import { IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import type { Request, Response } from 'express';
+import { expect, test } from 'vitest';
+import { toFairness } from '../../../../../src/config/fairness.ts';
+import { createRequestLimits } from '../../../../../src/platform/http/limits/request-limits.ts';
+import { sampleOperations } from '../../../../support/edge-operations.ts';
+
+const limits = createRequestLimits(
+  { query: () => Promise.reject(new Error('no rate is counted')) },
+  toFairness({}, false),
+);
+const operationOf = (method: string) =>
+  sampleOperations.find((each) => each.method === method) as (typeof sampleOperations)[0];
+
+/** A request whose client has gone before it was let in. */
+function abandoned() {
+  const request = new IncomingMessage(new Socket());
+  const response = new ServerResponse(request);
+  request.socket.destroy();
+  return [request as Request, response as Response] as const;
+}
+
+test('nothing is read for a client that has gone: it would count for nobody', async () => {
+  await expect(limits.admit('busy', operationOf('get'), ...abandoned())).rejects.toThrow('The client has gone.');
+});
+
+test('a change of a client that has gone is made', async () => {
+  expect(await limits.admit('busy', operationOf('post'), ...abandoned())).toBeUndefined();
+});
