@@ -15,7 +15,7 @@ import { loadSkills, skillsInstruction, skillTools } from './skills.ts';
 import type { Tool } from './definition/tool.ts';
 import { findTools } from './tools/registry.ts';
 
-/** What the process lends to every agent. */
+/** Services of the process that every agent uses. */
 export interface AgentEnvironment {
   model: Model;
   /** Name of the model for agents that name none, and none above them does. */
@@ -105,7 +105,7 @@ interface UnconnectedNode {
   confirmTools: string[];
 }
 
-/** What a sub-agent has from the agent above where it says nothing. */
+/** Members that a sub-agent inherits where it does not define them. */
 type Inherited = Pick<AgentNode, 'modelName' | 'sampling'>;
 
 async function toNode(

@@ -125,7 +125,7 @@ async function listResources(directory: string, below = '', depth = 1): Promise<
   return found.flat().sort().slice(0, MAX_RESOURCES);
 }
 
-/** What the instruction says of skills: names and descriptions only; bodies come on demand. */
+/** The section of the instruction on skills: names and descriptions only; bodies are loaded on demand. */
 export function skillsInstruction(skills: Skill[]): string {
   if (skills.length === 0) return '';
   const list = skills.map(({ name, description }) => `- ${name}: ${description.replaceAll(/\s+/g, ' ')}`).join('\n');

@@ -108,7 +108,7 @@ function createApi(url: string, key: string | undefined): Api {
   return { url, send, sendText, sendLines, open };
 }
 
-/** What the service said: `detail` as a sentence, or as a line for each fault of the request. */
+/** The service's refusal: `detail` as a sentence, or a line for each fault of the request. */
 async function refusalOf(response: Response): Promise<string> {
   const text = await response.text();
   const login = response.status === 401 ? ' Its key belongs into AGENT_RUNTIME_KEY.' : '';

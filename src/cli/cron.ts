@@ -1,7 +1,7 @@
 import { type GlobalOptions, withApi } from './api.ts';
 import { printList } from './output.ts';
 
-/** What is shown of a cronjob. */
+/** The members of a cronjob that are shown. */
 interface CronjobBody {
   jobId: string;
   name: string;

@@ -7,7 +7,7 @@ import { startEmbedded } from '../platform/db/embedded/embedded.ts';
 
 /** Editors write a file in several steps: one restart for all that happens within this time. */
 const SETTLE_MS = 200;
-/** What a changed agent is restarted with: nobody waits for what ran before. */
+/** Settings for a restart after a change: running work is cut off soon. */
 const IMPATIENT = { DRAIN_DELAY_MS: '0', SHUTDOWN_GRACE_MS: '1000' };
 
 /**

@@ -61,7 +61,7 @@ async function choose(predicate: string, appName: string, limit: number) {
   }
 }
 
-/** What PostgreSQL says, which a query builder wraps. */
+/** The message of PostgreSQL's error, which the query builder wraps. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause instanceof Error ? reasonOf(error.cause) : error.message;

@@ -88,7 +88,7 @@ const getSummary = (api: Api, options: GlobalOptions, runId: string, baseline?: 
   return api.send<Summary>('GET', `${runsPath(options)}/${encodeURIComponent(runId)}/summary${query}`);
 };
 
-/** What is shown of a run. */
+/** The members of a run that are shown. */
 interface RunBody {
   runId: string;
   evalSetId: string;

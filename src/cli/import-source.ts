@@ -9,9 +9,9 @@ export interface SourceSession {
 
 /** Sessions of another store, in an order that is the same each time. */
 export interface SessionSource {
-  /** What it is, for people. */
+  /** A name of the source for people. */
   name: string;
-  /** How many there are; `undefined` where that is only known at the end. */
+  /** The number of sessions; `undefined` where it is only known at the end. */
   total: number | undefined;
   sessions(): AsyncIterable<SourceSession>;
   close(): Promise<void>;

@@ -17,12 +17,12 @@ export interface ImportOptions extends GlobalOptions {
   dryRun?: boolean;
 }
 
-/** What an import did. */
+/** The result of an import. */
 interface Report {
   imported: number;
   present: number;
   artifacts: number;
-  /** What was left out, by reason: the sessions, each as `app/user/session`. */
+  /** Sessions that were left out, by reason, each as `app/user/session`. */
   leftOut: Record<string, string[]>;
 }
 

@@ -6,7 +6,7 @@ import { CommandError } from './command-error.ts';
 
 /** The files of a new project; a dot that npm would leave out of a package is written as `_`. */
 const TEMPLATE = fileURLToPath(new URL('../../template', import.meta.url));
-/** What may lie in the directory already: npm has made it where the runtime was installed first. */
+/** Files that the directory may have already, as after `npm install agent-runtime`. */
 const EXPECTED = new Set(['node_modules', 'package.json', 'package-lock.json', '.git']);
 
 /**

@@ -1,7 +1,7 @@
 import { createKey } from '../platform/http/access/key-ring.ts';
 import { type Scope, USER_SCOPES } from '../platform/http/operation/principal.ts';
 
-/** What the options say, each a list with commas. */
+/** Options of a key, each a comma-separated list. */
 type KeyOptions = Partial<Record<'scopes' | 'users' | 'apps' | 'expires' | 'id', string>> & { json?: boolean };
 
 /** Prints a new key, which nobody keeps, and the line that lets it in. @throws {ConfigError} for a wrong option. */

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 export interface Lines {
   /** Shows the prompt and gives the next line; `undefined` when there is none any more. */
   next(prompt: string): Promise<string | undefined>;
-  /** What Ctrl-C does until `restore` is called [ends the input]. */
+  /** Sets the effect of Ctrl-C until `restore` is called [ends the input]. */
   onInterrupt(call: () => void): () => void;
   close(): void;
 }

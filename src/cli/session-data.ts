@@ -65,7 +65,7 @@ interface Side {
   value: unknown;
   other: unknown;
 }
-/** What the service says of two sessions. */
+/** The service's comparison of two sessions. */
 interface SessionDiff {
   sameEvents: number;
   differingEvents: number;

@@ -15,7 +15,7 @@ interface SessionBody {
   firstText?: string;
 }
 
-/** What of the sessions is listed, as it was written. */
+/** Options of `sessions list`, as given on the command line. */
 export interface ListOptions extends GlobalOptions {
   limit: string;
   label?: string[];

@@ -40,7 +40,7 @@ const fileData = z
   })
   .describe('A reference to a file elsewhere.');
 
-/** What a part, of a content or of a function response, says about its media. */
+/** Media members that parts of a content and of a function response share. */
 const mediaMembers = {
   mediaResolution: mediaResolution.nullish().describe('Resolution of the media of this part; kept as sent.'),
   videoMetadata: videoMetadata.nullish().describe('The clip of a video in this part; kept as sent.'),
@@ -161,7 +161,7 @@ export type FunctionCall = z.infer<typeof functionCallSchema>;
 export type FunctionResponse = z.infer<typeof functionResponseSchema>;
 /** One piece of a content: text, media, a call or a response. */
 export type Part = z.infer<typeof partSchema>;
-/** What one side says, as parts in order. */
+/** One message of the user or the model, as parts in order. */
 export type Content = z.infer<typeof contentSchema>;
 
 /** The parts of a content, `[]` where it has none. */

@@ -8,7 +8,7 @@ export abstract class AppError extends Error {
   abstract readonly code: string;
 }
 
-/** What was asked for is not there, or is not the caller's: both look alike on the wire. */
+/** The requested object does not exist, or belongs to another user: both look alike on the wire. */
 export class NotFoundError extends AppError {
   readonly code = 'not_found';
 }
@@ -18,7 +18,7 @@ export class InvalidError extends AppError {
   readonly code = 'invalid';
 }
 
-/** What was to be created exists, or is being changed by someone else. */
+/** The object to create exists already, or another request is changing it. */
 export class ConflictError extends AppError {
   readonly code = 'conflict';
 }
@@ -193,14 +193,14 @@ export function connectionReason(error: unknown): string | undefined {
   return undefined;
 }
 
-/** What a caller is told when a state would grow over a limit, by the SQLSTATE that our SQL functions raise. */
+/** The sentence for a state that would exceed a limit, by the SQLSTATE that our SQL functions raise. */
 const STATE_REFUSALS: Record<string, string> = {
   AR413: 'The state would be larger than MAX_STATE_BYTES.',
   AR415: 'The state would have more than MAX_STATE_KEYS keys.',
   AR416: 'Agents have written as much `app:` state for this user as they may for one: MAX_APP_STATE_BYTES_PER_USER.',
 };
 
-/** What a caller is answered when a session would grow over its limit. */
+/** The sentence for a session that would exceed its size limit. */
 export const SESSION_TOO_LARGE =
   'The events of the session would be more than MAX_SESSION_BYTES. Go on in a new session.';
 
@@ -211,7 +211,7 @@ export const stateRefusal = (error: unknown): string | undefined =>
 /** True for the error that the SQL function `assert_session_size` raises (migrations). */
 export const isSessionTooLarge = (error: unknown): boolean => hasCode(error, 'AR414');
 
-/** What a caller is told when a trigger keeps the data of a user as they are (migrations), by its SQLSTATE. */
+/** The sentence for a write that a trigger (migrations) refuses because of a hold or an erasure, by its SQLSTATE. */
 const USER_DATA_REFUSALS: Record<string, string> = {
   AR423: 'The data is on legal hold: nothing of it is deleted until an operator removes the hold.',
   AR409: 'The data of this user is being erased: nothing new is taken until that is done.',

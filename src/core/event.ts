@@ -145,7 +145,7 @@ export const eventSchema = z
   })
   .describe("One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.");
 
-/** What an event does beside saying something. */
+/** The side effects of an event: changes of state, artifacts, transfers, confirmations. */
 export type EventActions = z.infer<typeof eventActionsSchema>;
 /** One step of a session as the wire has it; `timestamp` is Unix seconds. */
 export type Event = z.infer<typeof eventSchema>;

@@ -1,7 +1,7 @@
 /**
- * What a JSON text says and `JSON.parse` loses: members that are there twice (the last one wins), negative zeros (they
- * become 0 when they are written again), and numbers that no 64-bit float holds. A number with a point or an exponent
- * is a float by its spelling, in Python's `json` too, and is rounded to the nearest one; an integer is not.
+ * The parts of a JSON text that `JSON.parse` loses: duplicate members (the last one wins), negative zeros (they become
+ * 0 when they are written again), and numbers that no 64-bit float holds. A number with a point or an exponent is a
+ * float by its spelling, in Python's `json` too, and is rounded to the nearest one; an integer is not.
  */
 
 /** The first thing of a JSON text that would change: the keys of the value or member, and why, for the client. */

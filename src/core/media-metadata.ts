@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { flag, number, openEnum, text, texts } from './members.ts';
 
 /**
- * What a part says about its media. The specification names the resolution and the clip of a video; the others came
- * with later versions of ADK (google-genai 3.4), whose clients send them. All are handed on and never read here.
+ * Media metadata of a part. The specification names the resolution and the clip of a video; the others came with later
+ * versions of ADK (google-genai 3.4), whose clients send them. All are passed on and never interpreted here.
  */
 
 const layers = (meaning: string) => texts(`${meaning} Open enumeration.`);

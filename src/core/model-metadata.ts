@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { number, openEnum, text } from './members.ts';
 
-/** What a provider says about an answer beside the answer itself: tokens, citations, log probabilities. */
+/** Metadata that a provider sends with an answer: tokens, citations, log probabilities. */
 
 const tokensByModality = (meaning: string) =>
   z

@@ -12,7 +12,7 @@ export const MAX_IDENTIFIER_BYTES = 512;
  * and in JSON that is unescaped.
  */
 export const STORE_MARK = '\uE000';
-/** What is said of an identifier with {@link STORE_MARK}. */
+/** The reason given for refusing an identifier with {@link STORE_MARK}. */
 export const MARK_REFUSED = 'the character U+E000 is not allowed';
 
 /**
@@ -98,7 +98,7 @@ export function toLegacyState(body: JsonObject): JsonObject {
   return (state ?? {}) as JsonObject;
 }
 
-/** What names one session. */
+/** The three names that identify a session. */
 export interface SessionKey {
   appName: string;
   userId: string;

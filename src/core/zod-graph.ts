@@ -6,14 +6,14 @@ type Schema = z.core.$ZodType;
 interface Children {
   /** Members of an object, by name. */
   members: Record<string, Schema>;
-  /** What each element of an array or tuple, or each value of a record, may be. */
+  /** Schemas of the elements of an array or tuple, or of the values of a record. */
   elements: readonly Schema[];
   /** Branches of a union or intersection. */
   branches: readonly Schema[];
 }
 
 type Definition = z.core.$ZodTypeDef & {
-  /** Of a number or string, e.g. `safeint`. */
+  /** Format of a number or string, e.g. `safeint`. */
   format?: string;
   innerType?: Schema;
   getter?: () => Schema;
@@ -27,13 +27,13 @@ type Definition = z.core.$ZodTypeDef & {
   right?: Schema;
 };
 
-/** What a schema was made of. zod types each kind of schema on its own; here all their members are optional. */
+/** Returns the definition of a schema. zod types each kind separately; here the members of all kinds are optional. */
 export const definitionOf = (schema: Schema): Definition => schema._zod.def;
 const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
 
 /**
- * What a wrapper wraps (optional, nullable, default, readonly, lazy, the input side of a pipe); `undefined` for
- * others.
+ * Returns the schema inside a wrapper (optional, nullable, default, readonly, lazy, the input side of a pipe);
+ * `undefined` for other schemas.
  */
 function innerOf(schema: Schema): Schema | undefined {
   const { innerType, getter, in: input } = definitionOf(schema);

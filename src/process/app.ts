@@ -53,7 +53,7 @@ export interface Context extends InvocationContext {
   sockets: Sockets;
 }
 
-/** What the operations need: all of the context, and what one feature lends another. */
+/** Dependencies of all operations: the context, and functions that one feature lends another. */
 interface OperationContext extends Context {
   /** Sessions stand below what quotes them. */
   forgetSession: ForgetSession;

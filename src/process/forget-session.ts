@@ -13,8 +13,8 @@ import { deleteSessionDeliveries } from '../invocations/webhooks/delivery-store.
 export type ForgetSession = (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
 
 /**
- * What quotes a session without being part of it: kept answers, traces, outputs of cronjob runs, deliveries; with
- * `copiesToo` also what was copied from it on purpose: memories, and evaluation cases with the sessions of their runs.
+ * Deletes data that quotes a session without being part of it: kept answers, traces, outputs of cronjob runs,
+ * deliveries; with `copiesToo` also deliberate copies: memories, and evaluation cases with the sessions of their runs.
  */
 export function createForgetSession(tracing: Tracing | undefined): ForgetSession {
   return async (tx, key, { copiesToo }) => {

@@ -73,8 +73,8 @@ export async function hostAgents(
 }
 
 /**
- * What `check` prints: the applications, the model, and `harness_agent` as YAML, without secrets. Throws what
- * {@link hostAgents} throws, so it says whether all can be served too.
+ * The output of `check`: the applications, the model, and `harness_agent` as YAML, without secrets. Throws as
+ * {@link hostAgents} does, so success also means that all of them can be served.
  */
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);

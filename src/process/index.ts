@@ -8,7 +8,7 @@ import { createLog } from '../platform/log.ts';
 import type { sessionSchema } from '../core/session.ts';
 import { openRuntime } from './runtime.ts';
 
-/** What `import … from 'agent-runtime'` gives: agents and tools in code, and the service inside of your own. */
+/** Exports of the package `agent-runtime`: agents and tools in code, and the service embedded in a process. */
 
 export { defineAgent, defineTool } from '../agent/definition/agent-module.ts';
 export { defineMask, defineMetric } from '../agent/definition/eval-module.ts';

@@ -115,7 +115,7 @@ async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, 
 }
 
 /**
- * What statements for one user run as; the log says where nothing holds them to that user's rows.
+ * Finds the role for statements of one user; warns if nothing restricts them to that user's rows.
  * @throws {ConfigError} where a setting is not for a cluster
  */
 async function findRowSecurity(
@@ -175,7 +175,7 @@ async function withReason<T>({ url, setting = 'DATABASE_URL' }: DatabaseAddress,
   });
 }
 
-/** What PgBouncer answers to settings of a connection, unless it is told to ignore them. */
+/** PgBouncer's error for connection settings that it is not configured to ignore. */
 const REFUSES_SETTINGS = /unsupported startup parameter/;
 const adviceOn = (reason: string, setting: string) =>
   REFUSES_SETTINGS.test(reason) ? ' Set DATABASE_POOLER=transaction.' : ` Check ${setting}.`;

@@ -54,7 +54,7 @@ export interface OpenRuntime extends Omit<Runtime, 'url'> {
   closeWith(end: (options: CloseOptions) => Promise<void>): Promise<void>;
 }
 
-/** What a runtime is made with beside its settings; tests give their own parts of the context. */
+/** Options of a runtime; tests replace parts of the context. */
 export interface RuntimeOptions extends HostedSources {
   config: Config;
   log: Log;
@@ -119,7 +119,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   }
 }
 
-/** What happens without a request, until `signal`: `worked` settles when no work runs, `looked` when nobody looks. */
+/** Starts the background work, until `signal`: `worked` settles when no work runs, `looked` when polling has ended. */
 function startBackground(
   context: Context,
   { serving, direct: address = serving }: DatabaseAccess,
@@ -148,7 +148,7 @@ function startBackground(
   };
 }
 
-/** What is open as long as the runtime runs. */
+/** Resources that are open as long as the runtime runs. */
 interface Resources extends Pick<Context, 'database' | 'notifications' | 'admission' | 'tracing' | 'audit'> {
   source: DatabaseSource;
   metrics: OpenMetrics | undefined;
@@ -196,7 +196,7 @@ const openAuditOf = (config: Config, database: Context['database'], log: Log) =>
   return AUDIT === 'off' ? undefined : openAudit(database, { readsToo: AUDIT === 'all', refusalsPerMinute }, log);
 };
 
-/** What the operations get: resources, agents and settings in their own words. */
+/** Builds the context of the operations from resources, agents and settings. */
 async function toContext(
   { config, log, overrides, ...sources }: RuntimeOptions,
   { database, notifications, admission, tracing, metrics, audit }: Resources,

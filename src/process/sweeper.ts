@@ -21,7 +21,7 @@ import { createForgetSession } from './forget-session.ts';
 import { type Retention, retain } from '../features/users/retain.ts';
 import { goOnErasing } from '../features/users/erase-user.ts';
 
-/** What sweeping needs of the process. */
+/** Dependencies of the sweeper. */
 export interface SweepContext {
   database: DatabasePool;
   /** For the lock that one sweeper of all replicas holds. */
@@ -39,7 +39,7 @@ export interface SweepContext {
   evalRuns: RunRetention;
   /** How long prompts of agents are kept after their last use. */
   promptDays: number;
-  /** What is kept of users. */
+  /** Retention of users' data. */
   retention: Retention;
   /** Which entries of the audit are kept; also where none are made any more. */
   audit: AuditRetention;
@@ -49,7 +49,7 @@ export interface SweepContext {
 const SWEEP_LOCK = 7_240_003;
 const IDEMPOTENCY_HOURS = 24;
 
-/** What is done now and then, by name. */
+/** Periodic jobs, by name. */
 const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
   const { db } = context.database;
   return [

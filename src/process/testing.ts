@@ -8,7 +8,7 @@ import type { Part } from '../core/content.ts';
 import { createLog } from '../platform/log.ts';
 import { startRuntime } from './runtime.ts';
 
-/** What `import … from 'agent-runtime/testing'` gives: your agent in a test, with a model that says what you wrote. */
+/** Exports of `agent-runtime/testing`: run an agent in a test with a scripted model. */
 
 export type { ModelRequest } from '../agent/definition/model.ts';
 

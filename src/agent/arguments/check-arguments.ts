@@ -26,8 +26,8 @@ function validatorOf(parameters: JsonObject): ValidateFunction {
 }
 
 /**
- * What is wrong with the arguments by the tool's JSON Schema, as a sentence for the model; `undefined` if nothing is.
- * For schemas that the operator answers for: a hostile one can take forever.
+ * Returns the first violation of the tool's JSON Schema as a sentence for the model; `undefined` for valid arguments.
+ * Only for schemas from the operator: a hostile one can take forever.
  */
 export function argumentsError(parameters: JsonObject, args: JsonObject): string | undefined {
   return errorBy(() => validatorOf(parameters), args);

@@ -7,7 +7,7 @@ import type { JsonObject } from '../../core/content.ts';
 
 /** Maximum time of one check, from the moment on that the thread has it. */
 const CHECK_MS = 1_000;
-/** What a schema may cost the thread; beyond it the thread ends, and not the process. */
+/** Memory limits of the thread; a schema that needs more ends the thread, not the process. */
 const RESOURCES = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 32, stackSizeMb: 4 };
 const TOO_COSTLY = 'The schema of this tool takes too long to check, so it cannot be called.';
 
@@ -32,8 +32,8 @@ export class ForeignSchemas {
   #isRefused = false;
 
   /**
-   * What is wrong with the arguments, as a sentence for the model; `undefined` if nothing is, or where `signal` aborts.
-   * Never rejects.
+   * Returns the first problem of the arguments as a sentence for the model; `undefined` if they are valid or `signal`
+   * aborts. Never rejects.
    */
   check(parameters: JsonObject, args: JsonObject, signal: AbortSignal): Promise<string | undefined> {
     const { promise, resolve } = Promise.withResolvers<string | undefined>();

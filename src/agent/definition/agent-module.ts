@@ -24,14 +24,14 @@ export const defineAgent = (source: AgentSource): AgentSource => source;
 /** A tool of your own whose arguments are described by a zod object: `run` gets them parsed, with their types. */
 export interface TypedTool<Parameters extends z.ZodObject> extends ToolOptions {
   parameters: Parameters;
-  /** What the tool does. Its result is what the model is told; an error it throws becomes the response. */
+  /** Runs the tool. Its result goes to the model; an error that it throws becomes the response. */
   run(args: z.output<Parameters>, context: ToolContext): Promise<unknown>;
 }
 
 /** A tool of your own whose arguments are described by JSON Schema. */
 export interface PlainTool extends ToolOptions, Pick<Tool, 'parameters' | 'run'> {}
 
-/** What every tool has; by default it needs no confirmation. */
+/** Options that every tool has; by default it needs no confirmation. */
 type ToolOptions = Omit<Tool, 'needsConfirmation' | 'parameters' | 'run'> & Partial<Pick<Tool, 'needsConfirmation'>>;
 
 /**

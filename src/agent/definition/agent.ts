@@ -38,7 +38,7 @@ export interface AgentSource extends Partial<Omit<AgentDefinition, 'name' | 'too
 export interface AgentDefinition {
   /** Author of its events; unique within the tree, and not `user`. The root's is the application's. */
   name: string;
-  /** What the agent is for, shown to the agents that may hand over to it. */
+  /** The agent's purpose, shown to the agents that may transfer to it. */
   description: string;
   /** [`llm`] */
   kind?: AgentKind;
@@ -65,7 +65,7 @@ export interface AgentDefinition {
   compaction?: CompactionSettings;
 }
 
-/** What one request changes of the definition; this invocation only. */
+/** Changes of the definition that one request asks for; they hold for its invocation only. */
 export interface AgentOverrides {
   /** Appended, duplicates dropped. */
   tools?: string[];
@@ -109,8 +109,8 @@ export interface PreparedAgent extends AgentNode {
 }
 
 /**
- * What an agent does: `llm` calls its model; the others run their sub-agents one after another, side by side, or again
- * and again.
+ * The way an agent works: `llm` calls its model; the others run their sub-agents one after another, side by side, or
+ * repeatedly.
  */
 export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 

@@ -13,7 +13,7 @@ export interface MetricTurn {
 
 /** A metric of your own: the score of each turn, from 0 to 1, and of a case the mean of its turns. */
 export interface OwnMetric {
-  /** What it measures, for people. */
+  /** A sentence for people on the quality that it measures. */
   description: string;
   /** Null: the turn cannot be scored. `expected` is absent where a case has no expected conversation. */
   score(actual: MetricTurn, expected: MetricTurn | undefined): number | null | Promise<number | null>;
@@ -22,7 +22,7 @@ export interface OwnMetric {
 /** Takes out of an eval case, as it goes over the wire, what must not be copied from sessions of users. */
 export type Mask = (evalCase: JsonObject) => JsonObject | Promise<JsonObject>;
 
-/** What the files in `evals/` of an application export. */
+/** The exports of the files in `evals/` of an application. */
 export interface EvalModule {
   /** By the names of their files. */
   metrics: ReadonlyMap<string, OwnMetric>;

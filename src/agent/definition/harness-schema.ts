@@ -1,7 +1,7 @@
 import { z } from 'zod';
 
 /**
- * What a `harness.yaml` may contain. Every object is strict: a misspelled member is an error and not a silent default.
+ * The schema of a `harness.yaml`. Every object is strict: a misspelled member is an error and not a silent default.
  */
 
 const names = z.array(z.string().min(1)).describe('Names.');

@@ -3,10 +3,10 @@ import type { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import type { Sampling, ToolDeclaration } from './model.ts';
 
-/** What a live session is opened with; all of it holds to its end. */
+/** The set-up of a live session, which cannot change while it is open. */
 export interface LiveRequest {
   instruction: string;
-  /** What was said before, text and calls only. */
+  /** The conversation so far, text and calls only. */
   contents: Content[];
   tools: ToolDeclaration[];
   sampling: Sampling;
@@ -26,7 +26,7 @@ export interface LiveBlob {
   data: string;
 }
 
-/** What goes to the model, each at once and in order. `responses` answer the calls of one message. */
+/** One input to the model, sent at once and in order. `responses` answer the calls of one message. */
 export type LiveInput =
   | { kind: 'content'; content: Content }
   | { kind: 'blob'; blob: LiveBlob }
@@ -34,7 +34,7 @@ export type LiveInput =
   | { kind: 'activityEnd' }
   | { kind: 'responses'; responses: FunctionResponse[] };
 
-/** What comes from the model at one time; members that are absent did not come. */
+/** One message from the model; it has only some of the members. */
 export interface LiveMessage {
   /** New pieces of the answer: text to append, media as they are. */
   parts?: Part[];
@@ -43,7 +43,7 @@ export interface LiveMessage {
   /** New text of what the model spoke, and whether more of it follows. */
   outputTranscription?: { text: string; finished: boolean };
   calls?: FunctionCall[];
-  /** Of the turn so far. */
+  /** Totals of the turn so far. */
   usageMetadata?: NonNullable<Event['usageMetadata']>;
   groundingMetadata?: Event['groundingMetadata'];
   /** The user spoke into the answer, which ends here. */

@@ -2,7 +2,7 @@ import type { Content, JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { LiveModel } from './live.ts';
 
-/** What the model is shown of one tool; `parameters` is JSON Schema and reaches the provider unharmed. */
+/** One tool as the model sees it; `parameters` is JSON Schema and reaches the provider unchanged. */
 export interface ToolDeclaration {
   name: string;
   description: string;
@@ -34,13 +34,13 @@ export interface ModelRequest {
   signal: AbortSignal;
 }
 
-/** What one model call gave: the members of the event that stores it. */
+/** The result of one model call: the members of the event that stores it. */
 export type ModelAnswer = Pick<
   Event,
   'content' | 'modelVersion' | 'finishReason' | 'usageMetadata' | 'groundingMetadata' | 'citationMetadata'
 >;
 
-/** What a stream has brought since the delta before: a content with only the new text, and which version answers. */
+/** A piece of a streamed answer: a content with only the new text, and the version that answers. */
 export type ModelDelta = { content: Content; modelVersion: string };
 
 /**
@@ -58,7 +58,7 @@ export interface Model {
   generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void>;
 }
 
-/** What a model call used, by the name of the model as the agent calls it and as the provider answered. */
+/** The tokens of a model call, with the model's name as the agent calls it and as the provider answered. */
 export interface CallUse {
   model: string;
   answeredAs: string;
@@ -66,7 +66,7 @@ export interface CallUse {
   outputTokens: number;
 }
 
-/** What a call used, as its provider counted. */
+/** Returns the tokens of a call as its provider counted them. */
 export function toCallUse(
   model: string,
   { usageMetadata: usage, modelVersion }: Pick<ModelAnswer, 'usageMetadata' | 'modelVersion'>,
@@ -78,6 +78,6 @@ export function toCallUse(
 /** Maximum number of tokens that one call is believed to have used: sums of it are stored. */
 const MAX_TOKENS = 10_000_000;
 
-/** What a provider says that it counted, as a number that can be added up whatever it says. */
+/** Turns a provider's count into a number that can be added up, whatever the provider sent. */
 const toCount = (said: unknown): number =>
   typeof said === 'number' ? Math.min(Math.max(Math.round(said) || 0, 0), MAX_TOKENS) : 0;

@@ -4,7 +4,7 @@ import type { SessionKey } from '../../core/session.ts';
 import type { AgentNode } from './agent.ts';
 import type { ToolDeclaration } from './model.ts';
 
-/** What the runtime lends to tools: everything is bound to the session's own user. */
+/** Services of the runtime for tools, bound to the session's own user. */
 export interface ToolServices {
   /** Saves a new version and returns its number. */
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
@@ -16,7 +16,7 @@ export interface ToolServices {
   searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
 }
 
-/** What one tool call sees and may change. */
+/** The data that one tool call can read and change. */
 export interface ToolContext {
   session: SessionKey;
   invocationId: string;
@@ -36,7 +36,7 @@ export interface ToolContext {
   askAgent(agent: AgentNode, request: string): Promise<AgentReply>;
 }
 
-/** What an agent that is a tool answered. */
+/** The answer of an agent that was called as a tool. */
 export interface AgentReply {
   text: string;
   actions: EventActions[];

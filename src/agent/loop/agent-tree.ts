@@ -33,7 +33,7 @@ export function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] 
 }
 
 /**
- * Who answers a new prompt: the agent that spoke last, where the conversation could have been handed to it (every agent
+ * Finds the agent that answers a new prompt: the one that spoke last, if it can be reached by transfers (every agent
  * above it is an `llm` agent), else the root (ADK `_find_agent_to_run`).
  */
 export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {

@@ -17,10 +17,11 @@ export interface Audience {
 }
 
 /**
- * What a model is shown of a history: rewound, refused, partial and empty events are left out, compacted ones replaced
- * by their summary, and every function call is followed by exactly one response (the latest; `interrupted` where there
- * is none). Its first and last content can be of either role: see {@link ensureUserFirstAndLast}. What is made of the
- * frozen events at the beginning is kept, so that the next invocation only adds to it.
+ * Builds the contents that a model sees of a history: rewound, refused, partial and empty events are left out,
+ * compacted ones replaced by their summary, and every function call is followed by exactly one response (the latest;
+ * `interrupted` where there is none). The first and last content can be of either role: see
+ * {@link ensureUserFirstAndLast}. The contents of the frozen events at the beginning are kept, so that the next
+ * invocation only adds to them.
  */
 export function buildContents(history: Event[], audience: Audience): Content[] {
   const known = knownContents(history, audience);
@@ -29,7 +30,7 @@ export function buildContents(history: Event[], audience: Audience): Content[] {
   return toContents(history, audience).contents;
 }
 
-/** What is made of the first `length` events of a history. */
+/** The contents built from the first `length` events of a history. */
 interface KnownContents extends Audience {
   length: number;
   /** Frozen, since later invocations get the same; only grows. */
@@ -180,7 +181,7 @@ const isVisible = (part: Part) =>
 const isSavedSound = ({ fileData }: Part) =>
   fileData?.fileUri?.startsWith('artifact://') === true && fileData.fileUri.includes('/_adk_live/');
 
-/** What was spoken in a live session as if it had been typed. */
+/** Turns the transcriptions of a live session into text parts, as if they had been typed. */
 function withSpoken(event: Event): Event {
   const { inputTranscription, outputTranscription, content } = event;
   const text = inputTranscription?.text ?? outputTranscription?.text;
@@ -204,7 +205,7 @@ const toShown = (event: Event): Event => withVisibleParts(withSpoken(event));
 
 const isForeign = (event: Event, audience: Audience) => event.author !== 'user' && event.author !== audience.agentName;
 
-/** What another agent did, as context that the user gives (ADK `_present_other_agent_message`). */
+/** Presents another agent's event as context from the user (ADK `_present_other_agent_message`). */
 function toContext(event: Event): Event {
   const parts = partsOf(event.content).flatMap((part): Part[] => {
     if (part.thought === true) return [];

@@ -128,7 +128,7 @@ async function answerCall(
   return runTool(invocation, turn, tool, call);
 }
 
-/** What is wrong with the arguments of a call; the validator is loaded with the first one. */
+/** Returns the first problem of a call's arguments. Loads the validator on first use. */
 async function wrongArguments({ parameters }: Tool, { args }: OpenCall): Promise<string | undefined> {
   const { argumentsError } = await import('../arguments/check-arguments.ts');
   return argumentsError(parameters, args);
@@ -174,8 +174,8 @@ function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part
 }
 
 /**
- * What keeps the answers of one step in bounds: an answer for which there is no room left becomes an error. They are
- * one event in the end, and a hundred calls that each bring 4 MB would fill the memory long before it is measured.
+ * Limits the total size of a step's answers: one that no longer fits becomes an error. They all end up in one event,
+ * and a hundred calls of 4 MB each would fill the memory long before that event is measured.
  */
 function withRoom(maximum: number): (answer: Answer) => Answer {
   let room = maximum;

@@ -15,7 +15,7 @@ import {
 const CHARACTERS_PER_TOKEN = 4;
 /** Maximum length of a transcript in characters; the oldest part of a longer one is left out. */
 const MAX_TRANSCRIPT = 400_000;
-/** What stands before the summary in an event that carries one. */
+/** The line before the summary in an event that carries one. */
 export const SUMMARY_START = 'Summary of the earlier conversation:\n';
 /** The instruction of every model call that makes a summary, and of no other. */
 export const SUMMARY_INSTRUCTION =
@@ -52,13 +52,13 @@ const estimateTokens = (contents: Content[]) =>
   contents.reduce((sum, content) => sum + Math.ceil(toLine(content).length / CHARACTERS_PER_TOKEN), 0);
 
 interface Older {
-  /** What stands before the last invocations, and all earlier compactions: their summaries go into the new one. */
+  /** Events before the last invocations, and all earlier compactions: their summaries go into the new one. */
   events: Event[];
   startTimestamp: number;
   endTimestamp: number;
 }
 
-/** What is old enough to be summarised; `undefined` where an earlier compaction covers all of it. */
+/** Finds the events that are old enough to summarise; `undefined` where an earlier compaction covers all of them. */
 function findOlder(history: Event[], keep: number): Older | undefined {
   const ids = [...new Set(history.map((event) => event.invocationId))];
   const kept = new Set(ids.slice(-keep));

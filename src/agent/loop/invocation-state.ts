@@ -6,7 +6,7 @@ import type { AgentReply } from '../definition/tool.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { type ModelAnswer, toCallUse } from '../definition/model.ts';
 
-/** What one invocation has done so far; shared by all agents of its tree. */
+/** The progress of one invocation, shared by all agents of its tree. */
 export interface InvocationState {
   readonly input: RunInput;
   /** The history and the events of this invocation, in order. */
@@ -21,7 +21,7 @@ export interface InvocationState {
   output: string;
   /** Shared by all agents of the tree, those that are tools included. */
   used: { llmCalls: number; promptTokens: number; outputTokens: number };
-  /** What an unexpected failure was, for the log. */
+  /** The error behind an unexpected failure, for the log. */
   cause: unknown;
   /** Asks an agent as a tool: its answer, and what it changed. Its events are seen by nobody else. */
   askAgent: AskAgent;

@@ -7,8 +7,8 @@ import { buildContents } from './build-contents.ts';
 import { renderInstruction } from './instruction.ts';
 
 /**
- * What a live session with an agent is opened with. It has the agent's tools, and no tool to hand over: the connection
- * is that of one agent.
+ * Builds the set-up of a live session with an agent. It has the agent's tools but no tool for transfers: the connection
+ * belongs to one agent.
  * @throws {AgentError} where the instruction cannot be filled in
  */
 export async function toLiveRequest(

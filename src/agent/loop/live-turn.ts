@@ -11,12 +11,12 @@ import type { LiveAudio } from './live-audio.ts';
 import { askAgent, toEnd } from './run-agent.ts';
 import type { RunEnd, RunInput } from './run.ts';
 
-/** What a turn of a live session has beside what every invocation has. */
+/** The members of a live turn that other invocations do not have. */
 export interface LiveTurn {
   connection: LiveConnection;
-  /** What the user typed, to be sent first; `undefined` where the model began to answer what it heard. */
+  /** The user's typed content, sent first; `undefined` where the model began to answer speech. */
   content: NonNullable<Event['content']> | undefined;
-  /** What the user spoke so far, before the turn began. */
+  /** Transcript of the user's speech before the turn began. */
   heard: string;
   /** Keeps the sound, where it is to be saved. */
   audio: LiveAudio | undefined;
@@ -159,7 +159,7 @@ function* wholeTranscription(open: OpenTurn, name: Transcription): Generator<New
   yield recordEvent(open.invocation, transcription(open, name, text, true));
 }
 
-/** What the user spoke is the user's, as what the user typed. */
+/** The event of a transcription; the user is the author of what the user said, as of typed text. */
 function transcription(open: OpenTurn, name: Transcription, text: string, finished: boolean): NewEvent {
   const event = liveEvent(open, { [name]: { text, finished }, partial: !finished });
   return name === 'inputTranscription' ? { ...event, author: 'user' } : event;

@@ -6,7 +6,7 @@ import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
 
-/** What one invocation starts from. */
+/** The input of one invocation. */
 export interface RunInput {
   agent: PreparedAgent;
   session: SessionKey;
@@ -33,7 +33,7 @@ export interface RunInput {
     | undefined;
 }
 
-/** What an observer sees of the agent that calls its model: its instruction before anything is filled in. */
+/** The agent of a model call as an observer sees it: the instruction before its placeholders are filled in. */
 export type ObservedAgent = Pick<AgentNode, 'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model'>;
 
 /** A step that is under way. */
@@ -60,7 +60,7 @@ export interface InvocationObserver extends RunObserver {
   end(ending: Pick<RunEnd, 'error' | 'paused'> | undefined): void;
 }
 
-/** What is not observed. */
+/** The observation of a step where there is no observer. */
 export const UNOBSERVED: ObservedStep<unknown> = { end: () => undefined };
 
 /** Several observers as one; the first trace context is handed on. */

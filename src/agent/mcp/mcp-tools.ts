@@ -11,7 +11,7 @@ import type { Tool } from '../definition/tool.ts';
 export interface McpSettings {
   egress: EgressPolicy;
   timeouts?: Partial<McpTimeouts>;
-  /** What a server that cannot be reached does: end the invocation [`fail`], or leave its tools out (`skip`). */
+  /** The effect of an unreachable server: end the invocation [`fail`], or leave its tools out (`skip`). */
   onFailure?: 'fail' | 'skip';
   /** Counts what is open [nothing is counted]. */
   connections?: McpConnections;

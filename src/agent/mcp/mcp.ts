@@ -144,7 +144,7 @@ interface DeclaredTool {
   inputSchema: JsonObject;
 }
 
-/** What an answer is read as at first: counted before the SDK's schemas, which take their time for each element. */
+/** Loose schemas that count an answer's elements before the SDK's schemas spend time on each of them. */
 const listed = z.looseObject({ tools: z.array(z.unknown()), nextCursor: z.string().optional() });
 const answered = z.looseObject({ content: z.array(z.unknown()).optional() });
 

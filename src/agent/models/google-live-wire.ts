@@ -35,8 +35,8 @@ const toDeclaration = ({ name, description, parameters }: LiveRequest['tools'][n
 });
 
 /**
- * What was said before the session, as its first message after the set-up; `undefined` where nothing was. As in ADK the
- * model answers at once where the user spoke last.
+ * Converts the earlier conversation to the first message after the set-up; `undefined` where there is none. As in ADK,
+ * the model answers at once if the last message is the user's.
  */
 export function toHistory(contents: Content[]): object | undefined {
   const turns = contents.map(toTurn).filter(({ parts }) => parts.length > 0);
@@ -98,7 +98,7 @@ export type ServerMessage = z.output<typeof serverMessageSchema>;
 /** Reads a message of the server. @throws {Error} for what is none. */
 export const readServerMessage = (text: string): ServerMessage => serverMessageSchema.parse(JSON.parse(text));
 
-/** What a message says of the answer; `undefined` for one that only the connection needs. */
+/** Converts a message of the server; `undefined` for one that only concerns the connection. */
 export function toLiveMessage({ serverContent, toolCall, usageMetadata }: ServerMessage): LiveMessage | undefined {
   if (!serverContent && !toolCall && !usageMetadata) return undefined;
   const { modelTurn, inputTranscription, outputTranscription, groundingMetadata, ...flags } = serverContent ?? {};

@@ -14,7 +14,7 @@ export interface GoogleLiveSettings {
   apiKey: string | undefined;
   /** As of the other calls of the provider; its path is of no meaning here. */
   baseUrl: string | undefined;
-  /** What the address may be: it is the operator's, but a name can come to mean an address inside. */
+  /** Rules for the address: the operator chose its name, but DNS can make that an internal address. */
   egress: EgressPolicy;
   /** Maximum time until the session is set up. */
   timeoutMs: number;

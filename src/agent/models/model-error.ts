@@ -1,6 +1,6 @@
 import { AgentError } from '../../core/errors.ts';
 
-/** What can go wrong with a model call; each is the code of an `AgentError`. */
+/** Kinds of failed model calls; each is the code of an `AgentError`. */
 export type ModelFailureCode = keyof typeof SENTENCES;
 
 const SENTENCES = {
@@ -35,7 +35,7 @@ export function toModelError(failure: ModelFailure, provider: string, modelName:
   return new AgentError(failure.code, text, { cause: failure.cause });
 }
 
-/** What the provider packages put into an `AI_APICallError`. */
+/** The members of an `AI_APICallError` that are read here. */
 interface CallError {
   name?: string;
   statusCode?: number;

@@ -16,7 +16,7 @@ import {
 } from '../definition/model.ts';
 import { toolCallsFor } from './offline-calls.ts';
 
-/** What stands in `modelVersion` of every event that this model made. */
+/** The `modelVersion` of every event of this model. */
 const OFFLINE = 'offline';
 
 /**

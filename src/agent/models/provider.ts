@@ -7,7 +7,7 @@ export type ProviderName = 'openai' | 'openai-compatible' | 'anthropic' | 'googl
 
 /** A model of an AI SDK provider package, called one step at a time. */
 export type ProviderModel = ReturnType<ReturnType<typeof createAnthropic>>;
-/** What one call of a provider's model takes. */
+/** Options of one call of a provider's model. */
 export type CallOptions = Parameters<ProviderModel['doStream']>[0];
 /** One part of a provider's stream. */
 export type StreamPart =
@@ -23,7 +23,7 @@ const BASE_URLS = {
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/** What an answer may have on the wire: a token comes with up to 300 bytes around it. */
+/** Bounds of an answer on the wire: each token comes with up to 300 bytes around it. */
 const BOUNDS = { bytes: 67_108_864, values: 100_000, levels: 500, messages: Number.POSITIVE_INFINITY };
 
 /** A provider that never ends a line, or nests it without end, ends the call and not the process. */

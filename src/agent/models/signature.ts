@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** What a provider wants back with a part, by its own namespace. */
+/** Data that a provider wants back with a part, by the provider's namespace. */
 export type ProviderData = Record<string, Record<string, never>>;
 
 const signatureSchema = z.tuple([z.string(), z.record(z.string(), z.record(z.string(), z.unknown())).nullable()]);

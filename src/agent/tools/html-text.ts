@@ -10,7 +10,7 @@ const BLOCKS = new Set(
   ).split(' '),
 );
 const ignore = () => {};
-/** What the tokenizer finds that is no text. */
+/** Handlers for tokens that are not text. */
 const IGNORED = {
   onopentagend: ignore,
   onattribname: ignore,

@@ -10,11 +10,11 @@ import { loadMemory } from './load-memory.ts';
 import { readState, writeState } from './state.ts';
 import { webFetch } from './web-fetch.ts';
 
-/** What built-in tools need of the process. */
+/** Settings of the built-in tools. */
 export interface ToolSettings {
   /** The clock [the system's]. */
   now?: () => Date;
-  /** What `web_fetch` may reach [public addresses by https]. */
+  /** Addresses that `web_fetch` may reach [public addresses by https]. */
   egress?: EgressPolicy;
 }
 

@@ -1,4 +1,4 @@
-/** What was looked at, and what is wrong with it: a sentence with the setting to change. */
+/** The result of one check; a problem is a sentence that names the setting to change. */
 export interface Finding {
   check: string;
   /** `skipped`: there is nothing to look at, or it cannot be looked at before something else is right. */

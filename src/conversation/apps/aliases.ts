@@ -33,7 +33,7 @@ export function withAliases<Context>(operation: Operation<Context>, aliases: Rea
   return { ...operation, handler };
 }
 
-/** What {@link namesApps} found of schemas: they never change, and to walk one took 4 % of an invocation. */
+/** Results of {@link namesApps}: schemas never change, and walking one took 4 % of an invocation. */
 const known = new WeakMap<z.core.$ZodType, boolean>();
 
 /** True for a schema with a member `appName` somewhere inside; members of free form are data. */

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { type JsonObject, jsonObject } from '../../core/content.ts';
 import { type AgentDescription, listAgents } from './agent-description.ts';
 
-/** What agents are written in; ADK's clients only show it. */
+/** The language of the agents; ADK's clients only show it. */
 const LANGUAGE = 'typescript';
 
 const appMembers = {

@@ -8,7 +8,7 @@ import { findAgentAt, toDot, toStructure } from './graph.ts';
 const DEV_APP_PATH = '/dev/apps/{app_name}';
 const area = 'Debugging (development server)';
 
-/** What the operations on graphs need. */
+/** Dependencies of the operations on graphs. */
 interface GraphContext {
   /** Applications that this process serves, by name. */
   agents: ReadonlyMap<string, { describe(): AgentDescription }>;
@@ -142,5 +142,5 @@ const getBuilderConfig = operation({
   },
 });
 
-/** What applications look like, in development UI mode only: structure and graphs. */
+/** Operations on the structure and graphs of applications, in development UI mode only. */
 export const graphOperations = [getAppStructure, getAppGraphs, getAppGraph, getBuilderConfig];

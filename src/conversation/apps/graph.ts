@@ -41,7 +41,7 @@ interface Step {
   to?: string;
 }
 
-/** What an event did in the graph: called tools, got their answers, handed over, or only spoke. */
+/** Returns the steps of an event through the graph: tool calls, their answers, a transfer, or only text. */
 export function toSteps({ author, content, actions }: Event): Step[] {
   const answers = functionResponsesOf(content).map(({ name }) => name ?? '');
   if (!author || author === 'user') return answers.map((from) => ({ from }));

@@ -21,6 +21,6 @@ export interface HostedAgent {
     userId: string,
     serverTools?: ServerTools,
   ): Promise<PreparedAgent>;
-  /** What people see of it. */
+  /** Describes the agent for people. */
   describe(): AgentDescription;
 }

@@ -7,7 +7,7 @@ import type { HostedAgent } from './hosted-agent.ts';
 
 const area = 'Service and applications';
 
-/** What the operations on applications need. */
+/** Dependencies of the operations on applications. */
 interface AppContext {
   /** Applications that this process serves, by name. */
   agents: ReadonlyMap<string, HostedAgent>;

@@ -14,7 +14,7 @@ import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import { type ArtifactContent, USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import type { ContentObject, StoredContent } from './content-store.ts';
 
-/** What names one artifact. A name with the prefix `user:` belongs to the user, whatever the session. */
+/** The identity of an artifact. A name with the prefix `user:` belongs to the user, whatever the session. */
 export interface ArtifactKey extends SessionKey {
   artifactName: string;
 }
@@ -156,7 +156,7 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
   return rows.map(({ version }) => version);
 }
 
-/** What one statement reads of a list at most: versions, and bytes of them unless a single one has more. */
+/** Maximum of one page of a list: versions, and their bytes unless a single version has more. */
 const PAGE_ROWS = 32;
 const PAGE_BYTES = 4_194_304;
 

@@ -7,7 +7,7 @@ export interface ContentObject {
   uri: string;
 }
 
-/** What a version's row knows of its content: the bytes themselves, or the key of the object that holds them. */
+/** The content in a version's row: the bytes themselves, or the key of the object that holds them. */
 export interface StoredContent {
   content: Buffer | undefined;
   objectKey: string | undefined;

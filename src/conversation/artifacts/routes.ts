@@ -24,7 +24,7 @@ const VERSIONS_PATH = `${ARTIFACT_PATH}/versions`;
 const VERSION_PATH = `${VERSIONS_PATH}/{version_id}`;
 const area = 'Artifacts';
 
-/** What the artifact operations need. */
+/** Dependencies of the artifact operations. */
 interface ArtifactContext {
   database: DatabasePool;
   contentStore: ContentStore;
@@ -231,7 +231,7 @@ const MEDIA_TYPE = /^[\w!#$&^.+-]{1,100}\/[\w!#$&^.+-]{1,100}$/;
 const JSON_TYPE = 'application/json';
 const BYTES_TYPE = 'application/octet-stream';
 
-/** What a client asks for when it loads an artifact. */
+/** A request to load an artifact. */
 interface ContentRequest {
   name: string;
   alt: string | undefined;

@@ -9,7 +9,7 @@ export interface S3Settings {
   /** In front of every key; empty, or ends with `/`. */
   prefix: string;
   region: string;
-  /** Of a store that is not Amazon's. */
+  /** Endpoint of a store that is not Amazon's. */
   endpoint: string | undefined;
   /** `endpoint/bucket/key` instead of `bucket.endpoint/key`. */
   forcePathStyle: boolean;

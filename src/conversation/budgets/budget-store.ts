@@ -12,10 +12,10 @@ import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
  * of another: with 16 invocations of a user in flight and 8 rows by chance, a claim took 2.7 ms, now 0.65.
  */
 const SHARDS = 32;
-/** Of the statement: an index is not asked for a day that changes while it is looked at. */
+/** Today in UTC, fixed for the statement, so that an index on the day can be used. */
 const TODAY = sql`(statement_timestamp() at time zone 'utc')::date`;
 
-/** What is being used, as a statement takes it. */
+/** A usage to charge, as a parameter of a statement. */
 export interface Use {
   invocations: number;
   promptTokens: number;
@@ -24,7 +24,7 @@ export interface Use {
   models: string;
 }
 
-/** What a number of invocations and some models use; `undefined` for nothing. */
+/** Adds up a number of invocations and the tokens of models; `undefined` if both are empty. */
 export function toUse(invocations: number, models: readonly ModelUse[]): Use | undefined {
   if (invocations === 0 && models.length === 0) return undefined;
   const sumOf = (member: 'promptTokens' | 'outputTokens') => models.reduce((sum, use) => sum + use[member], 0);
@@ -37,7 +37,7 @@ export function toUse(invocations: number, models: readonly ModelUse[]): Use | u
 }
 
 /**
- * What models cost; a model without a price is free. The rule for the price is that of `inspect.invocation_costs`,
+ * The cost of a usage; a model without a price is free. The rule for the price is that of `inspect.invocation_costs`,
  * which knows the name of the provider only, and of `priceOf` in evaluation.
  */
 const costOf = ({ models }: Use): SQL => {
@@ -157,7 +157,7 @@ export async function saveBudget(db: Database, appName: string, budget: Budget):
     });
 }
 
-/** What models cost, by name. */
+/** Lists the prices of models by name. */
 export async function listModelPrices(db: Database): Promise<ModelPrice[]> {
   const { model, promptPrice, outputPrice } = modelPrices;
   return await db.select({ model, promptPrice, outputPrice }).from(modelPrices).orderBy(asc(model));

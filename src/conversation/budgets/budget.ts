@@ -5,7 +5,7 @@ import { identifierSchema } from '../../core/session.ts';
 const maximum = (what: string) => z.int().min(0).nullish().describe(`Maximum number of ${what}; null: no limit.`);
 const price = (what: string) => z.number().min(0).max(1_000_000_000).describe(`Price of a million ${what} tokens.`);
 
-/** What users of an application may use in a period, in UTC. */
+/** The allowance of an application's users for a period, in UTC. */
 export const budgetSchema = z
   .object({
     appliesTo: z
@@ -25,7 +25,7 @@ export const budgetSchema = z
   .describe('What may be used. A budget whose three maxima are null does not exist.');
 export type Budget = z.infer<typeof budgetSchema>;
 
-/** What a model costs. */
+/** The price of a model. */
 export const modelPriceSchema = z
   .object({
     model: identifierSchema.describe(
@@ -38,7 +38,7 @@ export const modelPriceSchema = z
   .describe('Prices in the currency of the operator.');
 export type ModelPrice = z.infer<typeof modelPriceSchema>;
 
-/** What one model used. */
+/** The tokens that one model used. */
 export interface ModelUse {
   /** Its name as the agent calls it. */
   model: string;

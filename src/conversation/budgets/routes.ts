@@ -6,7 +6,7 @@ import { appPath } from '../../platform/http/operation/parameters.ts';
 import { type Budget, budgetSchema, modelPriceSchema } from './budget.ts';
 import { listBudgets, listModelPrices, saveBudget, saveModelPrice } from './budget-store.ts';
 
-/** What the operations on budgets need. */
+/** Dependencies of the operations on budgets. */
 interface BudgetContext {
   database: DatabasePool;
 }

@@ -4,7 +4,7 @@ import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
 import { legalHolds } from '../../platform/db/schema/schema.ts';
 import type { Hold } from './hold.ts';
 
-/** Whose data: with `sessionId` that of one session. */
+/** The data to keep: a user's, or with `sessionId` one session's. */
 export interface HoldKey {
   appName: string;
   userId: string;
@@ -15,7 +15,7 @@ export interface HoldKey {
 interface OwnerColumns {
   appName: SQLWrapper;
   userId: SQLWrapper;
-  /** Of what belongs to a session. */
+  /** The session's column, where a row belongs to a session. */
   sessionId?: SQLWrapper;
 }
 

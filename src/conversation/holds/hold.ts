@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** What must not be deleted. */
+/** Data that must not be deleted. */
 export const holdSchema = z
   .object({
     appName: z.string().describe('Application.'),

@@ -5,7 +5,7 @@ import { appPath, pageSize, userPath } from '../../platform/http/operation/param
 import { type Hold, holdSchema, setHoldSchema } from './hold.ts';
 import { deleteHold, listHolds, saveHold } from './hold-store.ts';
 
-/** What the operations on legal holds need. */
+/** Dependencies of the operations on legal holds. */
 interface HoldContext {
   database: DatabasePool;
 }

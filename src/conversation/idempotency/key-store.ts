@@ -7,7 +7,7 @@ import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { idempotencyKeys } from '../../platform/db/schema/schema.ts';
 import { isSession } from '../sessions/session-key.ts';
 
-/** Whose key it is, the key, and the hash of the request it came with. */
+/** An idempotency key with its owner and the hash of its request. */
 export interface IdempotencyKey {
   /** Application and user that the request is about; empty where it is about none. */
   appName: string;

@@ -6,7 +6,7 @@ import type { Principal } from '../../platform/http/operation/principal.ts';
 import { doOnce } from './do-once.ts';
 import { fingerprint, idempotencyHeaders } from './key.ts';
 
-/** What doing once needs of the process. */
+/** Dependencies of idempotent operations. */
 interface IdempotentContext {
   database: DatabasePool;
   notifications: Notifications;
@@ -85,7 +85,7 @@ const collecting = (notifications: Notifications, topics: string[]): Notificatio
   close: () => notifications.close(),
 });
 
-/** Who shares keys: each user and each runtime key with an id has their own, those of `RUNTIME_API_KEYS` share. */
+/** The namespace of a caller's keys: one per user and per runtime key with an id; `RUNTIME_API_KEYS` share one. */
 const toScope = (principal: Principal) => {
   if (principal.kind === 'user') return `user ${principal.userId}`;
   return principal.kind === 'key' && principal.id !== undefined ? `key ${principal.id}` : principal.kind;
@@ -113,7 +113,7 @@ function namedIn(value: unknown, name: string): string | undefined {
   return typeof member === 'string' ? member : undefined;
 }
 
-/** What a path may name of it. */
+/** The parts of the subject that a path may name. */
 interface Subject {
   appName?: string;
   userId?: string;

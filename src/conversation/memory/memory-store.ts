@@ -9,7 +9,7 @@ import { heldSession } from '../sessions/session-lease.ts';
 import type { Content } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-/** What was said once, found again. `timestamp` is ISO 8601. */
+/** A text of an earlier conversation. `timestamp` is ISO 8601. */
 export interface Memory {
   author: string;
   timestamp: string;

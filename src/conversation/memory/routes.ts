@@ -12,7 +12,7 @@ const area = 'Memory';
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 
-/** What the memory operations need. */
+/** Dependencies of the memory operations. */
 interface MemoryContext {
   database: DatabasePool;
 }

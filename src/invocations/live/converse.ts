@@ -20,7 +20,7 @@ export interface LiveSessionRequest extends Omit<CallOptions, 'modality'> {
   /** `undefined` where the client did not say: sound where the model has a live API, else text until sound comes. */
   modalities: string[] | undefined;
   limits: LiveLimits;
-  /** Who holds it: it ends when their credential does. */
+  /** The caller; the session ends when their credential expires. */
   principal: Principal;
 }
 

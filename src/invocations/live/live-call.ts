@@ -17,7 +17,7 @@ import { CLOSE, type LiveSocket, STOPPING } from './live-socket.ts';
 /** Maximum of contents that wait for the turn before them. */
 const MAX_CONTENTS = 8;
 
-/** What a client wants of a live session with sound. */
+/** Options of a live session with sound. */
 export interface CallOptions extends Pick<LiveRequest, 'modality' | 'proactiveAudio' | 'affectiveDialog'> {
   key: SessionKey;
   /** True: the sound of both sides is saved as artifacts. */
@@ -44,7 +44,7 @@ export class LiveCall {
   #isAnswering = false;
   #hasEnded = false;
   #invocationId: string;
-  /** What the user spoke since the last turn. */
+  /** Transcript of the user's speech since the last turn. */
   #heard = '';
 
   private constructor(
@@ -131,7 +131,7 @@ export class LiveCall {
     }
   }
 
-  /** What comes between turns: what the user speaks, as it is understood. */
+  /** Takes a message between turns: the transcript of the user's speech. */
   #listen(message: LiveMessage | undefined): void {
     if (message?.closed) throw message.closed;
     const { text, finished } = message?.inputTranscription ?? {};

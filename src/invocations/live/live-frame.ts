@@ -8,7 +8,7 @@ const blobSchema = z
   .looseObject({ mime_type: z.string().nullish(), mimeType: z.string().nullish(), data: z.string().default('') })
   .refine(({ data }) => base64Error(data) === undefined, { path: ['data'], message: 'not base64' });
 
-/** What a client of a live session sends in one text frame; members that it does not know are ignored. */
+/** One text frame from a client of a live session; unknown members are ignored. */
 const liveFrameSchema = z.looseObject({
   content: contentSchema.nullish(),
   blob: blobSchema.nullish(),
@@ -17,7 +17,7 @@ const liveFrameSchema = z.looseObject({
   close: z.boolean().nullish(),
 });
 
-/** What a frame asks for. */
+/** The request in a frame. */
 export type LiveFrame =
   | { kind: 'content'; content: Content }
   | { kind: 'media'; input: LiveInput }

@@ -15,7 +15,7 @@ const PING_MS = 30_000;
 /** Time that a client has to answer a close. */
 const CLOSE_MS = 2_000;
 
-/** What one live session may take; of what a client sends, frames are counted and their bytes. */
+/** Limits of one live session; a client's frames and their bytes are counted. */
 export interface LiveLimits {
   /** Maximum time in which nothing is sent in either direction. */
   idleMs: number;

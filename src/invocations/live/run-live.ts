@@ -9,7 +9,7 @@ import type { InvocationContext } from '../context.ts';
 import { converse } from './converse.ts';
 import type { LiveLimits } from './live-socket.ts';
 
-/** What live sessions need of the process. */
+/** Dependencies of live sessions. */
 interface LiveContext extends InvocationContext {
   sockets: Sockets;
   liveLimits: LiveLimits;
@@ -33,7 +33,7 @@ such session), 1008 (no such application, a limit of live sessions, a credential
 frame is too large) or 1011 (the model failed, or has no live API). The reason is a sentence where there is something
 to say.`;
 
-/** What the service sends in one text frame. */
+/** One text frame from the service. */
 const liveFrameSchema = z
   .union([
     eventSchema,

@@ -8,7 +8,7 @@ import type { JsonObject } from '../../core/content.ts';
 import { type JsonDifference, jsonDifference } from '../../core/json-difference.ts';
 import { type AgentPrompt, contentsDigest, instructionDigest, type Tape, toPrompt } from '../tape.ts';
 
-/** What a prompt is compared with: the model call that a replay makes, and what fills its placeholders. */
+/** The model call of a replay that a stored prompt is compared with, and the values of its placeholders. */
 interface MadeCall {
   agent: ObservedAgent;
   request: ModelRequest;
@@ -70,7 +70,7 @@ export function askedAgentDifference(tape: Tape, agent: AgentNode): JsonDifferen
 
 const templates = ({ instruction, appendedInstruction }: AgentPrompt) => ({ instruction, appendedInstruction });
 
-/** What stands for a value that is not kept whole: enough to see that it is another one. */
+/** Stands for a value of which only a digest is stored, which is enough to see that it differs. */
 const notKept = (digest: string) => ({ digest });
 
 /** The members of a prompt that a model gets beside the instruction. */

@@ -16,7 +16,7 @@ export class CallNumbers {
   }
 }
 
-/** What of an event is compared: not its own ids, its time, what a provider counts, nor notes of the request. */
+/** Reduces an event to its comparable members: without ids, time, token counts, and notes of the request. */
 export function toComparable(event: Event, calls: CallNumbers): JsonObject {
   const { author, branch, finishReason, errorCode, errorMessage, interrupted, modelVersion } = event;
   const content = event.content ? toComparableContent(event.content, calls) : undefined;

@@ -26,11 +26,11 @@ export interface ReplayOptions extends ReplayModes {
   overrides: AgentOverrides;
 }
 
-/** What a replay of one run is made of. */
+/** The inputs of the replay of one run. */
 interface PlayerOptions extends ReplayModes {
   run: TapeRun;
   firstPlace: number;
-  /** Of the run's start; what its events change is added to it. */
+  /** The state at the run's start; changes by its events are added. */
   state: JsonObject;
   services: ToolServices;
   /** Maximum of live model calls. */
@@ -59,7 +59,7 @@ const forever = <Result>() => new Promise<Result>(() => undefined);
  */
 export class Player implements RunObserver {
   readonly differences: Differences;
-  /** What cannot be gone on with; `undefined` otherwise. */
+  /** The reason why the replay cannot go on; `undefined` while it can. */
   stopped: string | undefined;
   /** True once the loop came to where the runtime ended the stored run. */
   isAtEnding = false;

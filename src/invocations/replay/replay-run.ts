@@ -17,7 +17,7 @@ import { Player, type ReplayOptions } from './player.ts';
 import { replayServices } from './replay-services.ts';
 import { isOfModel, responsesOf, type TapeRun } from './tape-run.ts';
 
-/** What a replay needs of the process. */
+/** Dependencies of a replay. */
 export type ReplayContext = Pick<
   InvocationContext,
   'database' | 'contentStore' | 'log' | 'agents' | 'newId' | 'limits' | 'stopping'
@@ -135,7 +135,7 @@ async function playLoop(
   }
 }
 
-/** What ended the stored run from outside of the loop. */
+/** The error that ended the stored run from outside the loop. */
 function errorOf({ ending }: TapeRun): { code: string; message: string } {
   const { errorCode, errorMessage } = ending.at(-1)?.event ?? {};
   return { code: errorCode ?? '', message: errorMessage ?? '' };

@@ -14,8 +14,8 @@ const versionsIn = (events: Event[], name: string): number[] =>
   });
 
 /**
- * What tools of a replay may reach. They read artifacts as they were when the run began, as far as its session says
- * which version that was; what they save is kept for this replay only, under the number that it had then.
+ * The services for tools of a replay. Tools read artifacts as they were when the run began, as far as its session says
+ * which version that was; artifacts that they save exist for this replay only, under the original version number.
  */
 export function replayServices(
   context: Pick<InvocationContext, 'database' | 'contentStore' | 'log'>,

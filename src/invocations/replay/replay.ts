@@ -14,7 +14,7 @@ import { type ReplayContext, replayRun } from './replay-run.ts';
 import { shortened, shortenedPair } from './shortened.ts';
 import { stateBefore, type TapeRun, toRuns } from './tape-run.ts';
 
-/** What came of a replay. */
+/** The result of a replay. */
 export interface Replay {
   /** `stopped`: no difference was found before it could not go on. */
   status: 'same' | 'different' | 'stopped';
@@ -30,7 +30,7 @@ export interface Replay {
   stopped?: string;
   /** The answer then and now. */
   output: { before: string; after: string };
-  /** What was not compared, and why. */
+  /** Sentences on what was not compared, and why. */
   notes: string[];
 }
 
@@ -134,7 +134,7 @@ function concluded({ eventDifference, ...result }: Replay): Replay {
   return { ...result, status: 'different', ...(eventDifference && !isSame ? { eventDifference } : {}) };
 }
 
-/** What this replay cannot see. */
+/** Sentences on what this replay cannot compare. */
 function notesOf(runs: TapeRun[], { model, tools }: ReplayOptions): string[] {
   const tapes = runs.flatMap(({ tape }) => tape ?? []);
   const unkept = [...new Set(tapes.flatMap(({ payload }) => payload.unkept))];

@@ -51,7 +51,7 @@ export class StoredAnswers {
     return this.find(like.id);
   }
 
-  /** What the stored step did beside answering, for the first call of it that asks; what the loop adds is left out. */
+  /** Side effects of the stored step, for the first of its calls that asks; those that the loop adds are left out. */
   effectsOf({ stored, part }: StoredAnswer, id: string): { actions: EventActions; attachments: Part[] } {
     const attachments = structuredClone((part.functionResponse?.parts ?? []) as Part[]);
     if (this.#acted.has(stored)) return { actions: {}, attachments };

@@ -15,13 +15,13 @@ export interface StoredEvent {
 
 /** One run of an invocation, as it was stored. An invocation that was resumed has several. */
 export interface TapeRun {
-  /** What the session held when it began, its prompt last. */
+  /** Events of the session when the run began, its prompt last. */
   history: Event[];
-  /** What came after in the session, whoever wrote it. */
+  /** Events after the run in the session, of any author. */
   later: Event[];
-  /** What the loop made. */
+  /** Events of the loop. */
   events: StoredEvent[];
-  /** What the runtime added where the loop could not go on: answers of open calls, the error. */
+  /** Events that the runtime added where the loop could not go on: answers of open calls, the error. */
   ending: StoredEvent[];
   /** `undefined` for one that an earlier version ran, or whose process died. */
   tape: Tape | undefined;

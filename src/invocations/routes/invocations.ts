@@ -37,7 +37,7 @@ const exampleInvocation = {
   outputTokens: 27,
 } satisfies z.input<typeof invocationSchema>;
 
-/** What a start in the background needs beside what invocations do. */
+/** Dependencies of a start in the background. */
 interface BackgroundContext extends InvocationContext {
   config: Pick<Config, 'WEBHOOKS'>;
 }

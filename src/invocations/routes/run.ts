@@ -14,7 +14,7 @@ import { streamInvocation } from './stream-invocation.ts';
 const area = 'Agent execution';
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };
 
-/** Of a body that names its session: to a user of a token another's session does not exist. */
+/** Ownership by the session in the body: for a user's token, other users' sessions do not exist. */
 const ownedByBody = {
   user: ({ body }: { body: SessionKey }) => body.userId,
   app: ({ body }: { body: SessionKey }) => body.appName,

@@ -106,5 +106,5 @@ const rewindSession = operation({
   },
 });
 
-/** What invocations add to sessions: follow the events, rewind. */
+/** Operations on the events of a session: follow and rewind. */
 export const sessionEventOperations = [streamEvents, rewindSession];

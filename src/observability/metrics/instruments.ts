@@ -1,6 +1,6 @@
 import type { Attributes, Meter, MetricOptions } from '@opentelemetry/api';
 
-/** What a metric is: a count that only grows, a value of now, or a distribution. */
+/** The kind of a metric: a count that only grows, a current value, or a distribution. */
 type Kind = 'counter' | 'gauge' | 'histogram';
 
 /** One metric: its name as OpenTelemetry and Prometheus have it, its unit, meaning and labels. */
@@ -16,7 +16,7 @@ export interface Instrument {
 
 /** From a cached read to the longest answer of an agent. */
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
-/** What a request to the pool waits: most often nothing. */
+/** Bounds of waits for a connection of the pool; most are close to 0. */
 const SHORT_SECONDS = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5];
 const LONG_SECONDS = [0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600];
 /** As OpenTelemetry's conventions advise for `gen_ai.client.token.usage`. */

@@ -7,7 +7,7 @@ import type { Metrics } from '../../platform/metrics.ts';
 import type { PoolUse } from '../../platform/db/database.ts';
 import { INSTRUMENTS, observeValue, toCounter, toRecorder } from './instruments.ts';
 
-/** What is looked at when somebody reads the metrics. */
+/** Values that are read when the metrics are collected. */
 interface Sources {
   pools(): PoolUse[];
   activeInvocations(): number;
@@ -32,7 +32,7 @@ export interface Measures extends Metrics {
 
 const LOOP_RESOLUTION_MS = 10;
 const NANOSECONDS = 1e9;
-/** What stands for every name that a request, a model or a tool server chose. */
+/** The label value that replaces names chosen by a request, a model or a tool server. */
 const OTHER = 'other';
 
 /** Creates every metric on a meter. */

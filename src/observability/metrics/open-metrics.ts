@@ -57,7 +57,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
   };
 }
 
-/** Who sends metrics and traces. */
+/** The resource that sends metrics and traces. */
 export const toResource = ({ OTEL_SERVICE_NAME: name }: Pick<Config, 'OTEL_SERVICE_NAME'>, version: string): Resource =>
   resourceFromAttributes({ 'service.name': name, 'service.version': version });
 

@@ -10,7 +10,7 @@ const RENAMED: Record<string, string> = {
 /** The same as `gen_ai.conversation.id`. */
 const LEFT_OUT = new Set<string>([ATTRIBUTE.sessionId]);
 
-/** What people and models said: exported only where a setting asks for it. */
+/** Attributes with the content of a conversation, exported only where a setting asks for it. */
 const CONTENT: Record<string, (json: string) => Attributes> = {
   [ATTRIBUTE.llmRequest]: requestContent,
   [ATTRIBUTE.llmResponse]: answerContent,

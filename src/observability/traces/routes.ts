@@ -21,7 +21,7 @@ const TRACE_PATH = `${DEV_APP_PATH}/debug/trace`;
 const OLD_TRACE_PATH = '/debug/trace';
 const area = 'Debugging (development server)';
 
-/** What the operations on traces need. */
+/** Dependencies of the operations on traces. */
 interface TraceContext {
   database: DatabasePool;
   /** Applications that this process serves, by name. */
@@ -57,7 +57,7 @@ const eventTraceSchema = z
   })
   .describe('The attributes of a span, and where it stands.');
 
-/** What both spellings of the trace of a session have. */
+/** Members that both routes of a session's trace share. */
 const sessionTrace = {
   method: 'get' as const,
   summary: 'Get the trace of a session',
@@ -70,7 +70,7 @@ const sessionTrace = {
   },
 };
 
-/** What both spellings of the trace of an event have. */
+/** Members that both routes of an event's trace share. */
 const eventTrace = {
   method: 'get' as const,
   summary: 'Get the trace of an event',

@@ -45,7 +45,7 @@ export async function deleteSessionSpans(db: Database, key: SessionKey): Promise
   await db.delete(spans).where(isSession(key, spans));
 }
 
-/** Whose spans are wanted: those of these applications, and of one user only where `userId` is given. */
+/** A filter of spans: those of these applications, and of one user where `userId` is given. */
 export interface SpanScope {
   appNames: string[];
   userId: string | undefined;

@@ -59,7 +59,7 @@ export const ATTRIBUTE = {
 const MAX_NAME_CHARACTERS = 200;
 const shortName = (text: string) => text.slice(0, MAX_NAME_CHARACTERS);
 
-/** What every span of an invocation carries. */
+/** Attributes of every span of an invocation. */
 export const invocationAttributes = (key: SessionKey, invocationId: string): Attributes => ({
   [ATTRIBUTE.appName]: key.appName,
   [ATTRIBUTE.userId]: key.userId,
@@ -68,7 +68,7 @@ export const invocationAttributes = (key: SessionKey, invocationId: string): Att
   [ATTRIBUTE.invocationId]: invocationId,
 });
 
-/** Of a span `invoke_agent <name>`. */
+/** Attributes of a span `invoke_agent <name>`. */
 export const agentAttributes = (agentName: string): Attributes => ({
   [ATTRIBUTE.operation]: 'invoke_agent',
   'gen_ai.agent.name': agentName,
@@ -84,8 +84,8 @@ export interface TracedRequest {
 }
 
 /**
- * Of a span `call_llm`: the request in ADK's shape. Without an operation name: that of a model call makes the UI
- * insist on an event id, which a call that is cut off does not have.
+ * Attributes of a span `call_llm`: the request in ADK's shape. They have no operation name: that of a model call makes
+ * the UI insist on an event id, which a call that is cut off does not have.
  */
 export const modelRequestAttributes = (
   { modelName, instruction, contents, tools, sampling }: TracedRequest,
@@ -103,7 +103,7 @@ export const modelRequestAttributes = (
   }),
 });
 
-/** What a span `call_llm` learns from the event that stores the answer or the error. */
+/** Attributes of a span `call_llm` from the event that stores the answer or the error. */
 export function modelAnswerAttributes(event: Event, keepsContent = true): Attributes {
   const { id, content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage } = event;
   const answer = { content, modelVersion, finishReason, usageMetadata, groundingMetadata, errorCode, errorMessage };
@@ -128,7 +128,7 @@ export interface TracedCall {
 /** Name of the span of a tool call. */
 export const toolSpanName = ({ name }: TracedCall): string => `execute_tool ${shortName(name)}`;
 
-/** Of a span `execute_tool <name>`. */
+/** Attributes of a span `execute_tool <name>`. */
 export const toolCallAttributes = ({ id, name, args }: TracedCall, keepsContent = true): Attributes => ({
   [ATTRIBUTE.operation]: 'execute_tool',
   'gen_ai.tool.name': shortName(name),
@@ -137,7 +137,7 @@ export const toolCallAttributes = ({ id, name, args }: TracedCall, keepsContent 
   ...(keepsContent && { [ATTRIBUTE.toolArgs]: boundedJson(args) }),
 });
 
-/** What a span `execute_tool <name>` learns from the tool's answer. */
+/** Attributes of a span `execute_tool <name>` from the tool's answer. */
 export const toolResponseAttributes = (response: JsonObject): Attributes => ({
   [ATTRIBUTE.toolResponse]: boundedJson(response),
 });
@@ -147,7 +147,7 @@ export const callIdsOf = (event: Event): string[] => functionCallsOf(event.conte
 
 /** Most bytes (UTF-8) of one JSON text in an attribute. */
 const MAX_JSON_BYTES = 32 * 1024;
-/** What is tried until the text fits: longest string in characters, most elements of an array (its last ones). */
+/** Limits that are tried until the text fits: characters of a string, elements of an array (its last ones). */
 const SHORTER: [characters: number, elements: number][] = [
   [8192, 200],
   [1024, 50],

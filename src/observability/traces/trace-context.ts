@@ -11,7 +11,7 @@ export function toContext(traceparent: string | undefined): Context {
   return trace.setSpanContext(ROOT_CONTEXT, parent);
 }
 
-/** What those get who do some of a span's step. */
+/** The `traceparent` header for a callee, with the span as its parent. */
 export function toTraceparent(span: Span): string {
   const { traceId, spanId, traceFlags } = span.spanContext();
   return `00-${traceId}-${spanId}-${(traceFlags & TraceFlags.SAMPLED) === 0 ? '00' : '01'}`;

@@ -39,7 +39,7 @@ export interface TracingOptions {
   exporting?: SpanProcessor | undefined;
   /** Which invocations are traced [all]. */
   sampler?: Sampler;
-  /** What the spans are of, for those they are sent to. */
+  /** The resource that exported spans name. */
   resource?: Resource;
   /** Whether spans hold what people, models and tools said [true]. */
   keepsContent?: boolean;
