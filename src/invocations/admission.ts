@@ -1,4 +1,4 @@
-import { currentCaller } from '../platform/context/caller.ts';
+import { currentContext } from '../platform/context.ts';
 import { UnavailableError } from '../core/errors.ts';
 import { createSlots } from '../platform/http/limits/slots.ts';
 
@@ -22,7 +22,7 @@ export function createAdmission(max: { invocations: number; perUser: number }): 
   const slots = createSlots('MAX_INVOCATIONS_PER_USER', max.perUser, 'invocations running or waiting');
   return {
     async admit(userId, work) {
-      const release = slots.take(currentCaller() ?? `user:${userId}`);
+      const release = slots.take(currentContext().caller ?? `user:${userId}`);
       try {
         if (present.size >= max.invocations)
           throw new UnavailableError(`The service holds ${max.invocations} invocations already. Try again later.`);

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { runAsSystem } from '../platform/context.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
-import { actingForAll } from '../platform/context/acting-user.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { listInvocationStates } from './invocation-store.ts';
 
@@ -51,7 +51,7 @@ async function lookWhileWatched(database: DatabasePool, watchers: Watchers): Pro
   while (watchers.all.size > 0) {
     await sleep(LOOK_MS, undefined, { ref: false });
     // Begun within the request of one user, this looks for all.
-    if (watchers.all.size > 0) await actingForAll(() => look(database, [...watchers.all]));
+    if (watchers.all.size > 0) await runAsSystem(() => look(database, [...watchers.all]));
   }
   watchers.isLooking = false;
 }

@@ -1,3 +1,4 @@
+import { runWith } from '../platform/context.ts';
 import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/run.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
@@ -15,7 +16,6 @@ import { isRefusal } from '../core/error-codes.ts';
 import { budgetText } from '../conversation/budgets/budget.ts';
 import type { NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/topics.ts';
-import { workingOn } from '../platform/context/work.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import {
   type EventListener,
@@ -137,7 +137,7 @@ interface RunningInvocation extends ClaimedInvocation {
 
 /** What {@link runFenced} does; the log names session and invocation meanwhile. */
 export const runClaimed: typeof runFenced = (claimed, outside) =>
-  workingOn({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
+  runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
     runFenced(claimed, outside),
   );
 

@@ -1,7 +1,7 @@
+import { runAsSystem } from '../platform/context.ts';
 import type { SessionKey } from '../core/session.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import { sessionTopic } from '../core/topics.ts';
-import { actingForAll } from '../platform/context/acting-user.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import {
@@ -77,7 +77,7 @@ class FollowedSessions {
     this.#isLooking = true;
     setTimeout(() => {
       // The timer was set within the request of one user, and looks for all.
-      void actingForAll(() => this.#look()).finally(() => {
+      void runAsSystem(() => this.#look()).finally(() => {
         this.#isLooking = false;
         this.#lookLater();
       });

@@ -1,6 +1,6 @@
 import pino from 'pino';
+import { logFields } from './context.ts';
 import { causes, connectionReason } from '../core/errors.ts';
-import { workFields } from './context/work.ts';
 
 /** The log: JSON lines on standard error. Bodies, prompts and answers are never given to it. */
 export type Log = pino.Logger;
@@ -22,7 +22,7 @@ const REDACTED = [
 export function createLog(level: string, destination: pino.DestinationStream = pino.destination(2)): Log {
   const redact = { paths: REDACTED, censor: '[redacted]' };
   return pino(
-    { level, base: null, mixin: workFields, serializers: { err: toLogFields }, redact, hooks: limitRepeats() },
+    { level, base: null, mixin: logFields, serializers: { err: toLogFields }, redact, hooks: limitRepeats() },
     destination,
   );
 }

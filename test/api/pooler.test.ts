@@ -1,6 +1,6 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { actingFor } from '../../src/platform/context/acting-user.ts';
+import { runAsUser } from '../../src/platform/context.ts';
 import type { DatabasePool } from '../../src/platform/db/database.ts';
 import { openDatabase } from '../../src/platform/db/database.ts';
 import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
@@ -123,7 +123,7 @@ describe.skipIf(program === undefined)('behind PgBouncer in transaction mode', (
     test('the rows of a user, with one connection for all', async () => {
       const said = () => pool.db.execute(`select user_id as user from events where app_name = 'limits' order by 1`);
       for (let round = 0; round < 5; round++) {
-        expect((await actingFor('bob', said)).rows).toEqual([{ user: 'bob' }]);
+        expect((await runAsUser('bob', said)).rows).toEqual([{ user: 'bob' }]);
         expect((await said()).rows).toEqual([{ user: 'alice' }, { user: 'bob' }]);
       }
     });

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { Client, type ClientBase } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
+import { runAsUser } from '../../src/platform/context.ts';
 import { listArtifactNames } from '../../src/conversation/artifacts/artifact-store.ts';
 import { saveBudget } from '../../src/conversation/budgets/budget-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
-import { actingFor } from '../../src/platform/context/acting-user.ts';
 import type { DatabasePool } from '../../src/platform/db/database.ts';
 import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/platform/db/distribution.ts';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
@@ -134,8 +134,8 @@ describe('on a cluster', () => {
       'append with user:': () => appendOnce(pool.db, lease, shared('user:a'), use),
       finish: () =>
         finishOnce(pool.db, leases.pop() ?? lease, [textEvent('end')], { status: 'succeeded', answer: 'end', tape }),
-      'claim as the user': () => actingFor(userId, begin),
-      'append as the user': () => actingFor(userId, () => appendEvents(pool.db, kept.key, [textEvent('more')])),
+      'claim as the user': () => runAsUser(userId, begin),
+      'append as the user': () => runAsUser(userId, () => appendEvents(pool.db, kept.key, [textEvent('more')])),
       'append with app:': () => appendEvents(pool.db, kept.key, [shared('app:a')]),
     };
     const counts: Record<string, number> = {};

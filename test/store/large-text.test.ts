@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { actingFor } from '../../src/platform/context/acting-user.ts';
+import { runAsUser } from '../../src/platform/context.ts';
 import { LargeText } from '../../src/platform/db/row-bytes.ts';
 import { statement, value } from '../../src/platform/db/statement.ts';
 import { WITH_LARGE_TEXT } from '../../src/platform/db/value-types.ts';
@@ -32,7 +32,7 @@ test('large texts come as bytes, the same as those that come as texts, on many c
   expect(expected[1]?.at(-2)?.text).toHaveLength(39 * 39 * 20 * 5);
   for (const user of [undefined, 'alice']) {
     const read = () => Promise.all(scales.map((scale) => selectBytes(store.pool.db, given(scale))));
-    const found = await (user === undefined ? read() : actingFor(user, read));
+    const found = await (user === undefined ? read() : runAsUser(user, read));
     expect(found.map(asTexts)).toEqual(expected);
     // Without prepared statements node-postgres reads them.
     const isBytes = poolOptions(store.url, 1).preparesStatements || user !== undefined;

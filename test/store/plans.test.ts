@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { beforeAll, expect, test } from 'vitest';
-import { actingFor } from '../../src/platform/context/acting-user.ts';
+import { runAsUser } from '../../src/platform/context.ts';
 import { type Database, openDatabase } from '../../src/platform/db/database.ts';
 import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
 import { statement, value } from '../../src/platform/db/statement.ts';
@@ -79,7 +79,7 @@ interface Statement extends Record<string, unknown> {
 
 test.each([
   ['for all users', async (_: string, work: () => Promise<void>) => await work()],
-  ['for one user, whose rows alone it sees', actingFor],
+  ['for one user, whose rows alone it sees', runAsUser],
 ])('a statement that is repeated is not planned again, whatever its values and the tables: %s', async (_, actingAs) => {
   const security = await prepareRowSecurity({ url: store.url }, {});
   const pool = openDatabase({ ...poolOptions(store.url, 2), security });
@@ -107,7 +107,7 @@ test('only fixed statements have one plan for all values; others are planned for
   const { db } = pool;
   const modes = async () => [await fixed(db), await other(db), await fixed(db), await pool.transaction(other)];
   const expected = ['force_generic_plan', 'auto', 'force_generic_plan', 'auto'];
-  expect([await modes(), await actingFor('u', modes)]).toEqual([expected, expected]);
+  expect([await modes(), await runAsUser('u', modes)]).toEqual([expected, expected]);
 });
 
 test.each<[string, SessionPage]>([

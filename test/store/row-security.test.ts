@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { actingFor } from '../../src/platform/context/acting-user.ts';
+import { runAsUser } from '../../src/platform/context.ts';
 import { type Database, type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { prepareRowSecurity, queryFor } from '../../src/platform/db/row-security.ts';
@@ -113,29 +113,29 @@ test('it is forced on every table with a user', async () => {
 test.each(roles)('a statement that forgets its user reads no row of another (%s)', async (role) => {
   const { db, reads, ...rest } = pool(role);
   const own = [{ user: 'bob', said: 'of bob' }];
-  expect((await actingFor('bob', () => db.execute(everybody))).rows).toEqual(own);
-  expect((await actingFor('bob', () => reads.execute(everybody))).rows).toEqual(own);
-  expect((await actingFor('bob', () => rest.transaction((tx) => tx.execute(everybody)))).rows).toEqual(own);
+  expect((await runAsUser('bob', () => db.execute(everybody))).rows).toEqual(own);
+  expect((await runAsUser('bob', () => reads.execute(everybody))).rows).toEqual(own);
+  expect((await runAsUser('bob', () => rest.transaction((tx) => tx.execute(everybody)))).rows).toEqual(own);
   expect((await db.execute(everybody)).rows).toHaveLength(2);
   // With parameters, with the builder's arrays, and without any row.
   const [row] = (
-    await actingFor('bob', () => db.execute(sql`select count(*)::int as n from sessions where id = ${'s'}`))
+    await runAsUser('bob', () => db.execute(sql`select count(*)::int as n from sessions where id = ${'s'}`))
   ).rows;
   expect(row).toEqual({ n: 1 });
-  expect((await actingFor('nobody', () => db.execute(everybody))).rows).toEqual([]);
+  expect((await runAsUser('nobody', () => db.execute(everybody))).rows).toEqual([]);
 });
 
 test.each(roles)('and changes none, and writes none in the name of another (%s)', async (role) => {
   const { db, ...rest } = pool(role);
   const change = sql`update sessions set state = '{"changed": true}'`;
   const forge = sql`insert into sessions (app_name, user_id, id) values ('a', 'alice', 'forged')`;
-  expect((await actingFor('bob', () => db.execute(change))).rowCount).toBe(1);
-  expect((await actingFor('bob', () => db.execute(sql`delete from user_states where app_name = 'x'`))).rowCount).toBe(
+  expect((await runAsUser('bob', () => db.execute(change))).rowCount).toBe(1);
+  expect((await runAsUser('bob', () => db.execute(sql`delete from user_states where app_name = 'x'`))).rowCount).toBe(
     0,
   );
   const refused = { cause: { message: 'new row violates row-level security policy for table "sessions"' } };
-  await expect(actingFor('bob', () => db.execute(forge))).rejects.toMatchObject(refused);
-  await expect(actingFor('bob', () => rest.transaction((tx) => tx.execute(forge)))).rejects.toMatchObject(refused);
+  await expect(runAsUser('bob', () => db.execute(forge))).rejects.toMatchObject(refused);
+  await expect(runAsUser('bob', () => rest.transaction((tx) => tx.execute(forge)))).rejects.toMatchObject(refused);
   const { rows } = await client.query(`select user_id, state from sessions where id = 's' order by 1`);
   expect(rows[0]).toEqual({ user_id: 'alice', state: {} });
 });
@@ -158,14 +158,14 @@ async function evaluate(db: Database, user: string | undefined, source: string) 
 
 test.each(roles)('evaluation: a statement that forgets its user sees what is of the user alone (%s)', async (role) => {
   const { db } = pool(role);
-  for (const user of ['alice', 'bob']) await actingFor(user, () => evaluate(db, user, user));
+  for (const user of ['alice', 'bob']) await runAsUser(user, () => evaluate(db, user, user));
   await evaluate(db, undefined, 'alice');
   const everything = sql`
     select (select array_agg(id order by id) from eval_sets) as sets, (select count(*)::int from eval_runs) as runs,
            (select array_agg(eval_set_id || ': ' || id order by 1) from eval_cases) as cases,
            (select array_agg(eval_set_id || ': ' || eval_id order by 1) from eval_case_versions) as versions,
            (select array_agg(eval_set_id || ': ' || eval_id order by 1) from eval_run_cases) as run_cases`;
-  const seenBy = async (user: string) => (await actingFor(user, () => db.execute(everything))).rows[0];
+  const seenBy = async (user: string) => (await runAsUser(user, () => db.execute(everything))).rows[0];
   const bobs = ['set of bob: of bob'];
   expect(await seenBy('bob')).toEqual({ sets: ['set of bob'], runs: 1, cases: bobs, versions: bobs, run_cases: bobs });
   // What the operator made of her session is about her: it goes with the session.
@@ -182,10 +182,10 @@ test.each(roles)('evaluation: a statement that forgets its user sees what is of 
   for (const table of EVALUATION) {
     const change = sql.raw(`update ${table} set create_time = create_time where app_name = 'a'`);
     const noTime = sql.raw(`update ${table} set place = place where app_name = 'a'`);
-    const changed = await actingFor('bob', () => db.execute(table === 'eval_run_cases' ? noTime : change));
+    const changed = await runAsUser('bob', () => db.execute(table === 'eval_run_cases' ? noTime : change));
     expect([table, changed.rowCount]).toEqual([table, 1]);
   }
-  await actingFor('bob', async () => {
+  await runAsUser('bob', async () => {
     // The limit on open runs is that of the application, and a set of another is as absent.
     await expect(evaluate(db, 'bob', 'bob')).rejects.toThrow('already exists');
     const run = { appName: 'a', evalSetId: 'set of bob', runId: randomUUID(), requestedBy: 'bob', cases: [] };
@@ -198,7 +198,7 @@ test.each(roles)('evaluation: a statement that forgets its user sees what is of 
     await expect(insertEvalSet(db, other, { cases: [] })).rejects.toThrow('already exists');
   });
   // Her session goes, asked for by herself: so does what anybody made of it, and the runs about that.
-  await actingFor('alice', () => deleteCasesOf(db, { appName: 'a', userId: 'alice', sessionId: 's' }));
+  await runAsUser('alice', () => deleteCasesOf(db, { appName: 'a', userId: 'alice', sessionId: 's' }));
   const { rows } = await db.execute(everything);
   expect(rows[0]).toMatchObject({ cases: bobs, versions: bobs, run_cases: bobs });
   await client.query(
@@ -208,12 +208,12 @@ test.each(roles)('evaluation: a statement that forgets its user sees what is of 
 
 test('evaluation: what the version before writes has an owner, and no number of a version comes twice', async () => {
   const { db } = pool('plain');
-  await actingFor('alice', () => evaluate(db, 'alice', 'alice'));
+  await runAsUser('alice', () => evaluate(db, 'alice', 'alice'));
   await client.query(`update eval_sets set owner_id = 'bob'`);
   await client.query('delete from eval_cases');
   const key = { appName: 'a', evalSetId: 'set of alice', ownerId: 'bob' };
   const evalCase = { evalId: 'of alice', conversation: [], sessionInput: { appName: 'a', userId: 'bob', state: {} } };
-  await actingFor('bob', () => insertEvalCase(db, key, evalCase, { userId: 'bob', sessionId: 's' }));
+  await runAsUser('bob', () => insertEvalCase(db, key, evalCase, { userId: 'bob', sessionId: 's' }));
   const { rows } = await client.query('select version, owner_id from eval_case_versions order by version');
   expect(rows).toEqual([
     { version: 1, owner_id: 'alice' },
@@ -221,7 +221,7 @@ test('evaluation: what the version before writes has an owner, and no number of 
   ]);
   const old = sql`insert into eval_case_versions (app_name, eval_set_id, eval_id, version, hash, payload)
                   values ('a', 'set of alice', 'of alice', 3, 'h', '{}') returning owner_id`;
-  expect((await actingFor('bob', () => db.execute(old))).rows).toEqual([{ owner_id: 'bob' }]);
+  expect((await runAsUser('bob', () => db.execute(old))).rows).toEqual([{ owner_id: 'bob' }]);
   expect(
     (await db.execute(sql`select nullif(current_setting('agent_runtime.user', true), '') as "user"`)).rows,
   ).toEqual([{ user: null }]);
@@ -231,8 +231,8 @@ test.each(roles)('nothing of a user stays with a connection (%s)', async (role) 
   const { db } = pool(role);
   const state = sql`select current_user as role, current_setting('agent_runtime.user', true) as "user"`;
   const before = (await db.execute(state)).rows;
-  await actingFor('bob', () => db.execute(everybody));
-  await expect(actingFor('bob', () => db.execute(sql`select 1 / 0`))).rejects.toThrow('select 1 / 0');
+  await runAsUser('bob', () => db.execute(everybody));
+  await expect(runAsUser('bob', () => db.execute(sql`select 1 / 0`))).rejects.toThrow('select 1 / 0');
   const after = await Promise.all(Array.from({ length: 8 }, () => db.execute(state)));
   for (const { rows } of after)
     expect([rows[0]?.['role'], rows[0]?.['user'] || null]).toEqual([before[0]?.['role'], null]);
@@ -241,7 +241,7 @@ test.each(roles)('nothing of a user stays with a connection (%s)', async (role) 
 test('many users at once, each sees the own rows', async () => {
   const { db } = pool('superuser');
   const users = Array.from({ length: 50 }, (_, index) => (index % 2 === 0 ? 'alice' : 'bob'));
-  const seen = await Promise.all(users.map((user) => actingFor(user, () => db.execute(everybody))));
+  const seen = await Promise.all(users.map((user) => runAsUser(user, () => db.execute(everybody))));
   expect(seen.map(({ rows }) => rows.map((row) => row['user']))).toEqual(users.map((user) => [user]));
 });
 
@@ -258,8 +258,8 @@ test.each(roles)('what %s keeps of a history is given to nobody else', async (ro
   const { db } = pool(role);
   await insertSession(db, key, {}, [textEvent('of alice '.repeat(2_000))]);
   for (let n = 0; n < 2; n++) {
-    expect((await actingFor('alice', () => histories.find(db, key)))?.events).toHaveLength(1);
-    expect(await actingFor('bob', () => histories.find(db, key))).toBeUndefined();
+    expect((await runAsUser('alice', () => histories.find(db, key)))?.events).toHaveLength(1);
+    expect(await runAsUser('bob', () => histories.find(db, key))).toBeUndefined();
   }
   await deleteSession(db, key);
 });

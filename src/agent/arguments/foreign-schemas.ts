@@ -1,7 +1,7 @@
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
+import { currentContext } from '../../platform/context.ts';
 import { orAborted } from '../../core/abort.ts';
-import { currentCaller } from '../../platform/context/caller.ts';
 import { FairQueue } from '../../platform/work/fair-queue.ts';
 import type { JsonObject } from '../../core/content.ts';
 
@@ -60,7 +60,7 @@ class CheckThread {
   #timer: NodeJS.Timeout | undefined;
 
   add(check: Check): void {
-    this.#waiting.push(currentCaller() ?? '', check);
+    this.#waiting.push(currentContext().caller ?? '', check);
     this.#next();
   }
 

@@ -1,8 +1,8 @@
+import { runInTrace } from '../../platform/context.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { inTrace } from '../../platform/context/work.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import type { Tool } from '../definition/tool.ts';
 
@@ -141,7 +141,7 @@ async function answerTraced(
   decisions: Decisions,
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall(turn.agent.name, call);
-  const answer = await inTrace(step?.traceparent, () => answerCall(invocation, turn, call, decisions));
+  const answer = await runInTrace(step?.traceparent, () => answerCall(invocation, turn, call, decisions));
   step?.end(answer.response);
   return answer;
 }

@@ -1,9 +1,9 @@
+import { runInTrace } from '../../platform/context.ts';
 import type { ObservedStep } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
 import { answerTextOf, partsOf, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { inTrace } from '../../platform/context/work.ts';
 import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
 import { toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
@@ -89,7 +89,7 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     const partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
     for (;;) {
       const next = await orAborted(
-        inTrace(step?.traceparent, () => stream.next()),
+        runInTrace(step?.traceparent, () => stream.next()),
         signal,
       );
       if (next.done) return (answer = toAnswerEvent(invocation, turn, next.value));

@@ -3,10 +3,10 @@ import { SSEClientTransport, SseError } from '@modelcontextprotocol/sdk/client/s
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { CallToolResultSchema, ErrorCode, ToolSchema } from '@modelcontextprotocol/sdk/types.js';
 import { z } from 'zod';
+import { currentContext } from '../../platform/context.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { currentWork } from '../../platform/context/work.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { ForeignSchemas } from '../arguments/foreign-schemas.ts';
@@ -102,7 +102,7 @@ function newTransport({ url, headers }: McpServer, egress: Egress, kind: 'stream
 const withTraceparent =
   (fetch: Egress['fetch']): Egress['fetch'] =>
   (url, init) => {
-    const { traceparent } = currentWork();
+    const { traceparent } = currentContext();
     if (traceparent === undefined) return fetch(url, init);
     const headers = new Headers(init?.headers);
     headers.set('traceparent', traceparent);

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { currentContext } from '../../platform/context.ts';
 import { abortError } from '../../core/abort.ts';
-import { currentWork } from '../../platform/context/work.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../definition/model.ts';
 import { readStream } from './from-stream.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
@@ -97,7 +97,7 @@ async function* attemptOnce(
 }
 
 function toOptions(request: ModelRequest, provider: ProviderName, abortSignal: AbortSignal): CallOptions {
-  const { traceparent } = currentWork();
+  const { traceparent } = currentContext();
   return {
     prompt: toPrompt(request, provider),
     ...(request.tools.length > 0

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { runAsSystem } from '../../platform/context.ts';
 import { deleteVersionsIn, listObjectKeys } from '../../conversation/artifacts/artifact-store.ts';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { ConflictError } from '../../core/errors.ts';
@@ -6,7 +7,6 @@ import type { Log } from '../../platform/log.ts';
 import { freeTopic, sessionTopic, stopTopic } from '../../core/topics.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
-import { actingForAll } from '../../platform/context/acting-user.ts';
 import { listHolds } from '../../conversation/holds/hold-store.ts';
 import { countAnswersNaming, deleteAnswersNaming } from '../../conversation/idempotency/key-store.ts';
 import { countRunning, requestStopOfUser } from '../../invocations/invocation-store.ts';
@@ -66,7 +66,7 @@ export async function countUserData(
   user: User,
 ): Promise<Counts> {
   const db = context.database.reads;
-  const counts: Counts = await actingForAll(() => context.evaluations.countEvaluations(db, user));
+  const counts: Counts = await runAsSystem(() => context.evaluations.countEvaluations(db, user));
   for (const table of USER_TABLES) add(counts, { [table.name]: await countRows(db, user, table) });
   add(counts, { idempotency_keys: await countAnswersNaming(db, user), app_states: await countAppStateKeys(db, user) });
   return withoutZeros(counts);
@@ -155,7 +155,7 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
  * a key that is bound to the user may erase, and the user's rows alone would not be all.
  */
 const deleteCopies: Step = ({ database, evaluations }, user) =>
-  actingForAll(() =>
+  runAsSystem(() =>
     database.transaction(async (tx) => {
       const { count, sessions } = await evaluations.deleteRunCases(tx, user);
       for (const key of sessions) {

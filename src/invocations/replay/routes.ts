@@ -1,6 +1,6 @@
 import type { z } from 'zod';
+import { currentContext } from '../../platform/context.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
-import { currentCaller } from '../../platform/context/caller.ts';
 import { type Demand, overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { invocationPath } from '../../platform/http/operation/parameters.ts';
@@ -77,7 +77,7 @@ export const replayInvocation = operation({
     };
     const gone = new AbortController();
     response.on('close', () => gone.abort());
-    const release = context.replays.take(currentCaller() ?? `user:${path.userId}`);
+    const release = context.replays.take(currentContext().caller ?? `user:${path.userId}`);
     try {
       const work = () => replay(context, path, path.invocationId, options, gone.signal);
       return { kind: 'value', value: await context.admission.admit(path.userId, work) };

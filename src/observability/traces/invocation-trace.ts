@@ -1,3 +1,4 @@
+import { currentContext } from '../../platform/context.ts';
 import type { InvocationObserver, ObservedAgent, ObservedStep } from '../../agent/loop/run.ts';
 import {
   type Context,
@@ -12,7 +13,6 @@ import type { ModelRequest } from '../../agent/definition/model.ts';
 import { functionResponsesOf, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
-import { currentWork } from '../../platform/context/work.ts';
 import {
   agentAttributes,
   ATTRIBUTE,
@@ -60,7 +60,7 @@ export class InvocationTrace implements InvocationObserver {
     this.#tracer = tracer;
     this.#keepsContent = keepsContent;
     this.#attributes = invocationAttributes(key, invocationId);
-    this.#root = this.#start('invocation', toContext(currentWork().callerTrace), {});
+    this.#root = this.#start('invocation', toContext(currentContext().callerTrace), {});
   }
 
   modelCall({ name, model }: Pick<ObservedAgent, 'name' | 'model'>, request: ModelRequest): ObservedStep<Event> {

@@ -10,7 +10,7 @@ import {
   type SpanExporter,
   type SpanProcessor,
 } from '@opentelemetry/sdk-trace-base';
-import { actingForAll } from '../../platform/context/acting-user.ts';
+import { runAsSystem } from '../../platform/context.ts';
 import type { Database } from '../../platform/db/database.ts';
 import type { Log } from '../../platform/log.ts';
 import { InvocationTrace, type TracedInvocation } from './invocation-trace.ts';
@@ -117,7 +117,7 @@ function storingExporter(db: Database, log: Log): SpanExporter & { forceFlush():
   let storing = Promise.resolve();
   const store = async (spans: ReadableSpan[], done: Parameters<SpanExporter['export']>[1]) => {
     // A batch holds the spans of several users, and begins within the request of one.
-    await actingForAll(() => insertSpans(db, spans.map(toSpan))).catch((error: unknown) => {
+    await runAsSystem(() => insertSpans(db, spans.map(toSpan))).catch((error: unknown) => {
       log.warn({ err: error, spans: spans.length }, 'spans of a trace could not be stored');
     });
     done({ code: SUCCESS });

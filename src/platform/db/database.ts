@@ -1,13 +1,12 @@
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
 import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
-import { currentCaller } from '../context/caller.ts';
+import { currentContext } from '../context.ts';
 import { isPassingFailure } from '../../core/errors.ts';
 import { chargeShare, pace } from '../work/fair-share.ts';
-import { actingUser } from '../context/acting-user.ts';
+import { shareNextRun } from '../work/single-flight.ts';
 import { listServers } from './connection.ts';
 import { connectionSettings, limitsOf, type PoolOptions } from './pool-options.ts';
 import { toConfig } from './query-config.ts';
-import { shared } from '../context/read-position.ts';
 import { repeated, sqlState } from './repeated.ts';
 import { Replica } from './replica.ts';
 import type { RowLimits } from './row-limits.ts';
@@ -83,7 +82,7 @@ export function openDatabase(options: PoolOptions): DatabasePool {
   return {
     db: toDatabase(main, options, options.isOnCluster),
     reads: toDatabase(reads, options, options.isOnCluster),
-    ...(replica && { findPosition: shared(() => position().catch(() => undefined)) }),
+    ...(replica && { findPosition: shareNextRun(() => position().catch(() => undefined)) }),
     query: (statement) => main.query(statement),
     transaction: (work) => repeated(() => transaction(main, options, work)),
     use: () => [main.use(), reads.use(), ...(replica ? [{ pool: 'replica' as const, ...replica.use() }] : [])],
@@ -176,7 +175,7 @@ class ServerPool extends Pool {
    * and never a write. @throws what the last server answered.
    */
   async lend(): Promise<LentClient> {
-    const caller = currentCaller();
+    const caller = currentContext().caller;
     const startedAt = performance.now();
     const end = await this.#turns.take();
     try {
@@ -239,7 +238,7 @@ class ServerPool extends Pool {
   }
 
   #send(client: LentClient, config: QueryConfig): Promise<unknown> {
-    const userId = actingUser();
+    const userId = currentContext().userId;
     const isFixed = hasOnePlan(config);
     return needsLimits(userId, this.security, isFixed)
       ? queryFor(client, userId, this.security, config, { isFixed })
@@ -258,7 +257,7 @@ async function transaction<T>(pool: ServerPool, limits: RowLimits, work: (tx: Da
   const client = await pool.lend();
   let unsure = true;
   try {
-    const userId = actingUser();
+    const userId = currentContext().userId;
     await client.query(needsLimits(userId, pool.security, false) ? beginFor(userId, pool.security) : 'begin');
     try {
       const result = await work(toDatabase(client, limits));

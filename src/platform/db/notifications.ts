@@ -1,6 +1,6 @@
-import { actingAsHere } from '../context/acting-user.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
+import { bindUser } from '../context.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { connect, readOnlyServer, type ServerClient } from './server-client.ts';
 import type { Database } from './database.ts';
@@ -55,7 +55,7 @@ class Subscribers {
   add(topic: string, wake: () => void): () => void {
     const calls = this.#calls.get(topic) ?? new Set();
     // Woken by whoever publishes: what follows is done for the subscriber, not for that one.
-    const asHere = actingAsHere(wake);
+    const asHere = bindUser(wake);
     this.#calls.set(topic, calls.add(asHere));
     return () => {
       calls.delete(asHere);

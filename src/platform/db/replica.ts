@@ -1,10 +1,8 @@
 import { Pool, type PoolClient, type PoolConfig, type QueryConfig } from 'pg';
-import { currentCaller } from '../context/caller.ts';
+import { currentContext } from '../context.ts';
 import { chargeShare, pace } from '../work/fair-share.ts';
-import { actingUser } from '../context/acting-user.ts';
 import type { ServerAddress } from './connection.ts';
 import { limitsOf, type PoolOptions } from './pool-options.ts';
-import { currentReading } from '../context/read-position.ts';
 import { sqlState } from './repeated.ts';
 import { type Limits, queryFor } from './row-security.ts';
 import { ServerClient } from './server-client.ts';
@@ -54,7 +52,7 @@ export class Replica {
 
   /** The result of a read; `undefined` where it has to go to the primary, as all later ones of the same request. */
   async query(config: QueryConfig): Promise<unknown> {
-    const reading = currentReading();
+    const reading = currentContext().read;
     if (!reading || reading.isAtPrimary) return undefined;
     if (performance.now() >= this.#pausedUntil) {
       try {
@@ -69,7 +67,7 @@ export class Replica {
   }
 
   async #ask(config: QueryConfig, position: string): Promise<unknown> {
-    const caller = currentCaller();
+    const caller = currentContext().caller;
     const end = await this.#turns.take();
     let client: (PoolClient & Pick<ServerClient, 'bytesMoved'>) | undefined;
     let before = 0;
@@ -77,7 +75,7 @@ export class Replica {
     try {
       client = (await this.#pool.connect()) as PoolClient & Pick<ServerClient, 'bytesMoved'>;
       before = client.bytesMoved;
-      const result = await queryFor(client, actingUser(), this.#limits, config, {
+      const result = await queryFor(client, currentContext().userId, this.#limits, config, {
         isFixed: hasOnePlan(config),
         since: position,
       });

@@ -1,4 +1,4 @@
-import { currentCaller } from '../context/caller.ts';
+import { currentContext } from '../context.ts';
 import { FairQueue } from '../work/fair-queue.ts';
 import { LOOK_MS, type Pace, TIMER_MS } from '../work/fair-share.ts';
 
@@ -56,7 +56,7 @@ export class Turns {
 
   /** Waits for a turn; what is returned ends it. @throws {Error} after too long a wait for a free one */
   async take(): Promise<() => void> {
-    const caller = currentCaller() ?? NOBODY;
+    const caller = currentContext().caller ?? NOBODY;
     if (caller !== NOBODY) this.#options.pace.note(caller);
     if (this.#free > 0 && this.#mayHaveOneMore(caller)) this.#grant(caller);
     else await this.#wait(caller);

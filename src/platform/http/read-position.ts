@@ -1,7 +1,9 @@
 import type { Request, Response } from 'express';
-import { POSITION, readingSince } from '../context/read-position.ts';
+import { runWith } from '../context.ts';
 import { isPlainRead, type Operation, READ_POSITION } from './operation/operation.ts';
 
+/** A place in the primary's log of changes, as PostgreSQL writes it: `16/B374D848`. */
+const POSITION = /^[0-9A-F]{1,8}\/[0-9A-F]{1,8}$/;
 const HEADER = READ_POSITION.toLowerCase();
 /** What an answer carries whose headers go out before its work ends: a read with it needs everything. */
 const LATEST = 'latest';
@@ -25,7 +27,7 @@ export async function positioned<T>(
     if (!isPlainRead(operation)) return work();
     const sent = request.headers[HEADER];
     const position = typeof sent === 'string' && POSITION.test(sent) ? sent : await find();
-    return position === undefined ? work() : readingSince(position, work);
+    return position === undefined ? work() : runWith({ read: { position, isAtPrimary: false } }, work);
   }
   response.setHeader(HEADER, LATEST);
   const answer = await work();

@@ -1,8 +1,6 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { asCaller } from '../context/caller.ts';
-import { actingFor } from '../context/acting-user.ts';
-import { workingOn } from '../context/work.ts';
+import { runAsUser, runWith } from '../context.ts';
 import type { Metrics } from '../metrics.ts';
 import { LimitError, NotFoundError } from '../../core/errors.ts';
 import { entryOf, keepRefusal, notedAbsent } from './audited.ts';
@@ -213,9 +211,10 @@ function answering(operation: Operation<unknown>, steps: Steps) {
     const answer = await refusedSlowly(caller, async () => {
       if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
       if (audit?.isAbout(kind)) await audit.allowed(entryOf(request, response, resource), kind);
-      const work = { requestId: response.locals.requestId as string, callerTrace: traceOf(request) };
+      const requestId = response.locals.requestId as string;
       const handle = () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call));
-      return workingOn(work, () => asCaller(caller, () => positioned(findPosition, operation, call, handle)));
+      const context = { caller, requestId, callerTrace: traceOf(request) };
+      return runWith(context, () => positioned(findPosition, operation, call, handle));
     });
     sendAnswer(response, answer, operation.success?.status ?? 200);
   };
@@ -231,7 +230,7 @@ const traceOf = ({ headers: { traceparent } }: Request) => (typeof traceparent =
 function limitedTo<T>(principal: Principal, named: string | undefined, work: () => Promise<T>): Promise<T> {
   const isBoundKey = principal.kind === 'key' && principal.users !== undefined;
   const userId = principal.kind === 'user' ? principal.userId : isBoundKey ? named : undefined;
-  return userId === undefined ? work() : actingFor(userId, work);
+  return userId === undefined ? work() : runAsUser(userId, work);
 }
 
 /** What only the validated content of a request says: whose it is, and what further scopes it needs. */

@@ -1,5 +1,4 @@
 import { AsyncResource } from 'node:async_hooks';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { FairQueue } from './fair-queue.ts';
 
 /** How long new work may begin within one turn of the event loop, milliseconds. */
@@ -50,23 +49,5 @@ export class LoopTurns {
   #nextTurn(): void {
     this.#since = undefined;
     if (!this.#waiting.isEmpty && this.#hasTime()) this.#waiting.shift()?.();
-  }
-}
-
-/**
- * Work that is done once for all who want it at the same time. They go on with its outcome one in a turn of the event
- * loop, in order: together they would come before the next step of everybody else.
- */
-export class SharedWork<Outcome> {
-  /** Of each key, what the next one who wants it waits for. */
-  readonly #line = new Map<string, Promise<Outcome>>();
-
-  run(key: string, begin: () => Promise<Outcome>): Promise<Outcome> {
-    const turn = this.#line.get(key) ?? begin().finally(() => this.#line.delete(key));
-    const next = turn.then((outcome) => nextTurn(outcome));
-    // Who waits hears of a failure by `turn`; perhaps nobody waits for the next one.
-    next.catch(() => undefined);
-    this.#line.set(key, next);
-    return turn;
   }
 }

@@ -3,8 +3,8 @@ import type { Request } from 'express';
 import type { JWTVerifyGetKey, JWTVerifyResult } from 'jose';
 import { networkOf } from '../../net/network.ts';
 import { UnauthenticatedError, UnavailableError } from '../../../core/errors.ts';
-import { SharedWork } from '../../work/loop-turns.ts';
 import { RecentMap } from '../../work/recent-map.ts';
+import { SingleFlight } from '../../work/single-flight.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import type { JwksOptions } from './jwks.ts';
 import { ANONYMOUS, type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
@@ -111,7 +111,7 @@ function authenticator(options: AuthOptions): Authenticate {
   // jose is loaded where tokens are, and there at the start, since the keys are fetched then.
   const keys = import('./jwks.ts').then(({ createKeySource }) => createKeySource(options));
   const believed = new RecentMap<{ user: TokenUser; until: number }>();
-  const looking = new SharedWork<TokenUser>();
+  const pendingVerifications = new SingleFlight<TokenUser>();
   return async (request) => {
     const token = bearerToken(request);
     // Kept by digest: no token can be read from the memory of the process for longer than its request.
@@ -119,7 +119,7 @@ function authenticator(options: AuthOptions): Authenticate {
     const known = believed.get(digest);
     if (known && known.until > Date.now()) return known.user;
     // Of many requests that bring it at once, one looks at it.
-    const user = await looking.run(digest, () => verifiedUser(token, keys, options));
+    const user = await pendingVerifications.run(digest, () => verifiedUser(token, keys, options));
     believed.set(digest, { user, until: Math.min(Date.now() + BELIEVED_MS, user.expiresAt) });
     return user;
   };

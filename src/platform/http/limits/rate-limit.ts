@@ -1,6 +1,6 @@
 import { LimitError } from '../../../core/errors.ts';
-import { SharedWork } from '../../work/loop-turns.ts';
 import { RecentMap } from '../../work/recent-map.ts';
+import { SingleFlight } from '../../work/single-flight.ts';
 import { type RateCounter, secondsUntil } from './rates.ts';
 
 /** How often each caller may do something in a minute, over all replicas. */
@@ -26,7 +26,7 @@ interface Bucket {
 export function createRateLimit(limit: string, points: number, counter: RateCounter): RateLimit {
   const batch = Math.max(1, Math.floor(points / BATCHES));
   const buckets = new RecentMap<Bucket>();
-  const filling = new SharedWork<void>();
+  const filling = new SingleFlight<void>();
   const fill = async (caller: string) => {
     const { isOver, until } = await counter.take(caller, batch);
     const before = buckets.get(caller);

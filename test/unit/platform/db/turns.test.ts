@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { asCaller } from '../../../../src/platform/context/caller.ts';
+import { runWith } from '../../../../src/platform/context.ts';
 import { type Pace, Shares } from '../../../../src/platform/work/fair-share.ts';
 import { Turns } from '../../../../src/platform/db/turns.ts';
 
@@ -13,7 +13,7 @@ const newTurns = (pace: Partial<Pace>) =>
   });
 /** Takes a turn in the name of a caller and notes it. */
 const taker = (turns: Turns, begun: string[]) => (caller: string, name: string) =>
-  asCaller(caller, async () => {
+  runWith({ caller }, async () => {
     const end = await turns.take();
     begun.push(name);
     return end;
