@@ -1,8 +1,8 @@
 import { readFileSync, writeFileSync } from 'node:fs';
-import { type Gate, toExitCode, toJunit, toTable } from '../features/evals/report.ts';
-import { parseSelectors } from '../features/evals/selectors.ts';
-import type { CaseSummary, RunComparison } from '../features/evals/summary.ts';
-import { DEFAULT_TEST_CONFIG, readTestConfig } from '../features/evals/test-config.ts';
+import { type Gate, toExitCode, toJunit, toTable } from '../features/evals/runs/report.ts';
+import { parseSelectors } from '../features/evals/runs/selectors.ts';
+import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
+import { DEFAULT_TEST_CONFIG, readTestConfig } from '../features/evals/runs/test-config.ts';
 import { type Api, type GlobalOptions, withApi } from './api.ts';
 import { CommandError } from './command-error.ts';
 import { readFrames } from './frames.ts';

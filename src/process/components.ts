@@ -5,8 +5,9 @@ import { artifactVersionSchema, saveArtifactSchema } from '../conversation/artif
 import { cronjobRunSchema, cronjobSchema } from '../features/cronjobs/cronjob.ts';
 import { scheduleSchema } from '../features/cronjobs/schedule.ts';
 import { budgetSchema, modelPriceSchema } from '../conversation/budgets/budget.ts';
-import { evalCaseSchema, evalSetSchema } from '../features/evals/eval-set.ts';
-import { evalCaseResultSchema, evalMetricSchema, evalRunSchema } from '../features/evals/run-schemas.ts';
+import { evalCaseSchema, evalSetSchema } from '../features/evals/sets/eval-set.ts';
+import { evalCaseResultSchema, evalRunSchema } from '../features/evals/runs/eval-run.ts';
+import { evalMetricSchema } from '../features/evals/metrics/criteria.ts';
 import { invocationSchema } from '../invocations/invocation.ts';
 import { replayDifferenceSchema, replaySchema } from '../invocations/replay/replay-schema.ts';
 import { contentSchema, partSchema } from '../core/content.ts';

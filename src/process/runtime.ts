@@ -25,7 +25,7 @@ import { type DatabaseAccess, type DatabaseSource, findDatabase, migrate, openPo
 import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import { type SchedulerSettings, startScheduler } from '../features/cronjobs/scheduler.ts';
-import { type EvalWorkerSettings, startEvalWorker } from '../features/evals/run-worker.ts';
+import { type EvalWorkerSettings, startEvalWorker } from '../features/evals/runs/run-worker.ts';
 import { toRetention } from '../features/users/retain.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from '../platform/log.ts';

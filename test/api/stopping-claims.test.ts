@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import { expect, test } from 'vitest';
-import { insertEvalSet } from '../../src/features/evals/eval-store.ts';
-import { insertEvalRun } from '../../src/features/evals/run-store.ts';
-import { listRunnableCases } from '../../src/features/evals/runnable-case-store.ts';
+import { insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
+import { insertEvalRun } from '../../src/features/evals/runs/eval-run-store.ts';
+import { listRunnableCases } from '../../src/features/evals/cases/eval-case-store.ts';
 import { startOn } from '../support/app.ts';
 import { testPool } from '../support/store.ts';
 

@@ -9,9 +9,10 @@ import {
   releaseEvalCase,
   renewEvalCases,
   restartEvalCase,
-} from '../../src/features/evals/claim-store.ts';
-import { deleteEvalSet, type EvalSetKey, insertEvalSet, replaceEvalCase } from '../../src/features/evals/eval-store.ts';
-import { forgetOldRuns } from '../../src/features/evals/forget-runs.ts';
+} from '../../src/features/evals/runs/claim-store.ts';
+import { deleteEvalSet, type EvalSetKey, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
+import { replaceEvalCase, listRunnableCases } from '../../src/features/evals/cases/eval-case-store.ts';
+import { forgetOldRuns } from '../../src/features/evals/runs/forget-runs.ts';
 import {
   cancelEvalRun,
   endFinishedRuns,
@@ -19,8 +20,7 @@ import {
   listEvalRuns,
   listResultMoments,
   listRunCases,
-} from '../../src/features/evals/run-store.ts';
-import { listRunnableCases } from '../../src/features/evals/runnable-case-store.ts';
+} from '../../src/features/evals/runs/eval-run-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testPool } from '../support/store.ts';
 

@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import { ConflictError, NotFoundError } from '../../src/core/errors.ts';
-import { addSession } from '../../src/features/evals/add-session.ts';
+import { addSession } from '../../src/features/evals/cases/add-session.ts';
 import { countEvaluations, deleteEvaluations } from '../../src/features/evals/erase-store.ts';
-import { deleteEvalSet, insertEvalSet, listEvalCaseIds } from '../../src/features/evals/eval-store.ts';
+import { deleteEvalSet, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
+import { listEvalCaseIds } from '../../src/features/evals/cases/eval-case-store.ts';
 import type { Part } from '../../src/core/content.ts';
 import type { NewEvent } from '../../src/core/event.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';

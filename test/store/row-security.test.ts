@@ -7,8 +7,9 @@ import { type Database, type DatabasePool, openDatabase } from '../../src/platfo
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { prepareRowSecurity, queryFor } from '../../src/platform/db/row-security.ts';
 import { deleteCasesOf } from '../../src/features/evals/erase-store.ts';
-import { insertEvalCase, insertEvalSet } from '../../src/features/evals/eval-store.ts';
-import { insertEvalRun } from '../../src/features/evals/run-store.ts';
+import { insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
+import { insertEvalCase } from '../../src/features/evals/cases/eval-case-store.ts';
+import { insertEvalRun } from '../../src/features/evals/runs/eval-run-store.ts';
 import { HistoryCache } from '../../src/conversation/sessions/history-cache.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';

@@ -9,27 +9,27 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       'group.some(({ content }) => content) ? [partsOfTurn(id, group)] : []',
       '[partsOfTurn(id, group)]',
     ),
-    tests: ['test/unit/features/evals/eval-case.test.ts'],
+    tests: ['test/unit/features/evals/cases/eval-case.test.ts'],
   },
   {
     name: 'evaluation: keeps rewound invocations',
     changes: change('toTurnParts', 'Map.groupBy(withoutRewound(events),', 'Map.groupBy(events,'),
-    tests: ['test/unit/features/evals/eval-case.test.ts'],
+    tests: ['test/unit/features/evals/cases/eval-case.test.ts'],
   },
   {
     name: 'evaluation: loses the calls of a long-running final event',
     changes: change('partsOfTurn', 'event === final && functionCallsOf(content).length === 0', 'event === final'),
-    tests: ['test/unit/features/evals/eval-case.test.ts'],
+    tests: ['test/unit/features/evals/cases/eval-case.test.ts'],
   },
   {
     name: 'evaluation: keeps results of code and empty texts',
     changes: change('toEvalInvocations', '!isAnswer && saysSomething(content)', '!isAnswer'),
-    tests: ['test/unit/features/evals/eval-case.test.ts'],
+    tests: ['test/unit/features/evals/cases/eval-case.test.ts'],
   },
   {
     name: 'evaluation: takes the first final event for the answer',
     changes: change('partsOfTurn', 'said.findLast(isFinalResponse)', 'said.find(isFinalResponse)'),
-    tests: ['test/unit/features/evals/eval-case.test.ts'],
+    tests: ['test/unit/features/evals/cases/eval-case.test.ts'],
   },
   {
     name: 'evaluation: takes the first user event for the question',
@@ -38,12 +38,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       'events.findLast((event) => isUsers(event)',
       'events.find((event) => isUsers(event)',
     ),
-    tests: ['test/unit/features/evals/eval-case.test.ts'],
+    tests: ['test/unit/features/evals/cases/eval-case.test.ts'],
   },
   {
     name: 'evaluation: fills scoped placeholders',
     changes: change('withPlaceholders', '/\\{([\\p{L}\\p{N}_]+)\\}/gu', '/\\{([\\p{L}\\p{N}_:]+)\\}/gu'),
-    tests: ['test/unit/features/evals/eval-case.test.ts'],
+    tests: ['test/unit/features/evals/cases/eval-case.test.ts'],
   },
   {
     name: 'evaluation: stores both kinds of intermediate data',
@@ -52,12 +52,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       'toolUses, toolResponses: _responses, intermediateResponses: _texts, ...kept } = data',
       'toolUses, ...kept } = data',
     ),
-    tests: ['test/unit/features/evals/intermediate-data.test.ts'],
+    tests: ['test/unit/features/evals/sets/intermediate-data.test.ts'],
   },
   {
     name: 'evaluation: ignores edited arguments',
     changes: change('withoutToolUses', 'toolUses.length !== calls.length', 'toolUses.length >= 0'),
-    tests: ['test/unit/features/evals/intermediate-data.test.ts'],
+    tests: ['test/unit/features/evals/sets/intermediate-data.test.ts'],
   },
   {
     name: 'evaluation: does not normalise characters',
@@ -427,12 +427,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   {
     name: 'evaluation: writes events without content',
     changes: change('withoutSilentEvents', '      return event.content;', '      return true;'),
-    tests: ['test/unit/features/evals/eval-set-file.test.ts'],
+    tests: ['test/unit/features/evals/sets/eval-set-file.test.ts'],
   },
   {
     name: 'evaluation: writes members that some version refuses',
     changes: change('writeEvalSet', 'isOpen: () => false', 'isOpen: () => true'),
-    tests: ['test/unit/features/evals/eval-set-file.test.ts'],
+    tests: ['test/unit/features/evals/sets/eval-set-file.test.ts'],
   },
   {
     name: 'evaluation: writes defaults',
@@ -441,37 +441,37 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       'Object.hasOwn(DEFAULTS, name) && DEFAULTS[name] === JSON.stringify(value)',
       'Object.hasOwn(DEFAULTS, name) && value === undefined',
     ),
-    tests: ['test/unit/features/evals/eval-set-file.test.ts'],
+    tests: ['test/unit/features/evals/sets/eval-set-file.test.ts'],
   },
   {
     name: 'evaluation: writes bytes in the other alphabet',
     changes: change('withUrlSafeBytes', '? toUrlSafe(member)', '? member'),
-    tests: ['test/unit/features/evals/eval-set-file.test.ts'],
+    tests: ['test/unit/features/evals/sets/eval-set-file.test.ts'],
   },
   {
     name: 'evaluation: refuses an old file',
     changes: change('isOldFile', 'Array.isArray(json)', 'Array.isArray(json) && json.length > 9'),
-    tests: ['test/unit/features/evals/eval-set-file.test.ts'],
+    tests: ['test/unit/features/evals/sets/eval-set-file.test.ts'],
   },
   {
     name: 'evaluation: forgets the other spelling of a criterion',
     changes: change('toMetric', 'criterionSpelling.toSchema(sent)', 'sent'),
-    tests: ['test/unit/features/evals/test-config.test.ts'],
+    tests: ['test/unit/features/evals/runs/test-config.test.ts'],
   },
   {
     name: 'evaluation: keeps empty ids of a selector',
     changes: change('parseSelectors', ".filter((id) => id.trim() !== '')", ''),
-    tests: ['test/unit/features/evals/test-config.test.ts'],
+    tests: ['test/unit/features/evals/runs/test-config.test.ts'],
   },
   {
     name: 'evaluation: hears the signal in lower case only',
     changes: change('nextMessage', 'text.toLowerCase().includes(STOP_SIGNAL)', 'text.includes(STOP_SIGNAL)'),
-    tests: ['test/unit/features/evals/simulated-user.test.ts'],
+    tests: ['test/unit/features/evals/runs/simulated-user.test.ts'],
   },
   {
     name: 'evaluation: does not count the first message',
     changes: change('nextMessage', 'dialogue.length >= limit', 'dialogue.length > limit'),
-    tests: ['test/unit/features/evals/simulated-user.test.ts'],
+    tests: ['test/unit/features/evals/runs/simulated-user.test.ts'],
   },
   {
     name: 'evaluation: takes silence for the end',
@@ -480,7 +480,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       "if (text.trim() === '') throw new InvalidError('The simulated user said nothing.');",
       "if (text.trim() === '') return { status: 'stop_signal_detected' };",
     ),
-    tests: ['test/unit/features/evals/simulated-user.test.ts'],
+    tests: ['test/unit/features/evals/runs/simulated-user.test.ts'],
   },
   {
     name: 'evaluation: hides the metrics that could not run',
@@ -489,12 +489,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       "status === 'NOT_EVALUATED' ? [metricName] : []",
       "status === 'INFORMATIONAL' ? [metricName] : []",
     ),
-    tests: ['test/unit/features/evals/score-case.test.ts'],
+    tests: ['test/unit/features/evals/scoring/score-case.test.ts'],
   },
   {
     name: 'evaluation: lets one metric that cannot run end the others',
     changes: change('scoreMetric', 'if (!(error instanceof MetricError)) throw error;', 'throw error;'),
-    tests: ['test/unit/features/evals/score-case.test.ts'],
+    tests: ['test/unit/features/evals/scoring/score-case.test.ts'],
   },
   {
     name: 'evaluation: pairs conversations of other lengths',
@@ -503,11 +503,11 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       'conversation && conversation.length !== actual.length',
       'conversation && conversation.length < actual.length',
     ),
-    tests: ['test/unit/features/evals/score-case.test.ts'],
+    tests: ['test/unit/features/evals/scoring/score-case.test.ts'],
   },
   {
     name: 'evaluation: forgets the rubrics of the case',
     changes: change('pairTurns', '...(rubrics ?? []), ...(expected', '...(expected'),
-    tests: ['test/unit/features/evals/score-case.test.ts'],
+    tests: ['test/unit/features/evals/scoring/score-case.test.ts'],
   },
 ];

@@ -169,7 +169,7 @@ export const METRIC_MUTANTS: Mutant[] = [
   ),
   of(
     'lets the efficiency take a threshold',
-    'unit/features/evals/score-case',
+    'unit/features/evals/scoring/score-case',
     'evaluatorOf',
     'if (EFFICIENCY_METRICS.includes(metricName)) throw',
     "if (metricName === '') throw",

@@ -1,6 +1,5 @@
 import type { Criterion } from '../metrics/criteria.ts';
-import { MetricError } from '../metrics/metric-error.ts';
-import { type MetricScore, toOverall, type TurnScore } from '../metrics/status.ts';
+import { MetricError, type MetricScore, toOverall, type TurnScore } from '../metrics/status.ts';
 import { textOf, type TurnPair } from '../metrics/turn.ts';
 import { type Judge, majority, takeSamples, toTurnScore } from './judge.ts';
 import { readJsonAnswer, wordOf } from './json-answer.ts';

@@ -1,6 +1,5 @@
 import type { Criterion } from '../metrics/criteria.ts';
-import { MetricError } from '../metrics/metric-error.ts';
-import { type MetricScore, type RubricScore, toOverall, type TurnScore } from '../metrics/status.ts';
+import { MetricError, type MetricScore, type RubricScore, toOverall, type TurnScore } from '../metrics/status.ts';
 import type { Rubric, TurnPair } from '../metrics/turn.ts';
 import { type Judge, majority, takeSamples, toTurnScore } from './judge.ts';
 import { toPrompt, toTranscript } from './material.ts';

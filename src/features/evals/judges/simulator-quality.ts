@@ -1,6 +1,5 @@
 import type { Criterion } from '../metrics/criteria.ts';
-import { MetricError } from '../metrics/metric-error.ts';
-import { type MetricScore, type TurnScore, toStatus } from '../metrics/status.ts';
+import { MetricError, type MetricScore, type TurnScore, toStatus } from '../metrics/status.ts';
 import { textOf, type TurnPair } from '../metrics/turn.ts';
 import { decideVerdict, readValidity } from './final-response-match.ts';
 import { type Judge, takeSamples, toTurnScore } from './judge.ts';

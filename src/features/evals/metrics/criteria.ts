@@ -1,8 +1,9 @@
 import { z } from 'zod';
-import { jsonObject } from '../../../core/content.ts';
+import { jsonObject, freeForm } from '../../../core/content.ts';
 import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
-import { MetricError } from './metric-error.ts';
+import { MetricError } from './status.ts';
 import type { MatchType } from './trajectory.ts';
+import { number } from '../../../core/members.ts';
 
 /** A metric as a request or a file names it; the criterion's threshold wins. */
 export interface EvalMetric {
@@ -96,3 +97,15 @@ export function readCriterion<Kind extends CriterionKind>(
   }
   return read.data as Criterion<Kind>;
 }
+
+/** A metric as a request names it. */
+export const evalMetricSchema = z
+  .looseObject({
+    metricName: z.string().describe('A name of the list of metrics; another one is not evaluated and says so.'),
+    threshold: number('From which score on it passes; without one and without a criterion it is not evaluated.'),
+    criterion: freeForm('Further settings of the metric, its threshold among them; what is left out has its default.'),
+  })
+  .describe('What the turns are scored by.');
+
+/** Metrics as the published examples name them. */
+export const exampleMetrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];

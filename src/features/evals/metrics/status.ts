@@ -43,3 +43,8 @@ export function toFinalStatus(statuses: EvalStatus[]): EvalStatus {
   if (statuses.includes('FAILED')) return 'FAILED';
   return statuses.includes('PASSED') ? 'PASSED' : 'NOT_EVALUATED';
 }
+
+/** A metric that cannot be evaluated, with the reason in words: the metric is then NOT_EVALUATED, others go on. */
+export class MetricError extends Error {
+  override name = 'MetricError';
+}

@@ -8,8 +8,7 @@ import {
   TRAJECTORY_QUALITY,
 } from '../../../../../src/features/evals/judges/rubrics.ts';
 import { readCriterion } from '../../../../../src/features/evals/metrics/criteria.ts';
-import { MetricError } from '../../../../../src/features/evals/metrics/metric-error.ts';
-import { toOverall } from '../../../../../src/features/evals/metrics/status.ts';
+import { MetricError, toOverall } from '../../../../../src/features/evals/metrics/status.ts';
 import type { Rubric } from '../../../../../src/features/evals/metrics/turn.ts';
 import { checkAll, near, vectorsOf } from '../vectors.ts';
 import {

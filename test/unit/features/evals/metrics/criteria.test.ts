@@ -4,7 +4,7 @@ import {
   type EvalMetric,
   readCriterion,
 } from '../../../../../src/features/evals/metrics/criteria.ts';
-import { MetricError } from '../../../../../src/features/evals/metrics/metric-error.ts';
+import { MetricError } from '../../../../../src/features/evals/metrics/status.ts';
 import { checkAll, vectorsOf } from '../vectors.ts';
 
 const defaults = { judgeModel: 'gemini-2.5-flash' };

@@ -1,0 +1,160 @@
+import {
+  type EvalSetKey,
+  nextVersion,
+  madeCase,
+  insertVersion,
+  isOfSet,
+  isNewest,
+  isSet,
+  evalSetExists,
+  evalSetNotFound,
+} from '../sets/eval-set-store.ts';
+import { type SQL, type SQLWrapper, and, eq, sql } from 'drizzle-orm';
+import type { Database } from '../../../platform/db/database.ts';
+import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
+import { assignments, excluded, insertSelect, names } from '../../../platform/db/sql.ts';
+import { ConflictError, NotFoundError } from '../../../core/errors.ts';
+import { heldSession } from '../../../conversation/sessions/session-lease.ts';
+import type { EvalCase } from './eval-case.ts';
+import type { EvalCaseBody } from '../sets/eval-set.ts';
+import { toStoredCase, withToolUses } from '../sets/intermediate-data.ts';
+
+/**
+ * Inserts a case, and its set where that is absent, in one statement: a refused case leaves no empty set behind. The
+ * session that it was made from is held meanwhile: its deletion finds the case, or the case finds it gone.
+ * @returns false where the session was deleted, and nothing was written.
+ * @throws {ConflictError} when the set has a case of this id. @throws {NotFoundError} when the set is another's.
+ */
+export async function insertEvalCase(
+  db: Database,
+  key: EvalSetKey,
+  evalCase: EvalCase,
+  source: { userId: string; sessionId: string },
+): Promise<boolean> {
+  const { appName, evalSetId, ownerId } = key;
+  const time = sql`jsonb_build_object('creationTimestamp', extract(epoch from clock_timestamp()))`;
+  const isOwn = ownerId === undefined ? sql`true` : sql`${evalSets.ownerId} = ${ownerId}`;
+  const insert = insertSelect(evalCases, {
+    appName,
+    evalSetId,
+    id: evalCase.evalId,
+    version: nextVersion({ appName, evalSetId }, sql`${evalCase.evalId}`),
+    sourceUserId: source.userId,
+    sourceSessionId: source.sessionId,
+    ownerId: sql`set_used.owner_id`,
+  });
+  // The update locks a set that is there and returns it where it is the caller's: also one that was made just now.
+  const { rows } = await db.execute<{ held: boolean; made: boolean }>(sql`
+    with held as (${heldSession({ appName, ...source })}), set_used as (
+      ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from held
+      on conflict (${names(evalSets.appName, evalSets.id)})
+      do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
+      where ${isOwn} returning ${evalSets.ownerId} as owner_id),
+    created as (${insert} from set_used on conflict do nothing ${madeCase}),
+    said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
+    select exists (select from held) as held, exists (select from created) as made`);
+  const [{ held, made } = { held: false, made: false }] = rows;
+  if (made || !held) return made;
+  if (!(await evalSetExists(db, key))) throw new NotFoundError(evalSetNotFound(key));
+  throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
+}
+
+/** The ids of a set's cases, sorted by code point (the column's collation is "C"); `undefined` without such a set. */
+export async function listEvalCaseIds(db: Database, key: EvalSetKey): Promise<string[] | undefined> {
+  const { rows } = await db.execute<{ ids: string[] }>(sql`
+    select array(select ${evalCases.id} from ${evalCases} where ${isOfSet} order by ${evalCases.id})::text[] as ids
+    from ${evalSets} where ${isSet(key)}`);
+  return rows[0]?.ids;
+}
+
+/** A case as JSON text, with the members that the UI reads; `undefined` where there is none. */
+export async function findEvalCaseText(db: Database, key: EvalSetKey, evalId: string): Promise<string | undefined> {
+  const [row] = await db
+    .select({ text: sql<string>`${evalCaseVersions.payload}::text` })
+    .from(evalCases)
+    .innerJoin(evalCaseVersions, isNewest)
+    .where(isCase(key, evalId));
+  return row && JSON.stringify(withToolUses(JSON.parse(unescapeJson(row.text)) as EvalCaseBody));
+}
+
+/**
+ * Replaces a case: it gets a further version. One without a creation time keeps that of before.
+ * @throws {NotFoundError} for an absent set or case.
+ */
+export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
+  const { appName, evalSetId } = key;
+  // Any version that can be seen: of two writers at once the later one does not see that of the other.
+  const time = sql`(
+    select jsonb_build_object('creationTimestamp', ${evalCaseVersions.payload} -> 'creationTimestamp')
+    from ${evalCaseVersions} where ${evalCaseVersions.appName} = ${appName}
+      and ${evalCaseVersions.evalSetId} = ${evalSetId} and ${evalCaseVersions.evalId} = ${evalCase.evalId} limit 1)`;
+  const payload = sql`(${time} || ${escapeJson(toStoredCase(evalCase))}::jsonb)`;
+  const replaced = sql`(
+    update ${evalCases} set ${names(evalCases.version)} = ${evalCases.version} + 1
+    where ${isCase(key, evalCase.evalId)} ${madeCase})`;
+  const said = sql`, said as (${insertVersion(key, payload)} from changed as created)`;
+  await changeEvalCase(db, key, evalCase.evalId, replaced, said);
+}
+
+/** Deletes a case. @throws {NotFoundError} for an absent set or case. */
+export async function deleteEvalCase(db: Database, key: EvalSetKey, evalId: string): Promise<void> {
+  const deleted = db.delete(evalCases).where(isCase(key, evalId)).returning({ id: evalCases.id });
+  await changeEvalCase(db, key, evalId, deleted);
+}
+
+const isCase = (key: EvalSetKey, evalId: string) =>
+  and(
+    eq(evalCases.appName, key.appName),
+    eq(evalCases.evalSetId, key.evalSetId),
+    eq(evalCases.id, evalId),
+    key.ownerId === undefined ? undefined : sql`exists (select from ${evalSets} where ${isSet(key)})`,
+  );
+
+/** Makes a change that returns what it changed, in one statement with the look for the set. */
+async function changeEvalCase(
+  db: Database,
+  key: EvalSetKey,
+  evalId: string,
+  change: SQLWrapper,
+  more: SQL = sql``,
+): Promise<void> {
+  const { rows } = await db.execute<{ changed: number }>(sql`
+    with changed as ${change}${more}
+    select (select count(*)::int from changed) as changed from ${evalSets} where ${isSet(key)}`);
+  const set = rows[0];
+  if (!set) throw new NotFoundError(evalSetNotFound(key));
+  if (set.changed === 0) {
+    throw new NotFoundError(`Eval case \`${evalId}\` not found in eval set \`${key.evalSetId}\`.`);
+  }
+}
+
+/** A case as a run finds it. */
+export interface RunnableCase {
+  evalId: string;
+  version: number;
+  /** The application and the user that the case names; null where it names none. */
+  appName: string | null;
+  userId: string | null;
+  /** True where its session begins with a change of the state that all users share. */
+  writesSharedState: boolean;
+}
+
+/** The cases of a set with what a run has to know of them, in the order of the set. */
+export async function listRunnableCases(db: Database, { appName, evalSetId }: EvalSetKey): Promise<RunnableCase[]> {
+  const input = (name: 'appName' | 'userId') =>
+    sql<string | null>`${evalCaseVersions.payload} #>> ${`{sessionInput,${name}}`}`;
+  return db
+    .select({
+      evalId: evalCases.id,
+      version: evalCases.version,
+      appName: input('appName'),
+      userId: input('userId'),
+      writesSharedState: sql<boolean>`coalesce(jsonb_path_exists(${evalCaseVersions.payload},
+        'lax $.sessionInput.state.keyvalue().key ? (@ starts with "app:")', '{}', true), false)`,
+    })
+    .from(evalCases)
+    .innerJoin(evalCaseVersions, isNewest)
+    .where(and(eq(evalCases.appName, appName), eq(evalCases.evalSetId, evalSetId)))
+    .orderBy(evalCases.createTime, evalCases.id);
+}

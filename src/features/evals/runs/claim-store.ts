@@ -1,0 +1,214 @@
+import { type SQL, and, asc, eq, getTableColumns, notInArray, sql } from 'drizzle-orm';
+import type { Database, DatabasePool } from '../../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
+import { EVAL_SESSION_ID_PREFIXES } from '../../../core/session.ts';
+import type { ExecutionModes } from '../sets/eval-set.ts';
+import type { EvalMetric } from '../metrics/criteria.ts';
+import { isItsVersion, isOpen } from './eval-run-store.ts';
+import type { ScoredCase } from '../scoring/score.ts';
+
+const now = sql`clock_timestamp()`;
+const expiry = (durationMs: number) => sql`${now} + ${durationMs} * interval '1 millisecond'`;
+const newSessionId = sql`${EVAL_SESSION_ID_PREFIXES[0]} || gen_random_uuid()`;
+const isLost = sql`(${evalRunCases.status} = 'running' and ${evalRunCases.leaseExpireTime} < ${now})`;
+const isHeld = sql`(${evalRunCases.status} = 'running' and ${evalRunCases.leaseExpireTime} >= ${now})`;
+const isClaimable = sql`(${evalRunCases.status} = 'waiting' or ${isLost})`;
+
+/** A case of a run that this process works on while it renews the lease. */
+export interface ClaimedCase extends ExecutionModes {
+  appName: string;
+  runId: string;
+  evalSetId: string;
+  place: number;
+  trial: number;
+  evalId: string;
+  userId: string;
+  sessionId: string;
+  /** 2 where the first session died within a turn. */
+  sessionCount: number;
+  /** True where another process had it before: turns may have happened. */
+  isResumed: boolean;
+  leaseToken: string;
+  /** JSON text of the case as it was when the run was requested. */
+  caseText: string;
+  metrics: EvalMetric[];
+  userSimulator: unknown;
+  /** True where the stored turns of another run are judged: the agent is not called. */
+  isJudging: boolean;
+  /** Last event of its session that belongs to it; null until its turns have ended. */
+  lastSequence: number | null;
+}
+
+/** How much may be claimed. */
+export interface ClaimLimits {
+  /** At most so many cases. */
+  slots: number;
+  /** The applications that this process hosts. */
+  appNames: string[];
+  leaseMs: number;
+}
+
+/**
+ * Claims cases, those of the oldest run first: waiting ones, and those whose process died. The row of a run is locked
+ * while its cases are claimed, so that its parallelism holds over all processes; runs that others are claiming from are
+ * left to them.
+ */
+export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits): Promise<ClaimedCase[]> {
+  const claimed: ClaimedCase[] = [];
+  const seen: string[] = [];
+  while (claimed.length < limits.slots) {
+    const more = await database.transaction(async (tx) => {
+      const run = await lockOpenRun(tx, limits.appNames, seen);
+      if (!run) return undefined;
+      seen.push(run.id);
+      return claimCasesOf(tx, run, limits.slots - claimed.length, limits.leaseMs);
+    });
+    if (!more) return claimed;
+    claimed.push(...more);
+  }
+  return claimed;
+}
+
+type RunRow = typeof evalRuns.$inferSelect;
+
+async function lockOpenRun(tx: Database, appNames: string[], except: string[]): Promise<RunRow | undefined> {
+  const hasWork = sql`exists (select from ${evalRunCases} where ${evalRunCases.appName} = ${evalRuns.appName}
+    and ${evalRunCases.runId} = ${evalRuns.id} and ${isClaimable})`;
+  const isHosted = sql`${evalRuns.appName} = any(${sql.param(appNames)}::text[])`;
+  const [run] = await tx
+    .select(getTableColumns(evalRuns))
+    .from(evalRuns)
+    .where(and(isOpen, isHosted, except.length > 0 ? notInArray(evalRuns.id, except) : undefined, hasWork))
+    .orderBy(asc(evalRuns.createTime))
+    .limit(1)
+    .for('update', { skipLocked: true });
+  return run;
+}
+
+/** A statement of its own after the lock: a statement sees what was committed before it began. */
+async function claimCasesOf(tx: Database, run: RunRow, slots: number, leaseMs: number): Promise<ClaimedCase[]> {
+  const c = evalRunCases;
+  const isOfRun = sql`${c.appName} = ${run.appName} and ${c.runId} = ${run.id}`;
+  const { rows } = await tx.execute<Pick<ClaimedCase, Claimed>>(sql`
+    with chosen as (
+      select ${c.place} as place, ${c.trial} as trial, ${c.sessionId} is not null as is_resumed from ${c}
+      where ${isOfRun} and ${isClaimable} order by ${c.place}, ${c.trial}
+      limit least(${slots}::int, greatest(0, ${run.parallelism}::int -
+                  (select count(*)::int from ${c} where ${isOfRun} and ${isHeld})))
+      for update skip locked)
+    update ${c} set
+      status = 'running', lease_token = gen_random_uuid(), lease_expire_time = ${expiry(leaseMs)},
+      session_id = coalesce(${c.sessionId}, ${newSessionId}), session_count = greatest(${c.sessionCount}, 1),
+      start_time = coalesce(${c.startTime}, ${now})
+    from chosen, ${evalCaseVersions}
+    where ${isOfRun} and ${c.place} = chosen.place and ${c.trial} = chosen.trial and ${isItsVersion}
+    returning ${c.place} as place, ${c.trial} as trial, ${c.evalId} as "evalId", ${c.sessionUserId} as "userId",
+              ${c.sessionId} as "sessionId", ${c.sessionCount} as "sessionCount", chosen.is_resumed as "isResumed",
+              ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence",
+              ${evalCaseVersions.payload}::text as "caseText"`);
+  if (rows.length > 0 && run.status === 'queued') {
+    await tx
+      .update(evalRuns)
+      .set({ status: 'running' })
+      .where(and(eq(evalRuns.appName, run.appName), eq(evalRuns.id, run.id)));
+  }
+  const ofRun = {
+    appName: run.appName,
+    runId: run.id,
+    evalSetId: run.evalSetId,
+    metrics: unescaped(run.metrics) as EvalMetric[],
+    userSimulator: unescaped(run.userSimulator),
+    isJudging: run.judgedRunId !== null,
+    modelExecutionMode: run.modelExecutionMode,
+    toolExecutionMode: run.toolExecutionMode,
+  };
+  return rows.map((row) => ({ ...row, ...ofRun, caseText: unescapeJson(row.caseText) }));
+}
+
+type Claimed =
+  | ('place' | 'trial' | 'evalId' | 'userId' | 'sessionId' | 'sessionCount' | 'isResumed')
+  | ('leaseToken' | 'caseText' | 'lastSequence');
+
+const unescaped = (value: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(value)));
+
+/** What names the row of a claimed case and says that it is still held. */
+type Claim = Pick<ClaimedCase, 'appName' | 'runId' | 'place' | 'trial' | 'leaseToken'>;
+
+const isMine = ({ appName, runId, place, trial, leaseToken }: Claim): SQL => sql`
+  ${evalRunCases.appName} = ${appName} and ${evalRunCases.runId} = ${runId} and ${evalRunCases.place} = ${place}
+  and ${evalRunCases.trial} = ${trial} and ${evalRunCases.status} = 'running'
+  and ${evalRunCases.leaseToken} = ${leaseToken}`;
+
+/** Prolongs the leases of claimed cases. @returns the tokens that are still held; the others are another's. */
+export async function renewEvalCases(db: Database, leaseTokens: string[], leaseMs: number): Promise<string[]> {
+  const rows = await db
+    .update(evalRunCases)
+    .set({ leaseExpireTime: expiry(leaseMs) })
+    .where(
+      and(eq(evalRunCases.status, 'running'), sql`${evalRunCases.leaseToken} = any(${sql.param(leaseTokens)}::uuid[])`),
+    )
+    .returning({ leaseToken: evalRunCases.leaseToken });
+  return rows.flatMap(({ leaseToken }) => leaseToken ?? []);
+}
+
+/** How a case ended: with its scores, or with the reason why it could not be brought to an end. */
+export interface CaseOutcome {
+  /** Last event of the session that belongs to it. */
+  lastSequence: number;
+  scored?: ScoredCase | undefined;
+  error?: { message: string; failedTurn: number } | undefined;
+}
+
+const released = { leaseToken: null, leaseExpireTime: null };
+
+/** Ends a claimed case. False where the claim is another's by now: nothing was written then. */
+export async function finishEvalCase(
+  db: Database,
+  claim: Claim,
+  { lastSequence, scored, error }: CaseOutcome,
+): Promise<boolean> {
+  const ended = await db
+    .update(evalRunCases)
+    .set({
+      ...released,
+      status: error ? 'error' : 'done',
+      lastSequence,
+      failedTurn: error?.failedTurn ?? null,
+      error: error ? escapeText(error.message) : null,
+      result: scored ? sql`${escapeJson(scored)}::jsonb` : null,
+      endTime: now,
+    })
+    .where(isMine(claim))
+    .returning({ place: evalRunCases.place });
+  return ended.length > 0;
+}
+
+/** Gives a claimed case back, for any process to go on with. */
+export async function releaseEvalCase(db: Database, claim: Claim): Promise<void> {
+  await db
+    .update(evalRunCases)
+    .set({ ...released, status: 'waiting' })
+    .where(isMine(claim));
+}
+
+/** Gives a claimed case a second session. @returns its id; `undefined` where it had one, or is another's by now. */
+export async function restartEvalCase(db: Database, claim: Claim): Promise<string | undefined> {
+  const [row] = await db
+    .update(evalRunCases)
+    .set({ sessionId: newSessionId, sessionCount: 2 })
+    .where(and(isMine(claim), eq(evalRunCases.sessionCount, 1)))
+    .returning({ sessionId: evalRunCases.sessionId });
+  return row?.sessionId ?? undefined;
+}
+
+/** Milliseconds until the first lease of a running case is over, negative where it is; `undefined` without any. */
+export async function findNextLeaseEnd(db: Database): Promise<number | undefined> {
+  const [row] = await db
+    .select({
+      ms: sql<string | null>`ceil(extract(epoch from min(${evalRunCases.leaseExpireTime}) - ${now}) * 1000)`,
+    })
+    .from(evalRunCases)
+    .where(eq(evalRunCases.status, 'running'));
+  return row?.ms == null ? undefined : Number(row.ms);
+}

@@ -1,0 +1,235 @@
+import { z } from 'zod';
+import { InvalidError, NotFoundError } from '../../../core/errors.ts';
+import { identifierSchema } from '../../../core/session.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { evalRunPath, evalSetPath, INT32_MAX, pageSize } from '../../../platform/http/operation/parameters.ts';
+import { evalSetExists, evalSetNotFound } from '../sets/eval-set-store.ts';
+import { exampleRun, evalRunSchema } from './eval-run.ts';
+import { insertJudging, listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
+import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
+import { agreement, cohensKappa } from '../metrics/statistics.ts';
+import { area, SET_PATH, type EvalRunContext, requesterOf } from '../sets/context.ts';
+import { existing, RUN_PATH, runNotFound, toWire } from './routes.ts';
+import { EVALS_TOPIC } from './topics.ts';
+import { listTrend } from './trend-store.ts';
+import { withoutKnownNulls } from '../../../core/known-nulls.ts';
+
+const judgeSchema = z
+  .looseObject({ evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.') })
+  .describe('How stored turns are to be judged.');
+
+const judgeRun = operation({
+  method: 'post',
+  path: `${RUN_PATH}/judge`,
+  operationId: 'judgeEvalRun',
+  scope: 'develop',
+  area,
+  summary: 'Judge the stored turns of an evaluation run again',
+  description:
+    'A new run, whose `judgedRunId` names this one: the agent is not called, its turns are those that took place.',
+  owner: 'caller',
+  parameters: { path: evalRunPath },
+  body: { schema: judgeSchema, required: true, example: { evalMetrics: exampleMetrics } },
+  success: { schema: evalRunSchema, description: 'The new run.', example: exampleRun, status: 202 },
+  errors: {
+    400: 'The run is too large.',
+    404: 'No such run.',
+    409: 'Too many runs have not ended, or none of its cases was done.',
+  },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, body, principal }) => {
+    const { config, database, newId, notifications } = context;
+    const { counts } = await existing(context, path, principal);
+    if (counts.total > config.EVALS_MAX_CASES) {
+      throw new InvalidError(`The run has ${counts.total} cases; EVALS_MAX_CASES allows ${config.EVALS_MAX_CASES}.`);
+    }
+    const judging = {
+      appName: path.appName,
+      runId: newId(),
+      judgedRunId: path.runId,
+      requestedBy: requesterOf(principal),
+      metrics: withoutKnownNulls(judgeSchema, body).evalMetrics as EvalMetric[],
+      parallelism: config.EVALS_PARALLELISM,
+    };
+    await insertJudging(database.db, judging, config.EVALS_MAX_OPEN_RUNS);
+    notifications.publish(EVALS_TOPIC);
+    return { kind: 'value', status: 202, value: toWire(path.appName, await existing(context, judging, principal)) };
+  },
+});
+
+const verdictSchema = z
+  .looseObject({
+    evalId: identifierSchema.describe('The case.'),
+    trial: z.int().min(1).max(1_000).default(1).describe('Its trial [1].'),
+    turn: z.int().min(0).max(INT32_MAX).describe('The turn, from 0.'),
+    metricName: identifierSchema.describe('The metric that the verdict stands beside.'),
+    passed: z.boolean().describe('Whether the turn is good.'),
+    comment: z.string().max(10_000).nullish().describe('Why, in words.'),
+  })
+  .describe('What a person says of a turn.');
+const exampleVerdict = { evalId: 'case1', turn: 0, metricName: 'final_response_match_v2', passed: true };
+
+const keepVerdict = operation({
+  method: 'put',
+  path: `${RUN_PATH}/verdicts`,
+  operationId: 'saveEvalVerdict',
+  scope: 'develop',
+  area,
+  summary: 'Say whether a turn is good',
+  description: 'Beside the judges. Each caller has one verdict on a turn in a metric; a further one takes its place.',
+  owner: 'caller',
+  parameters: { path: evalRunPath },
+  body: { schema: verdictSchema, required: true, example: exampleVerdict },
+  errors: { 404: 'No such run, case or turn.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, body, principal }) => {
+    await existing(context, path, principal);
+    const { evalId, trial = 1, turn, metricName, passed, comment = null } = body;
+    const verdict = { evalId, trial, turn, metricName, passed, comment, author: authorOf(principal) };
+    if (await saveVerdict(context.database.db, path, verdict)) return { kind: 'value', value: null };
+    throw new NotFoundError(`The evaluation run has no turn ${turn} of trial ${trial} of eval case \`${evalId}\`.`);
+  },
+});
+
+const readVerdicts = operation({
+  method: 'get',
+  path: `${RUN_PATH}/verdicts`,
+  operationId: 'listEvalVerdicts',
+  scope: 'develop',
+  area,
+  summary: 'List what people say of the turns of a run',
+  owner: 'caller',
+  parameters: { path: evalRunPath },
+  success: {
+    schema: z.array(verdictSchema.extend({ author: z.string().describe('Who said so.') })),
+    description: 'The verdicts, in the order of the cases and turns.',
+    example: [{ ...exampleVerdict, trial: 1, author: 'local' }],
+  },
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, principal }) => {
+    await existing(context, path, principal);
+    const verdicts = await listVerdicts(context.database.reads, path);
+    const value = verdicts.map(({ comment, ...verdict }) => ({ ...verdict, ...(comment === null ? {} : { comment }) }));
+    return { kind: 'value', value };
+  },
+});
+
+const count = (description: string) => z.int().describe(description);
+const judgeCountsSchema = z
+  .looseObject({
+    metricName: z.string().describe('The metric.'),
+    judgeModel: z.string().describe('The model that judged.'),
+    promptVersion: z.string().describe('Changes with the words of its prompts.'),
+    bothPass: count('Turns that both find good.'),
+    onlyJudgePasses: count('Turns that only the judge finds good.'),
+    onlyHumanPasses: count('Turns that only a person finds good.'),
+    bothFail: count('Turns that neither finds good.'),
+    agreement: z.number().nullable().describe('Share of equal verdicts; null without any.'),
+    kappa: z.number().nullable().describe("Cohen's κ: agreement beyond chance; null where chance explains all."),
+  })
+  .describe('A judge beside people.');
+
+const listJudges = operation({
+  method: 'get',
+  path: `${SET_PATH}/judges`,
+  operationId: 'listEvalJudges',
+  scope: 'develop',
+  area,
+  summary: 'Compare the judges of a set with people',
+  description: 'On the turns that both judged, over all runs of the set, by metric, model and version of the prompt.',
+  owner: 'caller',
+  parameters: { path: evalSetPath },
+  success: {
+    schema: z.array(judgeCountsSchema),
+    description: 'The judges.',
+    example: [
+      {
+        metricName: 'final_response_match_v2',
+        judgeModel: 'judge',
+        promptVersion: '0f3c5a9d1e77',
+        bothPass: 8,
+        onlyJudgePasses: 1,
+        onlyHumanPasses: 0,
+        bothFail: 1,
+        agreement: 0.9,
+        kappa: 0.615,
+      },
+    ],
+  },
+  errors: { 404: 'No such set.' },
+  absent: evalSetNotFound,
+  handler: async ({ database }: EvalRunContext, { path, principal, notFound }) => {
+    const requestedBy = requesterOf(principal);
+    if (!(await evalSetExists(database.reads, { ...path, ownerId: requestedBy }))) throw notFound();
+    const judges = await listJudgeCounts(database.reads, path, requestedBy);
+    const value = judges.map(({ verdicts, ...judge }) => ({
+      ...judge,
+      ...verdicts,
+      agreement: agreement(verdicts),
+      kappa: cohensKappa(verdicts),
+    }));
+    return { kind: 'value', value };
+  },
+});
+
+const trendPointSchema = z
+  .looseObject({
+    runId: z.string().describe('The run.'),
+    createTime: z.number().describe('When it was requested, Unix seconds.'),
+    modelName: z.string().describe('Model of the agent.'),
+    agentHash: z.string().describe('Hash of the agent.'),
+    total: count('Its cases, each trial counted.'),
+    passed: count('Those that passed.'),
+    failed: count('Those that failed by a metric.'),
+    notEvaluated: count('Those of which no metric says anything.'),
+    errors: count('Those that could not be brought to an end.'),
+    scores: z.looseObject({}).describe('The mean score of each metric; null where none gave one.'),
+  })
+  .describe('What one run gave.');
+
+const readTrend = operation({
+  method: 'get',
+  path: `${SET_PATH}/trend`,
+  operationId: 'getEvalTrend',
+  scope: 'develop',
+  area,
+  summary: 'Follow a set over its runs',
+  owner: 'caller',
+  parameters: { path: evalSetPath, query: z.object({ limit: pageSize('Maximum number of runs.').default(100) }) },
+  success: {
+    schema: z.array(trendPointSchema),
+    description: 'The last runs that were done, oldest first.',
+    example: [
+      {
+        runId: exampleRun.runId,
+        createTime: exampleRun.createTime,
+        modelName: 'offline',
+        agentHash: exampleRun.agentHash,
+        total: 1,
+        passed: 1,
+        failed: 0,
+        notEvaluated: 0,
+        errors: 0,
+        scores: { tool_trajectory_avg_score: 1 },
+      },
+    ],
+  },
+  errors: { 404: 'No such set.' },
+  absent: evalSetNotFound,
+  handler: async ({ database }: EvalRunContext, { path, query, principal, notFound }) => {
+    const requestedBy = requesterOf(principal);
+    if (!(await evalSetExists(database.reads, { ...path, ownerId: requestedBy }))) throw notFound();
+    return { kind: 'value', value: await listTrend(database.reads, path, requestedBy, query.limit) };
+  },
+});
+
+/** What stored runs say further: judged again, beside people, over time. */
+export const judgingOperations = [judgeRun, keepVerdict, readVerdicts, listJudges, readTrend];
+
+/** Who says something, as others read it. */
+function authorOf(principal: Principal): string {
+  if (principal.kind === 'user') return principal.userId;
+  return principal.kind === 'key' ? `key ${principal.id ?? ''}`.trim() : 'local';
+}

@@ -1,0 +1,167 @@
+import { sql } from 'drizzle-orm';
+import { ConflictError } from '../../../core/errors.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
+import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
+import { insertSelect } from '../../../platform/db/sql.ts';
+import type { EvalMetric } from '../metrics/criteria.ts';
+import type { Verdicts } from '../metrics/statistics.ts';
+import { type EvalRunKey, MAX_TRIES, resultTimeOf, sameMoment, tooManyOpen } from './eval-run-store.ts';
+
+/** A run that judges the stored turns of another one. */
+export interface NewJudging {
+  appName: string;
+  runId: string;
+  judgedRunId: string;
+  requestedBy: string | undefined;
+  metrics: EvalMetric[];
+  parallelism: number;
+}
+
+/**
+ * Inserts a run that judges the stored turns of another one: its cases that were done, each in the session that it had.
+ * @throws {ConflictError} where the application has `maxOpen` runs that have not ended, and where no case was done.
+ */
+export async function insertJudging(
+  db: Database,
+  { appName, runId, judgedRunId, ...run }: NewJudging,
+  maxOpen: number,
+): Promise<void> {
+  const insertRun = insertSelect(evalRuns, {
+    appName,
+    id: sql`${runId}::uuid`,
+    evalSetId: sql`judged.eval_set_id`,
+    requestedBy: run.requestedBy ?? null,
+    judgedRunId: sql`judged.id`,
+    metrics: sql`${escapeJson(run.metrics)}::jsonb`,
+    modelExecutionMode: sql`judged.model_execution_mode`,
+    toolExecutionMode: sql`judged.tool_execution_mode`,
+    trials: sql`judged.trials`,
+    parallelism: sql`${run.parallelism}::int`,
+    agentHash: sql`judged.agent_hash`,
+    modelName: sql`judged.model_name`,
+    resultTime: resultTimeOf(sql`moment.now`),
+  });
+  const insertCases = insertSelect(evalRunCases, {
+    appName,
+    runId: sql`created.id`,
+    place: sql`c.place`,
+    trial: sql`c.trial`,
+    evalSetId: sql`c.eval_set_id`,
+    evalId: sql`c.eval_id`,
+    caseVersion: sql`c.case_version`,
+    sessionUserId: sql`c.session_user_id`,
+    ownerId: run.requestedBy ?? null,
+    sessionId: sql`c.session_id`,
+    sessionCount: sql`1`,
+    lastSequence: sql`c.last_sequence`,
+  });
+  const insertion = sql`
+    with judged as (select * from ${evalRuns} where app_name = ${appName} and id = ${judgedRunId}::uuid),
+    cases as (select c.* from ${evalRunCases} c
+              where c.app_name = ${appName} and c.run_id = ${judgedRunId}::uuid and c.status = 'done'),
+    open as (select count_open_eval_runs(${appName}) as count),
+    created as (${insertRun} from judged, open, (select clock_timestamp() as now) moment
+                where open.count < ${maxOpen} and exists (select from cases)
+                on conflict on constraint eval_runs_result_time_key do nothing returning ${evalRuns.id} as id),
+    filled as (${insertCases} from created, cases c returning 1)
+    select open.count as open, (select count(*)::int from cases) as cases,
+           (select count(*)::int from created) as created from open`;
+  for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+    const { rows } = await db.execute<{ open: number; cases: number; created: number }>(insertion);
+    if (rows[0]?.created === 1) return;
+    if (rows[0]?.cases === 0) {
+      throw new ConflictError(`No case of the evaluation run ${judgedRunId} was done: there is nothing to judge.`);
+    }
+    if ((rows[0]?.open ?? 0) >= maxOpen) throw tooManyOpen(appName, maxOpen);
+  }
+  throw sameMoment();
+}
+
+/** What a person says of a turn. */
+export interface Verdict {
+  evalId: string;
+  trial: number;
+  /** From 0. */
+  turn: number;
+  metricName: string;
+  author: string;
+  passed: boolean;
+  comment: string | null;
+}
+
+/**
+ * Keeps what a person says of a turn of a case, in the place of what the same person said before. False where the run
+ * has no such case, or the case no such turn.
+ */
+export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, verdict: Verdict): Promise<boolean> {
+  const insert = insertSelect(evalVerdicts, {
+    appName,
+    userId: sql`c.session_user_id`,
+    sessionId: sql`c.session_id`,
+    turn: sql`${verdict.turn}::int`,
+    metricName: verdict.metricName,
+    author: verdict.author,
+    passed: sql`${verdict.passed}::boolean`,
+    comment: verdict.comment === null ? null : escapeText(verdict.comment),
+  });
+  const { rows } = await db.execute(sql`
+    ${insert} from ${evalRunCases} c
+    where c.app_name = ${appName} and c.run_id = ${runId}::uuid and c.eval_id = ${verdict.evalId}
+      and c.trial = ${verdict.trial}::int and c.status = 'done'
+      and ${verdict.turn}::int < jsonb_array_length(c.result -> 'turns')
+    on conflict on constraint eval_verdicts_pkey
+    do update set passed = excluded.passed, comment = excluded.comment, create_time = excluded.create_time
+    returning 1`);
+  return rows.length > 0;
+}
+
+/** What people say of the turns of a run's cases, by case, trial, turn, metric and author. */
+export async function listVerdicts(db: Database, { appName, runId }: EvalRunKey): Promise<Verdict[]> {
+  const { rows } = await db.execute<Record<keyof Verdict, never>>(sql`
+    select c.eval_id as "evalId", c.trial as trial, v.turn as turn, v.metric_name as "metricName", v.author as author,
+           v.passed as passed, v.comment as comment
+    from ${evalRunCases} c
+    join ${evalVerdicts} v
+      on v.app_name = c.app_name and v.user_id = c.session_user_id and v.session_id = c.session_id
+    where c.app_name = ${appName} and c.run_id = ${runId}::uuid
+    order by c.place, c.trial, v.turn, v.metric_name, v.author`);
+  return (rows as unknown as Verdict[]).map((row) => ({
+    ...row,
+    comment: row.comment === null ? null : unescapeText(row.comment),
+  }));
+}
+
+/** The verdicts of one judge beside those of people. */
+export interface JudgeCounts {
+  metricName: string;
+  judgeModel: string;
+  promptVersion: string;
+  verdicts: Verdicts;
+}
+
+/** Judges of a set's runs beside people, by metric, model and version of the prompt; of the runs of one requester. */
+export async function listJudgeCounts(
+  db: Database,
+  { appName, evalSetId }: { appName: string; evalSetId: string },
+  requestedBy: string | undefined,
+): Promise<JudgeCounts[]> {
+  const count = (passed: boolean, status: 'PASSED' | 'FAILED') =>
+    sql`count(*) filter (where v.passed = ${passed}::boolean and t ->> 'status' = ${status})::int`;
+  const isTheirs = requestedBy === undefined ? sql`true` : sql`r.requested_by = ${requestedBy}`;
+  const { rows } = await db.execute<Record<keyof JudgeCounts, never>>(sql`
+    select m ->> 'metricName' as "metricName", m -> 'judge' ->> 'model' as "judgeModel",
+           m -> 'judge' ->> 'promptVersion' as "promptVersion",
+           json_build_object('bothPass', ${count(true, 'PASSED')}, 'onlyJudgePasses', ${count(false, 'PASSED')},
+             'onlyHumanPasses', ${count(true, 'FAILED')}, 'bothFail', ${count(false, 'FAILED')}) as verdicts
+    from ${evalRuns} r
+    join ${evalRunCases} c on c.app_name = r.app_name and c.run_id = r.id and c.status = 'done'
+    join ${evalVerdicts} v
+      on v.app_name = c.app_name and v.user_id = c.session_user_id and v.session_id = c.session_id
+    cross join lateral jsonb_array_elements(c.result -> 'overall') m
+    cross join lateral jsonb_array_elements(c.result -> 'turns' -> v.turn) t
+    where r.app_name = ${appName} and r.eval_set_id = ${evalSetId} and ${isTheirs} and m ? 'judge'
+      and m ->> 'metricName' = v.metric_name and t ->> 'metricName' = v.metric_name
+    group by 1, 2, 3 order by 1, 2, 3`);
+  return rows;
+}

@@ -1,0 +1,221 @@
+import { z } from 'zod';
+import { InvalidError, NotFoundError } from '../../../core/errors.ts';
+import { withoutKnownNulls } from '../../../core/known-nulls.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { appPath, evalRunPath, pageSize } from '../../../platform/http/operation/parameters.ts';
+import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
+import { sumOfCosts } from '../scoring/cost.ts';
+import {
+  exampleCaseSummary,
+  exampleRun,
+  evalRunSchema,
+  runEvalSchema,
+  runSummarySchema,
+  startRunSchema,
+} from './eval-run.ts';
+import { toResultId } from './result-document.ts';
+import { area, DEV_APP_PATH, type EvalRunContext, requesterOf } from '../sets/context.ts';
+import { cancelEvalRun, type EvalRun, type EvalRunKey, listEvalRuns } from './eval-run-store.ts';
+import { findRun, followRun, type RunRequest, startRun } from './start-run.ts';
+import { compareWith, summarizeRun } from './summary.ts';
+import { CANCEL_TOPIC, runTopic } from './topics.ts';
+import { exampleMetrics } from '../metrics/criteria.ts';
+
+const RUNS_PATH = `${DEV_APP_PATH}/eval-runs`;
+/** Where one run is. */
+export const RUN_PATH = `${RUNS_PATH}/{run_id}`;
+
+/** Why a set cannot be run. */
+export const runErrors = {
+  400: 'A case is of another application, or the run is too large.',
+  404: 'No such set, or it has no such case.',
+  409: 'Too many runs have not ended, or the run was cancelled.',
+  503: 'This process stops; the run goes on in another one.',
+};
+const oneRun = { schema: evalRunSchema, description: 'The run.', example: exampleRun };
+/** The text of the 404 of a run. */
+export const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
+
+const startEvalRun = operation({
+  method: 'post',
+  path: RUNS_PATH,
+  operationId: 'startEvalRun',
+  scope: 'develop',
+  area,
+  summary: 'Start an evaluation run',
+  description: 'Nobody has to wait for it: it is stored, and survives the end of any process.',
+  owner: 'caller',
+  parameters: { path: appPath },
+  body: { schema: startRunSchema, required: true, example: { evalSetId: 'arithmetic', evalMetrics: exampleMetrics } },
+  success: { ...oneRun, status: 202 },
+  errors: { 400: 'There is nothing to run, or too much.', 404: runErrors[404], 409: runErrors[409] },
+  handler: async (context: EvalRunContext, { path: { appName }, body, principal }) => {
+    const runId = await startRun(context, { appName, evalSetId: body.evalSetId }, toRunRequest(body), principal);
+    if (runId === undefined) throw new InvalidError(`Eval set \`${body.evalSetId}\` has no cases.`);
+    const run = await existing(context, { appName, runId }, principal);
+    return { kind: 'value', status: 202, value: toWire(appName, run) };
+  },
+});
+
+const listAll = operation({
+  method: 'get',
+  path: RUNS_PATH,
+  operationId: 'listEvalRuns',
+  scope: 'develop',
+  area,
+  summary: 'List evaluation runs',
+  description: 'Newest first.',
+  owner: 'caller',
+  parameters: {
+    path: appPath,
+    query: z.object({
+      evalSetId: z.string().optional().describe('Only runs of this set.'),
+      limit: pageSize('Maximum number of runs.').default(100),
+    }),
+  },
+  success: { schema: z.array(evalRunSchema), description: 'The runs.', example: [exampleRun] },
+  handler: async ({ database }: EvalRunContext, { path: { appName }, query, principal }) => {
+    const runs = await listEvalRuns(database.reads, { appName, requestedBy: requesterOf(principal), ...query });
+    return { kind: 'value', value: runs.map((run) => toWire(appName, run)) };
+  },
+});
+
+const getOne = operation({
+  method: 'get',
+  path: RUN_PATH,
+  operationId: 'getEvalRun',
+  scope: 'develop',
+  area,
+  summary: 'Get an evaluation run',
+  owner: 'caller',
+  parameters: { path: evalRunPath },
+  success: oneRun,
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, principal }) => ({
+    kind: 'value',
+    value: toWire(path.appName, await existing(context, path, principal)),
+  }),
+});
+
+const followOne = operation({
+  method: 'get',
+  path: `${RUN_PATH}/stream`,
+  operationId: 'streamEvalRun',
+  scope: 'develop',
+  area,
+  summary: 'Follow an evaluation run',
+  isStream: true,
+  description: 'Server-sent events: the run as it stands, and again after each change until it has ended.',
+  owner: 'caller',
+  parameters: { path: evalRunPath },
+  success: {
+    schema: z.string(),
+    description: 'Runs.',
+    example: `data: ${JSON.stringify(exampleRun)}\n\n`,
+    mediaType: 'text/event-stream',
+  },
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, principal, response }) => {
+    await existing(context, path, principal);
+    const stream = openEventStream(response, { comments: true });
+    const signal = AbortSignal.any([stream.signal, context.draining]);
+    for await (const run of followRun(context, path, principal, signal)) {
+      await stream.send(JSON.stringify(toWire(path.appName, run)));
+    }
+    stream.end();
+    return { kind: 'sent' };
+  },
+});
+
+const cancelOne = operation({
+  method: 'delete',
+  path: RUN_PATH,
+  operationId: 'cancelEvalRun',
+  scope: 'develop',
+  area,
+  summary: 'Cancel an evaluation run',
+  description:
+    'Cases that have not ended are cancelled, on whatever replica they run. One that has ended stays as it is.',
+  owner: 'caller',
+  parameters: { path: evalRunPath },
+  success: oneRun,
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, principal }) => {
+    await existing(context, path, principal);
+    await cancelEvalRun(context.database.db, path);
+    context.notifications.publish(CANCEL_TOPIC);
+    context.notifications.publish(runTopic(path.runId));
+    return { kind: 'value', value: toWire(path.appName, await existing(context, path, principal)) };
+  },
+});
+
+const summarizeOne = operation({
+  method: 'get',
+  path: `${RUN_PATH}/summary`,
+  operationId: 'summarizeEvalRun',
+  load: 'heavy',
+  scope: 'develop',
+  area,
+  summary: 'Summarize an evaluation run',
+  description: 'Pass rates of its cases over their trials, and what changed since an earlier run.',
+  owner: 'caller',
+  parameters: {
+    path: evalRunPath,
+    query: z.object({ baseline: z.string().optional().describe('An earlier run to compare with.') }),
+  },
+  success: { schema: runSummarySchema, description: 'The summary.', example: { cases: [exampleCaseSummary] } },
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+  handler: async (context: EvalRunContext, { path, query, principal }) => {
+    const { reads } = context.database;
+    await existing(context, path, principal);
+    const cases = await summarizeRun(reads, path);
+    const cost = sumOfCosts(cases.map((one) => one.cost));
+    const summary = { cases, ...(cost === undefined ? {} : { cost }) };
+    if (query.baseline === undefined) return { kind: 'value', value: summary };
+    const baseline = { appName: path.appName, runId: query.baseline };
+    await existing(context, baseline, principal);
+    return { kind: 'value', value: { ...summary, comparison: await compareWith(reads, path, baseline) } };
+  },
+});
+
+/** Evaluation runs: start, list, get, follow, cancel, summarize. */
+export const evalRunOperations = [startEvalRun, listAll, getOne, followOne, cancelOne, summarizeOne];
+
+/** What a body asks for, from either list of ids. */
+export function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
+  const named = [body.evalCaseIds, body.evalIds].find((ids) => ids != null && ids.length > 0);
+  return {
+    evalIds: named ?? [],
+    metrics: withoutKnownNulls(runEvalSchema, body).evalMetrics,
+    userSimulator: body.userSimulatorConfig,
+    modelExecutionMode: body.modelExecutionMode ?? null,
+    toolExecutionMode: body.toolExecutionMode ?? null,
+    trials: body.trials ?? 1,
+    parallelism: body.parallelism ?? undefined,
+  };
+}
+
+/** A run as a caller may see it. @throws {NotFoundError} where there is none. */
+export async function existing(context: EvalRunContext, key: EvalRunKey, principal: Principal): Promise<EvalRun> {
+  const run = await findRun(context, key, principal);
+  if (!run) throw new NotFoundError(runNotFound(key));
+  return run;
+}
+
+/** A run as it goes over the wire. */
+export function toWire(appName: string, evalRun: EvalRun) {
+  const { metrics, resultMicroseconds, userSimulator, endTime, judgedRunId, ...run } = evalRun;
+  return {
+    ...run,
+    evalMetrics: metrics,
+    evalSetResultId: toResultId(appName, run.evalSetId, resultMicroseconds).evalSetResultId,
+    ...(userSimulator == null ? {} : { userSimulatorConfig: userSimulator }),
+    ...(endTime === null ? {} : { endTime }),
+    ...(judgedRunId === null ? {} : { judgedRunId }),
+  };
+}

@@ -1,0 +1,96 @@
+import { LeaseLostError, NotFoundError } from '../../../core/errors.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { persist } from '../../../invocations/persist.ts';
+import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { toActualTurns } from '../cases/actual-turns.ts';
+import { eventsOfCase, readStoredCase, type StoredCase } from '../cases/case-text.ts';
+import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';
+import { toUses } from '../scoring/cost.ts';
+import { spendWith } from '../judges/judge-model.ts';
+import { MetricError } from '../metrics/status.ts';
+import type { Turn } from '../metrics/turn.ts';
+import { runTurns, sessionOf, type Speaker, type TurnsEnd } from './run-turns.ts';
+import { pairTurns, scoreCase, type ScoringContext, toScoring } from '../scoring/score-case.ts';
+import { readSimulatedUser } from './simulated-user.ts';
+
+const GONE = 'The session of the case was deleted: there are no turns to judge.';
+const INTERRUPTED_TWICE = 'The turn was interrupted, and so was another try in a new session.';
+
+/**
+ * Runs the turns of a claimed case and judges them. `undefined` where this process stops before it is through: the case
+ * is to be given back.
+ * @throws {LeaseLostError} when the claim is another's by now, and what `signal` was aborted with.
+ */
+export async function runCase(
+  context: InvocationContext,
+  claimed: ClaimedCase,
+  judgeModel: string | undefined,
+  signal: AbortSignal,
+): Promise<CaseOutcome | undefined> {
+  const evalCase = readStoredCase(claimed.caseText);
+  const agent = context.agents.get(claimed.appName);
+  if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
+  // Without MCP servers: only its model is used here, for what is said in the user's place and for judging.
+  const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
+  const spend = spendWith(context.database.db, sessionOf(claimed));
+  const scoring = { ...toScoring({ ...prepared, spend }, judgeModel, evalCase, signal), own: agent.evals?.metrics };
+  const turns = claimed.isJudging
+    ? { end: { kind: 'ended' as const }, claimed }
+    : await runInSession(context, claimed, evalCase, toSpeaker(claimed, scoring), signal);
+  if (!turns) return undefined;
+  const { end, ...ran } = turns;
+  const key = sessionOf(ran.claimed);
+  const history = await persist(() => findHistory(context.database.db, key), context.leaseTimes.durationMs);
+  // Somebody may have gone on with a session that a run left.
+  const events = (history?.events ?? []).slice(0, claimed.lastSequence ?? undefined);
+  const outcome = { lastSequence: events.length };
+  if ('error' in end && end.error) return { ...outcome, error: end.error };
+  if (claimed.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
+  const own = eventsOfCase(evalCase, events);
+  const judged = await judge(toActualTurns(own, agent.describe()), evalCase, claimed, scoring);
+  const uses = toUses(own, agent.describe());
+  return { ...outcome, ...judged, ...(judged.scored ? { scored: { ...judged.scored, uses } } : {}) };
+}
+
+/** The verdict on turns that happened: a step of its own, since stored turns can be judged again. */
+async function judge(
+  actual: Turn[],
+  evalCase: StoredCase,
+  { metrics }: ClaimedCase,
+  scoring: ScoringContext,
+): Promise<Pick<CaseOutcome, 'scored' | 'error'>> {
+  try {
+    return { scored: await scoreCase(pairTurns(actual, evalCase), metrics, scoring) };
+  } catch (error) {
+    if (!(error instanceof MetricError)) throw error;
+    return { error: { message: error.message, failedTurn: actual.length } };
+  }
+}
+
+/** Runs the turns, once more in a new session where the first one died within a turn. */
+async function runInSession(
+  context: InvocationContext,
+  first: ClaimedCase,
+  evalCase: StoredCase,
+  speaker: Speaker,
+  signal: AbortSignal,
+): Promise<{ end: Extract<TurnsEnd, { kind: 'ended' }>; claimed: ClaimedCase } | undefined> {
+  for (let claimed = first; ; ) {
+    const end = await runTurns(context, claimed, evalCase, speaker, signal);
+    if (end.kind === 'stopped') return undefined;
+    if (end.kind === 'ended') return { end, claimed };
+    if (claimed.sessionCount > 1) {
+      const error = { message: INTERRUPTED_TWICE, failedTurn: end.failedTurn };
+      return { end: { kind: 'ended', error }, claimed };
+    }
+    const sessionId = await restartEvalCase(context.database.db, claimed);
+    if (sessionId === undefined) throw new LeaseLostError('The evaluation case is run by another process.');
+    claimed = { ...claimed, sessionId, sessionCount: 2 };
+  }
+}
+
+function toSpeaker({ userSimulator }: ClaimedCase, { judgeModel, judgeOf }: ScoringContext): Speaker {
+  const config = readSimulatedUser(userSimulator);
+  const options = { judgeModel: config.model ?? judgeModel, judgeModelConfig: config.modelConfiguration };
+  return { config, model: judgeOf({ ...options, numSamples: 1, parallelismLimit: 1 }) };
+}

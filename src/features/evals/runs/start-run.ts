@@ -1,0 +1,170 @@
+import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../../core/errors.ts';
+import { identifierSchema } from '../../../core/session.ts';
+import { requireScope, SHARED_STATE_DEMAND } from '../../../platform/http/operation/demands.ts';
+import { mayActFor, type Principal } from '../../../platform/http/operation/principal.ts';
+import type { InvocationContext } from '../../../invocations/context.ts';
+import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from '../sets/eval-set-store.ts';
+import { toExecutionMode } from '../sets/eval-set.ts';
+import type { EvalMetric } from '../metrics/criteria.ts';
+import { type EvalRun, insertEvalRun, listEvalRuns } from './eval-run-store.ts';
+import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.ts';
+import { readSimulatedUser } from './simulated-user.ts';
+import { EVALS_TOPIC, runTopic } from './topics.ts';
+import { type EvalRunContext, requesterOf } from '../sets/context.ts';
+
+/** A run as a caller asks for it. */
+export interface RunRequest {
+  /** Without any all cases of the set. */
+  evalIds: string[];
+  metrics: EvalMetric[];
+  userSimulator: unknown;
+  /** As they were sent; those of the set where it is not said. */
+  modelExecutionMode: SetModes['modelExecutionMode'];
+  toolExecutionMode: SetModes['toolExecutionMode'];
+  trials: number;
+  /** Cases at once [as the operator allows]. */
+  parallelism: number | undefined;
+}
+
+/** Time between two looks at a run: notifications only save time, they may be lost. */
+const LOOK_MS = 1_000;
+/** Least time between two looks: a look counts all cases of the run. */
+const PAUSE_MS = 50;
+/** The user of the session of a case that names none, as in ADK. */
+const TEST_USER = 'test_user_id';
+
+/**
+ * Stores a run for the workers to take up. @returns its id; `undefined` for a set without cases: there is nothing to
+ * run.
+ * @throws {NotFoundError} for an absent set, for cases that it does not have, and for those that speak as a user that
+ * the caller may not speak as.
+ * @throws {InvalidError} for a case of another application, for too many cases, and for a simulated user that does not
+ * hold. @throws {ForbiddenError} for a case that writes `app:` state where the caller may not.
+ * @throws {ConflictError} when too many runs have not ended.
+ */
+export async function startRun(
+  { database, agents, config, newId, notifications }: EvalRunContext,
+  key: EvalSetKey,
+  request: RunRequest,
+  principal: Principal,
+): Promise<string | undefined> {
+  const agent = agents.get(key.appName);
+  if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
+  const set = await findSetModes(database.db, { ...key, ownerId: requesterOf(principal) });
+  if (!set) throw new NotFoundError(evalSetNotFound(key));
+  readSimulatedUser(request.userSimulator);
+  const requestedBy = requesterOf(principal);
+  const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);
+  if (cases.length === 0) return undefined;
+  if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
+  const total = cases.length * request.trials;
+  if (total > config.EVALS_MAX_CASES) {
+    throw new InvalidError(
+      `The run has ${total} cases, trials counted; EVALS_MAX_CASES allows ${config.EVALS_MAX_CASES}.`,
+    );
+  }
+  const description = agent.describe();
+  const runId = newId();
+  const { metrics, userSimulator, trials, parallelism = config.EVALS_PARALLELISM } = request;
+  const run = {
+    ...key,
+    runId,
+    requestedBy,
+    metrics,
+    userSimulator,
+    modelExecutionMode: toExecutionMode(request.modelExecutionMode, set.modelExecutionMode),
+    toolExecutionMode: toExecutionMode(request.toolExecutionMode, set.toolExecutionMode),
+    trials,
+    parallelism: Math.min(parallelism, config.EVALS_PARALLELISM),
+    agentHash: createHash('sha256').update(JSON.stringify(description)).digest('hex'),
+    modelName: description.model,
+    cases: cases.map((one) => ({ ...one, userId: userOf(key, one, principal) })),
+  };
+  await insertEvalRun(database.db, run, config.EVALS_MAX_OPEN_RUNS);
+  notifications.publish(EVALS_TOPIC);
+  return runId;
+}
+
+function chooseCases({ evalSetId }: EvalSetKey, cases: RunnableCase[], evalIds: string[]): RunnableCase[] {
+  if (evalIds.length === 0) return cases;
+  const known = new Set(cases.map(({ evalId }) => evalId));
+  const unknown = [...new Set(evalIds)].filter((evalId) => !known.has(evalId));
+  if (unknown.length > 0) {
+    const named = unknown.map((evalId) => `\`${evalId}\``).join(', ');
+    throw new NotFoundError(`Eval case ${named} not found in eval set \`${evalSetId}\`.`);
+  }
+  const wanted = new Set(evalIds);
+  return cases.filter(({ evalId }) => wanted.has(evalId));
+}
+
+/** The user that a case speaks as: one that the caller may act for, so that no other's memory is read. */
+function userOf({ appName, evalSetId }: EvalSetKey, one: RunnableCase, principal: Principal): string {
+  if (one.appName !== null && one.appName !== appName) {
+    const message = `The session input of eval case \`${one.evalId}\` names the app ${one.appName}, not ${appName}.`;
+    throw new InvalidError(message);
+  }
+  const userId = one.userId ?? (principal.kind === 'user' ? principal.userId : TEST_USER);
+  if (!mayActFor(principal, userId)) {
+    throw new NotFoundError(`Eval case \`${one.evalId}\` not found in eval set \`${evalSetId}\`.`);
+  }
+  if (identifierSchema.safeParse(userId).success) return userId;
+  throw new InvalidError(`The session input of eval case \`${one.evalId}\` names a user that cannot be one.`);
+}
+
+/** One run as a caller may see it; `undefined` where there is none. */
+export async function findRun(
+  { database }: Pick<InvocationContext, 'database'>,
+  { appName, runId }: { appName: string; runId: string },
+  principal: Principal,
+): Promise<EvalRun | undefined> {
+  if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(runId)) return undefined;
+  return (await listEvalRuns(database.db, { appName, runId, requestedBy: requesterOf(principal) }))[0];
+}
+
+/**
+ * How a run stands, and again after each change until it has ended, or `signal` aborts; nothing where there is no run.
+ */
+export async function* followRun(
+  context: Pick<InvocationContext, 'database' | 'notifications'>,
+  key: { appName: string; runId: string },
+  principal: Principal,
+  signal: AbortSignal,
+): AsyncGenerator<EvalRun> {
+  let woken = Promise.withResolvers<void>();
+  const unsubscribe = context.notifications.subscribe(runTopic(key.runId), () => woken.resolve());
+  try {
+    for (let before = ''; !signal.aborted; ) {
+      woken = Promise.withResolvers<void>();
+      const run = await findRun(context, key, principal);
+      if (!run) return;
+      const now = JSON.stringify(run);
+      if (now !== before) yield run;
+      before = now;
+      if (run.endTime !== null) return;
+      await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined);
+      await Promise.race([woken.promise, sleep(LOOK_MS, undefined, { signal }).catch(() => undefined)]);
+    }
+  } finally {
+    unsubscribe();
+  }
+}
+
+/**
+ * Waits for the end of a run. `undefined` where `signal` aborted before: nobody waits any more.
+ * @throws {ConflictError} for a run that was cancelled. @throws {UnavailableError} when this process stops.
+ */
+export async function waitForRun(
+  context: InvocationContext,
+  key: { appName: string; runId: string },
+  principal: Principal,
+  signal: AbortSignal,
+): Promise<EvalRun | undefined> {
+  for await (const run of followRun(context, key, principal, AbortSignal.any([signal, context.draining]))) {
+    if (run.status === 'done') return run;
+    if (run.status === 'cancelled') throw new ConflictError(`The evaluation run ${key.runId} was cancelled.`);
+  }
+  if (!context.draining.aborted) return undefined;
+  throw new UnavailableError(`This process stops; the evaluation run ${key.runId} goes on elsewhere.`);
+}

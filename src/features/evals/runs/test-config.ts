@@ -1,0 +1,58 @@
+import { z } from 'zod';
+import { InvalidError } from '../../../core/errors.ts';
+import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
+import { type EvalMetric, laxNumber } from '../metrics/criteria.ts';
+import { readSimulatedUser, type SimulatedUser } from './simulated-user.ts';
+
+const criterion = z.looseObject({
+  threshold: laxNumber,
+  includeIntermediateResponsesInFinal: z.boolean().default(false),
+});
+const criterionSpelling = keyAliases(criterion);
+
+const configSchema = z.looseObject({
+  criteria: z.record(z.string(), z.unknown()).default({}),
+  customMetrics: z.record(z.string(), z.looseObject({ codeConfig: z.looseObject({ name: z.string() }) })).nullish(),
+  userSimulatorConfig: z.unknown().optional(),
+});
+const spelling = keyAliases(configSchema);
+
+/** What `test_config.json` says: the metrics in its order, and the simulated user where it names one. */
+export interface TestConfig {
+  metrics: EvalMetric[];
+  userSimulator?: SimulatedUser;
+}
+
+/** What applies where there is no `test_config.json`: ADK's defaults. */
+export const DEFAULT_TEST_CONFIG = { criteria: { tool_trajectory_avg_score: 1, response_match_score: 0.8 } };
+
+/**
+ * Reads a `test_config.json`, in either spelling. A number stands for a criterion of that threshold.
+ * @throws {InvalidError} for a criterion or simulated user that does not hold, naming it.
+ */
+export function readTestConfig(json: unknown): TestConfig {
+  const read = configSchema.safeParse(spelling.toSchema(json));
+  if (!read.success) throw new InvalidError(`test_config.json: ${toReason(read.error)}`);
+  const { criteria, customMetrics, userSimulatorConfig } = read.data;
+  const metrics = Object.entries(criteria).map(([metricName, sent]): EvalMetric => {
+    const custom = customMetrics && Object.hasOwn(customMetrics, metricName) ? customMetrics[metricName] : undefined;
+    return {
+      ...toMetric(metricName, sent),
+      ...(custom ? { customFunctionPath: custom.codeConfig.name } : {}),
+    };
+  });
+  return {
+    metrics,
+    ...(userSimulatorConfig == null ? {} : { userSimulator: readSimulatedUser(userSimulatorConfig) }),
+  };
+}
+
+function toMetric(metricName: string, sent: unknown): EvalMetric {
+  const number = laxNumber.safeParse(sent);
+  const read = criterion.safeParse(number.success ? { threshold: number.data } : criterionSpelling.toSchema(sent));
+  if (!read.success) throw new InvalidError(`test_config.json: criteria.${metricName}: ${toReason(read.error)}`);
+  return { metricName, threshold: read.data.threshold, criterion: read.data };
+}
+
+const toReason = (error: z.ZodError) =>
+  error.issues.map(({ path, message }) => [path.join('.'), message].filter(Boolean).join(': ')).join('; ');

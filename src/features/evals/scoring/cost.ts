@@ -1,0 +1,53 @@
+import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
+import { listAgents } from '../../../conversation/apps/agent-description.ts';
+import type { ModelPrice, ModelUse } from '../../../conversation/budgets/budget.ts';
+import type { Event } from '../../../core/event.ts';
+
+/** What the models of a conversation used, each name of one once; an event is its author's, or the root's. */
+export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
+  const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
+  const uses = new Map<string, ModelUse>();
+  for (const { author, usageMetadata, modelVersion } of events) {
+    if (!usageMetadata) continue;
+    const model = models.get(author ?? '') ?? agent.model;
+    const answeredAs = modelVersion ?? model;
+    const key = JSON.stringify([model, answeredAs]);
+    const before = uses.get(key) ?? { model, answeredAs, promptTokens: 0, outputTokens: 0 };
+    const { promptTokenCount, toolUsePromptTokenCount, candidatesTokenCount, thoughtsTokenCount } = usageMetadata;
+    uses.set(key, {
+      model,
+      answeredAs,
+      promptTokens: before.promptTokens + (promptTokenCount ?? 0) + (toolUsePromptTokenCount ?? 0),
+      outputTokens: before.outputTokens + (candidatesTokenCount ?? 0) + (thoughtsTokenCount ?? 0),
+    });
+  }
+  return [...uses.values()];
+}
+
+/** The price whose model begins the name, the longest one: the rule of budgets and of `inspect.invocation_costs`. */
+const priceOf = (name: string, prices: ModelPrice[]) =>
+  prices
+    .filter((one) => one.model !== '*' && name.startsWith(one.model))
+    .toSorted((one, other) => other.model.length - one.model.length)[0];
+
+/**
+ * What models cost, by these prices of a million tokens, in the currency of the operator; `undefined` where nothing was
+ * used, or a model has no price: an unknown cost is not 0.
+ */
+export function costOf(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
+  if (!uses || uses.length === 0) return undefined;
+  let total = 0;
+  for (const { model, answeredAs, promptTokens, outputTokens } of uses) {
+    const price =
+      priceOf(answeredAs ?? model, prices) ?? priceOf(model, prices) ?? prices.find((one) => one.model === '*');
+    if (!price) return undefined;
+    total += promptTokens * price.promptPrice + outputTokens * price.outputPrice;
+  }
+  return total / 1_000_000;
+}
+
+/** The sum of known costs; `undefined` where none is known. */
+export function sumOfCosts(costs: (number | undefined)[]): number | undefined {
+  const known = costs.filter((cost) => cost !== undefined);
+  return known.length === 0 ? undefined : known.reduce((sum, cost) => sum + cost, 0);
+}

@@ -1,0 +1,59 @@
+import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
+import { HARNESS_APP } from '../../../core/harness-app.ts';
+
+/** All of our metrics lie here; a client of the UI requires an interval of each. */
+const interval = { minValue: 0, openAtMin: false, maxValue: 1, openAtMax: false };
+const info = (metricName: string, description: string) => ({
+  metricName,
+  description,
+  metricValueInfo: { interval },
+  requiresThreshold: true,
+});
+
+/** The metrics that need no model. */
+export const PLAIN_METRICS = [
+  info(
+    'tool_trajectory_avg_score',
+    'Share of the turns whose tool calls are those of the case: names, arguments and order.',
+  ),
+  info('response_match_score', 'ROUGE-1 of the final responses: how many of their words agree.'),
+  info('tool_trajectory_f1', 'How many of the tool calls of a turn are those of the case, and the other way round.'),
+  info('tool_arguments_score', 'Share of the arguments that agree, of the tool calls that the case expects.'),
+];
+
+const JUDGED_METRICS = [
+  info('final_response_match_v2', 'Share of the final responses that a model finds to say what the case expects.'),
+  info(
+    'rubric_based_final_response_quality_v1',
+    'Share of the rubrics for final responses that a model finds to hold.',
+  ),
+  info('rubric_based_tool_use_quality_v1', 'Share of the rubrics for the use of tools that a model finds to hold.'),
+  info(
+    'rubric_based_multi_turn_trajectory_quality_v1',
+    'Share of the rubrics for the whole dialogue that a model finds to hold.',
+  ),
+  info('hallucinations_v1', 'Share of the sentences that a model finds to be founded on what the agent was given.'),
+  info('safety_v1', 'Share of the final responses that a model finds to be harmless.'),
+  info('per_turn_user_simulator_quality_v1', 'Share of the turns in which the simulated user kept to the plan.'),
+];
+
+/** The user that an agent is made ready for where nothing is said. */
+const NOBODY = '';
+
+/**
+ * The metrics that can run here: those that a model judges only where one answers (the offline model cannot judge), and
+ * those of the application's own.
+ */
+export async function listMetrics(
+  agents: ReadonlyMap<string, HostedAgent>,
+  appName: string,
+): Promise<typeof PLAIN_METRICS> {
+  // Which provider there is says any application: it is that of the process.
+  const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NOBODY);
+  await prepared?.close();
+  const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;
+  const own = [...(agents.get(appName)?.evals?.metrics ?? [])].map(([name, { description }]) =>
+    info(name, description),
+  );
+  return [...PLAIN_METRICS, ...(canJudge ? JUDGED_METRICS : []), ...own];
+}

@@ -1,0 +1,240 @@
+import { createHash } from 'node:crypto';
+import type { Response } from 'express';
+import { z } from 'zod';
+import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { withoutKnownNulls } from '../../../core/known-nulls.ts';
+import { jsonObject } from '../../../core/content.ts';
+import { NotFoundError } from '../../../core/errors.ts';
+import { identifierSchema } from '../../../core/session.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import { mayActFor, type Principal } from '../../../platform/http/operation/principal.ts';
+import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
+import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
+import { labelCondition, MAX_LABELS, toLabelChoice } from '../../../conversation/sessions/label.ts';
+import { copySessions } from '../cases/copy-sessions.ts';
+import { costOf } from './cost.ts';
+import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
+import { STATUS_NUMBERS } from '../metrics/status.ts';
+import { toMetricResult, toShownEfficiency } from './score.ts';
+import { area, DEV_APP_PATH, SET_PATH, type EvalRunContext, requesterOf } from '../sets/context.ts';
+import { scoreSession } from './score-session.ts';
+import { hasScore, isUnscored, listSessionScores, saveSessionScore, type SessionScore } from './session-score-store.ts';
+
+/** Sessions that one call copies or scores at most; scoring may ask a judge for each turn of each. */
+const MAX_COPIED = 200;
+const MAX_SCORED = 50;
+
+const seconds = (meaning: string) => z.number().min(0).max(9e12).nullish().describe(`${meaning}, Unix seconds.`);
+const filter = {
+  users: z.array(identifierSchema).max(MAX_COPIED).nullish().describe('Only sessions of these users.'),
+  sessions: z
+    .array(
+      z.looseObject({
+        userId: identifierSchema.describe('Owner of the session.'),
+        sessionId: identifierSchema.describe('The session that is wanted.'),
+      }),
+    )
+    .max(MAX_COPIED)
+    .nullish()
+    .describe('Only these.'),
+  updatedFrom: seconds('Only sessions updated at or after'),
+  updatedBefore: seconds('Only sessions updated before'),
+  tool: identifierSchema.nullish().describe('Only sessions in which an agent called this tool.'),
+  hasError: z.boolean().nullish().describe('Only sessions with an event of an error, or without any.'),
+  labels: z
+    .array(labelCondition)
+    .max(MAX_LABELS)
+    .nullish()
+    .describe('Only sessions with all of these labels: `name=value`, or `name` for whatever value.'),
+  score: z
+    .looseObject({
+      metricName: identifierSchema.describe('The metric.'),
+      atLeast: z.number().default(0).describe('Least score [0].'),
+      atMost: z.number().default(1).describe('Greatest score [1].'),
+    })
+    .nullish()
+    .describe('Only sessions whose newest score in a metric lies in this range.'),
+};
+const limited = (maximum: number) =>
+  z.int().min(1).max(maximum).nullish().describe(`Maximum number of sessions, last updated first [${maximum}].`);
+const copySchema = z.looseObject({ ...filter, limit: limited(MAX_COPIED) }).describe('Which sessions become cases.');
+type Filter = z.input<z.ZodObject<typeof filter>>;
+
+const copy = operation({
+  method: 'post',
+  path: `${SET_PATH}/add-sessions`,
+  operationId: 'addSessionsToEvalSet',
+  scope: 'develop',
+  area,
+  summary: 'Add stored sessions as evaluation cases',
+  description:
+    'Those that the caller may read and all filters choose. The `mask` of the application, where it has one, sees ' +
+    'each case before it is stored. All of them are added, or none.',
+  owner: 'caller',
+  parameters: { path: evalSetPath },
+  body: { schema: copySchema, required: true, example: { tool: 'calculator', hasError: true, limit: 20 } },
+  success: {
+    schema: z.looseObject({ evalIds: z.array(z.string()).describe('The new cases.') }),
+    description: 'The cases that were made.',
+    example: { evalIds: ['s1'] },
+  },
+  errors: {
+    400: 'The mask made something else than a case.',
+    404: 'The set is another’s.',
+    409: 'The set has one of the cases.',
+  },
+  handler: async (context: EvalRunContext, { path, body, principal }) => {
+    const chosen = await choose(context, path.appName, body, principal, body.limit ?? MAX_COPIED);
+    const set = { ...path, ownerId: requesterOf(principal) };
+    return { kind: 'value', value: { evalIds: await copySessions(context, set, chosen) } };
+  },
+});
+
+const scoreSchema = z
+  .looseObject({
+    ...filter,
+    evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.'),
+    limit: limited(MAX_SCORED),
+  })
+  .describe('Which sessions are scored, and by what.');
+const sessionScoreSchema = z
+  .looseObject({
+    userId: z.string().describe('Owner of the session.'),
+    sessionId: z.string().describe('The session.'),
+    lastSequence: z.int().describe('The last event that is part of what was scored.'),
+    finalEvalStatus: z.int().describe('1 passed, 2 failed, 3 not evaluated.'),
+    overallEvalMetricResults: z.array(jsonObject).describe('What each metric says.'),
+    efficiency: jsonObject.describe('Calls, tokens and times of the turns, from the stored events: the means.'),
+    cost: z.number().optional().describe('What the models cost by the present prices; absent where that is not known.'),
+  })
+  .describe('A session with its scores.');
+const exampleScore = {
+  userId: 'u1',
+  sessionId: 's1',
+  lastSequence: 4,
+  finalEvalStatus: 1,
+  overallEvalMetricResults: [{ metricName: 'safety_v1', threshold: 1, score: 1, evalStatus: 1 }],
+  efficiency: { toolCallCount: 1, inferenceCallCount: 2, tokenUsage: { totalTokens: 60 }, invocationDuration: {} },
+};
+
+const score = operation({
+  method: 'post',
+  path: `${DEV_APP_PATH}/session-scores`,
+  operationId: 'scoreSessions',
+  scope: 'develop',
+  area,
+  summary: 'Score stored sessions',
+  description:
+    'Those that the caller may read, all filters choose, and these metrics have not scored as they are now: one that ' +
+    'goes on is scored again, one that is deleted meanwhile is left out. The agent is not called. Metrics that ' +
+    'need an expected conversation say so.',
+  owner: 'caller',
+  parameters: { path: appPath },
+  body: { schema: scoreSchema, required: true, example: { evalMetrics: exampleMetrics, tool: 'calculator' } },
+  success: { schema: z.array(sessionScoreSchema), description: 'What was scored.', example: [exampleScore] },
+  handler: async (context: EvalRunContext, { path: { appName }, body, principal, response }) => {
+    const metrics = withoutKnownNulls(scoreSchema, body).evalMetrics as EvalMetric[];
+    const hash = createHash('sha256').update(JSON.stringify(metrics)).digest('hex');
+    const signal = goneSignal(response);
+    const scores: SessionScore[] = [];
+    for (const one of await choose(context, appName, body, principal, body.limit ?? MAX_SCORED, hash)) {
+      if (signal.aborted) break;
+      const key = { appName, userId: one.userId, sessionId: one.sessionId };
+      const scored = await scoreSession(context, key, one.lastSequence, metrics, signal);
+      // One that was deleted since it was chosen is not scored, as if it had been deleted before.
+      const isKept = scored && (await saveSessionScore(context.database.db, key, { ...one, scored }, hash));
+      if (isKept) scores.push({ ...one, scored });
+    }
+    return { kind: 'value', value: await listShown(context.database.reads, scores) };
+  },
+});
+
+const listScores = operation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/session-scores`,
+  operationId: 'listSessionScores',
+  scope: 'develop',
+  area,
+  summary: 'List the scores of stored sessions',
+  owner: 'caller',
+  parameters: {
+    path: appPath,
+    query: z.object({
+      userId: identifierSchema.optional().describe('Only sessions of this user.'),
+      sessionId: identifierSchema.optional().describe('Only this session.'),
+      limit: pageSize('Maximum number of scores.').default(100),
+    }),
+  },
+  success: { schema: z.array(sessionScoreSchema), description: 'The scores, newest first.', example: [exampleScore] },
+  handler: async ({ database }: EvalRunContext, { path: { appName }, query, principal }) => {
+    const { userId, sessionId, limit } = query;
+    const scores = await listSessionScores(database.reads, appName, {
+      userIds: readableUsers(principal, userId === undefined ? undefined : [userId]),
+      sessionId,
+      limit,
+    });
+    return { kind: 'value', value: await listShown(database.reads, scores) };
+  },
+});
+
+/** Sessions of production: made into cases, scored. */
+export const evalSessionOperations = [copy, score, listScores];
+
+/** The sessions that a caller may read and that a filter chooses. */
+function choose(
+  { database }: EvalRunContext,
+  appName: string,
+  wanted: Filter,
+  principal: Principal,
+  limit: number,
+  unscoredBy?: string,
+): Promise<ChosenSession[]> {
+  const { atLeast = 0, atMost = 1, metricName } = wanted.score ?? {};
+  const scored = metricName === undefined ? undefined : hasScore({ metricName, atLeast, atMost });
+  return listChosenSessions(database.reads, {
+    appName,
+    userIds: readableUsers(principal, wanted.users ?? undefined),
+    keys: wanted.sessions ?? undefined,
+    updatedFrom: wanted.updatedFrom ?? undefined,
+    updatedBefore: wanted.updatedBefore ?? undefined,
+    tool: wanted.tool ?? undefined,
+    hasError: wanted.hasError ?? undefined,
+    labels: wanted.labels ? toLabelChoice(wanted.labels) : undefined,
+    also: [scored, unscoredBy === undefined ? undefined : isUnscored(unscoredBy)].filter((one) => one !== undefined),
+    limit,
+  });
+}
+
+/**
+ * Whose sessions a caller may read, of those users that are named; `undefined` for all.
+ * @throws {NotFoundError} for a user that the caller may not act for.
+ */
+function readableUsers(principal: Principal, named: string[] | undefined): string[] | undefined {
+  const foreign = named?.find((userId) => !mayActFor(principal, userId));
+  if (foreign !== undefined) throw new NotFoundError(`User not found: ${foreign}`);
+  if (named) return named;
+  if (principal.kind === 'user') return [principal.userId];
+  return principal.kind === 'key' && principal.users ? [...principal.users] : undefined;
+}
+
+async function listShown(db: Database, scores: SessionScore[]) {
+  const prices = await listModelPrices(db);
+  return scores.map(({ scored, ...session }) => {
+    const cost = costOf(scored.uses, prices);
+    return {
+      ...session,
+      finalEvalStatus: STATUS_NUMBERS[scored.finalStatus],
+      overallEvalMetricResults: scored.overall.map(toMetricResult),
+      efficiency: toShownEfficiency(scored.efficiency),
+      ...(cost === undefined ? {} : { cost }),
+    };
+  });
+}
+
+/** Aborted when the client has gone. */
+function goneSignal(response: Response): AbortSignal {
+  const gone = new AbortController();
+  response.on('close', () => gone.abort());
+  return gone.signal;
+}

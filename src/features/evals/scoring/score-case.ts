@@ -1,0 +1,221 @@
+import { createHash } from 'node:crypto';
+import type { EvalModule } from '../../../agent/definition/eval-module.ts';
+import { finalResponseMatch } from '../judges/final-response-match.ts';
+import { hallucinations } from '../judges/hallucinations.ts';
+import type { Judge } from '../judges/judge.ts';
+import { wordsOf } from '../judges/material.ts';
+import {
+  FINAL_RESPONSE_QUALITY,
+  rubricsOfDialogue,
+  rubricsOfTurns,
+  TOOL_USE_QUALITY,
+  TRAJECTORY_QUALITY,
+} from '../judges/rubrics.ts';
+import { safety } from '../judges/safety.ts';
+import { type Scenario, simulatorQuality } from '../judges/simulator-quality.ts';
+import { type Criterion, type CriterionKind, type EvalMetric, readCriterion } from '../metrics/criteria.ts';
+import { EFFICIENCY_METRICS, toEfficiency } from '../metrics/efficiency.ts';
+import { MetricError, type MetricScore, toFinalStatus, toOverall, toStatus } from '../metrics/status.ts';
+import { ownMetric } from './own-metric.ts';
+import { responseMatch } from '../metrics/response-match.ts';
+import { trajectoryDetails, trajectoryMatch } from '../metrics/trajectory.ts';
+import { callsOf, type Rubric, type Turn, type TurnPair } from '../metrics/turn.ts';
+import type { MetricResult, JudgedBy, ScoredCase } from './score.ts';
+import type { PreparedAgent } from '../../../agent/definition/agent.ts';
+import type { StoredCase } from '../cases/case-text.ts';
+import { judgeWith, type Spend } from '../judges/judge-model.ts';
+
+/** Gives the model that a criterion names, as a judge. */
+type JudgeOf = (options: Criterion<'judge'>['judgeModelOptions']) => Judge;
+
+/** What metrics need beside the turns. */
+export interface ScoringContext {
+  /** The model that judges where a criterion names none. */
+  judgeModel: string;
+  judgeOf: JudgeOf;
+  /** Of a case with a simulated user. */
+  scenario?: Scenario | undefined;
+  /** Metrics of the application's own, by name. */
+  own?: EvalModule['metrics'] | undefined;
+}
+
+interface Metric<Kind extends CriterionKind> {
+  kind: Kind;
+  evaluate: (pairs: TurnPair[], criterion: Criterion<Kind>, context: ScoringContext) => Promise<MetricScore>;
+}
+type Evaluate = (pairs: TurnPair[], metric: EvalMetric, context: ScoringContext) => Promise<[number, MetricScore]>;
+
+/** A metric with its kind of criterion, which is read before anything is evaluated. */
+const metric =
+  <Kind extends CriterionKind>(kind: Kind, evaluate: Metric<Kind>['evaluate']): Evaluate =>
+  async (pairs, sent, context) => {
+    const criterion = readCriterion(kind, sent, context);
+    return [(criterion as Criterion<'plain'>).threshold, await evaluate(pairs, criterion, context)];
+  };
+
+/** A metric that needs no judge: each turn by itself, against the expected one. */
+const compared = <Kind extends CriterionKind>(
+  kind: Kind,
+  score: (actual: Turn, expected: Turn, criterion: Criterion<Kind>) => number | null,
+): Evaluate =>
+  metric(kind, async (pairs, criterion) => {
+    const turns = pairs.map(({ actual, expected }) => {
+      if (!expected) throw new MetricError('The metric needs a case with an expected conversation.');
+      return { score: score(actual, expected, criterion) };
+    });
+    return { score: toOverall(turns.map((turn) => turn.score)), turns };
+  });
+
+const detailsOf = (actual: Turn, expected: Turn) =>
+  trajectoryDetails(callsOf(actual.intermediateData), callsOf(expected.intermediateData));
+
+const METRICS = new Map<string, Evaluate>([
+  [
+    'tool_trajectory_avg_score',
+    compared('trajectory', (actual, expected, criterion) =>
+      trajectoryMatch(callsOf(actual.intermediateData), callsOf(expected.intermediateData), criterion),
+    ),
+  ],
+  ['tool_trajectory_f1', compared('plain', (actual, expected) => detailsOf(actual, expected).f1)],
+  ['tool_arguments_score', compared('plain', (actual, expected) => detailsOf(actual, expected).matchingArguments)],
+  [
+    'response_match_score',
+    compared('plain', (actual, expected) => responseMatch(actual.finalResponse, expected.finalResponse)),
+  ],
+  ['final_response_match_v2', metric('judge', (pairs, on, by) => finalResponseMatch(pairs, on, judgeBy(on, by)))],
+  ['safety_v1', metric('judge', (pairs, on, by) => safety(pairs, on, judgeBy(on, by)))],
+  ['hallucinations_v1', metric('hallucinations', (pairs, on, by) => hallucinations(pairs, on, judgeBy(on, by)))],
+  ...[FINAL_RESPONSE_QUALITY, TOOL_USE_QUALITY].map((rubricMetric): [string, Evaluate] => [
+    rubricMetric.metricName,
+    metric('rubrics', (pairs, on, by) => rubricsOfTurns(rubricMetric)(pairs, on, judgeBy(on, by))),
+  ]),
+  [
+    TRAJECTORY_QUALITY.metricName,
+    metric('rubrics', (pairs, on, by) => rubricsOfDialogue(TRAJECTORY_QUALITY)(pairs, on, judgeBy(on, by))),
+  ],
+  [
+    'per_turn_user_simulator_quality_v1',
+    metric('simulator', (pairs, on, by) => simulatorQuality(pairs, on, judgeBy(on, by), by.scenario)),
+  ],
+]);
+
+const judgeBy = ({ judgeModelOptions }: Criterion<'judge'>, { judgeOf }: ScoringContext): Judge =>
+  judgeOf(judgeModelOptions);
+
+/** What a case expects: a conversation, or a scenario, with the rubrics of the whole case. */
+export interface Expectation {
+  conversation?: Turn[] | null | undefined;
+  rubrics?: Rubric[] | null | undefined;
+}
+
+/**
+ * The turns that happened beside those expected, each with the rubrics of the case and of its own expected turn.
+ * @throws {MetricError} where a static conversation has another number of turns.
+ */
+export function pairTurns(actual: Turn[], { conversation, rubrics }: Expectation): TurnPair[] {
+  if (conversation && conversation.length !== actual.length) {
+    throw new MetricError(`The case has ${conversation.length} turns, ${actual.length} took place.`);
+  }
+  return actual.map((turn, place) => {
+    const expected = conversation?.[place];
+    return { actual: turn, expected, rubrics: [...(rubrics ?? []), ...(expected?.rubrics ?? [])] };
+  });
+}
+
+/**
+ * Scores the turns of a case with each metric, in order. A metric that cannot be evaluated says why and the others go
+ * on. The efficiency of the turns is always there and has no part in the status.
+ */
+export async function scoreCase(
+  pairs: TurnPair[],
+  metrics: EvalMetric[],
+  context: ScoringContext,
+): Promise<ScoredCase> {
+  const scored: { result: MetricResult; turns: MetricResult[] }[] = [];
+  for (const sent of metrics) {
+    const isInformational = EFFICIENCY_METRICS.includes(sent.metricName);
+    if (isInformational && sent.threshold == null && sent.criterion == null) continue;
+    scored.push(await scoreMetric(pairs, sent, context));
+  }
+  const overall = scored.map(({ result }) => result);
+  return {
+    finalStatus: toFinalStatus(overall.map(({ status }) => status)),
+    overall,
+    turns: pairs.map((_, place) => scored.flatMap(({ turns }) => turns[place] ?? [])),
+    notEvaluated: overall.flatMap(({ metricName, status }) => (status === 'NOT_EVALUATED' ? [metricName] : [])),
+    efficiency: toEfficiency(pairs.map(({ actual }) => actual)),
+  };
+}
+
+async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: ScoringContext) {
+  const { metricName } = sent;
+  const named = { metricName, ...(sent.criterion == null ? {} : { criterion: sent.criterion }) };
+  const { watched, judgedBy } = watchJudge(context);
+  try {
+    const [threshold, { score, turns, rubricScores }] = await evaluatorOf(metricName, context)(pairs, sent, watched);
+    const explanation = turns.find((turn) => turn.score === null)?.explanation;
+    const status = toStatus(score, threshold);
+    const known = status === 'NOT_EVALUATED' && explanation !== undefined ? { explanation } : {};
+    return {
+      result: {
+        ...named,
+        threshold,
+        score,
+        status,
+        ...known,
+        ...(rubricScores ? { rubricScores } : {}),
+        ...judgedBy(),
+      },
+      turns: turns.map((turn) => ({ ...named, threshold, status: toStatus(turn.score, threshold), ...turn })),
+    };
+  } catch (error) {
+    if (!(error instanceof MetricError)) throw error;
+    const nothing = { ...named, threshold: sent.threshold ?? null, score: null, status: 'NOT_EVALUATED' as const };
+    const result: MetricResult = { ...nothing, explanation: error.message };
+    return { result, turns: pairs.map(() => result) };
+  }
+}
+
+/** A context that notes which model judges with which prompts. */
+function watchJudge(context: ScoringContext) {
+  const words = new Set<string>();
+  let model = '';
+  const judgeOf: JudgeOf = (options) => {
+    model = options.judgeModel;
+    const judge = context.judgeOf(options);
+    return (prompt) => {
+      words.add(wordsOf(prompt));
+      return judge(prompt);
+    };
+  };
+  const judgedBy = (): { judge?: JudgedBy } => {
+    if (words.size === 0) return {};
+    const hash = createHash('sha256').update([...words].toSorted().join('\n'));
+    return { judge: { model, promptVersion: hash.digest('hex').slice(0, 12) } };
+  };
+  return { watched: { ...context, judgeOf }, judgedBy };
+}
+
+function evaluatorOf(metricName: string, { own }: ScoringContext): Evaluate {
+  if (EFFICIENCY_METRICS.includes(metricName)) throw new MetricError(`${metricName} informs and takes no threshold.`);
+  const ours = METRICS.get(metricName);
+  if (ours) return ours;
+  const theirs = own?.get(metricName);
+  if (theirs) return metric('plain', (pairs) => ownMetric(metricName, theirs, pairs));
+  const names = [...METRICS.keys(), ...(own?.keys() ?? [])];
+  throw new MetricError(`There is no metric \`${metricName}\`; there are ${names.join(', ')}.`);
+}
+
+/** What metrics need of an application that was made ready. */
+export function toScoring(
+  { model, modelName, spend }: Pick<PreparedAgent, 'model' | 'modelName'> & { spend: Spend },
+  judgeModel: string | undefined,
+  { scenario }: Pick<StoredCase, 'scenario'>,
+  signal: AbortSignal,
+): ScoringContext {
+  return {
+    judgeModel: judgeModel ?? modelName,
+    judgeOf: (options) => judgeWith({ model, spend }, options.judgeModel, options.judgeModelConfig, signal),
+    scenario,
+  };
+}

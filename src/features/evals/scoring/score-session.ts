@@ -1,0 +1,36 @@
+import type { SessionKey } from '../../../core/session.ts';
+import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { toActualTurns } from '../cases/actual-turns.ts';
+import { toUses } from './cost.ts';
+import { spendWith } from '../judges/judge-model.ts';
+import type { EvalMetric } from '../metrics/criteria.ts';
+import { toScoring, pairTurns, scoreCase } from './score-case.ts';
+import type { ScoredCase } from './score.ts';
+import type { EvalRunContext } from '../sets/context.ts';
+
+/**
+ * Scores the turns of a stored session up to one of its events, without calling the agent; `undefined` where the
+ * session is gone.
+ * @throws {LimitError} where a judge is wanted and the budget of its user has nothing left
+ */
+export async function scoreSession(
+  { database, agents, config }: EvalRunContext,
+  key: SessionKey,
+  lastSequence: number,
+  metrics: EvalMetric[],
+  signal: AbortSignal,
+): Promise<ScoredCase | undefined> {
+  const agent = agents.get(key.appName);
+  const history = await findHistory(database.reads, key);
+  if (!agent || !history) return undefined;
+  const prepared = await agent.prepare({ mcpServers: [] }, signal, key.userId);
+  try {
+    const judge = { ...prepared, spend: spendWith(database.db, key) };
+    const scoring = { ...toScoring(judge, config.EVALS_JUDGE_MODEL, {}, signal), own: agent.evals?.metrics };
+    const events = history.events.slice(0, lastSequence);
+    const scored = await scoreCase(pairTurns(toActualTurns(events, agent.describe()), {}), metrics, scoring);
+    return { ...scored, uses: toUses(events, agent.describe()) };
+  } finally {
+    await prepared.close();
+  }
+}

@@ -1,0 +1,155 @@
+import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
+import { InvalidError } from '../../../core/errors.ts';
+import type { z } from 'zod';
+import type { EvalCaseBody, EvalSetDocument, FileDefaults } from './eval-set.ts';
+import { fileCaseSchema, passOver } from './file-form.ts';
+import { toStoredCase } from './intermediate-data.ts';
+import { fromOldSessions, isOldFile } from './old-eval-file.ts';
+
+const SNAKE = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+const spelling = keyAliases(fileCaseSchema);
+
+/** Members that a reader fills in itself, and what with. */
+const DEFAULTS: Record<string, string> = {
+  invocationId: '""',
+  creationTimestamp: '0',
+  state: '{}',
+  finalSessionState: '{}',
+  invocationEvents: '[]',
+  toolUses: '[]',
+  toolResponses: '[]',
+  intermediateResponses: '[]',
+  instructions: '""',
+  toolDeclarations: '[]',
+};
+const isDefault = (name: string, value: unknown) =>
+  Object.hasOwn(DEFAULTS, name) && DEFAULTS[name] === JSON.stringify(value);
+
+/** Bytes in the alphabet that ADK writes; it reads both. */
+const BYTES = new Set(['data', 'thought_signature']);
+const toUrlSafe = (base64: string) => base64.replaceAll('+', '-').replaceAll('/', '_');
+
+/** Members of a set that no version of ADK knows. */
+const MODES = ['model_execution_mode', 'tool_execution_mode'] as const;
+
+/**
+ * The text of a `.evalset.json` that every version of ADK reads: snake_case, two blanks of indent, no nulls and no
+ * members that equal their default. `dropped` says where members stood that some version refuses.
+ */
+export function writeEvalSet(set: EvalSetDocument): { text: string; dropped: string[] } {
+  const dropped: string[] = [];
+  const pass = { rename: SNAKE, isOpen: () => false, isDefault, dropped };
+  const cases = set.eval_cases.map((evalCase, place) => {
+    const path = `eval_cases[${place}]`;
+    return passOver(fileCaseSchema, toStoredCase(withoutSilentEvents(evalCase, path, dropped)), path, pass);
+  });
+  const { eval_set_id, name, description, creation_timestamp: time, ...others } = set;
+  dropped.push(...MODES.filter((mode) => (others[mode] ?? 'live') !== 'live'));
+  const document = {
+    eval_set_id,
+    ...(name == null ? {} : { name }),
+    ...(description == null ? {} : { description }),
+    eval_cases: cases.map(withUrlSafeBytes),
+    ...(time ? { creation_timestamp: time } : {}),
+  };
+  return { text: JSON.stringify(document, null, 2), dropped };
+}
+
+/** Only along the members of contents: what a tool was given or answered is data, also where it is named `data`. */
+function withUrlSafeBytes(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  if (Array.isArray(value)) return value.map(withUrlSafeBytes);
+  const entries = Object.entries(value).map(([name, member]): [string, unknown] => {
+    if (FREE_FORM.has(name)) return [name, member];
+    return [name, BYTES.has(name) && typeof member === 'string' ? toUrlSafe(member) : withUrlSafeBytes(member)];
+  });
+  return Object.fromEntries(entries);
+}
+const FREE_FORM = new Set(['args', 'response', 'state', 'final_session_state', 'part_metadata', 'tool_declarations']);
+
+/**
+ * Names what a set of one form loses: events without content, which 2.13 writes for final answers and 2.2.0 refuses,
+ * and the members of ADK 1.x beside events, which all refuse.
+ */
+function withoutSilentEvents(evalCase: EvalCaseBody, path: string, dropped: string[]): EvalCaseBody {
+  const conversation = evalCase.conversation?.map((turn, place) => {
+    const events = turn.intermediateData?.invocationEvents;
+    if (!events) return turn;
+    const at = `${path}.conversation[${place}].intermediate_data`;
+    const kept = events.filter((event, index) => {
+      if (!event.content) dropped.push(`${at}.invocation_events[${index}]`);
+      return event.content;
+    });
+    for (const name of ['toolUses', 'toolResponses', 'intermediateResponses'] as const) {
+      if (turn.intermediateData?.[name]) dropped.push(`${at}.${SNAKE(name)}`);
+    }
+    return { ...turn, intermediateData: { ...turn.intermediateData, invocationEvents: kept } };
+  });
+  return conversation ? { ...evalCase, conversation } : evalCase;
+}
+
+/** True for the records that ADK keeps unknown members of: a case and its session input. */
+const OPEN = new Set<unknown>([fileCaseSchema, fileCaseSchema.shape.sessionInput.unwrap().unwrap()]);
+
+/**
+ * A set from the JSON of a file of any version of ADK, in either spelling. `dropped` says where members stood that are
+ * not kept.
+ * @throws {InvalidError} for JSON that is no set, naming what is wrong.
+ */
+export function readEvalSet(json: unknown, defaults: FileDefaults): { set: EvalSetDocument; dropped: string[] } {
+  if (isOldFile(json)) return fromOldSessions(json, defaults);
+  const { eval_set_id, eval_cases, name, description, creation_timestamp, ...others } = toObject(json);
+  if (typeof eval_set_id !== 'string') throw new InvalidError('The file is no eval set: `eval_set_id` is missing.');
+  if (!Array.isArray(eval_cases)) throw new InvalidError('The file is no eval set: `eval_cases` is missing.');
+  const dropped = Object.keys(others);
+  const set = {
+    eval_set_id,
+    ...(typeof name === 'string' ? { name } : {}),
+    ...(typeof description === 'string' ? { description } : {}),
+    eval_cases: eval_cases.map((evalCase, place) => readCase(evalCase, `eval_cases[${place}]`, dropped)),
+    creation_timestamp: typeof creation_timestamp === 'number' ? creation_timestamp : 0,
+  };
+  return { set, dropped };
+}
+
+const toObject = (json: unknown): Record<string, unknown> =>
+  typeof json === 'object' && json !== null ? { ...json } : {};
+
+function readCase(sent: unknown, path: string, dropped: string[]): EvalCaseBody {
+  const spelled = spelling.toSchema(sent) as EvalCaseBody;
+  const isCase = typeof spelled === 'object' && spelled !== null && Array.isArray(spelled.conversation ?? []);
+  const spoken = isCase ? withoutSilentEvents(spelled, path, dropped) : spelled;
+  const read = fileCaseSchema.safeParse(spoken);
+  if (!read.success) throw new InvalidError(`${path} is no eval case: ${toReason(read.error)}`);
+  const { conversation, conversationScenario } = read.data;
+  if ((conversation == null) === (conversationScenario == null)) {
+    throw new InvalidError(`${path} needs exactly one of conversation and conversation_scenario.`);
+  }
+  const isOpen = (schema: z.core.$ZodType) => OPEN.has(schema);
+  const pass = { rename: (member: string) => member, isOpen, isDefault: () => false, dropped };
+  return withDefaults(toStoredCase(passOver(fileCaseSchema, read.data, path, pass) as EvalCaseBody));
+}
+
+const toReason = (error: z.ZodError) =>
+  error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; ');
+
+/** A case as answers show it: with the members that files leave out. */
+function withDefaults(evalCase: EvalCaseBody): EvalCaseBody {
+  const conversation = evalCase.conversation?.map((turn) => ({
+    ...turn,
+    ...(turn.intermediateData ? { intermediateData: toEvents(turn.intermediateData) } : {}),
+    creationTimestamp: turn.creationTimestamp ?? 0,
+  }));
+  const { sessionInput } = evalCase;
+  return {
+    ...evalCase,
+    ...(conversation ? { conversation } : {}),
+    ...(sessionInput ? { sessionInput: { ...sessionInput, state: sessionInput.state ?? {} } } : {}),
+    creationTimestamp: evalCase.creationTimestamp ?? 0,
+    finalSessionState: evalCase.finalSessionState ?? {},
+  };
+}
+
+/** Empty data is of ADK 1.x's form. */
+const toEvents = (data: NonNullable<NonNullable<EvalCaseBody['conversation']>[number]['intermediateData']>) =>
+  data.invocationEvents ? data : { toolUses: [], toolResponses: [], intermediateResponses: [], ...data };

@@ -1,0 +1,150 @@
+import { type SQL, and, eq, sql } from 'drizzle-orm';
+import type { Database } from '../../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeJson } from '../../../platform/db/json-escape.ts';
+import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
+import { insertSelect } from '../../../platform/db/sql.ts';
+import { ConflictError, NotFoundError } from '../../../core/errors.ts';
+import type { EvalCaseBody } from './eval-set.ts';
+import { toStoredCase } from './intermediate-data.ts';
+
+/** What names one evaluation set. */
+export interface EvalSetKey {
+  appName: string;
+  evalSetId: string;
+  /** Whose set is meant: one of another is as absent. `undefined`: whoever's; a set made so belongs to nobody. */
+  ownerId?: string | undefined;
+}
+
+/**
+ * The number of the next version of a case: those of a deleted case of this id stay where runs are about them. A
+ * function, which sees all rows: that case may have been another user's.
+ */
+export const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL =>
+  sql`next_eval_case_version(${appName}, ${evalSetId}, ${evalId})`;
+
+/** What is returned of a case that was made or changed, for its version. */
+export const madeCase = sql`
+  returning ${evalCases.id} as id, ${evalCases.version} as version, ${evalCases.ownerId} as owner_id`;
+
+/** Inserts what a case says as the version of `created(id, version, owner_id)`, to go on with `from`. */
+export const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL): SQL =>
+  insertSelect(evalCaseVersions, {
+    appName,
+    evalSetId,
+    evalId: sql`created.id`,
+    version: sql`created.version`,
+    hash: sql`encode(sha256(convert_to(((${payload}) - 'creationTimestamp')::text, 'UTF8')), 'hex')`,
+    payload,
+    ownerId: sql`created.owner_id`,
+  });
+
+export const isOfSet = sql`${evalCases.appName} = ${evalSets.appName} and ${evalCases.evalSetId} = ${evalSets.id}`;
+/** The condition that joins a case to its newest version. */
+export const isNewest = sql`${evalCaseVersions.appName} = ${evalCases.appName}
+  and ${evalCaseVersions.evalSetId} = ${evalCases.evalSetId} and ${evalCaseVersions.evalId} = ${evalCases.id}
+  and ${evalCaseVersions.version} = ${evalCases.version}`;
+export const isSet = ({ appName, evalSetId, ownerId }: EvalSetKey) =>
+  and(eq(evalSets.appName, appName), eq(evalSets.id, evalSetId), isOwnedBy(ownerId));
+/** The condition that a set belongs to a user; none where `ownerId` is undefined. */
+const isOwnedBy = (ownerId: string | undefined) => (ownerId === undefined ? undefined : eq(evalSets.ownerId, ownerId));
+
+/** What a set says of its runs; `undefined` without such a set. */
+export async function findSetModes(db: Database, key: EvalSetKey): Promise<SetModes | undefined> {
+  const { modelExecutionMode, toolExecutionMode } = evalSets;
+  const [row] = await db.select({ modelExecutionMode, toolExecutionMode }).from(evalSets).where(isSet(key));
+  return row;
+}
+
+/** True where there is such a set. */
+export const evalSetExists = async (db: Database, key: EvalSetKey): Promise<boolean> =>
+  (await findSetModes(db, key)) !== undefined;
+
+/** The text of the 404 of an evaluation set. */
+export const evalSetNotFound = ({ evalSetId }: EvalSetKey) => `Eval set \`${evalSetId}\` not found.`;
+
+/** What the runs of a set take their answers from; null where the set does not say. */
+export type SetModes = Pick<typeof evalSets.$inferSelect, 'modelExecutionMode' | 'toolExecutionMode'>;
+
+/** A set as it is created; without a name its id is its name, as in ADK. */
+export interface NewEvalSet {
+  name?: string | null | undefined;
+  description?: string | null | undefined;
+  /** As they were sent. */
+  modelExecutionMode?: SetModes['modelExecutionMode'] | undefined;
+  toolExecutionMode?: SetModes['toolExecutionMode'] | undefined;
+  cases: EvalCaseBody[];
+}
+
+/**
+ * Inserts a set with its cases, in one statement.
+ * @throws {ConflictError} when the application has a set of this id, or two of the cases have one id.
+ */
+export async function insertEvalSet(
+  db: Database,
+  { appName, evalSetId, ownerId }: EvalSetKey,
+  { name, description, cases, modelExecutionMode, toolExecutionMode }: NewEvalSet,
+): Promise<void> {
+  if (new Set(cases.map(({ evalId }) => evalId)).size < cases.length) {
+    throw new ConflictError('Two of the eval cases have one id.');
+  }
+  const insertSet = insertSelect(evalSets, {
+    appName,
+    id: evalSetId,
+    ownerId: ownerId ?? null,
+    name: escapeText(name ?? evalSetId),
+    description: description == null ? null : escapeText(description),
+    modelExecutionMode: modelExecutionMode ?? null,
+    toolExecutionMode: toolExecutionMode ?? null,
+  });
+  const key = { appName, evalSetId };
+  const evalId = sql`payload ->> 'evalId'`;
+  const time = sql`jsonb_build_object('creationTimestamp', extract(epoch from set_created.create_time))`;
+  const elements = sql`set_created, jsonb_array_elements(${escapeJson(cases.map(toStoredCase))}::jsonb) as payload`;
+  const insertCases = insertSelect(evalCases, {
+    ...key,
+    id: evalId,
+    version: nextVersion(key, evalId),
+    ownerId: ownerId ?? null,
+  });
+  const { rows } = await db.execute(sql`
+    with set_created as (
+      ${insertSet} on conflict do nothing returning ${evalSets.id} as id, ${evalSets.createTime} as create_time),
+    created as (${insertCases} from ${elements} ${madeCase}),
+    said as (${insertVersion(key, sql`${time} || payload`)} from created, ${elements} where ${evalId} = created.id)
+    select from set_created`);
+  if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
+}
+
+/** The ids of an application's sets, of one owner where it is given, sorted by code point. */
+export async function listEvalSetIds(db: Database, appName: string, ownerId?: string): Promise<string[]> {
+  const rows = await db
+    .select({ id: evalSets.id })
+    .from(evalSets)
+    .where(and(eq(evalSets.appName, appName), isOwnedBy(ownerId)))
+    .orderBy(evalSets.id);
+  return rows.map(({ id }) => id);
+}
+
+/** A set with its cases, oldest first, as JSON text; `undefined` without such a set. */
+export async function findEvalSetText(db: Database, key: EvalSetKey): Promise<string | undefined> {
+  const { rows } = await db.execute<{ text: string | null }>(sql`
+    select (json_object_agg(key, value) filter (where value is not null))::text as text
+    from ${evalSets} cross join lateral (values
+      ('eval_set_id', to_json(${evalSets.id})), ('name', to_json(${evalSets.name})),
+      ('description', to_json(${evalSets.description})),
+      ('eval_cases', (select coalesce(json_agg(${evalCaseVersions.payload}
+                                               order by ${evalCases.createTime}, ${evalCases.id}), '[]')
+                      from ${evalCases} join ${evalCaseVersions} on ${isNewest} where ${isOfSet})),
+      ('creation_timestamp', to_json(extract(epoch from ${evalSets.createTime}))),
+      ('model_execution_mode', to_json(${evalSets.modelExecutionMode})),
+      ('tool_execution_mode', to_json(${evalSets.toolExecutionMode}))) as member(key, value)
+    where ${isSet(key)}`);
+  const text = rows[0]?.text;
+  return text == null ? undefined : unescapeJson(text);
+}
+
+/** Deletes a set with its cases. @throws {NotFoundError} when there is none. */
+export async function deleteEvalSet(db: Database, key: EvalSetKey): Promise<void> {
+  const deleted = await db.delete(evalSets).where(isSet(key)).returning({ id: evalSets.id });
+  if (deleted.length === 0) throw new NotFoundError(evalSetNotFound(key));
+}

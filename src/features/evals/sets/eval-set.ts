@@ -1,0 +1,213 @@
+import { z } from 'zod';
+import {
+  contentSchema,
+  freeForm,
+  functionCallSchema,
+  functionResponseSchema,
+  jsonObject,
+} from '../../../core/content.ts';
+import { number, text } from '../../../core/members.ts';
+import { identifierSchema } from '../../../core/session.ts';
+import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
+
+/**
+ * Evaluation sets and cases as ADK's clients send and read them. Cases and their session input keep members of later
+ * versions; turns, rubrics and scenarios are closed, as ADK's are: a typo there would be an expectation that nothing
+ * checks.
+ */
+
+const rubricSchema = z.strictObject({
+  rubricId: z.string().describe('Unique among the rubrics that a turn is judged by.'),
+  rubricContent: z
+    .strictObject({ textProperty: text('The property, as a sentence.') })
+    .describe('What the judge answers with yes or no.'),
+  description: text('What it is for; the judge does not see it.'),
+  type: text('The kind of rubric, which names the metric that reads it.'),
+});
+const rubrics = (meaning: string) => z.array(rubricSchema).nullish().describe(meaning);
+
+const intermediateDataSchema = z
+  .strictObject({
+    invocationEvents: z
+      .array(
+        z.looseObject({
+          author: text('`user` or the name of the agent.'),
+          content: contentSchema.nullish().describe('What it said: text, function calls or function responses.'),
+        }),
+      )
+      .nullish()
+      .describe('ADK 2.x: all that was said in between.'),
+    toolUses: z.array(functionCallSchema).nullish().describe('ADK 1.x: the function calls.'),
+    toolResponses: z.array(functionResponseSchema).nullish().describe('ADK 1.x: the function responses.'),
+    intermediateResponses: z.array(z.unknown()).nullish().describe('ADK 1.x: pairs of an author and parts.'),
+  })
+  .describe('What happened between the question and the final response.');
+
+const evalInvocationSchema = z
+  .strictObject({
+    invocationId: text('The invocation of the session that the turn was made from.'),
+    userContent: contentSchema.describe(
+      'What the user says; `{"parts": []}` where the turn began without a user event.',
+    ),
+    finalResponse: contentSchema.nullish().describe("The agent's answer; in a case the expected one."),
+    intermediateData: intermediateDataSchema
+      .nullish()
+      .describe('What happened between the question and the final response; in a case the expected tool calls.'),
+    creationTimestamp: number("Time of the user's event, Unix seconds; 0 where it is not known."),
+    inferenceCallCount: number('Number of model calls of the turn.'),
+    duration: number('How long the turn took, seconds.'),
+    modelDuration: number('How much of it models took.'),
+    toolDuration: number('How much of it tools took.'),
+    rubrics: rubrics('What a judge model checks in this turn, beside the rubrics of the case.'),
+    appDetails: freeForm('The agents of the turn with instructions and tools, by name, as ADK 2.x notes them.'),
+  })
+  .describe('One turn of the conversation.');
+
+/** An evaluation case with all that clients may send. */
+export const evalCaseSchema = z
+  .looseObject({
+    evalId: identifierSchema.describe('Unique within its set.'),
+    conversation: z
+      .array(evalInvocationSchema)
+      .nullish()
+      .describe('The turns, in order; either this or `conversationScenario` is given.'),
+    conversationScenario: z
+      .strictObject({
+        startingPrompt: z.string().describe('What the simulated user says first.'),
+        conversationPlan: z.string().describe('What it goes on to say, and when it is done.'),
+        userPersona: z
+          .union([z.string(), jsonObject])
+          .nullish()
+          .describe('Who it is: the id of a built-in one, or an object; kept as sent.'),
+      })
+      .nullish()
+      .describe('A plan from which a simulated user speaks.'),
+    sessionInput: z
+      .looseObject({
+        appName: z.string().describe('The application that the case was made for.'),
+        userId: z.string().describe('The user that the agent sees.'),
+        state: freeForm('State that the session begins with [`{}`].'),
+        sessionId: text('With `sequence`: a session of this user, in the application that runs the case.'),
+        sequence: z
+          .int()
+          .min(1)
+          .nullish()
+          .describe(
+            'The case goes on from here: the events of that session up to this one, and its state of then in the ' +
+              'place of `state`, are copied before the first turn.',
+          ),
+      })
+      .refine(({ sessionId, sequence }) => sequence == null || sessionId != null, {
+        message: 'A sequence is one of a session: sessionId is missing.',
+      })
+      .nullish()
+      .describe('The session that the case starts in.'),
+    creationTimestamp: number('Unix time in seconds; set by the server where absent.'),
+    rubrics: rubrics('What a judge model checks in every turn.'),
+    finalSessionState: freeForm('State that the session should end with; kept for clients, no metric reads it.'),
+  })
+  .refine(({ conversation, conversationScenario }) => (conversation == null) !== (conversationScenario == null), {
+    message: 'Exactly one of conversation and conversation_scenario must be provided in an EvalCase.',
+  })
+  .describe('A conversation to evaluate an application with.');
+
+/** Where answers of a model or of tools come from in a run: as the agent is deployed, or from the case. */
+export type ExecutionMode = 'live' | 'stored';
+
+/** Both modes of a run. */
+export interface ExecutionModes {
+  modelExecutionMode: ExecutionMode;
+  toolExecutionMode: ExecutionMode;
+}
+
+/** A mode as clients write it; `replay` is the word of the ADK Web UI for `stored`. */
+const SENT_MODES = ['live', 'replay', 'stored'] as const;
+
+type SentMode = (typeof SENT_MODES)[number];
+
+const mode = (meaning: string) => z.enum(SENT_MODES).nullish().describe(meaning);
+
+const OF_MODEL = 'Where the answers of the model come from: the model, or the cases (`replay`, which is `stored`)';
+
+const OF_TOOLS = 'Where the answers of tools come from: the tools, or the cases (`replay`, which is `stored`)';
+
+/** Members of a request for a run; what is left out is as the set says. */
+export const modesOfRun = {
+  modelExecutionMode: mode(`${OF_MODEL} [that of the set].`),
+  toolExecutionMode: mode(`${OF_TOOLS} [that of the set].`),
+};
+
+/** Members of a set, whose own members are snake_case: the modes of its runs that name none. */
+const modesOfSet = {
+  model_execution_mode: mode(`${OF_MODEL} [\`live\`].`),
+  tool_execution_mode: mode(`${OF_TOOLS} [\`live\`].`),
+};
+
+/** An evaluation set with its cases. */
+export const evalSetSchema = z
+  .looseObject({
+    eval_set_id: identifierSchema.describe('Unique within the application; letters, digits and `_`.'),
+    name: text('Name to show [the id].'),
+    description: text('What the set is for.'),
+    eval_cases: z.array(evalCaseSchema).nullish().describe('The cases, oldest first.'),
+    creation_timestamp: number('Unix time in seconds; the server sets it.'),
+    ...modesOfSet,
+  })
+  .describe('A named set of evaluation cases. Its own members are snake_case.');
+
+/** Body of a creation, as the ADK Web UI sends it. */
+export const createEvalSetSchema = z
+  .looseObject({ evalSet: evalSetSchema.describe('The set, with its first cases where it has some.') })
+  .describe('A new evaluation set.');
+
+/** A case as a client sends it, checked. */
+export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
+
+/** ADK's rule for the id of a set that a person names. */
+export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;
+
+/** A case as the published examples show one: what was said in a session. */
+export const exampleEvalCase = {
+  evalId: 'case1',
+  conversation: [
+    {
+      invocationId: exampleEvent.invocationId,
+      userContent: exampleEvent.content,
+      finalResponse: exampleAnswer.content,
+      creationTimestamp: exampleEvent.timestamp,
+    },
+  ],
+  sessionInput: { appName: 'harness_agent', userId: 'u1', state: {} },
+  creationTimestamp: 1_767_225_700.5,
+} satisfies z.input<typeof evalCaseSchema>;
+
+/** A set with that case. */
+export const exampleEvalSet = {
+  eval_set_id: 'arithmetic',
+  name: 'Arithmetic',
+  description: 'Questions that need the calculator.',
+  eval_cases: [exampleEvalCase],
+  creation_timestamp: 1_767_225_700.5,
+} satisfies z.input<typeof evalSetSchema>;
+
+/** The mode that a run has, from what its request and its set say. */
+export const toExecutionMode = (...sent: (SentMode | null | undefined)[]): ExecutionMode =>
+  (sent.find((one) => one != null) ?? 'live') === 'live' ? 'live' : 'stored';
+
+/** A set as it stands in a file and in an answer: its own members are snake_case. Times in Unix seconds. */
+export interface EvalSetDocument {
+  eval_set_id: string;
+  name?: string | null | undefined;
+  description?: string | null | undefined;
+  eval_cases: EvalCaseBody[];
+  creation_timestamp?: number | null | undefined;
+  model_execution_mode?: string | null | undefined;
+  tool_execution_mode?: string | null | undefined;
+}
+
+/** What cannot be computed from a file: the id and time of what ADK 1.x did not name. */
+export interface FileDefaults {
+  evalSetId: string;
+  now: number;
+  newId: () => string;
+}

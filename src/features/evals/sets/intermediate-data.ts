@@ -1,0 +1,53 @@
+import { type Content, type FunctionCall, functionCallsOf, partsOf } from '../../../core/content.ts';
+import type { EvalCaseBody } from './eval-set.ts';
+import { callsOf, toToolUses } from '../metrics/turn.ts';
+
+type EvalTurnBody = NonNullable<EvalCaseBody['conversation']>[number];
+type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
+
+/**
+ * A case as it is stored: a turn holds `invocationEvents` or ADK 1.x's members, never both, because every version of
+ * ADK refuses a set with both. The UI edits arguments in `toolUses`, so those win where there is one for each call.
+ */
+export const toStoredCase = (evalCase: EvalCaseBody): EvalCaseBody => mapData(evalCase, withoutToolUses);
+
+/**
+ * A case as clients read it: turns with `invocationEvents` get ADK 1.x's members beside them, for the UI;
+ * `finalSessionState` is always there, as in ADK.
+ */
+export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody => ({
+  ...mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data)),
+  finalSessionState: evalCase.finalSessionState ?? {},
+});
+
+function mapData(evalCase: EvalCaseBody, change: (data: IntermediateData) => IntermediateData): EvalCaseBody {
+  if (!evalCase.conversation) return evalCase;
+  const conversation = evalCase.conversation.map((turn) =>
+    turn.intermediateData ? { ...turn, intermediateData: change(turn.intermediateData) } : turn,
+  );
+  return { ...evalCase, conversation };
+}
+
+function withoutToolUses(data: IntermediateData): IntermediateData {
+  if (!data.invocationEvents) return data;
+  const { toolUses, toolResponses: _responses, intermediateResponses: _texts, ...kept } = data;
+  const calls = callsOf(kept);
+  if (!toolUses || toolUses.length !== calls.length) return kept;
+  const edited = new Map(calls.map((call, index) => [call, toolUses[index]?.args]));
+  const invocationEvents = data.invocationEvents.map((event) => withArguments(event, edited));
+  return { ...kept, invocationEvents };
+}
+
+function withArguments<EventOfTurn extends { content?: Content | null | undefined }>(
+  event: EventOfTurn,
+  edited: Map<FunctionCall, FunctionCall['args']>,
+): EventOfTurn {
+  if (functionCallsOf(event.content).length === 0) return event;
+  const parts = partsOf(event.content).map((part) => {
+    if (!part.functionCall) return part;
+    const { args: _before, ...call } = part.functionCall;
+    const args = edited.get(part.functionCall);
+    return { ...part, functionCall: args == null ? call : { ...call, args } };
+  });
+  return { ...event, content: { ...event.content, parts } };
+}

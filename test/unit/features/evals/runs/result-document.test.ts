@@ -1,0 +1,112 @@
+import { expect, test } from 'vitest';
+import {
+  type FinishedCase,
+  toEvalSetResult,
+  toResultId,
+} from '../../../../../src/features/evals/runs/result-document.ts';
+import { scoreCase } from '../../../../../src/features/evals/scoring/score-case.ts';
+import { content, turn } from '../judges/judge-vectors.ts';
+
+const context = { judgeModel: 'j', judgeOf: () => async () => '' };
+const scored = (pairs: FinishedCase['pairs'], metricNames: string[]) =>
+  scoreCase(
+    pairs,
+    metricNames.map((metricName) => ({ metricName, threshold: 0.5 })),
+    context,
+  );
+const finished = (more: Partial<FinishedCase>): FinishedCase => ({
+  evalId: 'c',
+  sessionId: '___eval___session___1',
+  userId: 'u',
+  pairs: [],
+  ...more,
+});
+const documentOf = (one: FinishedCase) =>
+  toEvalSetResult('app', 'set', 1_795_294_140_161_259, [one]).evalCaseResults[0];
+
+test('the id of a result ends with its time, which is never a whole second', () => {
+  expect(toResultId('a/b', 'set', 1_795_294_140_161_259)).toEqual({
+    evalSetResultId: 'a/b_set_1795294140.161259',
+    evalSetResultName: 'a_b_set_1795294140.161259',
+    creationTimestamp: 1_795_294_140.161259,
+  });
+  expect(toResultId('a', 's', 1_795_294_140_000_000).evalSetResultId).toBe('a_s_1795294140.000001');
+});
+
+test('a case that passed: shown turns have calls and an answer, tool declarations are left out', async () => {
+  const part = { functionCall: { name: 'f', args: {} } };
+  const actual = {
+    ...turn('Q', 'A'),
+    intermediateData: { invocationEvents: [{ author: 'a', content: { parts: [part] }, modelVersion: 'm' }] },
+    appDetails: { agentDetails: {} },
+  };
+  const pairs = [{ actual, expected: turn('Q', 'A') }];
+  const calls = { toolUses: [part.functionCall] };
+  const passed = { metricName: 'response_match_score', threshold: 0.5, score: 1, evalStatus: 1 };
+  const document = documentOf(finished({ pairs, scored: await scored(pairs, ['response_match_score', 'nope']) }));
+  expect(document).toEqual({
+    evalSetFile: 'set',
+    evalSetId: 'set',
+    evalId: 'c',
+    finalEvalStatus: 1,
+    evalMetricResults: [],
+    overallEvalMetricResults: [
+      passed,
+      {
+        metricName: 'nope',
+        threshold: 0.5,
+        evalStatus: 3,
+        details: { explanation: expect.stringContaining('There is no metric `nope`') },
+      },
+    ],
+    evalMetricResultPerInvocation: [
+      {
+        actualInvocation: { ...turn('Q', 'A'), intermediateData: calls },
+        expectedInvocation: {
+          ...turn('Q', 'A'),
+          intermediateData: { toolUses: [] },
+        },
+        evalMetricResults: [passed],
+      },
+    ],
+    sessionId: '___eval___session___1',
+    userId: 'u',
+    efficiency: { toolCallCount: 1, inferenceCallCount: 1, tokenUsage: {}, invocationDuration: {} },
+    notEvaluated: ['nope'],
+  });
+});
+
+test('a silent agent has an empty answer to show, and its case fails', async () => {
+  const pairs = [{ actual: turn('Q', null), expected: turn('Q', 'A') }];
+  expect(documentOf(finished({ pairs, scored: await scored(pairs, ['response_match_score']) }))).toMatchObject({
+    finalEvalStatus: 2,
+    evalMetricResultPerInvocation: [
+      {
+        actualInvocation: { finalResponse: content('') },
+        evalMetricResults: [{ metricName: 'response_match_score', score: 0, evalStatus: 2 }],
+      },
+    ],
+  });
+});
+
+test('a case that could not be brought to an end keeps its turns and its reason', () => {
+  const pairs = [{ actual: turn('1') }, { actual: turn('2', null) }];
+  const inference = { metricName: 'inference', evalStatus: 2, details: { explanation: 'The model is down.' } };
+  const error = { message: 'The model is down.', failedTurn: 1 };
+  expect(documentOf(finished({ pairs, error }))).toMatchObject({
+    finalEvalStatus: 2,
+    overallEvalMetricResults: [inference],
+    evalMetricResultPerInvocation: [{ evalMetricResults: [] }, { evalMetricResults: [inference] }],
+    error: 'The model is down.',
+    failedTurn: 1,
+  });
+});
+
+test('results stand in the order of the cases', () => {
+  const cases = ['b', 'a'].map((evalId) => finished({ evalId }));
+  const result = toEvalSetResult('app', 'set', 5, cases);
+  expect(result.evalCaseResults.map(({ evalId, finalEvalStatus }) => [evalId, finalEvalStatus])).toEqual([
+    ['b', 3],
+    ['a', 3],
+  ]);
+});

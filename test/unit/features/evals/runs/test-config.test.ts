@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest';
+import { InvalidError } from '../../../../../src/core/errors.ts';
+import type { EvalMetric } from '../../../../../src/features/evals/metrics/criteria.ts';
+import { EFFICIENCY_METRICS } from '../../../../../src/features/evals/metrics/efficiency.ts';
+import { parseSelectors } from '../../../../../src/features/evals/runs/selectors.ts';
+import { DEFAULT_TEST_CONFIG, readTestConfig } from '../../../../../src/features/evals/runs/test-config.ts';
+import { checkAll, vectorsOf } from '../vectors.ts';
+
+const files = vectorsOf('files') as {
+  configs: { config: unknown; metrics?: EvalMetric[]; error?: string }[];
+  selectors: { arguments: string[]; cases: Record<string, string[]> }[];
+};
+
+test('a test_config.json names the metrics, to which ADK adds those of efficiency', () =>
+  checkAll('files.configs', files.configs, ({ config, metrics, error }) => {
+    const added = EFFICIENCY_METRICS.map((metricName) => ({ metricName }));
+    if (error) expect(() => readTestConfig(config)).toThrow(InvalidError);
+    else expect([...readTestConfig(config).metrics, ...added]).toEqual(metrics);
+  }));
+
+test('the command line names sets and cases', () =>
+  checkAll('files.selectors', files.selectors, (vector) =>
+    expect(Object.fromEntries(parseSelectors(vector.arguments))).toEqual(vector.cases),
+  ));
+
+test('a number as text, both spellings, the simulated user, and the defaults', () => {
+  const config = {
+    criteria: { a: '0.5', b: { threshold: 1, include_intermediate_responses_in_final: true } },
+    user_simulator_config: { max_allowed_invocations: 3 },
+  };
+  expect(readTestConfig(config)).toEqual({
+    metrics: [
+      { metricName: 'a', threshold: 0.5, criterion: { threshold: 0.5, includeIntermediateResponsesInFinal: false } },
+      { metricName: 'b', threshold: 1, criterion: { threshold: 1, includeIntermediateResponsesInFinal: true } },
+    ],
+    userSimulator: { type: 'llm_backed', maxAllowedInvocations: 3, includeFunctionCalls: false },
+  });
+  expect(
+    readTestConfig(DEFAULT_TEST_CONFIG).metrics.map(({ metricName, threshold }) => [metricName, threshold]),
+  ).toEqual([
+    ['tool_trajectory_avg_score', 1],
+    ['response_match_score', 0.8],
+  ]);
+});
+
+test('what does not hold is named', () => {
+  expect(() => readTestConfig({ criteria: { m: {} } })).toThrow('test_config.json: criteria.m: threshold');
+  expect(() => readTestConfig([])).toThrow('test_config.json: ');
+});
