@@ -7,7 +7,7 @@ import {
   type ServerTools,
   type PreparedAgent,
 } from './definition/agent.ts';
-import { agentTool } from './loop/agent-tool.ts';
+import { agentTool } from './loop/agent-tree.ts';
 import { connectMcpServers, type McpSettings } from './mcp/mcp-tools.ts';
 import { AgentError } from '../core/errors.ts';
 import type { Model } from './definition/model.ts';

@@ -1,6 +1,6 @@
 import { Command, CommanderError, Option } from 'commander';
 import { AppError } from '../core/errors.ts';
-import { HARNESS_APP } from '../core/harness-app.ts';
+import { HARNESS_APP } from '../core/names.ts';
 import { CommandError } from './command-error.ts';
 import { VERSION } from '../process/version.ts';
 import { addServiceCommands } from './service-commands.ts';

@@ -1,15 +1,5 @@
 import { z } from 'zod';
-import { bytes, flag, number, openEnum, text } from './members.ts';
-import {
-  audioMetadata,
-  documentMetadata,
-  mediaProcessing,
-  mediaResolution,
-  partTranscription,
-  speechMetadata,
-  spreadsheetMetadata,
-  videoMetadata,
-} from './media-metadata.ts';
+import { bytes, flag, number, openEnum, text, texts } from './members.ts';
 
 /**
  * Content and Part as the specification's sections of that name list them, and what ADK 2.13 takes beside that. Every
@@ -39,6 +29,60 @@ const fileData = z
     mimeType: text('IANA media type of the file.'),
   })
   .describe('A reference to a file elsewhere.');
+
+/**
+ * Media metadata of a part. The specification names the resolution and the clip of a video; the others came with later
+ * versions of ADK (google-genai 3.4), whose clients send them. All are passed on and never interpreted here.
+ */
+
+const layers = (meaning: string) => texts(`${meaning} Open enumeration.`);
+const startOffset = text('Where it begins, seconds with an `s`, for example `3.5s`.');
+const endOffset = text('Where it ends, written as `startOffset` is.');
+
+const mediaResolution = z.strictObject({
+  level: openEnum('MEDIA_RESOLUTION_UNSPECIFIED', 'How finely the model looks.'),
+  numTokens: number('Number of tokens that the media is turned into.'),
+});
+
+const videoMetadata = z.strictObject({
+  startOffset: text('Where the clip begins, seconds with an `s`, for example `3.5s`.'),
+  endOffset: text('Where the clip ends, written as `startOffset` is.'),
+  fps: number('Frames per second that the model sees; without it the provider chooses.'),
+  contentLayers: layers('What of the video the model is given: frames, audio, a transcript.'),
+});
+
+const mediaProcessing = z.string();
+
+const documentMetadata = z.strictObject({
+  startPage: z.int().nullish().describe('First page, from 1.'),
+  endPage: z.int().nullish().describe('Last page, inclusive.'),
+  contentLayers: layers('What of the pages the model is given: images, text.'),
+});
+
+const spreadsheetMetadata = z.strictObject({
+  visibleCells: text('The cells that the model sees, for example `A1:D10`; without it all of the sheet.'),
+  sheetIndex: z.int().nullish().describe('The sheet, from 1.'),
+  contentLayers: layers('What of the cells the model is given: data, formulas, an image.'),
+});
+
+const audioMetadata = z.strictObject({ startOffset, endOffset });
+
+const speechMetadata = z.strictObject({
+  speaker: text('Who speaks, as the configuration of the voices names it.'),
+  style: text('How it is spoken, in words.'),
+});
+
+const word = z.strictObject({ word: text('A word of the transcription, as it was heard.'), startOffset, endOffset });
+
+const partTranscription = z.strictObject({
+  text: text('What was heard, as text.'),
+  finished: flag('True on the last part of an utterance.'),
+  languageCode: text('Language as a BCP 47 tag, for example `en-US`.'),
+  speakerLabel: text('Who speaks, for example `spk_1`.'),
+  words: z.array(word).nullish().describe('The words one by one, with their times.'),
+  startOffset,
+  endOffset,
+});
 
 /** Media members that parts of a content and of a function response share. */
 const mediaMembers = {

@@ -1,9 +1,8 @@
 import { z } from 'zod';
 import { contentSchema, freeForm, functionCallsOf, functionResponsesOf } from './content.ts';
 import { ERROR_CODES } from './error-codes.ts';
-import { groundingMetadataSchema } from './grounding.ts';
+import { citationMetadata, groundingMetadataSchema, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
 import { flag, number, openEnum, text, texts } from './members.ts';
-import { citationMetadata, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
 
 /** Event and EventActions as the specification's sections of that name list them. Every member is optional. */
 

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { number, openEnum, text } from './members.ts';
+import { number, numbers, openEnum, text, texts } from './members.ts';
 
-/** Metadata that a provider sends with an answer: tokens, citations, log probabilities. */
+/** Metadata that a provider sends with an answer: tokens, citations, log probabilities, grounding. */
 
 const tokensByModality = (meaning: string) =>
   z
@@ -76,3 +76,154 @@ export const logprobsResult = z.looseObject({
 
 /** Tokens of one model call; prompt tokens include cached ones, answer tokens leave thoughts out. */
 export type UsageMetadata = z.infer<typeof usageMetadataSchema>;
+
+// GroundingMetadata, member by member as the specification lists it: kept as Google's models send it, never read here.
+
+const authorAttribution = z.looseObject({
+  displayName: text("The author's name to show."),
+  photoUri: text("Address of the author's picture."),
+  uri: text("Address of the author's page."),
+});
+
+const review = z.looseObject({
+  authorAttribution: authorAttribution.nullish().describe('Who wrote the review; to be shown with it.'),
+  flagContentUri: text('Where a reader can report the review.'),
+  googleMapsUri: text('The review on Google Maps.'),
+  relativePublishTimeDescription: text('Age of the review in words, for example "a month ago".'),
+  review: text('Resource name of the review.'),
+  reviewId: text('Identifier of the review.'),
+  title: text('Title of the review.'),
+});
+
+const maps = z.looseObject({
+  placeId: text('Resource name of the place, `places/{id}`.'),
+  text: text('What the source says about the place.'),
+  title: text('Name of the place.'),
+  uri: text('The place on Google Maps.'),
+  route: z
+    .looseObject({
+      distanceMeters: number('Length in metres.'),
+      duration: text('Travel time, seconds with an `s`, for example `600s`.'),
+      encodedPolyline: text('Course of the route in the encoded polyline format.'),
+    })
+    .nullish()
+    .describe('A route that the answer is about.'),
+  placeAnswerSources: z
+    .looseObject({
+      flagContentUri: text('Where a reader can report the content.'),
+      reviewSnippet: z.array(review).nullish().describe('Reviews that the answer uses; another spelling of the next.'),
+      reviewSnippets: z.array(review).nullish().describe('Reviews that the answer uses.'),
+    })
+    .nullish()
+    .describe('What the answer about the place rests on.'),
+});
+
+const ragChunk = z.looseObject({
+  pageSpan: z
+    .looseObject({
+      firstPage: number('First page, from 1, inclusive.'),
+      lastPage: number('Last page, from 1, inclusive.'),
+    })
+    .nullish()
+    .describe('The pages that the chunk was cut from.'),
+  text: text('Text of the chunk.'),
+  chunkId: text('Identifier of the chunk in its corpus.'),
+  fileId: text('Identifier of the file that the chunk was cut from.'),
+});
+
+const retrievedMetadata = z.looseObject({
+  key: text('Name under which the value was stored.'),
+  numericValue: number('The value, where it is a number.'),
+  stringValue: text('The value, where it is a string.'),
+  stringListValue: z
+    .looseObject({ values: texts('The strings, in order.') })
+    .nullish()
+    .describe('The value, where it is a list of strings.'),
+});
+
+const retrievedContext = z.looseObject({
+  documentName: text('Resource name of the document.'),
+  text: text('The passage that was found.'),
+  title: text('Title of the document.'),
+  uri: text('Address of the document.'),
+  fileSearchStore: text('Resource name of the store that was searched.'),
+  mediaId: text('Identifier of an image in the store.'),
+  pageNumber: number('Page of the passage, from 1.'),
+  ragChunk: ragChunk.nullish().describe('The chunk of a retrieval corpus that the passage is.'),
+  customMetadata: z.array(retrievedMetadata).nullish().describe('What was stored with the document, key by key.'),
+});
+
+const groundingChunk = z
+  .looseObject({
+    image: z
+      .looseObject({
+        sourceUri: text('Page that shows the image.'),
+        imageUri: text('Address of the image.'),
+        title: text('Title of the page.'),
+        domain: text('Domain of the page.'),
+      })
+      .nullish()
+      .describe('An image found on the web.'),
+    web: z
+      .looseObject({
+        domain: text('Domain of the page.'),
+        title: text('Title of the page.'),
+        uri: text("Address of the page, often the provider's redirect to it."),
+      })
+      .nullish()
+      .describe('A page of the web.'),
+    maps: maps.nullish().describe('A place on Google Maps.'),
+    retrievedContext: retrievedContext.nullish().describe("A passage from the user's own documents."),
+  })
+  .describe('One source; it has one or more of its members.');
+
+const groundingSupport = z
+  .looseObject({
+    confidenceScores: numbers('Confidence from 0 to 1, one for each index of `groundingChunkIndices`.'),
+    groundingChunkIndices: numbers('Indexes into `groundingChunks`, from 0.'),
+    renderedParts: numbers("Indexes of the content's parts that the span was rendered in, from 0."),
+    segment: z
+      .looseObject({
+        startIndex: number('Where the span begins in its part, in bytes of UTF-8, from 0.'),
+        endIndex: number('Where the span ends in its part, in bytes, exclusive.'),
+        partIndex: number("Index of the part in the event's content, from 0."),
+        text: text('The span itself.'),
+      })
+      .nullish()
+      .describe('The span of the answer that is supported.'),
+  })
+  .describe('A span of the answer and the chunks that support it.');
+
+/** The specification's GroundingMetadata. */
+export const groundingMetadataSchema = z
+  .looseObject({
+    imageSearchQueries: texts('Queries that the provider sent to its image search.'),
+    webSearchQueries: texts('Queries that the provider sent to its web search; fit for follow-up links.'),
+    retrievalQueries: texts('Queries that the provider sent to its retrieval tools.'),
+    googleMapsWidgetContextToken: text('Token to draw a Google Maps widget with.'),
+    retrievalMetadata: z
+      .looseObject({
+        googleSearchDynamicRetrievalScore: number('How likely a web search helps, from 0 to 1.'),
+      })
+      .nullish()
+      .describe('How the provider decided to search.'),
+    searchEntryPoint: z
+      .looseObject({
+        renderedContent: text('HTML that shows the search suggestions; providers may require that it is shown.'),
+        sdkBlob: text('Base64 of a JSON array of search term and address pairs.'),
+      })
+      .nullish()
+      .describe('Search suggestions that go with the answer.'),
+    sourceFlaggingUris: z
+      .array(
+        z.looseObject({
+          flagContentUri: text('Where a reader can report the source.'),
+          sourceId: text('Identifier of the source.'),
+        }),
+      )
+      .nullish()
+      .describe('Where sources can be reported.'),
+    groundingSupports: z.array(groundingSupport).nullish().describe('Which span of the answer rests on which chunks.'),
+    groundingChunks: z.array(groundingChunk).nullish().describe('The sources; others refer to them by index.'),
+  })
+  .describe('Where the answer comes from.');

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
 import { AppError } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
-import { freeTopic, QUEUE_TOPIC } from '../core/topics.ts';
+import { freeTopic, QUEUE_TOPIC } from '../core/names.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toClaim } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';

@@ -1,6 +1,6 @@
 import type { SessionKey } from '../core/session.ts';
 import type { Log } from '../platform/log.ts';
-import { freeTopic, sessionTopic } from '../core/topics.ts';
+import { freeTopic, sessionTopic } from '../core/names.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { listDeadHolders } from './dead-store.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';

@@ -1,5 +1,5 @@
 import { AgentError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
-import { stopTopic } from '../core/topics.ts';
+import { stopTopic } from '../core/names.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { stoppedMessage } from './invocation.ts';

@@ -15,7 +15,7 @@ import {
 import { isRefusal } from '../core/error-codes.ts';
 import { budgetText } from '../conversation/budgets/budget.ts';
 import type { NewEvent } from '../core/event.ts';
-import { freeTopic, sessionTopic } from '../core/topics.ts';
+import { freeTopic, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import {
   type EventListener,

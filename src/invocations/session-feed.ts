@@ -1,7 +1,7 @@
 import { runAsSystem } from '../platform/context.ts';
 import type { SessionKey } from '../core/session.ts';
 import { isPassingFailure } from '../core/errors.ts';
-import { sessionTopic } from '../core/topics.ts';
+import { sessionTopic } from '../core/names.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import {

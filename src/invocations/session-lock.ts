@@ -1,5 +1,5 @@
 import { sessionNotFound } from '../core/session.ts';
-import { freeTopic, stopTopic } from '../core/topics.ts';
+import { freeTopic, stopTopic } from '../core/names.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';

@@ -7,7 +7,7 @@ import { budgetOperations } from '../conversation/budgets/routes.ts';
 import { COMPONENTS } from './components.ts';
 import type { Config } from '../config/config.ts';
 import type { Log } from '../platform/log.ts';
-import { HARNESS_APP } from '../core/harness-app.ts';
+import { HARNESS_APP } from '../core/names.ts';
 import { cronjobOperations } from '../features/cronjobs/routes.ts';
 import { devUiPages } from '../features/devui/routes.ts';
 import { evalOperations } from '../features/evals/routes.ts';

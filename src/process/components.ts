@@ -13,8 +13,7 @@ import { replayDifferenceSchema, replaySchema } from '../invocations/replay/repl
 import { contentSchema, partSchema } from '../core/content.ts';
 import { eventActionsSchema, eventSchema } from '../core/event.ts';
 import { deliverySchema, webhookSchema } from '../invocations/webhooks/webhook.ts';
-import { usageMetadataSchema } from '../core/model-metadata.ts';
-import { groundingMetadataSchema } from '../core/grounding.ts';
+import { groundingMetadataSchema, usageMetadataSchema } from '../core/model-metadata.ts';
 import { createSessionSchema, sessionSchema, updateSessionSchema } from '../core/session.ts';
 import {
   apiErrorSchema,

@@ -6,7 +6,7 @@ import type { Model } from '../agent/definition/model.ts';
 import { loadEvalModule } from '../agent/definition/eval-module.ts';
 import { loadAgentModules, toAgentModules } from '../agent/definition/agent-module.ts';
 import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-file.ts';
-import { McpConnections } from '../agent/mcp/mcp-connections.ts';
+import { McpConnections } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from '../agent/prepare-agent.ts';
 import type { Tool } from '../agent/definition/tool.ts';
@@ -79,7 +79,7 @@ export async function hostAgents(
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);
   const { definition, model } = await readHarnessAgent(config);
-  const { toDefinitionText } = await import('../agent/definition/definition-text.ts');
+  const { toDefinitionText } = await import('../agent/definition/harness-yaml.ts');
   const names = [...agents.keys()].join(', ');
   return `# Applications: ${names}. Model: ${modelText(model)}.\n${toDefinitionText(definition)}`;
 }

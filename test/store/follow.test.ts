@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
-import { sessionTopic } from '../../src/core/topics.ts';
+import { sessionTopic } from '../../src/core/names.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { type FollowOptions, followEvents } from '../../src/invocations/follow.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';

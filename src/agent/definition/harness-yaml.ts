@@ -1,7 +1,7 @@
-import { LineCounter, isMap, isNode, isScalar, parseDocument, type Document } from 'yaml';
+import { type Document, isMap, isNode, isScalar, LineCounter, parseDocument, stringify } from 'yaml';
 import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
-import type { HarnessFile } from './agent.ts';
+import type { AgentDefinition, HarnessFile } from './agent.ts';
 import { FOREIGN_MEMBERS, harnessSchema } from './harness-schema.ts';
 
 /** Maximum number of problems that one error lists. */
@@ -75,4 +75,16 @@ function checkNames(file: HarnessFile, path: string): void {
     }
   };
   visit(file.sub_agents);
+}
+
+/**
+ * The effective definition of an agent as YAML, for `harness:check`; values of headers are left out, since they hold
+ * secrets.
+ */
+export const toDefinitionText = (definition: AgentDefinition): string =>
+  stringify(definition, hideHeaders, { lineWidth: 0 });
+
+function hideHeaders(key: unknown, value: unknown): unknown {
+  if (key !== 'headers' || typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.keys(value).map((name) => [name, '(hidden)']));
 }

@@ -39,7 +39,7 @@ export interface ToolContext {
 /** The answer of an agent that was called as a tool. */
 export interface AgentReply {
   text: string;
-  actions: EventActions[];
+  actions: Pick<EventActions, 'stateDelta' | 'artifactDelta'>;
 }
 
 /** A tool that the model can call. */

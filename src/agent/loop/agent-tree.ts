@@ -1,5 +1,6 @@
 import type { Event } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
+import type { Tool } from '../definition/tool.ts';
 
 /** The agents from the root down to the one with this name; `[]` where there is none. */
 export function pathTo(root: AgentNode, name: string): AgentNode[] {
@@ -11,10 +12,7 @@ export function pathTo(root: AgentNode, name: string): AgentNode[] {
   return [];
 }
 
-/**
- * Where an agent stands in its tree, as ADK writes `nodeInfo.path`: `team@1/poet@1`; `''` for one that only runs
- * others.
- */
+/** Returns an agent's `nodeInfo.path` as ADK writes it, `team@1/poet@1`; `''` for one that only runs others. */
 export const nodePath = (root: AgentNode, agent: AgentNode): string =>
   agent.kind === 'llm'
     ? pathTo(root, agent.name)
@@ -22,11 +20,8 @@ export const nodePath = (root: AgentNode, agent: AgentNode): string =>
         .join('/')
     : '';
 
-/**
- * Agents that an agent may hand over to: those below it, and, below an `llm` agent, that one and its other sub-agents
- * (as in ADK).
- */
-export function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] {
+/** Returns the targets of transfers, as in ADK: sub-agents and, below an `llm` agent, that agent and its others. */
+function transferTargets(root: AgentNode, agent: AgentNode): AgentNode[] {
   const parent = pathTo(root, agent.name).at(-2);
   const around = parent?.kind === 'llm' ? [parent, ...parent.subAgents.filter((peer) => peer !== agent)] : [];
   return [...agent.subAgents, ...around];
@@ -47,11 +42,65 @@ export function findSpeaker(root: AgentNode, history: Event[]): AgentNode {
   return root;
 }
 
-/**
- * Where an agent that requested a confirmation is resumed: at the first agent above it that runs others in an order,
- * else at itself.
- */
+/** Returns the agent to resume after a confirmation: the first above the named one that only runs others, or itself. */
 export function findResumed(root: AgentNode, name: string): AgentNode {
   const path = pathTo(root, name);
   return path.find((agent) => agent.kind !== 'llm') ?? path.at(-1) ?? root;
 }
+
+/** Name of the transfer tool, as ADK's clients know it. */
+const TRANSFER = 'transfer_to_agent';
+
+/** Adds the tool and the instruction for transfers; returns the agent itself where it has no targets. */
+export function withTransfer(root: AgentNode, agent: AgentNode): AgentNode {
+  const targets = transferTargets(root, agent);
+  if (targets.length === 0) return agent;
+  const list = targets.map(({ name, description }) => `- ${name}: ${description || 'no description'}`).join('\n');
+  const rule = `If another agent suits the request better, hand over to it with \`${TRANSFER}\` and say nothing else.`;
+  return {
+    ...agent,
+    appendedInstruction: `${agent.appendedInstruction}\n\n${rule}\n${list}`,
+    tools: [...agent.tools, transferTool(targets.map(({ name }) => name))],
+  };
+}
+
+const transferTool = (names: string[]): Tool => ({
+  name: TRANSFER,
+  description: 'Hands the conversation over to another agent.',
+  parameters: {
+    type: 'object',
+    properties: { agent_name: { type: 'string', enum: names } },
+    required: ['agent_name'],
+    additionalProperties: false,
+  },
+  needsConfirmation: false,
+  async run(args, { actions }) {
+    actions.transferToAgent = String(args['agent_name']);
+    return { result: null };
+  },
+});
+
+/** Maximum length of a request to an agent that is a tool, in characters. */
+const MAX_REQUEST = 100_000;
+
+/**
+ * An agent as a tool of another: it receives a request and gives an answer, without a session or events of its own.
+ * `run` throws what `askAgent` throws; the model sees it as the error of the call.
+ */
+export const agentTool = (agent: AgentNode): Tool => ({
+  name: agent.name,
+  description: agent.description || `Asks the agent ${agent.name}.`,
+  parameters: {
+    type: 'object',
+    properties: { request: { type: 'string', minLength: 1, maxLength: MAX_REQUEST } },
+    required: ['request'],
+    additionalProperties: false,
+  },
+  needsConfirmation: false,
+  calls: agent,
+  async run(args, context) {
+    const reply = await context.askAgent(agent, String(args['request']));
+    Object.assign(context.actions, reply.actions);
+    return { result: reply.text };
+  },
+});

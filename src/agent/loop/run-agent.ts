@@ -1,14 +1,22 @@
 import { toErrorCode } from '../../core/error-codes.ts';
-import type { RunEnd, RunInput } from './run.ts';
-import type { AgentReply } from '../definition/tool.ts';
+import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
-import { findResumed, findSpeaker } from './agent-tree.ts';
-import { withError } from './call-tools.ts';
+import type { AgentReply } from '../definition/tool.ts';
+import { findResumed, findSpeaker, pathTo, withTransfer } from './agent-tree.ts';
+import { mergeActions, withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
-import { findConfirmations } from './confirmation.ts';
-import { newEvent, newInvocationState, type Outcome, type InvocationState, type Steps } from './invocation-state.ts';
-import { runNode } from './run-node.ts';
+import { type ConfirmedCalls, findConfirmations } from './confirmation.ts';
+import {
+  type AgentTurn,
+  type InvocationState,
+  newEvent,
+  newInvocationState,
+  type Outcome,
+  type Steps,
+} from './invocation-state.ts';
+import { runLlmAgent } from './llm-agent.ts';
+import type { RunEnd, RunInput } from './run.ts';
 
 /**
  * The loop of one invocation. The consumer stores each complete event before it asks for the next one, so a function
@@ -74,10 +82,139 @@ export async function askAgent(
     if (!next.done) continue;
     if (event?.errorCode) throw new Error(event.errorMessage ?? event.errorCode);
     if (next.value.paused) throw new Error(`The agent \`${agent.name}\` has to ask a person, which it cannot do here.`);
-    const actions = events.map(({ actions: each }) => ({
-      stateDelta: each?.stateDelta ?? {},
-      artifactDelta: each?.artifactDelta ?? {},
-    }));
-    return { text: invocation.output, actions };
+    const { stateDelta, artifactDelta } = mergeActions(events.map(({ actions }) => actions ?? {}));
+    return { text: invocation.output, actions: { stateDelta, artifactDelta } };
   }
+}
+
+/**
+ * Runs an agent of any kind, and those it hands over to. `confirmed` are calls of agents below that a person has
+ * decided on: the run resumes there, and what had run before is not run again.
+ */
+const runNode = (invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps =>
+  RUNNERS[turn.agent.kind](invocation, turn, confirmed);
+
+const RUNNERS = { llm: runWithTransfers, sequential: runSequence, parallel: runParallel, loop: runLoop };
+
+async function* runWithTransfers(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  confirmed: ConfirmedCalls[] = [],
+): Steps {
+  // It had handed over: the agent that requested the confirmation is further down.
+  const below = turn.agent.subAgents.find((agent) => includesAny(agent, confirmed));
+  if (below) return yield* runNode(invocation, { ...turn, agent: below }, confirmed);
+  const agent = withTransfer(turn.root, turn.agent);
+  const outcome = yield* runLlmAgent(invocation, { ...turn, agent }, confirmed[0]);
+  const target = outcome.event?.actions?.transferToAgent;
+  if (!target || !outcome.event || isOver(outcome)) return outcome;
+  yield outcome.event;
+  const next = pathTo(turn.root, target).at(-1);
+  if (!next) {
+    const error = new AgentError('unknown_agent', `There is no agent \`${target}\` to hand over to.`);
+    return { event: withError(newEvent(invocation, turn, {}), error), paused: false };
+  }
+  return yield* runNode(invocation, { ...turn, agent: next });
+}
+
+const isOver = ({ event, paused }: Outcome) => paused || Boolean(event?.errorCode);
+
+const includesAny = (agent: AgentNode, confirmed: ConfirmedCalls[]) =>
+  confirmed.some(({ agentName }) => pathTo(agent, agentName).length > 0);
+
+/** The sub-agents from the one that is resumed, else all. */
+function remaining({ subAgents }: AgentNode, confirmed: ConfirmedCalls[]): AgentNode[] {
+  const start = subAgents.findIndex((agent) => includesAny(agent, confirmed));
+  return subAgents.slice(Math.max(start, 0));
+}
+
+async function* runSequence(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
+  let last: Outcome = { event: undefined, paused: false };
+  for (const [index, agent] of remaining(turn.agent, confirmed).entries()) {
+    if (last.event) yield last.event;
+    last = yield* runNode(invocation, { ...turn, agent }, index === 0 ? confirmed : []);
+    if (isOver(last)) return last;
+  }
+  return last;
+}
+
+async function* runLoop(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
+  const { maxIterations = Number.POSITIVE_INFINITY, subAgents } = turn.agent;
+  let last: Outcome = { event: undefined, paused: false };
+  for (let round = 0; round < maxIterations && subAgents.length > 0; round += 1) {
+    const resumed = round === 0 ? confirmed : [];
+    for (const [index, agent] of remaining(turn.agent, resumed).entries()) {
+      if (last.event) yield last.event;
+      const steps = runNode(invocation, { ...turn, agent }, index === 0 ? resumed : []);
+      const { outcome, escalated } = yield* watchEscalation(steps);
+      last = outcome;
+      if (isOver(last) || escalated) return last;
+    }
+  }
+  return last;
+}
+
+/** The error message of agents that run side by side with one that failed. */
+export const SIBLING_FAILED = 'Another agent failed.';
+
+/** Passes events on and says whether one of them, the last included, escalated: that ends the loop. */
+async function* watchEscalation(
+  steps: Steps,
+): AsyncGenerator<NewEvent, { outcome: Outcome; escalated: boolean }, void> {
+  let escalated = false;
+  for (;;) {
+    const next = await steps.next();
+    const event = next.done ? next.value.event : next.value;
+    escalated ||= event?.actions?.escalate === true;
+    if (next.done) return { outcome: next.value, escalated };
+    yield next.value;
+  }
+}
+
+/**
+ * Runs the sub-agents side by side, each on a branch of its own. An agent goes on only after its event was consumed, so
+ * calls are stored before their tools run here too. A failure stops the others; what they had open is answered, and the
+ * failure comes last.
+ */
+async function* runParallel(invocation: InvocationState, turn: AgentTurn, confirmed: ConfirmedCalls[] = []): Steps {
+  const stop = new AbortController();
+  const signal = AbortSignal.any([turn.signal, stop.signal]);
+  const resumed = turn.agent.subAgents.filter((agent) => includesAny(agent, confirmed));
+  const chosen = resumed.length > 0 ? resumed : turn.agent.subAgents;
+  const branches = chosen.map((agent) => {
+    const branch = [turn.branch, turn.agent.name, agent.name].filter(Boolean).join('.');
+    const own = confirmed.filter(({ agentName }) => pathTo(agent, agentName).length > 0);
+    return runNode(invocation, { root: turn.root, agent, branch, signal }, own);
+  });
+  const waiting = new Map(branches.map((steps, index) => [index, advance(steps, index)]));
+  let last: Outcome = { event: undefined, paused: false };
+  try {
+    while (waiting.size > 0) {
+      const { index, next } = await Promise.race(waiting.values());
+      const steps = branches[index] as Steps;
+      if (!next.done) {
+        yield next.value;
+        waiting.set(index, advance(steps, index));
+        continue;
+      }
+      waiting.delete(index);
+      const [kept, passed] = inOrder(last, next.value);
+      if (passed.event) yield passed.event;
+      last = kept;
+      if (last.event?.errorCode) stop.abort(new AgentError('interrupted', SIBLING_FAILED));
+    }
+    return last;
+  } finally {
+    stop.abort();
+    await Promise.allSettled(branches.map((steps) => steps.return({ event: undefined, paused: false })));
+  }
+}
+
+const advance = async (steps: Steps, index: number) => ({ index, next: await steps.next() });
+
+/** Which outcome stays the last one: the first failure, else the newer; a pause of either is a pause of both. */
+function inOrder(held: Outcome, newer: Outcome): [kept: Outcome, passed: Outcome] {
+  const paused = held.paused || newer.paused;
+  const keepsHeld = held.event && (held.event.errorCode || !newer.event);
+  return keepsHeld ? [{ ...held, paused }, newer] : [{ ...newer, paused }, held];
 }

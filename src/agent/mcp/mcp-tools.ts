@@ -1,11 +1,25 @@
-import type { McpServer } from '../definition/agent.ts';
-import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { AgentError } from '../../core/errors.ts';
+import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { ForeignSchemas } from '../arguments/foreign-schemas.ts';
-import type { McpConnection } from './mcp.ts';
-import type { McpConnections } from './mcp-connections.ts';
-import { DEFAULT_MCP_TIMEOUTS, MAX_TOOLS, type McpTimeouts } from './mcp-limits.ts';
+import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
+import type { McpConnection } from './mcp.ts';
+
+/** Maximum waits for an MCP server in milliseconds. */
+export interface McpTimeouts {
+  /** [3,000] */
+  connectMs: number;
+  /** [10,000] all pages of the list */
+  listMs: number;
+  /** [60,000] */
+  callMs: number;
+}
+
+/** The waits that hold where the settings name none. */
+const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 3_000, listMs: 10_000, callMs: 60_000 };
+
+/** Maximum number of tools of one server, and of all servers of one agent. */
+export const MAX_TOOLS = 256;
 
 /** How MCP servers are reached. */
 export interface McpSettings {
@@ -96,5 +110,38 @@ function numbered(name: string, taken: Set<string>): string {
   for (let number = 2; ; number += 1) {
     const candidate = `${name.slice(0, 60)}_${number}`;
     if (!taken.has(candidate)) return candidate;
+  }
+}
+
+/** Counts the connections that each user has open to each MCP server, within this process. */
+export class McpConnections {
+  readonly #maximum: number;
+  readonly #open = new Map<string, number>();
+
+  /** @param maximum of connections of one user to one server */
+  constructor(maximum: number) {
+    this.#maximum = maximum;
+  }
+
+  /**
+   * Takes a place. @returns what gives it back, once.
+   * @throws {AgentError} `mcp_failed` where the user has none left at this server.
+   */
+  take(userId: string, server: McpServer): () => void {
+    const key = JSON.stringify([userId, URL.parse(server.url)?.origin ?? server.url]);
+    const open = this.#open.get(key) ?? 0;
+    if (open >= this.#maximum) {
+      const what = `has ${open} connections of this user, the maximum of MCP_CONNECTIONS_PER_USER`;
+      throw new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}. Try again when others have ended.`);
+    }
+    this.#open.set(key, open + 1);
+    let isBack = false;
+    return () => {
+      if (isBack) return;
+      isBack = true;
+      const left = (this.#open.get(key) ?? 1) - 1;
+      if (left > 0) this.#open.set(key, left);
+      else this.#open.delete(key);
+    };
   }
 }

@@ -1,20 +1,17 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { SSEClientTransport, SseError } from '@modelcontextprotocol/sdk/client/sse.js';
+import { SseError } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { CallToolResultSchema, ErrorCode, ToolSchema } from '@modelcontextprotocol/sdk/types.js';
+import { type CallToolResult, CallToolResultSchema, ErrorCode, ToolSchema } from '@modelcontextprotocol/sdk/types.js';
 import { z } from 'zod';
-import { currentContext } from '../../platform/context.ts';
 import { AgentError } from '../../core/errors.ts';
-import type { JsonObject } from '../../core/content.ts';
+import type { JsonObject, Part } from '../../core/content.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import type { McpServer } from '../definition/agent.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { ForeignSchemas } from '../arguments/foreign-schemas.ts';
-import { MAX_TOOLS, type McpTimeouts } from './mcp-limits.ts';
-import { limitRequests, withBounds } from './mcp-answers.ts';
-import { toToolResult } from './mcp-result.ts';
-import { withEndOfStream } from './mcp-stream.ts';
+import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
+import { MAX_TOOLS, type McpTimeouts } from './mcp-tools.ts';
+import { asTransport, limitRequests, newTransport, type HttpTransport } from './mcp-transport.ts';
 
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
@@ -33,8 +30,6 @@ export interface McpConnection {
   /** Ends the session at the server and drops the connections; never throws. */
   close: () => Promise<void>;
 }
-
-type Transport = StreamableHTTPClientTransport | SSEClientTransport;
 
 /**
  * Connects to one server and lists its tools: one client, one connect, one paginated list.
@@ -85,40 +80,6 @@ async function connect(server: McpServer, egress: Egress, timeoutMs: number, sig
   }
   throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
 }
-
-function newTransport({ url, headers }: McpServer, egress: Egress, kind: 'streamable-http' | 'sse'): Transport {
-  const fetch = withBounds(withTraceparent(egress.fetch));
-  const options = { fetch, requestInit: headers ? { headers } : {} };
-  return kind === 'sse'
-    ? new SSEClientTransport(new URL(url), options)
-    : new StreamableHTTPClientTransport(new URL(url), {
-        ...options,
-        fetch: withEndOfStream(fetch),
-        reconnectionOptions: NO_RECONNECT,
-      });
-}
-
-/** Requests of a step carry its trace context. */
-const withTraceparent =
-  (fetch: Egress['fetch']): Egress['fetch'] =>
-  (url, init) => {
-    const { traceparent } = currentContext();
-    if (traceparent === undefined) return fetch(url, init);
-    const headers = new Headers(init?.headers);
-    headers.set('traceparent', traceparent);
-    return fetch(url, { ...init, headers });
-  };
-
-/** An invocation is short: a stream that breaks is not taken up again. */
-const NO_RECONNECT = {
-  maxRetries: 0,
-  initialReconnectionDelay: 0,
-  maxReconnectionDelay: 0,
-  reconnectionDelayGrowFactor: 1,
-};
-
-/** The SDK's transports miss `| undefined` in their types, which `exactOptionalPropertyTypes` asks for. */
-const asTransport = (transport: Transport) => transport as Parameters<Client['connect']>[0];
 
 /** Runs work under a time limit of its own; the limit's signal is aborted by the invocation's signal too. */
 async function within<Result>(timeoutMs: number, signal: AbortSignal, work: (limit: AbortSignal) => Promise<Result>) {
@@ -208,7 +169,7 @@ function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: n
   };
 }
 
-async function closeSession(client: Client, transport: Transport): Promise<void> {
+async function closeSession(client: Client, transport: HttpTransport): Promise<void> {
   const terminate =
     transport instanceof StreamableHTTPClientTransport ? transport.terminateSession() : Promise.resolve();
   await orAborted(terminate, AbortSignal.timeout(TERMINATE_MS)).catch(() => {});
@@ -245,4 +206,34 @@ function toMcpError(server: McpServer, what: string, error: unknown, signal: Abo
 function findDenial(error: unknown): AgentError | undefined {
   for (let each = error; each instanceof Error; each = each.cause) if (each instanceof AgentError) return each;
   return undefined;
+}
+
+type Block = CallToolResult['content'][number];
+
+/**
+ * A tool result of MCP as a function response: structured content as it is, else the texts; images, sounds and blobs go
+ * to the attachments; `isError` becomes `{error: text}`.
+ */
+function toToolResult(result: CallToolResult, attachments: Part[]): JsonObject {
+  const texts = result.content.flatMap((block) => textOf(block) ?? []);
+  if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };
+  for (const block of result.content) attachments.push(...mediaOf(block));
+  if (result.structuredContent) return result.structuredContent;
+  return {
+    result: texts.length > 0 || attachments.length === 0 ? texts.join('\n') : `${attachments.length} attachment(s)`,
+  };
+}
+
+function textOf(block: Block): string | undefined {
+  if (block.type === 'text') return block.text;
+  if (block.type === 'resource_link') return `${block.name}: ${block.uri}`;
+  return block.type === 'resource' && 'text' in block.resource ? block.resource.text : undefined;
+}
+
+function mediaOf(block: Block): Part[] {
+  if (block.type === 'image' || block.type === 'audio')
+    return [{ inlineData: { mimeType: block.mimeType, data: block.data } }];
+  if (block.type !== 'resource' || !('blob' in block.resource)) return [];
+  const { blob, mimeType } = block.resource;
+  return [{ inlineData: { mimeType: mimeType ?? 'application/octet-stream', data: blob } }];
 }

@@ -1,12 +1,9 @@
+import { answerTextOf } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { EgressPolicy } from '../../platform/net/egress.ts';
 import type { Tool } from '../definition/tool.ts';
 import { listArtifacts, loadArtifacts, saveArtifact } from './artifacts.ts';
-import { getUserChoice, requestInput } from './ask-user.ts';
 import { calculator } from './calculator.ts';
-import { currentTime } from './current-time.ts';
-import { exitLoop } from './exit-loop.ts';
-import { loadMemory } from './load-memory.ts';
 import { readState, writeState } from './state.ts';
 import { webFetch } from './web-fetch.ts';
 
@@ -49,3 +46,111 @@ export function findTools(known: ReadonlyMap<string, Tool>, names: string[]): To
     throw new AgentError('unknown_tool', `Tool \`${name}\` is not a supported built-in tool. Available: ${available}`);
   });
 }
+
+/** Tells the time in an IANA time zone [UTC]; `now` is the clock. */
+const currentTime = (now: () => Date = () => new Date()): Tool => ({
+  name: 'current_time',
+  description: 'Tells the current date and time. Use it whenever the answer depends on what time or day it is now.',
+  parameters: {
+    type: 'object',
+    properties: {
+      timeZone: {
+        type: 'string',
+        maxLength: 64,
+        description: 'IANA time zone such as Europe/Berlin; UTC if left out.',
+      },
+    },
+    additionalProperties: false,
+  },
+  needsConfirmation: false,
+  async run(args) {
+    const timeZone = typeof args['timeZone'] === 'string' ? args['timeZone'] : 'UTC';
+    return inZone(now(), timeZone);
+  },
+});
+
+function inZone(time: Date, timeZone: string) {
+  const format = (options: Intl.DateTimeFormatOptions) => new Intl.DateTimeFormat('sv-SE', { timeZone, ...options });
+  try {
+    return {
+      time: format({ dateStyle: 'short', timeStyle: 'medium' }).format(time),
+      weekday: new Intl.DateTimeFormat('en-US', { timeZone, weekday: 'long' }).format(time),
+      timeZone,
+      utc: time.toISOString(),
+    };
+  } catch {
+    throw new Error(`\`${timeZone}\` is not a known time zone. Use an IANA name such as Europe/Berlin.`);
+  }
+}
+
+const waits = { needsConfirmation: false, longRunning: true } as const;
+
+/**
+ * Shows the user options and waits for the choice, which comes as the function response of a later request (ADK
+ * `get_user_choice`).
+ */
+const getUserChoice: Tool = {
+  name: 'get_user_choice',
+  description: 'Shows the user some options and waits until one is chosen.',
+  parameters: {
+    type: 'object',
+    properties: {
+      options: { type: 'array', items: { type: 'string', maxLength: 500 }, minItems: 1, maxItems: 50 },
+    },
+    required: ['options'],
+    additionalProperties: false,
+  },
+  ...waits,
+  run: async () => undefined,
+};
+
+/** Asks the user for something in free words and waits for it. */
+const requestInput: Tool = {
+  name: 'request_input',
+  description: 'Asks the user for something that you need to go on, and waits for the answer.',
+  parameters: {
+    type: 'object',
+    properties: { message: { type: 'string', minLength: 1, maxLength: 2_000, description: 'What you need.' } },
+    required: ['message'],
+    additionalProperties: false,
+  },
+  ...waits,
+  run: async () => undefined,
+};
+
+/** Ends the loop that the agent runs in (ADK `exit_loop`). */
+export const exitLoop: Tool = {
+  name: 'exit_loop',
+  description: 'Ends the loop. Call it only when you are told to end it.',
+  parameters: { type: 'object', properties: {}, additionalProperties: false },
+  needsConfirmation: false,
+  async run(_args, { actions }) {
+    actions.escalate = true;
+    actions.skipSummarization = true;
+    return { result: null };
+  },
+};
+
+/** Maximum number of memories that one call gives. */
+const MAX_MEMORIES = 20;
+
+/** Looks up what was said in earlier sessions of the same user. */
+const loadMemory: Tool = {
+  name: 'load_memory',
+  description: 'Looks for what was said in earlier conversations with this user. Use a few words of what you look for.',
+  parameters: {
+    type: 'object',
+    properties: { query: { type: 'string', minLength: 1, maxLength: 500 } },
+    required: ['query'],
+    additionalProperties: false,
+  },
+  needsConfirmation: false,
+  async run(args, { services }) {
+    const found = await services.searchMemory(String(args['query']));
+    return {
+      memories: found
+        .slice(0, MAX_MEMORIES)
+        .map(({ author, timestamp, content }) => ({ author, timestamp, text: answerTextOf(content) })),
+    };
+  },
+};

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { HARNESS_APP } from '../../core/harness-app.ts';
+import { HARNESS_APP } from '../../core/names.ts';
 import { childrenOf, unwrapped } from '../../core/zod-graph.ts';
 import type { Call, Operation } from '../../platform/http/operation/operation.ts';
 

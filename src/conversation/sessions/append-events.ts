@@ -8,10 +8,9 @@ import { emptyObject } from '../../platform/db/schema/columns.ts';
 import { appStates, events as eventTable, sessions, userStates } from '../../platform/db/schema/schema.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
-import { isEvalSession, type SessionKey } from '../../core/session.ts';
+import { isEvalSession, type ScopedDelta, type SessionKey, splitDelta, withoutTemporary } from '../../core/session.ts';
 import { firstTextIn, keptFirstText, nextFirstText } from './event-first-text.ts';
 import { isSession, type KEY } from './session-key.ts';
-import { type ScopedDelta, splitDelta, withoutTemporary } from '../../core/state.ts';
 
 /** Events on their way into one statement, with the state change that all of them make together. */
 export interface EventAppend {

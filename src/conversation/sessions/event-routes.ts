@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { InvalidError } from '../../core/errors.ts';
 import { eventSchema } from '../../core/event.ts';
-import { sessionTopic } from '../../core/topics.ts';
+import { sessionTopic } from '../../core/names.ts';
 import { eventDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { afterSequence, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';

@@ -1,6 +1,6 @@
 import type { JsonObject } from '../../core/content.ts';
 import { type Event, eventSchema, type NewEvent } from '../../core/event.ts';
-import { withoutKnownNulls } from '../../core/known-nulls.ts';
+import { withoutKnownNulls } from '../../core/zod-graph.ts';
 
 /** Events of a client made ready for the store: what names them is filled in; pieces of a stream are never stored. */
 export const toNewEvents = (events: Event[], newId: () => string): NewEvent[] =>

@@ -12,7 +12,7 @@ import {
   toLegacyState,
   updateSessionSchema,
 } from '../../core/session.ts';
-import { sessionTopic } from '../../core/topics.ts';
+import { sessionTopic } from '../../core/names.ts';
 import { eventDemands, sharedStateDemands } from '../../platform/http/operation/demands.ts';
 import { type Answer, operation } from '../../platform/http/operation/operation.ts';
 import { sessionPath, userPath } from '../../platform/http/operation/parameters.ts';

@@ -26,8 +26,7 @@ import { ConflictError, InvalidError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
 import type { JsonStream } from './json-stream.ts';
-import type { SessionKey } from '../../core/session.ts';
-import { splitDelta } from '../../core/state.ts';
+import { type SessionKey, splitDelta } from '../../core/session.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 
 /** What of a session is wanted; by default all of it as it is. */

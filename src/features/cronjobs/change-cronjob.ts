@@ -1,5 +1,5 @@
 import { ConflictError } from '../../core/errors.ts';
-import { HARNESS_APP } from '../../core/harness-app.ts';
+import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { instantOf } from './clock-times.ts';

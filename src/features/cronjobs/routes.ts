@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../../core/errors.ts';
-import { HARNESS_APP } from '../../core/harness-app.ts';
+import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';

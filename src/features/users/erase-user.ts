@@ -4,7 +4,7 @@ import { deleteVersionsIn, listObjectKeys } from '../../conversation/artifacts/a
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
-import { freeTopic, sessionTopic, stopTopic } from '../../core/topics.ts';
+import { freeTopic, sessionTopic, stopTopic } from '../../core/names.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import { listHolds } from '../../conversation/holds/hold-store.ts';

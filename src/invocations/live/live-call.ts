@@ -1,14 +1,17 @@
-import type { PreparedAgent } from '../../agent/definition/agent.ts';
+import type { AgentNode, PreparedAgent } from '../../agent/definition/agent.ts';
 import type { LiveConnection, LiveInput, LiveMessage, LiveRequest } from '../../agent/definition/live.ts';
+import type { ToolServices } from '../../agent/definition/tool.ts';
+import { buildContents } from '../../agent/loop/build-contents.ts';
+import { renderInstruction } from '../../agent/loop/instruction.ts';
 import { LiveAudio } from '../../agent/loop/live-audio.ts';
-import { toLiveRequest } from '../../agent/loop/live-request.ts';
 import { runLiveTurn } from '../../agent/loop/live-turn.ts';
-import type { Content } from '../../core/content.ts';
+import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
+import { findHistory } from '../../conversation/sessions/history-store.ts';
+import type { Content, JsonObject } from '../../core/content.ts';
 import { AppError, NotFoundError } from '../../core/errors.ts';
+import type { Event } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
-import { findHistory } from '../../conversation/sessions/history-store.ts';
-import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { newToolServices } from '../tool-services.ts';
@@ -199,4 +202,24 @@ function toText({ text, event }: EventFrame): string {
   if (event.partial !== true || !event.content?.parts?.some(({ inlineData }) => inlineData)) return text;
   const { partial: _partial, ...whole } = JSON.parse(text) as EventFrame['event'];
   return JSON.stringify(whole);
+}
+
+/**
+ * Builds the set-up of a live session with an agent. It has the agent's tools but no tool for transfers: the connection
+ * belongs to one agent.
+ * @throws {AgentError} where the instruction cannot be filled in
+ */
+async function toLiveRequest(
+  agent: AgentNode,
+  history: Event[],
+  state: JsonObject,
+  services: Pick<ToolServices, 'loadArtifact'>,
+): Promise<Pick<LiveRequest, 'instruction' | 'contents' | 'tools' | 'sampling'>> {
+  const instruction = await renderInstruction(agent.instruction, state, services);
+  return {
+    instruction: instruction + agent.appendedInstruction,
+    contents: buildContents(history, { agentName: agent.name }),
+    tools: agent.tools.map(({ name, description, parameters }) => ({ name, description, parameters })),
+    sampling: agent.sampling,
+  };
 }

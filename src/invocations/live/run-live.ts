@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { chosenIdentifierSchema, identifierSchema, sessionNotFound } from '../../core/session.ts';
-import { HARNESS_APP } from '../../core/harness-app.ts';
+import { HARNESS_APP } from '../../core/names.ts';
 import { eventSchema } from '../../core/event.ts';
 import type { Sockets } from '../../platform/http/operation/sockets.ts';
 import { operation } from '../../platform/http/operation/operation.ts';

@@ -3,7 +3,7 @@ import type { AgentNode } from '../../agent/definition/agent.ts';
 import type { ToolServices } from '../../agent/definition/tool.ts';
 import { renderInstruction } from '../../agent/loop/instruction.ts';
 import type { ObservedAgent } from '../../agent/loop/run.ts';
-import { withTransfer } from '../../agent/loop/transfer.ts';
+import { withTransfer } from '../../agent/loop/agent-tree.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { type JsonDifference, jsonDifference } from '../../core/json-difference.ts';
 import { type AgentPrompt, contentsDigest, instructionDigest, type Tape, toPrompt } from '../tape.ts';

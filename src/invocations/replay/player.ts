@@ -4,7 +4,7 @@ import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../agent/d
 import type { Tool, ToolServices } from '../../agent/definition/tool.ts';
 import { SUMMARY_INSTRUCTION, SUMMARY_START } from '../../agent/loop/compact.ts';
 import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../../agent/loop/run.ts';
-import { SIBLING_FAILED } from '../../agent/loop/run-node.ts';
+import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
 import { answerTextOf, functionCallsOf, type JsonObject } from '../../core/content.ts';

@@ -2,7 +2,7 @@ import { toAgentOverrides, toLlmCallLimit } from '../../agent/definition/overrid
 import { hasGeneralOverride } from '../../agent/prepare-agent.ts';
 import { StoppedError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { HARNESS_APP } from '../../core/harness-app.ts';
+import { HARNESS_APP } from '../../core/names.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../context.ts';

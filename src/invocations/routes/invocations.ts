@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { Config } from '../../config/config.ts';
 import { RepeatedInvocationError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { freeTopic, sessionTopic, stopTopic } from '../../core/topics.ts';
+import { freeTopic, sessionTopic, stopTopic } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { exampleEvent } from '../../conversation/sessions/examples.ts';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { findInexact } from '../../core/exact-json.ts';
 import { chosenIdentifierSchema, sessionNotFound } from '../../core/session.ts';
-import { HARNESS_APP } from '../../core/harness-app.ts';
+import { HARNESS_APP } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { exampleAnswer } from '../../conversation/sessions/examples.ts';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { eventSchema } from '../../core/event.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { freeTopic, sessionTopic } from '../../core/topics.ts';
+import { freeTopic, sessionTopic } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { afterSequence, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';

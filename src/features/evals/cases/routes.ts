@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { listAgents } from '../../../conversation/apps/agent-description.ts';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
-import { withoutKnownNulls } from '../../../core/known-nulls.ts';
+import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { sessionNotFound } from '../../../core/session.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';

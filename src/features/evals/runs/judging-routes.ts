@@ -13,7 +13,7 @@ import { area, SET_PATH, type EvalRunContext, requesterOf } from '../sets/contex
 import { existing, RUN_PATH, runNotFound, toWire } from './routes.ts';
 import { EVALS_TOPIC } from './topics.ts';
 import { listTrend } from './trend-store.ts';
-import { withoutKnownNulls } from '../../../core/known-nulls.ts';
+import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 
 const judgeSchema = z
   .looseObject({ evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.') })

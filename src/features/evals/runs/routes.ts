@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
-import { withoutKnownNulls } from '../../../core/known-nulls.ts';
+import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { appPath, evalRunPath, pageSize } from '../../../platform/http/operation/parameters.ts';

@@ -1,5 +1,5 @@
 import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
-import { HARNESS_APP } from '../../../core/harness-app.ts';
+import { HARNESS_APP } from '../../../core/names.ts';
 
 /** All of our metrics lie here; a client of the UI requires an interval of each. */
 const interval = { minValue: 0, openAtMin: false, maxValue: 1, openAtMax: false };

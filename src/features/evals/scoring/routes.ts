@@ -3,7 +3,7 @@ import type { Response } from 'express';
 import { z } from 'zod';
 import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { withoutKnownNulls } from '../../../core/known-nulls.ts';
+import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { InvalidError } from '../../../core/errors.ts';
-import { withoutKnownNulls } from '../../../core/known-nulls.ts';
+import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import type { DatabasePool } from '../../../platform/db/database.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
 import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { loadAgentModules } from '../../../../src/agent/definition/agent-module.ts';
-import { toDefinitionText } from '../../../../src/agent/definition/definition-text.ts';
+import { toDefinitionText } from '../../../../src/agent/definition/harness-yaml.ts';
 import { prepareAgent } from '../../../../src/agent/prepare-agent.ts';
 import { builtInTools } from '../../../../src/agent/tools/registry.ts';
 import { functionResponsesOf } from '../../../../src/core/content.ts';

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import type { AgentNode, PreparedAgent } from '../../../../src/agent/definition/agent.ts';
 import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
-import { agentTool } from '../../../../src/agent/loop/agent-tool.ts';
-import { exitLoop } from '../../../../src/agent/tools/exit-loop.ts';
+import { agentTool } from '../../../../src/agent/loop/agent-tree.ts';
+import { exitLoop } from '../../../../src/agent/tools/registry.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { answerTextOf, functionCallsOf, functionResponsesOf } from '../../../../src/core/content.ts';
 import type { Event, NewEvent } from '../../../../src/core/event.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { createModel } from '../../../../src/agent/models/create-model.ts';
-import { toolCallsFor } from '../../../../src/agent/models/offline-calls.ts';
+import { toolCallsFor } from '../../../../src/agent/models/offline.ts';
 import type { ToolDeclaration } from '../../../../src/agent/definition/model.ts';
 import { builtInTools } from '../../../../src/agent/tools/registry.ts';
 import type { Content } from '../../../../src/core/content.ts';

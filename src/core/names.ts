@@ -1,6 +1,9 @@
 import { createHash } from 'node:crypto';
 import type { SessionKey } from './session.ts';
 
+/** The application of every session of `/harness/invoke`, whatever `harness_name` says (specification). */
+export const HARNESS_APP = 'harness_agent';
+
 /** The topic that is published when a session has new events: short, whatever the names. */
 export function sessionTopic({ appName, userId, sessionId }: SessionKey): string {
   return createHash('sha256')
