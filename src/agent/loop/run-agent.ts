@@ -30,7 +30,7 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
   );
   let outcome: Outcome;
   try {
-    outcome = yield* steps(invocation);
+    outcome = yield* runSteps(invocation);
   } catch (error) {
     invocation.cause = error;
     const failure = { code: 'internal', message: 'The agent failed unexpectedly; the log of the service says why.' };
@@ -40,7 +40,7 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
   return toEnd(invocation, outcome);
 }
 
-async function* steps(invocation: InvocationState): Steps {
+async function* runSteps(invocation: InvocationState): Steps {
   const { agent: root, history, runtimeEventIds, signal } = invocation.input;
   const confirmed = findConfirmations(history, runtimeEventIds);
   const [first] = confirmed;

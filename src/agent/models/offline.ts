@@ -40,10 +40,10 @@ async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, Mode
 
 function answer(request: ModelRequest): Content {
   const responses = functionResponsesOf(request.contents.at(-1));
-  if (responses.length > 0) return text(responses.map(toSentence).join('\n'));
+  if (responses.length > 0) return toContent(responses.map(toSentence).join('\n'));
   const prompt = textOf(request.contents.findLast(isPrompt));
   const calls = toolCallsFor(prompt, request.tools);
-  if (calls.length === 0) return text(introduction(prompt, request));
+  if (calls.length === 0) return toContent(introduction(prompt, request));
   return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
 }
 
@@ -57,7 +57,7 @@ const textOf = (content: Content | undefined) =>
 const isPrompt = (content: Content) =>
   content.role === 'user' && functionResponsesOf(content).length === 0 && !textOf(content).startsWith(CONTEXT_PREFIX);
 
-const text = (value: string): Content => ({ role: 'model', parts: [{ text: value }] });
+const toContent = (value: string): Content => ({ role: 'model', parts: [{ text: value }] });
 
 /** Says what a tool answered; a lone `result` is shown as it is. */
 function toSentence({ name, response }: FunctionResponse): string {
