@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { symlinkSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { spawnSync } from 'node:child_process';
@@ -66,7 +67,8 @@ async function startBusy(run: (environment: Record<string, string>) => ServicePr
   const answer = client(url).post('/harness/invoke', {
     prompt: 'Wait.',
     harness_name: 'demo',
-    run_agent_request: { user_id: 'u1', session_id: 's1' },
+    // One of its own: that of a service which was killed is taken by its lease.
+    run_agent_request: { user_id: 'u1', session_id: randomUUID() },
   });
   answer.catch(() => undefined); // a forced end breaks the connection
   await provider.requested;
