@@ -4,20 +4,6 @@ create schema inspect;
 
 create schema inspect_outline;
 
-CREATE OR REPLACE FUNCTION public.assert_session_size(event_bytes bigint)
- RETURNS bigint
- LANGUAGE plpgsql
- STABLE
-AS $function$
-declare
-  max_bytes bigint := coalesce(nullif(current_setting('agent_runtime.max_session_bytes', true), ''), '33554432');
-begin
-  if event_bytes > max_bytes then
-    raise exception 'events of the session are more than % bytes', max_bytes using errcode = 'AR414';
-  end if;
-  return event_bytes;
-end $function$;
-
 CREATE OR REPLACE FUNCTION public.assert_session_size(event_bytes bigint, max_bytes bigint)
  RETURNS bigint
  LANGUAGE plpgsql
@@ -28,24 +14,6 @@ begin
     raise exception 'events of the session are more than % bytes', max_bytes using errcode = 'AR414';
   end if;
   return event_bytes;
-end $function$;
-
-CREATE OR REPLACE FUNCTION public.assert_state_size(state jsonb)
- RETURNS jsonb
- LANGUAGE plpgsql
- STABLE
-AS $function$
-declare
-  max_bytes integer := coalesce(nullif(current_setting('agent_runtime.max_state_bytes', true), ''), '1048576');
-  max_keys integer := coalesce(nullif(current_setting('agent_runtime.max_state_keys', true), ''), '10000');
-begin
-  if octet_length(state::text) > max_bytes then
-    raise exception 'state is larger than % bytes', max_bytes using errcode = 'AR413';
-  end if;
-  if jsonb_typeof(state) = 'object' and (select count(*) from jsonb_object_keys(state)) > max_keys then
-    raise exception 'state has more than % keys', max_keys using errcode = 'AR415';
-  end if;
-  return state;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.assert_state_size(state jsonb, max_bytes integer, max_keys integer)
@@ -61,20 +29,6 @@ begin
     raise exception 'state has more than % keys', max_keys using errcode = 'AR415';
   end if;
   return state;
-end $function$;
-
-CREATE OR REPLACE FUNCTION public.assert_writer_share(state jsonb, writers jsonb, writer jsonb)
- RETURNS jsonb
- LANGUAGE plpgsql
- STABLE
-AS $function$
-declare
-  max_bytes integer := coalesce(nullif(current_setting('agent_runtime.max_app_state_bytes_per_user', true), ''), '65536');
-begin
-  if (select sum(octet_length(key) + octet_length(value::text)) from jsonb_each(state) where writers -> key = writer) > max_bytes then
-    raise exception 'what agents wrote for one user is more than % bytes', max_bytes using errcode = 'AR416';
-  end if;
-  return writers;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.assert_writer_share(state jsonb, writers jsonb, writer jsonb, max_bytes integer)
@@ -106,10 +60,18 @@ CREATE OR REPLACE FUNCTION public.count_changed_events()
  LANGUAGE plpgsql
 AS $function$
 begin
-  -- Their size is counted anew by the next append.
-  update sessions set events_version = events_version + 1, event_bytes = null
+  update sessions set events_version = events_version + 1, event_bytes = event_bytes + coalesce(new.bytes, 0) - old.bytes
   where app_name = old.app_name and user_id = old.user_id and id = old.session_id;
   return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.count_event_bytes()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  new.bytes := octet_length(new.payload::text);
+  return new;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.count_open_eval_runs(app text)
@@ -310,8 +272,8 @@ create table agent_runtime_migrations (
 create table app_states (
   app_name text collate "C" not null,
   state jsonb not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null,
-  writers jsonb default '{}'::jsonb not null
+  writers jsonb default '{}'::jsonb not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table artifact_versions (
@@ -419,13 +381,13 @@ create table cronjobs (
   until timestamp(6) with time zone,
   max_runs integer,
   max_failures integer not null,
+  webhook_url text,
   next_run_time timestamp(6) with time zone,
   run_count integer default 0 not null,
   failure_count integer default 0 not null,
   revision integer default 1 not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null,
-  webhook_url text
+  update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table eval_case_versions (
@@ -435,19 +397,19 @@ create table eval_case_versions (
   version integer not null,
   hash text not null,
   payload jsonb not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  owner_id text collate "C" default NULLIF(current_setting('agent_runtime.user'::text, true), ''::text)
+  owner_id text collate "C",
+  create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table eval_cases (
   app_name text collate "C" not null,
   eval_set_id text collate "C" not null,
   id text collate "C" not null,
+  version integer not null,
   source_user_id text collate "C",
   source_session_id text collate "C",
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  version integer not null,
-  owner_id text collate "C" default NULLIF(current_setting('agent_runtime.user'::text, true), ''::text)
+  owner_id text collate "C",
+  create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table eval_run_cases (
@@ -460,6 +422,7 @@ create table eval_run_cases (
   case_version integer not null,
   status text default 'waiting'::text not null,
   session_user_id text collate "C" not null,
+  owner_id text collate "C",
   session_id text collate "C",
   session_count integer default 0 not null,
   lease_token uuid,
@@ -469,8 +432,7 @@ create table eval_run_cases (
   error text,
   result jsonb,
   start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone,
-  owner_id text collate "C" default NULLIF(current_setting('agent_runtime.user'::text, true), ''::text)
+  end_time timestamp(6) with time zone
 );
 
 create table eval_runs (
@@ -478,20 +440,20 @@ create table eval_runs (
   id uuid not null,
   eval_set_id text collate "C" not null,
   requested_by text collate "C",
+  judged_run_id uuid,
   status text default 'queued'::text not null,
   metrics jsonb not null,
   user_simulator jsonb,
+  model_execution_mode text default 'live'::text not null,
+  tool_execution_mode text default 'live'::text not null,
   trials integer not null,
   parallelism integer not null,
   agent_hash text not null,
   model_name text not null,
   result_time timestamp(6) with time zone not null,
+  summary jsonb,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
-  end_time timestamp(6) with time zone,
-  judged_run_id uuid,
-  model_execution_mode text default 'live'::text not null,
-  tool_execution_mode text default 'live'::text not null,
-  summary jsonb
+  end_time timestamp(6) with time zone
 );
 
 create table eval_session_scores (
@@ -507,12 +469,12 @@ create table eval_session_scores (
 create table eval_sets (
   app_name text collate "C" not null,
   id text collate "C" not null,
+  owner_id text collate "C",
   name text,
   description text,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  owner_id text collate "C",
   model_execution_mode text,
-  tool_execution_mode text
+  tool_execution_mode text,
+  create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table eval_verdicts (
@@ -536,20 +498,20 @@ create table events (
   invocation_id text collate "C" not null,
   author text not null,
   event_time timestamp(6) with time zone not null,
-  payload jsonb not null,
   is_from_runtime boolean default false not null,
-  bytes integer
+  payload jsonb not null,
+  bytes integer not null
 );
 
 create table idempotency_keys (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
   scope text collate "C" not null,
   key text collate "C" not null,
   request_hash text not null,
   response_body text not null,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  app_name text collate "C" not null,
-  user_id text collate "C" not null,
-  session_id text collate "C"
+  session_id text collate "C",
+  create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table invocation_tapes (
@@ -571,6 +533,8 @@ create table invocations (
   lease_expire_time timestamp(6) with time zone not null,
   idempotency_key text collate "C",
   request_hash text,
+  request jsonb,
+  webhook_url text,
   response_body text,
   error_code text,
   error_message text,
@@ -581,9 +545,7 @@ create table invocations (
   output_tokens integer default 0 not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
   start_time timestamp(6) with time zone,
-  end_time timestamp(6) with time zone,
-  request jsonb,
-  webhook_url text
+  end_time timestamp(6) with time zone
 );
 
 create table legal_holds (
@@ -623,18 +585,18 @@ create table sessions (
   user_id text collate "C" not null,
   id text collate "C" not null,
   state jsonb default '{}'::jsonb not null,
+  initial_state jsonb default '{}'::jsonb not null,
   last_sequence integer default 0 not null,
+  event_bytes bigint default 0 not null,
+  events_version integer default 0 not null,
   is_eval boolean default false not null,
-  lease_token uuid,
-  create_time timestamp(6) with time zone default clock_timestamp() not null,
-  update_time timestamp(6) with time zone default clock_timestamp() not null,
-  initial_state jsonb,
-  event_bytes bigint,
   labels jsonb default '{}'::jsonb not null,
-  first_text text,
+  first_text text default ''::text not null,
   forked_from_id text collate "C",
   forked_from_sequence integer,
-  events_version integer default 0 not null
+  lease_token uuid,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
 create table spans (
@@ -891,7 +853,7 @@ CREATE UNIQUE INDEX invocations_idempotency_key ON public.invocations USING btre
 
 CREATE INDEX invocations_key_age_idx ON public.invocations USING btree (create_time) WHERE (idempotency_key IS NOT NULL);
 
-CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expire_time) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
+CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expire_time) WHERE (status = 'running'::text);
 
 CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);
 
@@ -946,6 +908,8 @@ CREATE TRIGGER eval_verdicts_hold BEFORE DELETE ON public.eval_verdicts FOR EACH
 CREATE TRIGGER events_changed AFTER DELETE OR UPDATE ON public.events FOR EACH ROW WHEN ((pg_trigger_depth() = 0)) EXECUTE FUNCTION count_changed_events();
 
 CREATE TRIGGER events_hold BEFORE DELETE ON public.events FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER events_size BEFORE UPDATE OF payload ON public.events FOR EACH ROW EXECUTE FUNCTION count_event_bytes();
 
 CREATE TRIGGER invocation_tapes_hold BEFORE DELETE ON public.invocation_tapes FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
@@ -1725,7 +1689,7 @@ comment on column agent_prompts.app_name is 'The application.';
 comment on column agent_prompts.hash is 'SHA-256 of the whole prompt, hexadecimal; tapes name it.';
 comment on column agent_prompts.payload is 'Agent, instruction (a template; absent where a request brought its own, which then stands in its tape), tools as declared, model and sampling.';
 comment on column agent_prompts.use_time is 'When it was last used, to the day.';
-comment on column agent_runtime_migrations.apply_time is 'When it was applied, or taken over from an older journal.';
+comment on column agent_runtime_migrations.apply_time is 'When it was applied.';
 comment on column agent_runtime_migrations.hash is 'SHA-256 of the file.';
 comment on column agent_runtime_migrations.name is 'Name of the file in migrations/, without its ending.';
 comment on column app_states.app_name is 'Application.';
@@ -1905,7 +1869,7 @@ comment on column eval_verdicts.turn is 'Turn of the session, from 0.';
 comment on column eval_verdicts.user_id is 'User of the session.';
 comment on column events.app_name is 'Application of the session.';
 comment on column events.author is 'user, or the name of the agent that spoke.';
-comment on column events.bytes is 'Size of the payload as text, bytes; null in events of earlier versions.';
+comment on column events.bytes is 'Size of the payload as text, bytes.';
 comment on column events.event_time is 'The timestamp of the payload; imported events keep their own.';
 comment on column events.id is 'Event identifier, unique within its session.';
 comment on column events.invocation_id is 'Invocation that wrote the event.';
@@ -2110,7 +2074,7 @@ comment on column inspect.sessions.user_id is 'Owner.';
 comment on column inspect.storage.app_name is 'The application.';
 comment on column inspect.storage.artifact_bytes is 'Their bytes, in the database or in a bucket.';
 comment on column inspect.storage.artifact_versions is 'Versions of artifacts.';
-comment on column inspect.storage.event_bytes is 'Bytes of their JSON, as far as it is known.';
+comment on column inspect.storage.event_bytes is 'Bytes of their JSON.';
 comment on column inspect.storage.events is 'Events of all sessions.';
 comment on column inspect.storage.sessions is 'Sessions, those of evaluation runs too.';
 comment on column inspect.storage.user_id is 'The user.';
@@ -2328,7 +2292,7 @@ comment on column inspect_outline.sessions.user_id is 'Owner.';
 comment on column inspect_outline.storage.app_name is 'The application.';
 comment on column inspect_outline.storage.artifact_bytes is 'Their bytes, in the database or in a bucket.';
 comment on column inspect_outline.storage.artifact_versions is 'Versions of artifacts.';
-comment on column inspect_outline.storage.event_bytes is 'Bytes of their JSON, as far as it is known.';
+comment on column inspect_outline.storage.event_bytes is 'Bytes of their JSON.';
 comment on column inspect_outline.storage.events is 'Events of all sessions.';
 comment on column inspect_outline.storage.sessions is 'Sessions, those of evaluation runs too.';
 comment on column inspect_outline.storage.user_id is 'The user.';
@@ -2415,13 +2379,13 @@ comment on column rate_limits.key is 'Class, and the digest of the caller: nobod
 comment on column rate_limits.points is 'How much has been taken in the window.';
 comment on column sessions.app_name is 'Application; harness_agent for the command-line deployment.';
 comment on column sessions.create_time is 'When the session was created.';
-comment on column sessions.event_bytes is 'Size of all events of the session as text, bytes; null until a version that counts has appended.';
+comment on column sessions.event_bytes is 'Size of all events of the session as text, bytes.';
 comment on column sessions.events_version is 'Grows when somebody changes or erases stored events with SQL, so that processes forget what they keep of them. The service itself never does.';
-comment on column sessions.first_text is 'Beginning of the first text of its user; empty where there is none yet, null in sessions of older versions.';
+comment on column sessions.first_text is 'Beginning of the first text of its user; empty where there is none yet.';
 comment on column sessions.forked_from_id is 'The session of the same user that it is a copy of; that may be gone by now.';
 comment on column sessions.forked_from_sequence is 'Number of events that it was copied with.';
 comment on column sessions.id is 'Session identifier, unique per application and user.';
-comment on column sessions.initial_state is 'Its own state before its first event; null for sessions of older versions.';
+comment on column sessions.initial_state is 'Its own state before its first event.';
 comment on column sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
 comment on column sessions.labels is 'Names and values that clients gave it, all strings.';
 comment on column sessions.last_sequence is 'Sequence of the newest event; every append raises it in the statement that inserts the event.';
@@ -2474,14 +2438,12 @@ comment on column webhooks.old_secret_expire_time is 'Until when the old secret 
 comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. Not answered again, not in any view.';
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
-comment on function assert_session_size(bigint) is 'The size, or an error when it is larger than the setting agent_runtime.max_session_bytes of the connection.';
 comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than max_bytes.';
-comment on function assert_state_size(jsonb) is 'The state, or an error when its text is larger than the setting agent_runtime.max_state_bytes of the connection, or it has more keys than agent_runtime.max_state_keys.';
 comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than max_bytes, or it has more keys than max_keys.';
-comment on function assert_writer_share(jsonb,jsonb,jsonb) is 'The writers, or an error when what agents wrote for the writer is larger than the setting agent_runtime.max_app_state_bytes_per_user of the connection.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than max_bytes.';
 comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since a day: invocations, tokens, cost.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
+comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
 comment on function count_open_eval_runs(text) is 'How many evaluation runs of an application have not ended, whosever they are.';
 comment on function delete_old_audit_entries(integer,bigint) is 'Deletes up to 1,000 entries of the audit that are older than so many days or beyond so many, none of the last day. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';

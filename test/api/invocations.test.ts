@@ -410,8 +410,9 @@ describe('the stream of a session', () => {
       update session set create_time = clock_timestamp(), last_sequence = 3;
       insert into sessions select * from session;
       insert into events select * from kept;
-      insert into events select app_name, user_id, session_id, 3, 'third', invocation_id, author, event_time,
-        '{"content": {"parts": [{"text": "new three"}]}}' from kept where sequence = 2;
+      update kept set sequence = 3, id = 'third', payload = '{"content": {"parts": [{"text": "new three"}]}}'
+        where sequence = 2;
+      insert into events select * from kept where sequence = 3;
       commit`);
     await database.end();
     const text = await reading;

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { Client } from 'pg';
 import { expect, test } from 'vitest';
 import { testApp } from '../support/app.ts';
 
@@ -66,26 +65,6 @@ test('a sequence that was not reached is 400, one and a time is 422, an absent s
   expect([ahead.status, ahead.body]).toEqual([400, { detail: 'The session has 1 events; it has not reached 2.' }]);
   expect((await app.get(`${one(user)}?atSequence=1&atTime=1`)).status).toBe(422);
   expect((await app.get(`${one(user, 'absent')}?atSequence=0`)).status).toBe(404);
-});
-
-test('of a session of an older version the first state is what no event changed', async () => {
-  const user = newUser();
-  await app.post(list(user), {
-    sessionId: 's',
-    state: { kept: 1, a: 0 },
-    events: [at(10, { b: 1 }), at(20, { b: 2 })],
-  });
-  await app.post(`${one(user)}/events`, at(30, { a: 1 }));
-  const client = new Client({ connectionString: app.databaseUrl });
-  await client.connect();
-  await client.query('update sessions set initial_state = null where user_id = $1', [user]);
-  await client.end();
-  const stateAt = async (n: number) => ((await app.get(`${one(user)}?atSequence=${n}`)).body as Session).state;
-  expect([await stateAt(0), await stateAt(1), await stateAt(3)]).toEqual([
-    { kept: 1 },
-    { kept: 1, b: 1 },
-    { kept: 1, b: 2, a: 1 },
-  ]);
 });
 
 test('a long session as of a place in it comes whole, in parts', async () => {

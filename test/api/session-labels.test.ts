@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { Client } from 'pg';
 import { describe, expect, test } from 'vitest';
 import { testApp } from '../support/app.ts';
 
@@ -120,7 +119,7 @@ describe('a list of sessions with conditions', () => {
     expect(await find('%')).toEqual(['b']);
   });
 
-  test('with details each says its labels, age, size and first text, also one of an older version', async () => {
+  test('with details each says its labels, age, size and first text', async () => {
     const user = newUser();
     const long = `${'𝕏'.repeat(150)}${'y'.repeat(150)}`;
     await app.post(list(user), { sessionId: 'a', events: [said(long), said('two')] });
@@ -136,14 +135,8 @@ describe('a list of sessions with conditions', () => {
     };
     expect(Object.keys(plain[0] ?? {})).toEqual(['id', 'appName', 'userId', 'state', 'events', 'lastUpdateTime']);
     expect(await details()).toEqual([expected]);
-    const client = new Client({ connectionString: app.databaseUrl });
-    await client.connect();
-    await client.query('update sessions set first_text = null where user_id = $1', [user]);
-    expect(await details()).toEqual([expected]);
     await app.post(`${one(user, 'a')}/events`, said('three'));
-    const { rows } = await client.query('select first_text as text from sessions where user_id = $1', [user]);
-    await client.end();
-    expect(rows).toEqual([{ text: expected.firstText }]);
+    expect(await details()).toMatchObject([{ firstText: expected.firstText }]);
   });
 
   test('is sorted by creation or update, both ways, in pages; a cursor of another order is 422', async () => {

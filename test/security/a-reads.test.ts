@@ -14,13 +14,14 @@ describe('A: nobody stops the process by what is read', () => {
     service = await startWatched({ CLIENT_WRITE_TIMEOUT_MS: '2000', DEV_UI: 'true' });
     const client = new Client({ connectionString: service.databaseUrl });
     await client.connect();
-    // As earlier versions stored it, without sizes: 540 MB of text, 6 MB on disk.
+    // 540 MB of text, 6 MB on disk: more than any limit lets a client store.
     await client.query(`
       insert into sessions (app_name, user_id, id, last_sequence) values ('harness_agent', 'mallory', 'huge', 540);
-      insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload)
+      insert into events
+        (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload, bytes)
       select 'harness_agent', 'mallory', 'huge', n, 'e' || n, 'i' || n, 'user', now(), jsonb_build_object(
         'id', 'e' || n, 'author', 'user', 'content', jsonb_build_object('role', 'user', 'parts',
-        jsonb_build_array(jsonb_build_object('text', repeat('x', 1000000))))) from generate_series(1, 540) n;
+        jsonb_build_array(jsonb_build_object('text', repeat('x', 1000000))))), 1000100 from generate_series(1, 540) n;
       insert into user_states (app_name, user_id, state)
         values ('harness_agent', 'states', jsonb_build_object('user:a', repeat('y', 1000000)));
       insert into sessions (app_name, user_id, id, state)

@@ -174,8 +174,8 @@ test('what runs is cancelled first', async () => {
 test('more rows than one statement takes are all deleted', async () => {
   await client.query(`
     insert into sessions (app_name, user_id, id, last_sequence) values ('harness_agent', 'many', 's1', 2500);
-    insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload)
-    select 'harness_agent', 'many', 's1', n, n::text, 'i', 'user', now(), '{}' from generate_series(1, 2500) n`);
+    insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload, bytes)
+    select 'harness_agent', 'many', 's1', n, n::text, 'i', 'user', now(), '{}', 2 from generate_series(1, 2500) n`);
   const erased = await app.send('DELETE', `${APP}/users/many`);
   expect(erased.body).toEqual({ status: 'done', counts: { events: 2500, sessions: 1 } });
 });

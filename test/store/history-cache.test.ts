@@ -13,7 +13,9 @@ const LARGE = 10_000_000;
 
 /** A session of `count` events of 1 KB, each with its text. */
 async function newSession(count = 20, key = newKey()): Promise<SessionKey> {
-  const events = Array.from({ length: count }, (_, n) => textEvent(`${n} ${'x'.repeat(1_000)}`));
+  const events = Array.from({ length: count }, (_, n) =>
+    textEvent(`${n} ${'x'.repeat(1_000)}`, { timestamp: 1_790_000_000 + n }),
+  );
   await insertSession(store.pool.db, key, { a: 1, 'user:b': 2 }, events);
   return key;
 }

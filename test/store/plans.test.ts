@@ -34,8 +34,8 @@ beforeAll(async () => {
     insert into sessions (app_name, user_id, id, state, last_sequence, event_bytes)
     select 'large', 'u' || n, 's', '{}', 2000, 0 from generate_series(1, 4) n`);
   await db.execute(sql`
-    insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload)
-    select 'large', 'u' || n, 's', k, k, 'i', 'user', now(), jsonb_build_object('text', repeat('word ', 50))
+    insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload, bytes)
+    select 'large', 'u' || n, 's', k, k, 'i', 'user', now(), jsonb_build_object('text', repeat('word ', 50)), 262
     from generate_series(1, 4) n, generate_series(1, 2000) k`);
   await db.execute(sql`analyze sessions, events`);
 });

@@ -207,7 +207,7 @@ test.each(roles)('evaluation: a statement that forgets its user sees what is of 
   );
 });
 
-test('evaluation: what the version before writes has an owner, and no number of a version comes twice', async () => {
+test('evaluation: no number of a version comes twice, whosever the one before is', async () => {
   const { db } = pool('plain');
   await runAsUser('alice', () => evaluate(db, 'alice', 'alice'));
   await client.query(`update eval_sets set owner_id = 'bob'`);
@@ -220,9 +220,6 @@ test('evaluation: what the version before writes has an owner, and no number of 
     { version: 1, owner_id: 'alice' },
     { version: 2, owner_id: 'bob' },
   ]);
-  const old = sql`insert into eval_case_versions (app_name, eval_set_id, eval_id, version, hash, payload)
-                  values ('a', 'set of alice', 'of alice', 3, 'h', '{}') returning owner_id`;
-  expect((await runAsUser('bob', () => db.execute(old))).rows).toEqual([{ owner_id: 'bob' }]);
   expect(
     (await db.execute(sql`select nullif(current_setting('agent_runtime.user', true), '') as "user"`)).rows,
   ).toEqual([{ user: null }]);

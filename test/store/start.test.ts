@@ -94,9 +94,9 @@ describe('the start knows its database', () => {
 
   test('a database that another text of a migration was applied to is refused', async () => {
     await migrate({ serving: { url: database.url } });
-    await client.query(`update agent_runtime_migrations set hash = 'x' where name = '0001_comments_and_views'`);
+    await client.query(`update agent_runtime_migrations set hash = 'x' where name = '0001_functions'`);
     expect(await reasonOf(database.url)).toContain(
-      'another text of 0001_comments_and_views was applied to it than this version has.',
+      'another text of 0001_functions was applied to it than this version has.',
     );
   });
 

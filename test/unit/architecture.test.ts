@@ -107,7 +107,7 @@ describe('pages', () => {
 
   test('the first two are short', () => {
     expect(textOf('README.md').split('\n').length).toBeLessThanOrEqual(200);
-    expect(textOf('ARCHITECTURE.md').split('\n').length).toBeLessThanOrEqual(150);
+    expect(textOf('ARCHITECTURE.md').split('\n').length).toBeLessThanOrEqual(165);
   });
 });
 

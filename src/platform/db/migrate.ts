@@ -145,11 +145,11 @@ async function applyMissing(client: Client, schema: string, migrations: Migratio
   await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
   await client.query(`set local lock_timeout = '10s'`);
   const applied = await listApplied(client, schema);
-  const pending = findPending(migrations, applied ?? (await listAdopted(client, schema, migrations)));
+  const pending = findPending(migrations, applied ?? []);
   try {
     if (!(await schemaExists(client, schema))) await client.query(`create schema ${escapeIdentifier(schema)}`);
     await client.query(`set local search_path = ${escapeIdentifier(schema)}`);
-    if (!applied) await createJournal(client, schema, migrations, pending);
+    if (!applied) await createJournal(client, schema);
     for (const migration of pending) await apply(client, schema, migration);
     await client.query('commit');
   } catch (error) {
@@ -161,25 +161,7 @@ async function applyMissing(client: Client, schema: string, migrations: Migratio
 const schemaExists = async (client: Client, schema: string) =>
   (await client.query('select from pg_namespace where nspname = $1', [schema])).rowCount === 1;
 
-/**
- * The migrations that an earlier version of this service applied, which used drizzle's own journal. Other applications
- * use it too, so only rows with our hashes count, and only where the schema has our tables.
- */
-async function listAdopted(client: Client, schema: string, migrations: Migration[]): Promise<Applied[]> {
-  const found = await client.query(
-    `select from pg_class c join pg_namespace n on n.oid = c.relnamespace, pg_class s
-     where n.nspname = 'drizzle' and c.relname = '__drizzle_migrations' and s.relname = 'invocations'
-       and s.relnamespace = (select oid from pg_namespace where nspname = $1)
-       and has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select')`,
-    [schema],
-  );
-  if (found.rowCount === 0) return [];
-  const { rows } = await client.query<{ hash: string }>('select hash from drizzle.__drizzle_migrations');
-  return migrations.filter(({ hash }) => rows.some((row) => row.hash === hash));
-}
-
-/** Makes the journal, with the migrations that are not pending. */
-async function createJournal(client: Client, schema: string, all: Migration[], pending: Migration[]): Promise<void> {
+async function createJournal(client: Client, schema: string): Promise<void> {
   const table = `${escapeIdentifier(schema)}.${JOURNAL}`;
   await client.query(`
     create table ${table} (
@@ -189,17 +171,14 @@ async function createJournal(client: Client, schema: string, all: Migration[], p
     comment on table ${table} is 'The migrations that this schema has; the service compares them at its start.';
     comment on column ${table}.name is 'Name of the file in migrations/, without its ending.';
     comment on column ${table}.hash is 'SHA-256 of the file.';
-    comment on column ${table}.apply_time is 'When it was applied, or taken over from an older journal.';`);
-  for (const migration of all.filter((each) => !pending.includes(each))) await note(client, schema, migration);
+    comment on column ${table}.apply_time is 'When it was applied.';`);
 }
 
 async function apply(client: Client, schema: string, migration: Migration): Promise<void> {
   for (const statement of migration.statements) await client.query(inSchema(statement, schema));
-  await note(client, schema, migration);
+  const { name, hash } = migration;
+  await client.query(`insert into ${escapeIdentifier(schema)}.${JOURNAL} (name, hash) values ($1, $2)`, [name, hash]);
 }
-
-const note = (client: Client, schema: string, { name, hash }: Applied) =>
-  client.query(`insert into ${escapeIdentifier(schema)}.${JOURNAL} (name, hash) values ($1, $2)`, [name, hash]);
 
 /**
  * A statement of a migration for the schema of the operator's choice: drizzle-kit writes "public" into foreign keys,

@@ -4,8 +4,9 @@ values ('a', 'u', 's1', '{"k": "SECRET state"}', 6, 600, '00000000-0000-4000-800
        ('a', 'u', 's2', '{}', 0, 0, null, '2026-01-02 00:00Z', '2026-01-02 00:00Z'),
        ('a', 'u', 'e1', '{}', 0, 0, null, '2026-01-03 00:00Z', '2026-01-03 00:00Z');
 update sessions set is_eval = true where id = 'e1';
-insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, is_from_runtime, payload)
-values ('a', 'u', 's1', 1, 'e1', 'i1', 'user', '2026-01-01 00:01:00Z', true, '{"content": {"parts": [{"text": "SECRET hi"}]}}'),
+insert into events (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, is_from_runtime, payload, bytes)
+select g.*, octet_length(g.payload::text) from (
+values ('a', 'u', 's1', 1, 'e1', 'i1', 'user', timestamptz '2026-01-01 00:01:00Z', true, jsonb '{"content": {"parts": [{"text": "SECRET hi"}]}}'),
        ('a', 'u', 's1', 2, 'e2', 'i1', 'agent', '2026-01-01 00:01:01Z', true,
         '{"content": {"parts": [{"functionCall": {"id": "c1", "name": "add", "args": {"a": "SECRET"}}}]}, "modelVersion": "large-2", "usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": 10, "thoughtsTokenCount": 5}}'),
        ('a', 'u', 's1', 3, 'e3', 'i1', 'agent', '2026-01-01 00:01:03.5Z', true,
@@ -15,7 +16,8 @@ values ('a', 'u', 's1', 1, 'e1', 'i1', 'user', '2026-01-01 00:01:00Z', true, '{"
        ('a', 'u', 's1', 5, 'e5', 'i2', 'agent', '2026-01-01 00:02:00Z', true,
         '{"content": {"parts": [{"functionCall": {"id": "c2", "name": "ask"}}, {"functionCall": {"id": "c3", "name": "fetch"}}]}, "modelVersion": "other", "usageMetadata": {"promptTokenCount": 7}}'),
        ('a', 'u', 's1', 6, 'e6', 'i2', 'agent', '2026-01-01 00:02:02Z', true,
-        '{"content": {"parts": [{"functionResponse": {"id": "c3", "name": "fetch", "response": {"error": "SECRET"}}}]}, "errorMessage": "SECRET error"}');
+        '{"content": {"parts": [{"functionResponse": {"id": "c3", "name": "fetch", "response": {"error": "SECRET"}}}]}, "errorMessage": "SECRET error"}')
+) g (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, is_from_runtime, payload);
 insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, error_code, error_message,
                          llm_calls, tool_calls, prompt_tokens, output_tokens, create_time, start_time, end_time)
 values ('a', 'u', 's1', 'i1', 'succeeded', gen_random_uuid(), '2026-01-01Z', null, null, 2, 1, 300, 35,

@@ -1,13 +1,23 @@
 import { sql } from 'drizzle-orm';
-import { check, foreignKey, index, integer, jsonb, pgTable, primaryKey, text, unique, uuid } from 'drizzle-orm/pg-core';
-import { identifier, time } from './columns.ts';
+import {
+  boolean,
+  check,
+  foreignKey,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  text,
+  unique,
+  uuid,
+} from 'drizzle-orm/pg-core';
+import { identifier, ofSession, time } from './columns.ts';
+import { sessions } from './conversation.ts';
 
 const appName = () => identifier('app_name').notNull();
-/**
- * Whose a row is that belongs to a set or a run: the owner of the set, who requested the run; null for that of a key.
- * Processes of the version before do not say it: then it is who the statement is limited to.
- */
-const ownerId = () => identifier('owner_id').default(sql`nullif(current_setting('agent_runtime.user', true), '')`);
+/** Owner of the set, or the user who requested the run; null where a key did. */
+const ownerId = () => identifier('owner_id');
 const createTime = () => time('create_time').notNull().default(sql`clock_timestamp()`);
 
 /** Evaluation sets. */
@@ -176,5 +186,54 @@ export const evalRunCases = pgTable(
         evalCaseVersions.version,
       ],
     }),
+  ],
+);
+
+/** What people say of turns, beside the judges: of one turn in one metric each person once. */
+export const evalVerdicts = pgTable(
+  'eval_verdicts',
+  {
+    ...ofSession(),
+    turn: integer('turn').notNull(),
+    metricName: identifier('metric_name').notNull(),
+    author: identifier('author').notNull(),
+    passed: boolean('passed').notNull(),
+    comment: text('comment'),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({
+      name: 'eval_verdicts_pkey',
+      columns: [t.appName, t.userId, t.sessionId, t.turn, t.metricName, t.author],
+    }),
+    check('eval_verdicts_turn_check', sql`turn >= 0`),
+    foreignKey({
+      name: 'eval_verdicts_session_fkey',
+      columns: [t.appName, t.userId, t.sessionId],
+      foreignColumns: [sessions.appName, sessions.userId, sessions.id],
+    }).onDelete('cascade'),
+  ],
+);
+
+/** Scores of sessions that no run made, each as the session was at one of its events. */
+export const evalSessionScores = pgTable(
+  'eval_session_scores',
+  {
+    ...ofSession(),
+    lastSequence: integer('last_sequence').notNull(),
+    metricsHash: text('metrics_hash').notNull(),
+    result: jsonb('result').notNull(),
+    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+  },
+  (t) => [
+    primaryKey({
+      name: 'eval_session_scores_pkey',
+      columns: [t.appName, t.userId, t.sessionId, t.lastSequence, t.metricsHash],
+    }),
+    foreignKey({
+      name: 'eval_session_scores_session_fkey',
+      columns: [t.appName, t.userId, t.sessionId],
+      foreignColumns: [sessions.appName, sessions.userId, sessions.id],
+    }).onDelete('cascade'),
   ],
 );

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm';
-import { bigint, check, index, integer, jsonb, pgTable, text } from 'drizzle-orm/pg-core';
+import { bigint, check, index, integer, jsonb, pgTable, text, varchar } from 'drizzle-orm/pg-core';
 import { time } from './columns.ts';
 
 /**
@@ -27,3 +27,10 @@ export const auditLog = pgTable(
     check('audit_log_decision_check', sql`decision in ('allowed', 'refused')`),
   ],
 );
+
+/** What callers did in the running minute; the columns are those of rate-limiter-flexible, which reads by position. */
+export const rateLimits = pgTable('rate_limits', {
+  key: varchar('key', { length: 255 }).primaryKey(),
+  points: integer('points').notNull().default(0),
+  expire: bigint('expire', { mode: 'number' }),
+});

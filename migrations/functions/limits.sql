@@ -1,6 +1,8 @@
--- Limits as arguments. As settings of a connection (0008, 0016) they reach neither the workers of a distributed database
--- nor the server behind a pooler. Immutable: they depend on nothing else, and a distributed database wants it for what
--- it is given columns of. The functions without limits stay for processes of the version before.
+-- The limits of what rows may hold. Each returns what it was given, or raises; `limitError` in
+-- src/platform/db/database.ts maps the SQLSTATEs. Limits are arguments: a setting of the connection would reach neither
+-- the workers of a cluster nor the server behind a pooler.
+
+-- A state. AR413: its text is larger than max_bytes. AR415: it has more than max_keys keys.
 create function assert_state_size(state jsonb, max_bytes integer, max_keys integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -12,7 +14,9 @@ begin
   end if;
   return state;
 end $$;
---> statement-breakpoint
+comment on function assert_state_size is 'The state, or an error when its text is larger than max_bytes, or it has more keys than max_keys.';
+
+-- The size of a session's events. AR414: it is more than max_bytes.
 create function assert_session_size(event_bytes bigint, max_bytes bigint) returns bigint
 language plpgsql immutable as $$
 begin
@@ -21,7 +25,9 @@ begin
   end if;
   return event_bytes;
 end $$;
---> statement-breakpoint
+comment on function assert_session_size is 'The size, or an error when it is larger than max_bytes.';
+
+-- The writers of an application's state. AR416: what agents wrote for one writer is more than max_bytes.
 create function assert_writer_share(state jsonb, writers jsonb, writer jsonb, max_bytes integer) returns jsonb
 language plpgsql immutable as $$
 begin
@@ -30,9 +36,4 @@ begin
   end if;
   return writers;
 end $$;
---> statement-breakpoint
-comment on function assert_state_size(jsonb, integer, integer) is 'The state, or an error when its text is larger than max_bytes, or it has more keys than max_keys.';
---> statement-breakpoint
-comment on function assert_session_size(bigint, bigint) is 'The size, or an error when it is larger than max_bytes.';
---> statement-breakpoint
-comment on function assert_writer_share(jsonb, jsonb, jsonb, integer) is 'The writers, or an error when what agents wrote for the writer is larger than max_bytes.';
+comment on function assert_writer_share is 'The writers, or an error when what agents wrote for the writer is larger than max_bytes.';

@@ -1,0 +1,222 @@
+-- Triggers keep what no statement may forget; ARCHITECTURE.md lists them. Their functions stand beside them.
+
+-- A stored event was changed or erased with SQL, which the service itself never does: the session's size follows, and
+-- its events_version tells processes to drop what they keep of them. Not for events that go with their session: the depth
+-- is that of the foreign key's own trigger there.
+create function count_event_bytes() returns trigger language plpgsql as $$
+begin
+  new.bytes := octet_length(new.payload::text);
+  return new;
+end $$;
+comment on function count_event_bytes is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
+create trigger events_size before update of payload on events for each row execute function count_event_bytes();
+create function count_changed_events() returns trigger language plpgsql as $$
+begin
+  update sessions set events_version = events_version + 1, event_bytes = event_bytes + coalesce(new.bytes, 0) - old.bytes
+  where app_name = old.app_name and user_id = old.user_id and id = old.session_id;
+  return null;
+end $$;
+comment on function count_changed_events is 'For a trigger: a stored event was changed or erased with SQL.';
+create trigger events_changed after update or delete on events for each row
+when (pg_trigger_depth() = 0) execute function count_changed_events();
+--> statement-breakpoint
+-- A retry must not bring a deleted session back: the keys of its invocations stay until they are too old. A request that
+-- waited in vain leaves its queue while its session stays, and its key is free again.
+create function keep_invocation_key() returns trigger language plpgsql as $$
+begin
+  insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body, session_id)
+  select old.app_name, old.user_id, 'invocation', old.idempotency_key, coalesce(old.request_hash, ''), '', old.session_id
+  where not exists (select from sessions
+                    where app_name = old.app_name and user_id = old.user_id and id = old.session_id)
+  on conflict do nothing;
+  return null;
+end $$;
+comment on function keep_invocation_key is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
+create trigger invocations_key after delete on invocations for each row
+when (old.idempotency_key is not null) execute function keep_invocation_key();
+--> statement-breakpoint
+-- The beginning of an erasure waits for statements that add something; those that come later see it and are refused.
+create function user_data_lock(app text, owner text) returns bigint language sql immutable
+return hashtextextended(app || E'\x01' || owner, 7240014);
+comment on function user_data_lock is 'The advisory lock of a user''s data: shared by statements that add some, exclusive for the begin of an erasure.';
+create function refuse_while_erased() returns trigger language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock_shared(user_data_lock(new.app_name, new.user_id));
+  if exists (select from user_erasures e where e.app_name = new.app_name and e.user_id = new.user_id) then
+    raise exception 'the user is being erased' using errcode = 'AR409';
+  end if;
+  return new;
+end $$;
+comment on function refuse_while_erased is 'For a trigger: a user that is being erased gets nothing new.';
+create trigger sessions_erasure before insert on sessions for each row execute function refuse_while_erased();
+create trigger invocations_erasure before insert on invocations for each row execute function refuse_while_erased();
+create trigger artifacts_erasure before insert on artifacts for each row execute function refuse_while_erased();
+create trigger artifact_versions_erasure before insert on artifact_versions for each row execute function refuse_while_erased();
+create trigger memories_erasure before insert on memories for each row execute function refuse_while_erased();
+create trigger user_states_erasure before insert on user_states for each row execute function refuse_while_erased();
+create trigger cronjobs_erasure before insert on cronjobs for each row execute function refuse_while_erased();
+create trigger webhooks_erasure before insert on webhooks for each row execute function refuse_while_erased();
+--> statement-breakpoint
+-- Data on legal hold is not deleted by any statement. The argument names the column of the session.
+create function refuse_on_hold() returns trigger language plpgsql as $$
+declare
+  held_session text := '';
+begin
+  if tg_argv[0] = 'id' then held_session := old.id;
+  elsif tg_argv[0] = 'session_id' then held_session := coalesce(old.session_id, '');
+  end if;
+  if exists (select from legal_holds h where h.app_name = old.app_name and h.user_id = old.user_id
+             and h.session_id in ('', held_session)) then
+    raise exception 'the data is on legal hold' using errcode = 'AR423';
+  end if;
+  return old;
+end $$;
+comment on function refuse_on_hold is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
+create trigger sessions_hold before delete on sessions for each row execute function refuse_on_hold('id');
+create trigger events_hold before delete on events for each row execute function refuse_on_hold('session_id');
+create trigger invocation_tapes_hold before delete on invocation_tapes for each row execute function refuse_on_hold('session_id');
+create trigger artifacts_hold before delete on artifacts for each row execute function refuse_on_hold('session_id');
+create trigger artifact_versions_hold before delete on artifact_versions for each row execute function refuse_on_hold('session_id');
+create trigger memories_hold before delete on memories for each row execute function refuse_on_hold('session_id');
+create trigger spans_hold before delete on spans for each row execute function refuse_on_hold('session_id');
+create trigger eval_verdicts_hold before delete on eval_verdicts for each row execute function refuse_on_hold('session_id');
+create trigger eval_session_scores_hold before delete on eval_session_scores for each row execute function refuse_on_hold('session_id');
+create trigger cronjob_runs_hold before delete on cronjob_runs for each row execute function refuse_on_hold('session_id');
+create trigger user_states_hold before delete on user_states for each row execute function refuse_on_hold('');
+create trigger cronjobs_hold before delete on cronjobs for each row execute function refuse_on_hold('');
+create trigger webhooks_hold before delete on webhooks for each row execute function refuse_on_hold('');
+create trigger webhook_deliveries_hold before delete on webhook_deliveries for each row execute function refuse_on_hold('');
+-- A queued invocation has said nothing yet.
+create trigger invocations_hold before delete on invocations for each row when (old.status <> 'queued')
+execute function refuse_on_hold('session_id');
+--> statement-breakpoint
+-- The outbox of webhooks: a row in the statement that ends an invocation or a run, whichever it is.
+create function webhook_time(moment timestamptz) returns text language sql immutable
+return to_char(moment at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
+comment on function webhook_time is 'A moment as deliveries write it.';
+create function insert_webhook_delivery(app text, owner text, address text, type text, data jsonb) returns void
+language plpgsql as $$
+declare
+  max_pending integer := coalesce(nullif(current_setting('agent_runtime.max_pending_deliveries', true), ''), '1000');
+  hook record;
+  is_full boolean;
+  payload text;
+  now_time timestamptz := date_trunc('milliseconds', clock_timestamp()); -- the places of pages
+begin
+  -- Locked, so that one that is being deleted does not keep the invocation from ending.
+  select * into hook from webhooks
+  where app_name = app and user_id = owner and url = address for key share;
+  if not found then return; end if;
+  is_full := (select count(*) >= max_pending from (
+    select from webhook_deliveries
+    where app_name = app and user_id = owner and status = 'pending' limit max_pending) pending);
+  data := jsonb_strip_nulls(data);
+  if not hook.includes_output then data := data - 'output' - 'outputTruncated'; end if;
+  payload := json_build_object('type', type, 'timestamp', webhook_time(now_time), 'data', data);
+  insert into webhook_deliveries
+    (app_name, user_id, id, webhook_id, host, payload, status, next_attempt_time, retry_end_time, answers, create_time,
+     end_time)
+  values
+    (app, owner, 'msg_' || gen_random_uuid(), hook.id, hook.host, payload,
+     case when is_full then 'failed' else 'pending' end, case when not is_full then now_time end,
+     now_time + interval '24 hours',
+     case when is_full then jsonb_build_array(jsonb_build_object(
+       'at', webhook_time(now_time), 'error', 'Not sent: ' || max_pending || ' deliveries of the user wait already.'))
+     else '[]' end,
+     now_time, case when is_full then now_time end);
+  perform pg_notify('agent_runtime', '["webhooks"]');
+end $$;
+comment on function insert_webhook_delivery is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
+create function insert_delivery_of_invocation() returns trigger language plpgsql as $$
+begin
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, new.webhook_url,
+    case new.status when 'paused' then 'invocation.paused' else 'invocation.ended' end,
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'sessionId', new.session_id, 'invocationId', new.id,
+      'status', new.status, 'errorCode', new.error_code, 'output', left(new.response_body, 4096),
+      'outputTruncated', case when length(new.response_body) > 4096 then true end));
+  return null;
+end $$;
+comment on function insert_delivery_of_invocation is 'For a trigger: an invocation has ended or paused.';
+create trigger invocations_webhook after update of status on invocations for each row
+when (new.webhook_url is not null and new.status is distinct from old.status and new.status not in ('queued', 'running'))
+execute function insert_delivery_of_invocation();
+create function insert_delivery_of_run() returns trigger language plpgsql as $$
+declare
+  address text := (select webhook_url from cronjobs
+                   where app_name = new.app_name and user_id = new.user_id and id = new.cronjob_id);
+begin
+  if address is null then return null; end if;
+  perform insert_webhook_delivery(
+    new.app_name, new.user_id, address, 'cronjob_run.ended',
+    jsonb_build_object(
+      'appName', new.app_name, 'userId', new.user_id, 'jobId', new.cronjob_id, 'runId', new.id,
+      'scheduledAt', webhook_time(new.due_time), 'status', new.status, 'sessionId', new.session_id,
+      'invocationId', new.invocation_id, 'errorCode', new.error_code, 'output', left(new.output, 4096),
+      'outputTruncated', case when length(new.output) > 4096 then true end));
+  return null;
+end $$;
+comment on function insert_delivery_of_run is 'For a trigger: a run of a cronjob has ended.';
+create trigger cronjob_runs_webhook_insert after insert on cronjob_runs for each row
+when (new.end_time is not null) execute function insert_delivery_of_run();
+create trigger cronjob_runs_webhook_update after update of end_time on cronjob_runs for each row
+when (old.end_time is null and new.end_time is not null) execute function insert_delivery_of_run();
+--> statement-breakpoint
+-- The audit is append-only, for every role.
+create function refuse_audit_change() returns trigger language plpgsql as $$
+begin
+  if tg_op = 'DELETE' and current_setting('agent_runtime.audit_deletes', true) = 'on' then return null; end if;
+  raise exception 'audit_log is only appended to' using errcode = '42501';
+end $$;
+comment on function refuse_audit_change is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
+create trigger audit_log_append_only before update or delete or truncate on audit_log
+for each statement execute function refuse_audit_change();
+--> statement-breakpoint
+-- Row-level security, the second wall: statements for one user see and write that user's rows only, whatever their own
+-- conditions say. Forced, so that it holds for the owner of the tables too. Without either setting there are no rows.
+do $$
+declare
+  name text;
+begin
+  foreach name in array array[
+    'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'events',
+    'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'sessions', 'spans',
+    'user_erasures', 'user_states', 'webhook_deliveries', 'webhooks']
+  loop
+    execute format('alter table %I enable row level security, force row level security', name);
+    execute format($policy$
+      create policy of_user on %I using (
+        user_id = (select current_setting('agent_runtime.user', true))
+        or (select current_setting('agent_runtime.all_users', true)) = 'on')$policy$, name);
+  end loop;
+end $$;
+--> statement-breakpoint
+-- Evaluation: the rows of a set or a run are its owner's, and those of the user whose conversation a case is.
+alter table eval_sets enable row level security, force row level security;
+create policy of_user on eval_sets using (
+  (select current_setting('agent_runtime.all_users', true)) = 'on'
+  or owner_id = (select current_setting('agent_runtime.user', true)));
+alter table eval_runs enable row level security, force row level security;
+create policy of_user on eval_runs using (
+  (select current_setting('agent_runtime.all_users', true)) = 'on'
+  or requested_by = (select current_setting('agent_runtime.user', true)));
+alter table eval_cases enable row level security, force row level security;
+create policy of_user on eval_cases using (
+  (select current_setting('agent_runtime.all_users', true)) = 'on'
+  or owner_id = (select current_setting('agent_runtime.user', true))
+  or source_user_id = (select current_setting('agent_runtime.user', true)));
+alter table eval_case_versions enable row level security, force row level security;
+create policy of_user on eval_case_versions using (
+  (select current_setting('agent_runtime.all_users', true)) = 'on'
+  or owner_id = (select current_setting('agent_runtime.user', true))
+  or payload #>> '{sessionInput,userId}' = (select current_setting('agent_runtime.user', true)));
+alter table eval_run_cases enable row level security, force row level security;
+create policy of_user on eval_run_cases using (
+  (select current_setting('agent_runtime.all_users', true)) = 'on'
+  or owner_id = (select current_setting('agent_runtime.user', true))
+  or session_user_id = (select current_setting('agent_runtime.user', true))
+  or exists (
+    select from eval_case_versions v where v.app_name = eval_run_cases.app_name
+      and v.eval_set_id = eval_run_cases.eval_set_id and v.eval_id = eval_run_cases.eval_id
+      and v.version = eval_run_cases.case_version and v.payload #>> '{sessionInput,userId}' = (select current_setting('agent_runtime.user', true))));

@@ -1,1 +1,0 @@
-CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_time") WHERE idempotency_key is not null;

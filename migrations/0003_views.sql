@@ -1,0 +1,781 @@
+create schema inspect;
+comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
+--> statement-breakpoint
+create view inspect.artifacts as
+select a.app_name, a.user_id, nullif(a.session_id, '') as session_id, a.name,
+       count(*) as version_count, max(v.version) as latest_version,
+       (array_agg(v.mime_type order by v.version desc))[1] as mime_type,
+       sum(v.size_bytes) as total_bytes, count(v.object_key) as object_count, max(v.create_time) as update_time
+from artifacts a
+join artifact_versions v
+  on v.app_name = a.app_name and v.user_id = a.user_id and v.session_id = a.session_id and v.artifact_name = a.name
+group by a.app_name, a.user_id, a.session_id, a.name;
+comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
+comment on column inspect.artifacts.app_name is 'Application.';
+comment on column inspect.artifacts.latest_version is 'Number of the latest version; the first one is 0.';
+comment on column inspect.artifacts.mime_type is 'MIME type of the latest version.';
+comment on column inspect.artifacts.name is 'Name.';
+comment on column inspect.artifacts.object_count is 'Versions whose bytes are in the object store.';
+comment on column inspect.artifacts.session_id is 'Session; null for an artifact that all sessions of the user share.';
+comment on column inspect.artifacts.total_bytes is 'Bytes of all versions.';
+comment on column inspect.artifacts.update_time is 'When the latest version was saved.';
+comment on column inspect.artifacts.user_id is 'Owner.';
+comment on column inspect.artifacts.version_count is 'Number of its versions.';
+--> statement-breakpoint
+create view inspect.audit as
+select time, decision, caller_kind, caller, address, operation, resource ->> 'appName' as app_name,
+       resource ->> 'userId' as user_id, resource ->> 'sessionId' as session_id, resource, reason, request_id, left_out
+from audit_log;
+comment on view inspect.audit is 'Who was allowed or refused what.';
+comment on column inspect.audit."time" is 'When it was stored.';
+comment on column inspect.audit.address is 'Address of the client.';
+comment on column inspect.audit.app_name is 'Application that the request was about.';
+comment on column inspect.audit.caller is 'User of the token or id of the key.';
+comment on column inspect.audit.caller_kind is 'user, key, anonymous or unknown.';
+comment on column inspect.audit.decision is 'allowed or refused.';
+comment on column inspect.audit.left_out is 'Refusals of the same caller that were not kept before this one.';
+comment on column inspect.audit.operation is 'operationId of the document.';
+comment on column inspect.audit.reason is 'Why it was refused.';
+comment on column inspect.audit.request_id is 'X-Request-Id of the answer.';
+comment on column inspect.audit.resource is 'All names of what the request was about.';
+comment on column inspect.audit.session_id is 'Session that the path named.';
+comment on column inspect.audit.user_id is 'User that the request was about.';
+--> statement-breakpoint
+create view inspect.budget_uses as
+select app_name, user_id, day, sum(invocations)::bigint as invocations, sum(prompt_tokens)::bigint as prompt_tokens,
+       sum(output_tokens)::bigint as output_tokens, sum(cost) as cost
+from budget_uses group by app_name, user_id, day;
+comment on view inspect.budget_uses is 'What each user used by day, those of deleted sessions and of failed invocations included.';
+comment on column inspect.budget_uses.app_name is 'Application.';
+comment on column inspect.budget_uses.cost is 'Their cost by model_prices of then.';
+comment on column inspect.budget_uses.day is 'Day in UTC.';
+comment on column inspect.budget_uses.invocations is 'Invocations that began.';
+comment on column inspect.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect.budget_uses.user_id is 'User.';
+--> statement-breakpoint
+create view inspect.conversation as
+select e.app_name, e.user_id, e.session_id, e.sequence, e.event_time, e.author, e.invocation_id,
+       (select string_agg(
+          coalesce(
+            part ->> 'text',
+            'call ' || (part -> 'functionCall' ->> 'name') || coalesce(part -> 'functionCall' ->> 'args', ''),
+            'response ' || (part -> 'functionResponse' ->> 'name')
+              || coalesce(part -> 'functionResponse' ->> 'response', ''),
+            '[' || coalesce(part -> 'inlineData' ->> 'mimeType', 'other') || ']'),
+          E'\n' order by position)
+        from jsonb_array_elements(
+          case when jsonb_typeof(e.payload -> 'content' -> 'parts') = 'array' then e.payload -> 'content' -> 'parts'
+               else '[]' end) with ordinality parts (part, position)) as said,
+       e.payload ->> 'errorMessage' as error
+from events e;
+comment on view inspect.conversation is 'The events of sessions as lines to read: ask for app_name, user_id and session_id, and order by sequence.';
+comment on column inspect.conversation.app_name is 'Application.';
+comment on column inspect.conversation.author is 'user, or the name of an agent.';
+comment on column inspect.conversation.error is 'What went wrong.';
+comment on column inspect.conversation.event_time is 'When it was said.';
+comment on column inspect.conversation.invocation_id is 'Invocation that wrote it.';
+comment on column inspect.conversation.said is 'Texts, function calls and their responses; other parts by their MIME type.';
+comment on column inspect.conversation.sequence is 'Place in the session.';
+comment on column inspect.conversation.session_id is 'Session.';
+comment on column inspect.conversation.user_id is 'Owner.';
+--> statement-breakpoint
+create view inspect.cronjob_runs as
+select r.app_name, r.user_id, r.cronjob_id, j.name, r.id as run_id, r.due_time, r.status, r.is_manual, r.attempt,
+       case when r.attempt = 1 then r.start_time - r.due_time end as lateness, r.end_time - r.start_time as duration,
+       r.session_id, r.invocation_id, r.error_code, r.error_message, r.output
+from cronjob_runs r
+join cronjobs j on j.app_name = r.app_name and j.user_id = r.user_id and j.id = r.cronjob_id;
+comment on view inspect.cronjob_runs is 'The runs of cronjobs with how late they began and how long they took.';
+comment on column inspect.cronjob_runs.app_name is 'Application.';
+comment on column inspect.cronjob_runs.attempt is 'How often it was begun.';
+comment on column inspect.cronjob_runs.cronjob_id is 'Cronjob.';
+comment on column inspect.cronjob_runs.due_time is 'When it was due.';
+comment on column inspect.cronjob_runs.duration is 'Time of its last attempt.';
+comment on column inspect.cronjob_runs.error_code is 'Why it did not succeed, a stable word.';
+comment on column inspect.cronjob_runs.error_message is 'Why it did not succeed or was left out, a sentence.';
+comment on column inspect.cronjob_runs.invocation_id is 'Invocation of its last attempt.';
+comment on column inspect.cronjob_runs.is_manual is 'Somebody requested it.';
+comment on column inspect.cronjob_runs.lateness is 'Time between due time and start, of a run that began once.';
+comment on column inspect.cronjob_runs.name is 'Name of the cronjob.';
+comment on column inspect.cronjob_runs.output is 'Text of the answer.';
+comment on column inspect.cronjob_runs.run_id is 'Run.';
+comment on column inspect.cronjob_runs.session_id is 'Session of its last attempt.';
+comment on column inspect.cronjob_runs.status is 'How it stands.';
+comment on column inspect.cronjob_runs.user_id is 'Owner.';
+--> statement-breakpoint
+create view inspect.cronjobs as
+select j.app_name, j.user_id, j.id as cronjob_id, j.name, j.schedule ->> 'type' as schedule_type, j.enabled, j.disabled_reason,
+       j.next_run_time, r.last_due_time, r.last_status, r.runs, r.success_rate, r.median_lateness, r.max_lateness,
+       j.failure_count as failures_in_a_row, j.revision
+from cronjobs j
+cross join lateral (
+  select max(due_time) as last_due_time,
+         (array_agg(status order by due_time desc))[1] as last_status,
+         count(*) as runs,
+         round(avg((status = 'success')::int) filter (where status in ('success', 'failed')), 3) as success_rate,
+         percentile_cont(0.5) within group (order by start_time - due_time) filter (where attempt = 1) as median_lateness,
+         max(start_time - due_time) filter (where attempt = 1) as max_lateness
+  from cronjob_runs where app_name = j.app_name and user_id = j.user_id and cronjob_id = j.id) r;
+comment on view inspect.cronjobs is 'Cronjobs with their next and last times, success rate and lateness, over the runs that are kept.';
+comment on column inspect.cronjobs.app_name is 'Application.';
+comment on column inspect.cronjobs.cronjob_id is 'Cronjob.';
+comment on column inspect.cronjobs.disabled_reason is 'Why the runtime disabled it.';
+comment on column inspect.cronjobs.enabled is 'It fires.';
+comment on column inspect.cronjobs.failures_in_a_row is 'Failed runs since the last success.';
+comment on column inspect.cronjobs.last_due_time is 'Due time of its newest run.';
+comment on column inspect.cronjobs.last_status is 'How that one stands.';
+comment on column inspect.cronjobs.max_lateness is 'Longest such time.';
+comment on column inspect.cronjobs.median_lateness is 'Median time between due time and start, of runs that began once.';
+comment on column inspect.cronjobs.name is 'Name for people.';
+comment on column inspect.cronjobs.next_run_time is 'When it is due next.';
+comment on column inspect.cronjobs.revision is 'Rises with each change.';
+comment on column inspect.cronjobs.runs is 'Number of its runs that are kept.';
+comment on column inspect.cronjobs.schedule_type is 'Kind of its schedule.';
+comment on column inspect.cronjobs.success_rate is 'Share of successes among those that succeeded or failed.';
+comment on column inspect.cronjobs.user_id is 'Owner.';
+--> statement-breakpoint
+create view inspect.errors as
+select app_name, user_id, session_id, id as invocation_id, status, error_code, error_message,
+       create_time, start_time, end_time
+from invocations where error_code is not null and status in ('failed', 'interrupted');
+comment on view inspect.errors is 'Invocations that failed or were interrupted, and why; order by end_time.';
+comment on column inspect.errors.app_name is 'Application.';
+comment on column inspect.errors.create_time is 'When it was requested.';
+comment on column inspect.errors.end_time is 'When it ended.';
+comment on column inspect.errors.error_code is 'Why, a stable code.';
+comment on column inspect.errors.error_message is 'Why, a sentence.';
+comment on column inspect.errors.invocation_id is 'Invocation.';
+comment on column inspect.errors.session_id is 'Session.';
+comment on column inspect.errors.start_time is 'When it took the session.';
+comment on column inspect.errors.status is 'failed or interrupted.';
+comment on column inspect.errors.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect.eval_cases as
+select app_name, run_id, eval_set_id, eval_id, case_version, trial, status, result ->> 'finalStatus' as verdict,
+       session_user_id as user_id, session_id, error,
+       (result -> 'efficiency' -> 'tokenUsage' ->> 'overall')::float8 as tokens_per_turn,
+       end_time - start_time as duration, end_time
+from eval_run_cases;
+comment on view inspect.eval_cases is 'The cases of evaluation runs, each trial by itself; ask for app_name and run_id.';
+comment on column inspect.eval_cases.app_name is 'Application.';
+comment on column inspect.eval_cases.case_version is 'Version of the case that was run.';
+comment on column inspect.eval_cases.duration is 'How long it took.';
+comment on column inspect.eval_cases.end_time is 'When it ended.';
+comment on column inspect.eval_cases.error is 'Why it could not be brought to an end.';
+comment on column inspect.eval_cases.eval_id is 'Case.';
+comment on column inspect.eval_cases.eval_set_id is 'Set of the case.';
+comment on column inspect.eval_cases.run_id is 'Run.';
+comment on column inspect.eval_cases.session_id is 'Session that it ran in: inspect.conversation shows it.';
+comment on column inspect.eval_cases.status is 'waiting, running, done, error or cancelled.';
+comment on column inspect.eval_cases.tokens_per_turn is 'Tokens of a turn, the mean; null where no model reported some.';
+comment on column inspect.eval_cases.trial is 'Trial, from 1.';
+comment on column inspect.eval_cases.user_id is 'User of its session.';
+comment on column inspect.eval_cases.verdict is 'PASSED, FAILED or NOT_EVALUATED; null unless it is done.';
+--> statement-breakpoint
+create view inspect.eval_judges as
+select c.app_name, c.eval_set_id, m ->> 'metricName' as metric_name, m -> 'judge' ->> 'model' as judge_model,
+       m -> 'judge' ->> 'promptVersion' as prompt_version,
+       count(*) filter (where v.passed and t ->> 'status' = 'PASSED') as both_pass,
+       count(*) filter (where not v.passed and t ->> 'status' = 'PASSED') as only_judge_passes,
+       count(*) filter (where v.passed and t ->> 'status' = 'FAILED') as only_person_passes,
+       count(*) filter (where not v.passed and t ->> 'status' = 'FAILED') as both_fail
+from eval_verdicts v
+join eval_run_cases c
+  on c.app_name = v.app_name and c.session_user_id = v.user_id and c.session_id = v.session_id and c.status = 'done'
+cross join lateral jsonb_array_elements(c.result -> 'overall') m
+cross join lateral jsonb_array_elements(c.result -> 'turns' -> v.turn) t
+where m ->> 'metricName' = v.metric_name and t ->> 'metricName' = v.metric_name and m ? 'judge'
+group by c.app_name, c.eval_set_id, m ->> 'metricName', m -> 'judge' ->> 'model', m -> 'judge' ->> 'promptVersion';
+comment on view inspect.eval_judges is 'Verdicts of judges beside those of people on the same turns, by judge and version of its prompt.';
+comment on column inspect.eval_judges.app_name is 'Application.';
+comment on column inspect.eval_judges.both_fail is 'Turns that neither finds good.';
+comment on column inspect.eval_judges.both_pass is 'Turns that both find good.';
+comment on column inspect.eval_judges.eval_set_id is 'Set.';
+comment on column inspect.eval_judges.judge_model is 'Model that judged.';
+comment on column inspect.eval_judges.metric_name is 'Metric.';
+comment on column inspect.eval_judges.only_judge_passes is 'Turns that only the judge finds good.';
+comment on column inspect.eval_judges.only_person_passes is 'Turns that only a person finds good.';
+comment on column inspect.eval_judges.prompt_version is 'Changes with the words of its prompt.';
+--> statement-breakpoint
+create view inspect.eval_runs as
+select r.app_name, r.id as run_id, r.eval_set_id, r.status, r.requested_by, r.judged_run_id, r.model_name, r.agent_hash,
+       c.total, c.passed, c.failed, c.not_evaluated, c.errors, r.create_time, r.end_time,
+       r.end_time - r.create_time as duration
+from eval_runs r cross join lateral (
+  select count(*) as total, count(*) filter (where result ->> 'finalStatus' = 'PASSED') as passed,
+         count(*) filter (where result ->> 'finalStatus' = 'FAILED') as failed,
+         count(*) filter (where result ->> 'finalStatus' = 'NOT_EVALUATED') as not_evaluated,
+         count(*) filter (where status = 'error') as errors
+  from eval_run_cases where app_name = r.app_name and run_id = r.id) c;
+comment on view inspect.eval_runs is 'Evaluation runs with the counts of their cases; order by create_time.';
+comment on column inspect.eval_runs.agent_hash is 'SHA-256 of the agent: two runs with one hash had the same instructions and tools.';
+comment on column inspect.eval_runs.app_name is 'Application.';
+comment on column inspect.eval_runs.create_time is 'When it was requested.';
+comment on column inspect.eval_runs.duration is 'How long it took.';
+comment on column inspect.eval_runs.end_time is 'When it ended; null until then.';
+comment on column inspect.eval_runs.errors is 'Those that could not be brought to an end.';
+comment on column inspect.eval_runs.eval_set_id is 'Set that was run.';
+comment on column inspect.eval_runs.failed is 'Those that failed by a metric.';
+comment on column inspect.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
+comment on column inspect.eval_runs.model_name is 'Model of the agent.';
+comment on column inspect.eval_runs.not_evaluated is 'Those of which no metric says anything.';
+comment on column inspect.eval_runs.passed is 'Those that passed.';
+comment on column inspect.eval_runs.requested_by is 'User of the token that requested it; null for keys and local callers.';
+comment on column inspect.eval_runs.run_id is 'Run.';
+comment on column inspect.eval_runs.status is 'queued, running, done or cancelled.';
+comment on column inspect.eval_runs.total is 'Number of cases, each trial counted.';
+--> statement-breakpoint
+create view inspect.eval_trends as
+select r.app_name, r.eval_set_id, r.id as run_id, r.create_time, m ->> 'metricName' as metric_name,
+       avg((m ->> 'score')::float8) as mean_score, count(*) filter (where m ->> 'status' = 'PASSED') as passed,
+       count(*) filter (where m ->> 'status' = 'FAILED') as failed,
+       count(*) filter (where m ->> 'status' = 'NOT_EVALUATED') as not_evaluated
+from eval_runs r
+join eval_run_cases c on c.app_name = r.app_name and c.run_id = r.id
+cross join lateral jsonb_array_elements(c.result -> 'overall') m
+where r.status = 'done'
+group by r.app_name, r.eval_set_id, r.id, r.create_time, m ->> 'metricName';
+comment on view inspect.eval_trends is 'What each run of a set gave in each metric: ask for app_name and eval_set_id, and order by create_time.';
+comment on column inspect.eval_trends.app_name is 'Application.';
+comment on column inspect.eval_trends.create_time is 'When the run was requested.';
+comment on column inspect.eval_trends.eval_set_id is 'Set.';
+comment on column inspect.eval_trends.failed is 'Cases that failed by it.';
+comment on column inspect.eval_trends.mean_score is 'Mean of its scores over the cases; null where none gave one.';
+comment on column inspect.eval_trends.metric_name is 'Metric.';
+comment on column inspect.eval_trends.not_evaluated is 'Cases of which it says nothing.';
+comment on column inspect.eval_trends.passed is 'Cases that passed by it.';
+comment on column inspect.eval_trends.run_id is 'Run.';
+--> statement-breakpoint
+create view inspect.invocation_costs as
+select e.app_name, e.user_id, e.session_id, e.invocation_id, e.payload ->> 'modelVersion' as model,
+       count(*) as llm_calls, sum(used.prompt)::bigint as prompt_tokens, sum(used.output)::bigint as output_tokens,
+       sum((used.prompt * price.prompt_price + used.output * price.output_price) / 1000000) as cost
+from events e
+cross join lateral (
+  select coalesce((e.payload -> 'usageMetadata' ->> 'promptTokenCount')::numeric, 0) as prompt,
+         coalesce((e.payload -> 'usageMetadata' ->> 'candidatesTokenCount')::numeric, 0)
+           + coalesce((e.payload -> 'usageMetadata' ->> 'thoughtsTokenCount')::numeric, 0) as output) used
+left join lateral (
+  select p.prompt_price, p.output_price from model_prices p
+  where starts_with(e.payload ->> 'modelVersion', p.model) or p.model = '*'
+  order by p.model = '*', length(p.model) desc limit 1) price on true
+where e.is_from_runtime and e.payload ? 'usageMetadata'
+group by e.app_name, e.user_id, e.session_id, e.invocation_id, e.payload ->> 'modelVersion';
+comment on view inspect.invocation_costs is 'Tokens and cost of invocations by model, from their events and the prices of now. Name the session: it reads all its events.';
+comment on column inspect.invocation_costs.app_name is 'Application.';
+comment on column inspect.invocation_costs.cost is 'Their cost by the row of model_prices that begins the name of the model, else by *; null where none fits.';
+comment on column inspect.invocation_costs.invocation_id is 'Invocation.';
+comment on column inspect.invocation_costs.llm_calls is 'Answers of the model with a count of tokens.';
+comment on column inspect.invocation_costs.model is 'Model as its provider names it.';
+comment on column inspect.invocation_costs.output_tokens is 'Their answer and thought tokens.';
+comment on column inspect.invocation_costs.prompt_tokens is 'Their prompt tokens.';
+comment on column inspect.invocation_costs.session_id is 'Session.';
+comment on column inspect.invocation_costs.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect.invocations as
+select app_name, user_id, session_id, id as invocation_id, status,
+       status in ('queued', 'running') and lease_expire_time < clock_timestamp() as is_dead,
+       create_time, start_time, end_time,
+       coalesce(end_time, clock_timestamp()) - start_time as duration,
+       error_code, error_message, stop_requested_as,
+       llm_calls, tool_calls, prompt_tokens, output_tokens
+from invocations;
+comment on view inspect.invocations is 'What runs, what waits, what failed and why; order by create_time.';
+comment on column inspect.invocations.app_name is 'Application.';
+comment on column inspect.invocations.create_time is 'When it was requested.';
+comment on column inspect.invocations.duration is 'From its start to its end, or to now; null while it waits.';
+comment on column inspect.invocations.end_time is 'When it ended.';
+comment on column inspect.invocations.error_code is 'Why it failed, a stable code.';
+comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
+comment on column inspect.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
+comment on column inspect.invocations.is_dead is 'Its process is gone; the next sweep ends it.';
+comment on column inspect.invocations.llm_calls is 'Model calls made.';
+comment on column inspect.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect.invocations.session_id is 'Session.';
+comment on column inspect.invocations.start_time is 'When it took the session.';
+comment on column inspect.invocations.status is 'queued, running, paused (waits for a person), succeeded, failed, interrupted or cancelled.';
+comment on column inspect.invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
+comment on column inspect.invocations.tool_calls is 'Tool calls made.';
+comment on column inspect.invocations.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect.open_invocations as
+select app_name, user_id, session_id, id as invocation_id, status, clock_timestamp() - create_time as age,
+       clock_timestamp() - start_time as running_for, lease_expire_time < clock_timestamp() as is_dead,
+       stop_requested_as, llm_calls, tool_calls
+from invocations where status in ('queued', 'running');
+comment on view inspect.open_invocations is 'What runs or waits, to find what is slow or stuck.';
+comment on column inspect.open_invocations.age is 'Time since it was requested.';
+comment on column inspect.open_invocations.app_name is 'The application.';
+comment on column inspect.open_invocations.invocation_id is 'The invocation.';
+comment on column inspect.open_invocations.is_dead is 'Its process does not renew its lease: the next sweep ends it.';
+comment on column inspect.open_invocations.llm_calls is 'Model calls; 0 while it runs: they are counted at its end.';
+comment on column inspect.open_invocations.running_for is 'Time since it began; null while it waits.';
+comment on column inspect.open_invocations.session_id is 'The session.';
+comment on column inspect.open_invocations.status is 'queued or running.';
+comment on column inspect.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
+comment on column inspect.open_invocations.tool_calls is 'Tool calls; as above.';
+comment on column inspect.open_invocations.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect.queue as
+select q.app_name, q.user_id, q.session_id,
+       row_number() over (partition by q.app_name, q.user_id, q.session_id order by q.create_time, q.id) as place,
+       q.id as invocation_id, q.create_time as waiting_since, clock_timestamp() - q.create_time as waited,
+       r.id as running_invocation, r.start_time as running_since
+from invocations q
+left join invocations r
+  on r.app_name = q.app_name and r.user_id = q.user_id and r.session_id = q.session_id and r.status = 'running'
+where q.status = 'queued' and q.lease_expire_time > clock_timestamp();
+comment on view inspect.queue is 'The invocations that wait for their session, and the one that each of them waits for.';
+comment on column inspect.queue.app_name is 'Application.';
+comment on column inspect.queue.invocation_id is 'Invocation that waits.';
+comment on column inspect.queue.place is 'Place in the queue of the session, from 1.';
+comment on column inspect.queue.running_invocation is 'Invocation that runs in the session now.';
+comment on column inspect.queue.running_since is 'When that took the session.';
+comment on column inspect.queue.session_id is 'Session that it waits for.';
+comment on column inspect.queue.user_id is 'Owner of the session.';
+comment on column inspect.queue.waited is 'How long it has waited.';
+comment on column inspect.queue.waiting_since is 'When it was requested.';
+--> statement-breakpoint
+create view inspect.sessions as
+select s.app_name, s.user_id, s.id as session_id, s.last_sequence as event_count,
+       i.id as running_invocation, i.lease_expire_time as lease_until,
+       s.create_time, s.update_time, s.is_eval, s.state
+from sessions s
+left join invocations i
+  on i.app_name = s.app_name and i.user_id = s.user_id and i.session_id = s.id
+ and i.status = 'running' and i.lease_token = s.lease_token;
+comment on view inspect.sessions is 'Sessions with the number of their events and the invocation that runs now.';
+comment on column inspect.sessions.app_name is 'Application.';
+comment on column inspect.sessions.create_time is 'When the session was created.';
+comment on column inspect.sessions.event_count is 'Number of its events.';
+comment on column inspect.sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
+comment on column inspect.sessions.lease_until is 'When that is taken for dead unless its process renews the lease.';
+comment on column inspect.sessions.running_invocation is 'Invocation that runs now; null where none does.';
+comment on column inspect.sessions.session_id is 'Session.';
+comment on column inspect.sessions.state is 'State of this session alone.';
+comment on column inspect.sessions.update_time is 'Last change.';
+comment on column inspect.sessions.user_id is 'Owner.';
+--> statement-breakpoint
+create view inspect.storage as
+select coalesce(s.app_name, a.app_name) as app_name, coalesce(s.user_id, a.user_id) as user_id,
+       coalesce(s.sessions, 0) as sessions, coalesce(s.events, 0) as events, coalesce(s.event_bytes, 0) as event_bytes,
+       coalesce(a.versions, 0) as artifact_versions, coalesce(a.bytes, 0) as artifact_bytes
+from (select app_name, user_id, count(*) as sessions, sum(last_sequence) as events, sum(event_bytes) as event_bytes
+      from sessions group by 1, 2) s
+full join (select app_name, user_id, count(*) as versions, sum(size_bytes) as bytes
+           from artifact_versions group by 1, 2) a on a.app_name = s.app_name and a.user_id = s.user_id;
+comment on view inspect.storage is 'What users keep, by application.';
+comment on column inspect.storage.app_name is 'The application.';
+comment on column inspect.storage.artifact_bytes is 'Their bytes, in the database or in a bucket.';
+comment on column inspect.storage.artifact_versions is 'Versions of artifacts.';
+comment on column inspect.storage.event_bytes is 'Bytes of their JSON.';
+comment on column inspect.storage.events is 'Events of all sessions.';
+comment on column inspect.storage.sessions is 'Sessions, those of evaluation runs too.';
+comment on column inspect.storage.user_id is 'The user.';
+--> statement-breakpoint
+create view inspect.tool_calls as
+select e.app_name, e.user_id, e.session_id, e.invocation_id, e.sequence, e.author as agent,
+       part -> 'functionCall' ->> 'name' as tool, part -> 'functionCall' ->> 'id' as call_id, e.event_time as call_time,
+       answer.event_time - e.event_time as duration,
+       case when answer.event_time is null then 'open' when answer.response ? 'error' then 'failed' else 'answered' end
+         as outcome
+from events e
+cross join lateral jsonb_array_elements(
+  case when jsonb_typeof(e.payload -> 'content' -> 'parts') = 'array' then e.payload -> 'content' -> 'parts'
+       else '[]' end) part
+left join lateral (
+  select r.event_time, response -> 'functionResponse' -> 'response' as response
+  from events r cross join lateral jsonb_array_elements(
+    case when jsonb_typeof(r.payload -> 'content' -> 'parts') = 'array' then r.payload -> 'content' -> 'parts'
+         else '[]' end) response
+  where r.app_name = e.app_name and r.user_id = e.user_id and r.session_id = e.session_id and r.sequence > e.sequence
+    and response -> 'functionResponse' ->> 'id' = part -> 'functionCall' ->> 'id'
+  order by r.sequence limit 1) answer on true
+where part ? 'functionCall';
+comment on view inspect.tool_calls is 'Calls of tools with their duration and outcome, without arguments and answers. Name the session: it reads all its events.';
+comment on column inspect.tool_calls.agent is 'Agent that called.';
+comment on column inspect.tool_calls.app_name is 'The application.';
+comment on column inspect.tool_calls.call_id is 'Id of the call within the session.';
+comment on column inspect.tool_calls.call_time is 'When the call was stored.';
+comment on column inspect.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect.tool_calls.invocation_id is 'The invocation.';
+comment on column inspect.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
+comment on column inspect.tool_calls.sequence is 'Place of the event with the call.';
+comment on column inspect.tool_calls.session_id is 'The session.';
+comment on column inspect.tool_calls.tool is 'Name of the tool.';
+comment on column inspect.tool_calls.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect.usage as
+select app_name, user_id, (create_time at time zone 'utc')::date as day,
+       count(*) as invocations, count(*) filter (where status = 'failed') as failed,
+       sum(llm_calls) as llm_calls, sum(tool_calls) as tool_calls,
+       sum(prompt_tokens) as prompt_tokens, sum(output_tokens) as output_tokens
+from invocations
+group by app_name, user_id, (create_time at time zone 'utc')::date;
+comment on view inspect.usage is 'Invocations, calls and tokens of each user by day; those of deleted sessions are left out.';
+comment on column inspect.usage.app_name is 'Application.';
+comment on column inspect.usage.day is 'Day in UTC on which the invocations were requested.';
+comment on column inspect.usage.failed is 'Those of them that failed.';
+comment on column inspect.usage.invocations is 'Number of invocations.';
+comment on column inspect.usage.llm_calls is 'Model calls made.';
+comment on column inspect.usage.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect.usage.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect.usage.tool_calls is 'Tool calls made.';
+comment on column inspect.usage.user_id is 'User.';
+--> statement-breakpoint
+create view inspect.webhook_deliveries as
+select d.app_name, d.user_id, w.id as webhook_id, w.url, d.id as delivery_id, (d.payload::json) ->> 'type' as type,
+       (d.payload::json) -> 'data' ->> 'status' as ended_as, d.status, d.attempt, d.next_attempt_time,
+       d.answers -> -1 ->> 'status' as last_status, d.answers -> -1 ->> 'error' as last_error, d.create_time, d.end_time,
+       d.end_time - d.create_time as duration
+from webhook_deliveries d
+join webhooks w on w.app_name = d.app_name and w.user_id = d.user_id and w.id = d.webhook_id;
+comment on view inspect.webhook_deliveries is 'What was sent to webhooks, what waits, and what the receivers answered last.';
+comment on column inspect.webhook_deliveries.app_name is 'Application.';
+comment on column inspect.webhook_deliveries.attempt is 'How often it was sent.';
+comment on column inspect.webhook_deliveries.create_time is 'When that happened which it tells.';
+comment on column inspect.webhook_deliveries.delivery_id is 'Delivery, the header webhook-id.';
+comment on column inspect.webhook_deliveries.duration is 'Time until then.';
+comment on column inspect.webhook_deliveries.end_time is 'When it was delivered or given up.';
+comment on column inspect.webhook_deliveries.ended_as is 'Status of the invocation or run.';
+comment on column inspect.webhook_deliveries.last_error is 'Why there was no answer.';
+comment on column inspect.webhook_deliveries.last_status is 'Status that the receiver answered last.';
+comment on column inspect.webhook_deliveries.next_attempt_time is 'When it is sent next.';
+comment on column inspect.webhook_deliveries.status is 'pending, delivered or failed.';
+comment on column inspect.webhook_deliveries.type is 'What happened.';
+comment on column inspect.webhook_deliveries.url is 'Address.';
+comment on column inspect.webhook_deliveries.user_id is 'Owner.';
+comment on column inspect.webhook_deliveries.webhook_id is 'Webhook.';
+--> statement-breakpoint
+create schema inspect_outline;
+comment on schema inspect_outline is 'The views of inspect without what was said, names of artifacts and cronjobs, addresses of webhooks, and sentences of errors.';
+--> statement-breakpoint
+create view inspect_outline.artifacts as
+select app_name, user_id, session_id, version_count, latest_version, mime_type, total_bytes, object_count,
+       update_time
+from inspect.artifacts;
+comment on view inspect_outline.artifacts is 'inspect.artifacts without name.';
+comment on column inspect_outline.artifacts.app_name is 'Application.';
+comment on column inspect_outline.artifacts.latest_version is 'Number of the latest version; the first one is 0.';
+comment on column inspect_outline.artifacts.mime_type is 'MIME type of the latest version.';
+comment on column inspect_outline.artifacts.object_count is 'Versions whose bytes are in the object store.';
+comment on column inspect_outline.artifacts.session_id is 'Session; null for an artifact that all sessions of the user share.';
+comment on column inspect_outline.artifacts.total_bytes is 'Bytes of all versions.';
+comment on column inspect_outline.artifacts.update_time is 'When the latest version was saved.';
+comment on column inspect_outline.artifacts.user_id is 'Owner.';
+comment on column inspect_outline.artifacts.version_count is 'Number of its versions.';
+--> statement-breakpoint
+create view inspect_outline.audit as
+select "time", decision, caller_kind, caller, address, operation, app_name, user_id, session_id, reason,
+       request_id, left_out
+from inspect.audit;
+comment on view inspect_outline.audit is 'inspect.audit without resource.';
+comment on column inspect_outline.audit."time" is 'When it was stored.';
+comment on column inspect_outline.audit.address is 'Address of the client.';
+comment on column inspect_outline.audit.app_name is 'Application that the request was about.';
+comment on column inspect_outline.audit.caller is 'User of the token or id of the key.';
+comment on column inspect_outline.audit.caller_kind is 'user, key, anonymous or unknown.';
+comment on column inspect_outline.audit.decision is 'allowed or refused.';
+comment on column inspect_outline.audit.left_out is 'Refusals of the same caller that were not kept before this one.';
+comment on column inspect_outline.audit.operation is 'operationId of the document.';
+comment on column inspect_outline.audit.reason is 'Why it was refused.';
+comment on column inspect_outline.audit.request_id is 'X-Request-Id of the answer.';
+comment on column inspect_outline.audit.session_id is 'Session that the path named.';
+comment on column inspect_outline.audit.user_id is 'User that the request was about.';
+--> statement-breakpoint
+create view inspect_outline.budget_uses as
+select app_name, user_id, day, invocations, prompt_tokens, output_tokens, cost
+from inspect.budget_uses;
+comment on view inspect_outline.budget_uses is 'inspect.budget_uses.';
+comment on column inspect_outline.budget_uses.app_name is 'Application.';
+comment on column inspect_outline.budget_uses.cost is 'Their cost by model_prices of then.';
+comment on column inspect_outline.budget_uses.day is 'Day in UTC.';
+comment on column inspect_outline.budget_uses.invocations is 'Invocations that began.';
+comment on column inspect_outline.budget_uses.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect_outline.budget_uses.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect_outline.budget_uses.user_id is 'User.';
+--> statement-breakpoint
+create view inspect_outline.conversation as
+select app_name, user_id, session_id, sequence, event_time, author, invocation_id,
+       octet_length(said) as said_bytes, error is not null as has_error
+from inspect.conversation;
+comment on view inspect_outline.conversation is 'inspect.conversation without said, error.';
+comment on column inspect_outline.conversation.app_name is 'Application.';
+comment on column inspect_outline.conversation.author is 'user, or the name of an agent.';
+comment on column inspect_outline.conversation.event_time is 'When it was said.';
+comment on column inspect_outline.conversation.has_error is 'Something went wrong.';
+comment on column inspect_outline.conversation.invocation_id is 'Invocation that wrote it.';
+comment on column inspect_outline.conversation.said_bytes is 'Size of what was said.';
+comment on column inspect_outline.conversation.sequence is 'Place in the session.';
+comment on column inspect_outline.conversation.session_id is 'Session.';
+comment on column inspect_outline.conversation.user_id is 'Owner.';
+--> statement-breakpoint
+create view inspect_outline.cronjob_runs as
+select app_name, user_id, cronjob_id, run_id, due_time, status, is_manual, attempt, lateness, duration, session_id,
+       invocation_id, error_code
+from inspect.cronjob_runs;
+comment on view inspect_outline.cronjob_runs is 'inspect.cronjob_runs without name, output, error_message.';
+comment on column inspect_outline.cronjob_runs.app_name is 'Application.';
+comment on column inspect_outline.cronjob_runs.attempt is 'How often it was begun.';
+comment on column inspect_outline.cronjob_runs.cronjob_id is 'Cronjob.';
+comment on column inspect_outline.cronjob_runs.due_time is 'When it was due.';
+comment on column inspect_outline.cronjob_runs.duration is 'Time of its last attempt.';
+comment on column inspect_outline.cronjob_runs.error_code is 'Why it did not succeed, a stable word.';
+comment on column inspect_outline.cronjob_runs.invocation_id is 'Invocation of its last attempt.';
+comment on column inspect_outline.cronjob_runs.is_manual is 'Somebody requested it.';
+comment on column inspect_outline.cronjob_runs.lateness is 'Time between due time and start, of a run that began once.';
+comment on column inspect_outline.cronjob_runs.run_id is 'Run.';
+comment on column inspect_outline.cronjob_runs.session_id is 'Session of its last attempt.';
+comment on column inspect_outline.cronjob_runs.status is 'How it stands.';
+comment on column inspect_outline.cronjob_runs.user_id is 'Owner.';
+--> statement-breakpoint
+create view inspect_outline.cronjobs as
+select app_name, user_id, cronjob_id, schedule_type, enabled, disabled_reason, next_run_time, last_due_time,
+       last_status, runs, success_rate, median_lateness, max_lateness, failures_in_a_row, revision
+from inspect.cronjobs;
+comment on view inspect_outline.cronjobs is 'inspect.cronjobs without name.';
+comment on column inspect_outline.cronjobs.app_name is 'Application.';
+comment on column inspect_outline.cronjobs.cronjob_id is 'Cronjob.';
+comment on column inspect_outline.cronjobs.disabled_reason is 'Why the runtime disabled it.';
+comment on column inspect_outline.cronjobs.enabled is 'It fires.';
+comment on column inspect_outline.cronjobs.failures_in_a_row is 'Failed runs since the last success.';
+comment on column inspect_outline.cronjobs.last_due_time is 'Due time of its newest run.';
+comment on column inspect_outline.cronjobs.last_status is 'How that one stands.';
+comment on column inspect_outline.cronjobs.max_lateness is 'Longest such time.';
+comment on column inspect_outline.cronjobs.median_lateness is 'Median time between due time and start, of runs that began once.';
+comment on column inspect_outline.cronjobs.next_run_time is 'When it is due next.';
+comment on column inspect_outline.cronjobs.revision is 'Rises with each change.';
+comment on column inspect_outline.cronjobs.runs is 'Number of its runs that are kept.';
+comment on column inspect_outline.cronjobs.schedule_type is 'Kind of its schedule.';
+comment on column inspect_outline.cronjobs.success_rate is 'Share of successes among those that succeeded or failed.';
+comment on column inspect_outline.cronjobs.user_id is 'Owner.';
+--> statement-breakpoint
+create view inspect_outline.errors as
+select app_name, user_id, session_id, invocation_id, status, error_code, create_time, start_time, end_time
+from inspect.errors;
+comment on view inspect_outline.errors is 'inspect.errors without error_message.';
+comment on column inspect_outline.errors.app_name is 'Application.';
+comment on column inspect_outline.errors.create_time is 'When it was requested.';
+comment on column inspect_outline.errors.end_time is 'When it ended.';
+comment on column inspect_outline.errors.error_code is 'Why, a stable code.';
+comment on column inspect_outline.errors.invocation_id is 'Invocation.';
+comment on column inspect_outline.errors.session_id is 'Session.';
+comment on column inspect_outline.errors.start_time is 'When it took the session.';
+comment on column inspect_outline.errors.status is 'failed or interrupted.';
+comment on column inspect_outline.errors.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect_outline.eval_cases as
+select app_name, run_id, eval_set_id, eval_id, case_version, trial, status, verdict, user_id, session_id,
+       tokens_per_turn, duration, end_time, error is not null as has_error
+from inspect.eval_cases;
+comment on view inspect_outline.eval_cases is 'inspect.eval_cases without error.';
+comment on column inspect_outline.eval_cases.app_name is 'Application.';
+comment on column inspect_outline.eval_cases.case_version is 'Version of the case that was run.';
+comment on column inspect_outline.eval_cases.duration is 'How long it took.';
+comment on column inspect_outline.eval_cases.end_time is 'When it ended.';
+comment on column inspect_outline.eval_cases.eval_id is 'Case.';
+comment on column inspect_outline.eval_cases.eval_set_id is 'Set of the case.';
+comment on column inspect_outline.eval_cases.has_error is 'It could not be brought to an end.';
+comment on column inspect_outline.eval_cases.run_id is 'Run.';
+comment on column inspect_outline.eval_cases.session_id is 'Session that it ran in: inspect.conversation shows it.';
+comment on column inspect_outline.eval_cases.status is 'waiting, running, done, error or cancelled.';
+comment on column inspect_outline.eval_cases.tokens_per_turn is 'Tokens of a turn, the mean; null where no model reported some.';
+comment on column inspect_outline.eval_cases.trial is 'Trial, from 1.';
+comment on column inspect_outline.eval_cases.user_id is 'User of its session.';
+comment on column inspect_outline.eval_cases.verdict is 'PASSED, FAILED or NOT_EVALUATED; null unless it is done.';
+--> statement-breakpoint
+create view inspect_outline.eval_judges as
+select app_name, eval_set_id, metric_name, judge_model, prompt_version, both_pass, only_judge_passes,
+       only_person_passes, both_fail
+from inspect.eval_judges;
+comment on view inspect_outline.eval_judges is 'inspect.eval_judges.';
+comment on column inspect_outline.eval_judges.app_name is 'Application.';
+comment on column inspect_outline.eval_judges.both_fail is 'Turns that neither finds good.';
+comment on column inspect_outline.eval_judges.both_pass is 'Turns that both find good.';
+comment on column inspect_outline.eval_judges.eval_set_id is 'Set.';
+comment on column inspect_outline.eval_judges.judge_model is 'Model that judged.';
+comment on column inspect_outline.eval_judges.metric_name is 'Metric.';
+comment on column inspect_outline.eval_judges.only_judge_passes is 'Turns that only the judge finds good.';
+comment on column inspect_outline.eval_judges.only_person_passes is 'Turns that only a person finds good.';
+comment on column inspect_outline.eval_judges.prompt_version is 'Changes with the words of its prompt.';
+--> statement-breakpoint
+create view inspect_outline.eval_runs as
+select app_name, run_id, eval_set_id, status, requested_by, judged_run_id, model_name, agent_hash, total, passed,
+       failed, not_evaluated, errors, create_time, end_time, duration
+from inspect.eval_runs;
+comment on view inspect_outline.eval_runs is 'inspect.eval_runs.';
+comment on column inspect_outline.eval_runs.agent_hash is 'SHA-256 of the agent: two runs with one hash had the same instructions and tools.';
+comment on column inspect_outline.eval_runs.app_name is 'Application.';
+comment on column inspect_outline.eval_runs.create_time is 'When it was requested.';
+comment on column inspect_outline.eval_runs.duration is 'How long it took.';
+comment on column inspect_outline.eval_runs.end_time is 'When it ended; null until then.';
+comment on column inspect_outline.eval_runs.errors is 'Those that could not be brought to an end.';
+comment on column inspect_outline.eval_runs.eval_set_id is 'Set that was run.';
+comment on column inspect_outline.eval_runs.failed is 'Those that failed by a metric.';
+comment on column inspect_outline.eval_runs.judged_run_id is 'Run whose stored turns it judged; null for a run of its own.';
+comment on column inspect_outline.eval_runs.model_name is 'Model of the agent.';
+comment on column inspect_outline.eval_runs.not_evaluated is 'Those of which no metric says anything.';
+comment on column inspect_outline.eval_runs.passed is 'Those that passed.';
+comment on column inspect_outline.eval_runs.requested_by is 'User of the token that requested it; null for keys and local callers.';
+comment on column inspect_outline.eval_runs.run_id is 'Run.';
+comment on column inspect_outline.eval_runs.status is 'queued, running, done or cancelled.';
+comment on column inspect_outline.eval_runs.total is 'Number of cases, each trial counted.';
+--> statement-breakpoint
+create view inspect_outline.eval_trends as
+select app_name, eval_set_id, run_id, create_time, metric_name, mean_score, passed, failed, not_evaluated
+from inspect.eval_trends;
+comment on view inspect_outline.eval_trends is 'inspect.eval_trends.';
+comment on column inspect_outline.eval_trends.app_name is 'Application.';
+comment on column inspect_outline.eval_trends.create_time is 'When the run was requested.';
+comment on column inspect_outline.eval_trends.eval_set_id is 'Set.';
+comment on column inspect_outline.eval_trends.failed is 'Cases that failed by it.';
+comment on column inspect_outline.eval_trends.mean_score is 'Mean of its scores over the cases; null where none gave one.';
+comment on column inspect_outline.eval_trends.metric_name is 'Metric.';
+comment on column inspect_outline.eval_trends.not_evaluated is 'Cases of which it says nothing.';
+comment on column inspect_outline.eval_trends.passed is 'Cases that passed by it.';
+comment on column inspect_outline.eval_trends.run_id is 'Run.';
+--> statement-breakpoint
+create view inspect_outline.invocation_costs as
+select app_name, user_id, session_id, invocation_id, model, llm_calls, prompt_tokens, output_tokens, cost
+from inspect.invocation_costs;
+comment on view inspect_outline.invocation_costs is 'inspect.invocation_costs.';
+comment on column inspect_outline.invocation_costs.app_name is 'Application.';
+comment on column inspect_outline.invocation_costs.cost is 'Their cost by the row of model_prices that begins the name of the model, else by *; null where none fits.';
+comment on column inspect_outline.invocation_costs.invocation_id is 'Invocation.';
+comment on column inspect_outline.invocation_costs.llm_calls is 'Answers of the model with a count of tokens.';
+comment on column inspect_outline.invocation_costs.model is 'Model as its provider names it.';
+comment on column inspect_outline.invocation_costs.output_tokens is 'Their answer and thought tokens.';
+comment on column inspect_outline.invocation_costs.prompt_tokens is 'Their prompt tokens.';
+comment on column inspect_outline.invocation_costs.session_id is 'Session.';
+comment on column inspect_outline.invocation_costs.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect_outline.invocations as
+select app_name, user_id, session_id, invocation_id, status, is_dead, create_time, start_time, end_time, duration,
+       error_code, stop_requested_as, llm_calls, tool_calls, prompt_tokens, output_tokens
+from inspect.invocations;
+comment on view inspect_outline.invocations is 'inspect.invocations without error_message.';
+comment on column inspect_outline.invocations.app_name is 'Application.';
+comment on column inspect_outline.invocations.create_time is 'When it was requested.';
+comment on column inspect_outline.invocations.duration is 'From its start to its end, or to now; null while it waits.';
+comment on column inspect_outline.invocations.end_time is 'When it ended.';
+comment on column inspect_outline.invocations.error_code is 'Why it failed, a stable code.';
+comment on column inspect_outline.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
+comment on column inspect_outline.invocations.is_dead is 'Its process is gone; the next sweep ends it.';
+comment on column inspect_outline.invocations.llm_calls is 'Model calls made.';
+comment on column inspect_outline.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect_outline.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect_outline.invocations.session_id is 'Session.';
+comment on column inspect_outline.invocations.start_time is 'When it took the session.';
+comment on column inspect_outline.invocations.status is 'queued, running, paused (waits for a person), succeeded, failed, interrupted or cancelled.';
+comment on column inspect_outline.invocations.stop_requested_as is 'cancelled or interrupted: what its process is requested to end it as.';
+comment on column inspect_outline.invocations.tool_calls is 'Tool calls made.';
+comment on column inspect_outline.invocations.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect_outline.open_invocations as
+select app_name, user_id, session_id, invocation_id, status, age, running_for, is_dead, stop_requested_as,
+       llm_calls, tool_calls
+from inspect.open_invocations;
+comment on view inspect_outline.open_invocations is 'inspect.open_invocations.';
+comment on column inspect_outline.open_invocations.age is 'Time since it was requested.';
+comment on column inspect_outline.open_invocations.app_name is 'The application.';
+comment on column inspect_outline.open_invocations.invocation_id is 'The invocation.';
+comment on column inspect_outline.open_invocations.is_dead is 'Its process does not renew its lease: the next sweep ends it.';
+comment on column inspect_outline.open_invocations.llm_calls is 'Model calls; 0 while it runs: they are counted at its end.';
+comment on column inspect_outline.open_invocations.running_for is 'Time since it began; null while it waits.';
+comment on column inspect_outline.open_invocations.session_id is 'The session.';
+comment on column inspect_outline.open_invocations.status is 'queued or running.';
+comment on column inspect_outline.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
+comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls; as above.';
+comment on column inspect_outline.open_invocations.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect_outline.queue as
+select app_name, user_id, session_id, place, invocation_id, waiting_since, waited, running_invocation, running_since
+from inspect.queue;
+comment on view inspect_outline.queue is 'inspect.queue.';
+comment on column inspect_outline.queue.app_name is 'Application.';
+comment on column inspect_outline.queue.invocation_id is 'Invocation that waits.';
+comment on column inspect_outline.queue.place is 'Place in the queue of the session, from 1.';
+comment on column inspect_outline.queue.running_invocation is 'Invocation that runs in the session now.';
+comment on column inspect_outline.queue.running_since is 'When that took the session.';
+comment on column inspect_outline.queue.session_id is 'Session that it waits for.';
+comment on column inspect_outline.queue.user_id is 'Owner of the session.';
+comment on column inspect_outline.queue.waited is 'How long it has waited.';
+comment on column inspect_outline.queue.waiting_since is 'When it was requested.';
+--> statement-breakpoint
+create view inspect_outline.sessions as
+select app_name, user_id, session_id, event_count, running_invocation, lease_until, create_time, update_time,
+       is_eval
+from inspect.sessions;
+comment on view inspect_outline.sessions is 'inspect.sessions without state.';
+comment on column inspect_outline.sessions.app_name is 'Application.';
+comment on column inspect_outline.sessions.create_time is 'When the session was created.';
+comment on column inspect_outline.sessions.event_count is 'Number of its events.';
+comment on column inspect_outline.sessions.is_eval is 'Made by an evaluation run; lists leave it out.';
+comment on column inspect_outline.sessions.lease_until is 'When that is taken for dead unless its process renews the lease.';
+comment on column inspect_outline.sessions.running_invocation is 'Invocation that runs now; null where none does.';
+comment on column inspect_outline.sessions.session_id is 'Session.';
+comment on column inspect_outline.sessions.update_time is 'Last change.';
+comment on column inspect_outline.sessions.user_id is 'Owner.';
+--> statement-breakpoint
+create view inspect_outline.storage as
+select app_name, user_id, sessions, events, event_bytes, artifact_versions, artifact_bytes
+from inspect.storage;
+comment on view inspect_outline.storage is 'inspect.storage.';
+comment on column inspect_outline.storage.app_name is 'The application.';
+comment on column inspect_outline.storage.artifact_bytes is 'Their bytes, in the database or in a bucket.';
+comment on column inspect_outline.storage.artifact_versions is 'Versions of artifacts.';
+comment on column inspect_outline.storage.event_bytes is 'Bytes of their JSON.';
+comment on column inspect_outline.storage.events is 'Events of all sessions.';
+comment on column inspect_outline.storage.sessions is 'Sessions, those of evaluation runs too.';
+comment on column inspect_outline.storage.user_id is 'The user.';
+--> statement-breakpoint
+create view inspect_outline.tool_calls as
+select app_name, user_id, session_id, invocation_id, sequence, agent, tool, call_id, call_time, duration, outcome
+from inspect.tool_calls;
+comment on view inspect_outline.tool_calls is 'inspect.tool_calls.';
+comment on column inspect_outline.tool_calls.agent is 'Agent that called.';
+comment on column inspect_outline.tool_calls.app_name is 'The application.';
+comment on column inspect_outline.tool_calls.call_id is 'Id of the call within the session.';
+comment on column inspect_outline.tool_calls.call_time is 'When the call was stored.';
+comment on column inspect_outline.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect_outline.tool_calls.invocation_id is 'The invocation.';
+comment on column inspect_outline.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
+comment on column inspect_outline.tool_calls.sequence is 'Place of the event with the call.';
+comment on column inspect_outline.tool_calls.session_id is 'The session.';
+comment on column inspect_outline.tool_calls.tool is 'Name of the tool.';
+comment on column inspect_outline.tool_calls.user_id is 'Owner of the session.';
+--> statement-breakpoint
+create view inspect_outline.usage as
+select app_name, user_id, day, invocations, failed, llm_calls, tool_calls, prompt_tokens, output_tokens
+from inspect.usage;
+comment on view inspect_outline.usage is 'inspect.usage.';
+comment on column inspect_outline.usage.app_name is 'Application.';
+comment on column inspect_outline.usage.day is 'Day in UTC on which the invocations were requested.';
+comment on column inspect_outline.usage.failed is 'Those of them that failed.';
+comment on column inspect_outline.usage.invocations is 'Number of invocations.';
+comment on column inspect_outline.usage.llm_calls is 'Model calls made.';
+comment on column inspect_outline.usage.output_tokens is 'Answer and thought tokens of all model calls.';
+comment on column inspect_outline.usage.prompt_tokens is 'Prompt tokens of all model calls.';
+comment on column inspect_outline.usage.tool_calls is 'Tool calls made.';
+comment on column inspect_outline.usage.user_id is 'User.';
+--> statement-breakpoint
+create view inspect_outline.webhook_deliveries as
+select app_name, user_id, webhook_id, delivery_id, type, ended_as, status, attempt, next_attempt_time, last_status,
+       create_time, end_time, duration
+from inspect.webhook_deliveries;
+comment on view inspect_outline.webhook_deliveries is 'inspect.webhook_deliveries without url, last_error.';
+comment on column inspect_outline.webhook_deliveries.app_name is 'Application.';
+comment on column inspect_outline.webhook_deliveries.attempt is 'How often it was sent.';
+comment on column inspect_outline.webhook_deliveries.create_time is 'When that happened which it tells.';
+comment on column inspect_outline.webhook_deliveries.delivery_id is 'Delivery, the header webhook-id.';
+comment on column inspect_outline.webhook_deliveries.duration is 'Time until then.';
+comment on column inspect_outline.webhook_deliveries.end_time is 'When it was delivered or given up.';
+comment on column inspect_outline.webhook_deliveries.ended_as is 'Status of the invocation or run.';
+comment on column inspect_outline.webhook_deliveries.last_status is 'Status that the receiver answered last.';
+comment on column inspect_outline.webhook_deliveries.next_attempt_time is 'When it is sent next.';
+comment on column inspect_outline.webhook_deliveries.status is 'pending, delivered or failed.';
+comment on column inspect_outline.webhook_deliveries.type is 'What happened.';
+comment on column inspect_outline.webhook_deliveries.user_id is 'Owner.';
+comment on column inspect_outline.webhook_deliveries.webhook_id is 'Webhook.';

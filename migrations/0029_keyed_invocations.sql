@@ -1,2 +1,0 @@
-ALTER TABLE "invocations" DROP CONSTRAINT "invocations_idempotency_key";--> statement-breakpoint
-CREATE UNIQUE INDEX "invocations_idempotency_key" ON "invocations" USING btree ("app_name","user_id","idempotency_key") WHERE idempotency_key is not null;
