@@ -15,7 +15,12 @@ export const joinFunctions = (): string =>
 /** The SHA-256 of each migration by its name, as hashes.json has them. */
 export const hashMigrations = (): Record<string, string> =>
   Object.fromEntries(
-    journal.entries.map(({ tag }) => [tag, createHash('sha256').update(read(`${tag}.sql`)).digest('hex')]),
+    journal.entries.map(({ tag }) => [
+      tag,
+      createHash('sha256')
+        .update(read(`${tag}.sql`))
+        .digest('hex'),
+    ]),
   );
 
 // npm run db:functions. From the first tag on 0001 stays as it is, and a changed function is a migration of its own.
