@@ -18,7 +18,8 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     setupFiles: ['test/support/dialect-setup.ts', ...(isOnCluster ? ['test/support/citus-setup.ts'] : [])],
     pool: 'forks',
-    maxWorkers: 2,
+    // More than cores: tests wait for the database, and for processes of their own, about a third of their time.
+    maxWorkers: 3,
     // The files of a worker share its modules: loading them anew for each file took a third of the suite's CPU time
     // (279 s, 184 s without). A test that changes what is global puts it back.
     isolate: false,

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { startEphemeral } from '../support/ephemeral-server.ts';
 import { applyChanges, textOf } from './support/find-place.ts';
-import type { Mutant } from './support/mutant.ts';
+import { findTest, type Mutant } from './support/mutant.ts';
 import { MUTANTS } from './support/mutants.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
@@ -39,11 +39,14 @@ interface Outcome {
 
 const testsOf = ({ tests, only }: Mutant) => `${tests.join(' ')}${only ? ` (${only})` : ''}`;
 
-/** Runs test files in a copy; true when they are green. */
-function isGreen(copy: string, databaseUrl: string, { tests, only }: Mutant): Promise<boolean> {
-  const config = tests[0]?.startsWith('test/fault/') ? 'vitest.fault.config.ts' : 'vitest.config.ts';
+const isFault = (path: string) => path.startsWith('test/fault/');
+
+/** Runs test files in a copy, all of one configuration; true when they are green. */
+function isGreen(copy: string, databaseUrl: string, { tests, only }: Pick<Mutant, 'tests' | 'only'>): Promise<boolean> {
+  const paths = tests.map(findTest);
+  const config = paths.some(isFault) ? 'vitest.fault.config.ts' : 'vitest.config.ts';
   const vitest = join(ROOT, 'node_modules/vitest/vitest.mjs');
-  const args = [vitest, 'run', '--config', config, '--bail', '1', ...tests, ...(only ? ['-t', only] : [])];
+  const args = [vitest, 'run', '--config', config, '--bail', '1', ...paths, ...(only ? ['-t', only] : [])];
   const env = { ...process.env, TEST_DATABASE_URL: databaseUrl, FAULT_SEED: '1' };
   const child = spawn(process.execPath, args, { cwd: copy, env, stdio: 'ignore' });
   return new Promise((resolve) => child.once('exit', (code) => resolve(code === 0)));
@@ -77,8 +80,13 @@ async function inEach<T, R>(copies: string[], list: T[], work: (copy: string, it
   return results;
 }
 
-/** The tests without a mutant: a red one would kill everything. */
+/** The tests without a mutant: a red one would kill everything. All at once, and one by one to name what is red. */
 async function findRed(copies: string[], databaseUrl: string, chosen: Mutant[]): Promise<string[]> {
+  const [copy = ''] = copies;
+  const names = [...new Set(chosen.flatMap(({ tests }) => tests))];
+  const [faults, others] = [true, false].map((fault) => names.filter((name) => isFault(findTest(name)) === fault));
+  const whole = [faults, others].map((tests = []) => tests.length === 0 || isGreen(copy, databaseUrl, { tests }));
+  if ((await Promise.all(whole)).every(Boolean)) return [];
   const tests = [...new Map(chosen.map((mutant) => [testsOf(mutant), mutant])).values()];
   const tried = await inEach(copies, tests, async (copy, mutant) => ({
     tests: testsOf(mutant),

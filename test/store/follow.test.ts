@@ -15,7 +15,7 @@ beforeAll(() => (notifications = openNotifications({ url: store.url }, () => und
 afterAll(() => notifications.close());
 
 const STREAMS = 1_000;
-const SECONDS = 3;
+const SECONDS = 2;
 
 /** Follows sessions from a sequence, one stream each; `seen` grows by the sequence of each event. */
 async function followAll(keys: SessionKey[], after: number, signal: AbortSignal, options: FollowOptions = {}) {

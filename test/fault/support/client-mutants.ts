@@ -1,19 +1,19 @@
 import { type Mutant, change } from './mutant.ts';
 
-const SOUND = ['test/api/run-live-sound.test.ts'];
+const SOUND = ['run-live-sound'];
 
 /** Breaks what clients see of live sessions and of wrong requests. */
 export const CLIENT_MUTANTS: Mutant[] = [
   {
     name: 'stores the question of a request that names a tool that does not exist',
     changes: change('isUncertain', 'tools !== undefined || skills !== undefined || modelName !== undefined', 'false'),
-    tests: ['test/api/clients.test.ts'],
+    tests: ['clients'],
     only: 'do not exist',
   },
   {
     name: 'knows an alias of the application in the path only',
     changes: change('withAliases', 'body && namesApps(body)', 'false'),
-    tests: ['test/api/clients.test.ts'],
+    tests: ['clients'],
     only: 'the alias of harness_agent',
   },
   {
@@ -31,7 +31,7 @@ export const CLIENT_MUTANTS: Mutant[] = [
   {
     name: 'lets a live session run as often as it wants',
     changes: change('takeTurn', 'await countTurn();', ''),
-    tests: ['test/api/run-live.test.ts'],
+    tests: ['run-live'],
     only: 'of runs in a minute',
   },
 ];

@@ -3,11 +3,11 @@ import { EVALUATION_MUTANTS } from './evaluation-mutants.ts';
 import { METRIC_MUTANTS } from './metric-mutants.ts';
 import { change, type Mutant } from './mutant.ts';
 
-const LOCK = ['test/store/session-lock.test.ts'];
-const SESSIONS = ['test/store/sessions.test.ts'];
-const OWNERS = ['test/api/token-users.test.ts'];
-const SWEEPER = ['test/store/sweeper.test.ts'];
-const LOST_REPLIES = { tests: ['test/fault/lost-replies.test.ts'], only: 'after the statement' };
+const LOCK = ['session-lock'];
+const SESSIONS = ['store/sessions'];
+const OWNERS = ['token-users'];
+const SWEEPER = ['sweeper'];
+const LOST_REPLIES = { tests: ['lost-replies'], only: 'after the statement' };
 
 const joinedHolder = `
   const joined = await tx.execute(sql\`
@@ -69,7 +69,7 @@ export const MUTANTS: Mutant[] = [
       'sql`and ${place} < (select mine.create_time, mine.id from mine)`',
       'sql`and false`',
     ),
-    tests: ['test/fault/queue-order.test.ts'],
+    tests: ['queue-order'],
   },
   // What becomes of an invocation whose process died.
   {
@@ -135,7 +135,7 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'orders a page of events by their timestamps',
     changes: change('eventPage', 'order by sized.sequence', "order by (sized.payload ->> 'timestamp')::float8"),
-    tests: ['test/store/history-cache.test.ts'],
+    tests: ['history-cache'],
   },
   {
     name: 'orders events by their timestamp',
@@ -155,7 +155,7 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'lets the time of a session go back',
     changes: change('nextUpdateTime', "+ interval '1 microsecond'", "- interval '1 hour'"),
-    tests: ['test/fault/clock.test.ts'],
+    tests: ['clock'],
   },
   {
     name: 'lists the sessions of evaluation runs',
@@ -175,7 +175,7 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'shows a session to every user',
     changes: change('isSession', 'and ${table.userId} = ${userId}', 'and ${userId}::text is not null'),
-    tests: ['test/api/sessions.test.ts'],
+    tests: ['api/sessions'],
   },
   {
     name: 'runs a session of another user who is named in the body',
@@ -200,19 +200,19 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'gives two artifact versions one number',
     changes: change('saveArtifactVersion', 'sql`${nextVersion} + 1`', 'nextVersion'),
-    tests: ['test/store/artifacts.test.ts'],
+    tests: ['store/artifacts'],
   },
   {
     name: 'restores the keys of users and applications in a rewind',
     changes: change('stateBefore', '/^(app|user|temp):/', '/^temp:/'),
-    tests: ['test/api/run.test.ts'],
+    tests: ['run'],
     only: 'rewind',
   },
   // What is done twice.
   {
     name: 'ignores what the idempotency key came with',
     changes: change('findRepeated', 'found && found.hash !== request.hash', 'false'),
-    tests: ['test/api/invocations.test.ts'],
+    tests: ['invocations'],
     only: 'a retry with the same key',
   },
   {
@@ -238,19 +238,19 @@ export const MUTANTS: Mutant[] = [
       { in: 'providerModel', from: 'hasAnswered || attempt >= maxRetries', to: 'attempt >= maxRetries' },
       { in: 'toFailure', from: 'if (hasAnswered || call.name', to: 'if (call.name' },
     ],
-    tests: ['test/unit/agent/models/provider-model.test.ts'],
+    tests: ['provider-model'],
     only: 'in the middle',
   },
   {
     name: 'summarises for a gain too small',
     changes: change('compactHistory', 'if (estimateTokens(contents) < tokenBudget / 4) return undefined;', ''),
-    tests: ['test/unit/agent/loop/agent-tree.test.ts'],
+    tests: ['agent-tree'],
     only: 'compaction',
   },
   {
     name: 'dies of a connection that breaks while it is out of the pool',
     changes: change('ServerClient', "this.on('error', () => undefined);", ''),
-    tests: ['test/store/connection-end.test.ts'],
+    tests: ['connection-end'],
   },
   {
     name: 'repeats an append blindly',
@@ -264,7 +264,7 @@ export const MUTANTS: Mutant[] = [
   {
     name: 'does not repeat after a deadlock',
     changes: change('REPEATABLE', "new Set(['40001', '40P01', '55P03'])", 'new Set<string>()'),
-    tests: ['test/fault/sqlstates.test.ts'],
+    tests: ['sqlstates'],
   },
   ...CLIENT_MUTANTS,
   ...EVALUATION_MUTANTS,
