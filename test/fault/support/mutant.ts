@@ -11,8 +11,8 @@ export interface Mutant {
   name: string;
   changes: Change[];
   /**
-   * The test files that must turn red, all of one configuration of vitest, by their names, with a folder before the name
-   * where several have it; `only` is a part of the names of the tests to run [all].
+   * The test files that must turn red, all of one configuration of vitest, by their names, with a folder before the
+   * name where several have it; `only` is a part of the names of the tests to run [all].
    */
   tests: string[];
   only?: string;
