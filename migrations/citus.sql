@@ -11,7 +11,17 @@ declare
                                     'eval_session_scores', 'eval_verdicts'];
   copied constant text[] := array['app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
+  called regprocedure;
 begin
+  -- What triggers and statements of users call, before a trigger is there: the extension brings what is made after it.
+  for called in
+    select p.oid from pg_proc p
+    where p.pronamespace = current_schema()::regnamespace
+      and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
+      and not exists (select from pg_catalog.pg_dist_object o where o.classid = 'pg_proc'::regclass and o.objid = p.oid)
+  loop
+    perform create_distributed_function(called);
+  end loop;
   -- Ours look at rows of the same user only, which are on the same node.
   set local citus.enable_unsafe_triggers = on;
   -- One connection for each node, so that tables can follow one another in a transaction.

@@ -20,10 +20,13 @@ import { findHistory } from '../../src/conversation/sessions/history-store.ts';
 import { findEtag } from '../../src/conversation/sessions/precondition.ts';
 import { listSessions } from '../../src/conversation/sessions/session-list-store.ts';
 import { deleteSession, findSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
-import { NO_CLUSTER } from '../support/citus.ts';
-import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { type Answer, client, startOn } from '../support/app.ts';
+import { joinNodes, NO_CLUSTER } from '../support/citus.ts';
+import { createDatabase, createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { newKey, openPool, textEvent } from '../support/store.ts';
 
+type TestClient = ReturnType<typeof client>;
+const OK = [200, 200, 200, 200];
 const hasCluster = inject('workerUrls').length > 0;
 let database: TestDatabase;
 let admin: Client;
@@ -196,6 +199,53 @@ describe('on a cluster', () => {
     for (const table of ['events', 'eval_session_scores']) {
       const left = await admin.query(`select from ${table} where app_name = any($1)`, [apps]);
       expect([table, left.rowCount]).toEqual([table, 0]);
+    }
+  });
+
+  test('a database that was filled before moves with its rows, and is read and written there', async () => {
+    const [nodes, own] = [[inject('adminUrl'), ...inject('workerUrls')], await createDatabase('template0')];
+    const user = (id: string) => `/apps/harness_agent/users/${id}`;
+    const run = (at: TestClient, userId: string) =>
+      at.post('/run', {
+        appName: 'harness_agent',
+        userId,
+        sessionId: 's',
+        newMessage: { role: 'user', parts: [{ text: 'What is 17 * 23? Use the calculator.' }] },
+      });
+    const fill = async (at: TestClient, id: string) => [
+      await at.post(`${user(id)}/sessions`, { sessionId: 's', state: { a: 1, 'user:b': 2, 'app:c': 3 } }),
+      await run(at, id),
+      await at.post(`${user(id)}/sessions/s/artifacts`, { filename: 'a.txt', artifact: { text: 'kept' } }),
+      await at.send('PATCH', `${user(id)}/memory`, { sessionId: 's' }),
+    ];
+    const read = async (at: TestClient, id: string) => [
+      await at.get(`${user(id)}/sessions/s`),
+      await at.get(`${user(id)}/sessions/s/invocations`),
+      await at.get(`${user(id)}/sessions/s/artifacts/a.txt`),
+      await at.get(`${user(id)}/memory?query=calculator`),
+    ];
+    const summary = (answers: Answer[]) => answers.map(({ status, text }) => [status, text]);
+    try {
+      const alone = await startOn(own.url);
+      const before = client(alone.url);
+      for (const id of ['ann', 'ben']) expect((await fill(before, id)).map(({ status }) => status)).toEqual(OK);
+      const kept = [...summary(await read(before, 'ann')), ...summary(await read(before, 'ben'))];
+      expect(kept.map(([status]) => status)).toEqual([...OK, ...OK]);
+      await alone.close();
+
+      await joinNodes(nodes, new URL(own.url).pathname.slice(1));
+      await migrateDatabase({ url: own.url });
+      const spread = await startOn(own.url);
+      const after = client(spread.url);
+      expect([...summary(await read(after, 'ann')), ...summary(await read(after, 'ben'))]).toEqual(kept);
+      expect((await run(after, 'ann')).status).toBe(200);
+      expect((await fill(after, 'cay')).map(({ status }) => status)).toEqual(OK);
+      expect((await read(after, 'cay')).map(({ status }) => status)).toEqual(OK);
+      expect((await after.send('DELETE', `${user('ben')}/sessions/s`)).status).toBe(200);
+      expect((await after.get(`${user('ben')}/sessions/s`)).status).toBe(404);
+      await spread.close();
+    } finally {
+      await own.drop();
     }
   });
 

@@ -18,7 +18,8 @@ export const createTestDatabase = (): Promise<TestDatabase> => createDatabase(in
 /** A database without anything in it, as {@link createTestDatabase} otherwise. */
 export const createEmptyDatabase = (): Promise<TestDatabase> => createDatabase(inject('emptyDatabase'));
 
-async function createDatabase(template: string): Promise<TestDatabase> {
+/** A copy of a database of the test server, on every node of a cluster. */
+export async function createDatabase(template: string): Promise<TestDatabase> {
   // Named after the migrated template, so that a later run sweeps what a killed one left.
   const name = `${inject('templateDatabase')}_${randomBytes(4).toString('hex')}`;
   await administer(
