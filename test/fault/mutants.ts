@@ -82,11 +82,14 @@ async function inEach<T, R>(copies: string[], list: T[], work: (copy: string, it
 
 /** The tests without a mutant: a red one would kill everything. All at once, and one by one to name what is red. */
 async function findRed(copies: string[], databaseUrl: string, chosen: Mutant[]): Promise<string[]> {
-  const [copy = ''] = copies;
   const names = [...new Set(chosen.flatMap(({ tests }) => tests))];
-  const [faults, others] = [true, false].map((fault) => names.filter((name) => isFault(findTest(name)) === fault));
-  const whole = [faults, others].map((tests = []) => tests.length === 0 || isGreen(copy, databaseUrl, { tests }));
-  if ((await Promise.all(whole)).every(Boolean)) return [];
+  const halves = [true, false].map((fault) => names.filter((name) => isFault(findTest(name)) === fault));
+  const whole = await inEach(
+    copies,
+    halves,
+    async (copy, some) => !some.length || isGreen(copy, databaseUrl, { tests: some }),
+  );
+  if (whole.every(Boolean)) return [];
   const tests = [...new Map(chosen.map((mutant) => [testsOf(mutant), mutant])).values()];
   const tried = await inEach(copies, tests, async (copy, mutant) => ({
     tests: testsOf(mutant),

@@ -252,18 +252,18 @@ describe('on a cluster', () => {
   test('the migrator spreads a table that is not, with its rows; a start that may not refuses it', async () => {
     const own = await createTestDatabase();
     try {
-      const client = new Client({ connectionString: own.url });
-      await client.connect();
-      await client.query(`insert into user_erasures (app_name, user_id) values ('a', 'u')`);
-      await client.query(`select undistribute_table('user_erasures')`);
+      const writer = new Client({ connectionString: own.url });
+      await writer.connect();
+      await writer.query(`insert into user_erasures (app_name, user_id) values ('a', 'u')`);
+      await writer.query(`select undistribute_table('user_erasures')`);
       await expect(migrateDatabase({ url: own.url }, { applies: false })).rejects.toThrow(
         'its cluster does not spread user_erasures: the deletion of a session would leave rows there. ' +
           'Apply the migrations, which spread them: npm run db:migrate, or agent-runtime migrate',
       );
       await migrateDatabase({ url: own.url });
       await migrateDatabase({ url: own.url }, { applies: false });
-      expect((await client.query('select user_id from user_erasures')).rows).toEqual([{ user_id: 'u' }]);
-      await client.end();
+      expect((await writer.query('select user_id from user_erasures')).rows).toEqual([{ user_id: 'u' }]);
+      await writer.end();
     } finally {
       await own.drop();
     }
