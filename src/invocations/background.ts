@@ -1,6 +1,6 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
 import { AppError } from '../core/errors.ts';
+import { runLeasedQueue } from '../platform/work/leased-queue.ts';
 import type { SessionKey } from '../core/session.ts';
 import { freeTopic, QUEUE_TOPIC } from '../core/names.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
@@ -11,17 +11,17 @@ import { findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
 import { inBackground, startInvocationSchema, toRequest } from './request.ts';
 import { acquireSession, claimTurn } from './session-lock.ts';
 
-/** Maximum time between two looks at the queues: notifications only save time, they may be lost. */
-const LOOK_MS = 5_000;
-/** Minimum time between two looks, however often the sessions change that are waited for. */
-const PAUSE_MS = 20;
-/** Maximum of queues that one look finds. */
+/** Longest pause between two polls of the queues: notifications only save time, they may be lost. */
+const MAX_PAUSE_MS = 5_000;
+/** Shortest pause, however often the sessions change that are waited for. */
+const MIN_PAUSE_MS = 20;
+/** Maximum of queues that one poll finds. */
 const MAX_HEADS = 100;
 
 /**
  * Starts an invocation that nobody waits for; settles when it has its row. Where its session is free it runs here;
  * where it is busy, its row with `body`, the request as it was sent, waits in the database for whatever process
- * takes it up ({@link takeUpQueued}): from then on no process has to live for it.
+ * takes it up ({@link runBackgroundQueue}): from then on no process has to live for it.
  * @throws as `invoke` does before an invocation begins.
  */
 export async function startInBackground(
@@ -51,47 +51,57 @@ export async function startInBackground(
 }
 
 /**
- * Takes up background invocations whose turn it is, from whatever process they came, until `signal` aborts. Of several
- * processes one gets each; those that this one has no room for stay where they are.
+ * Runs background invocations whose turn it is, from whatever process they came, until the process drains. Their lease
+ * is that of their session, which `invoke` renews; the claim is theirs too, since of several processes that find the
+ * head of a queue one gets the session. Heads that this process has no room for stay where they are.
+ * @returns a promise that settles when the last of them has ended.
  */
-export async function takeUpQueued(context: InvocationContext, signal: AbortSignal): Promise<void> {
-  const { notifications, database } = context;
-  let woken = Promise.withResolvers<void>();
-  const wake = () => woken.resolve();
-  const watched = new Map([[QUEUE_TOPIC, notifications.subscribe(QUEUE_TOPIC, wake)]]);
-  while (!signal.aborted) {
-    woken = Promise.withResolvers<void>();
-    const heads = await listQueueHeads(database.db, MAX_HEADS).catch((error: unknown) => {
-      logFailure(context, error);
-      return [];
-    });
-    for (const head of heads) {
-      if (!head.isFree || !context.agents.has(head.key.appName) || signal.aborted) continue;
-      runQueued(context, head).catch((error: unknown) => logFailure(context, error, head.invocationId));
-    }
-    await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined);
-    // A session that was not watched yet may have become free before it was: then the next look comes at once.
-    if (watchSessions(watched, heads, (topic) => notifications.subscribe(topic, wake))) continue;
-    await Promise.race([woken.promise, sleep(LOOK_MS, undefined, { signal }).catch(() => undefined)]);
-  }
-  for (const unsubscribe of watched.values()) unsubscribe();
+export function runBackgroundQueue(context: InvocationContext): Promise<void> {
+  const { database, draining, agents } = context;
+  const watched = new WatchedTopics(context.notifications);
+  draining.addEventListener('abort', () => watched.set([], () => undefined), { once: true });
+  return runLeasedQueue<QueueHead>(context, {
+    name: 'background invocations',
+    topic: QUEUE_TOPIC,
+    maxJobs: Infinity,
+    minPauseMs: MIN_PAUSE_MS,
+    claim: async ({ held, wake }) => {
+      const heads = await listQueueHeads(database.db, MAX_HEADS);
+      const heldIds = new Set(held.map(({ invocationId }) => invocationId));
+      const jobs = heads.filter(
+        ({ isFree, key, invocationId }) => isFree && agents.has(key.appName) && !heldIds.has(invocationId),
+      );
+      const topics = heads.filter(({ isFree }) => !isFree).map(({ key }) => freeTopic(key));
+      // A session that was not watched yet may have become free before it was.
+      const isNew = !draining.aborted && watched.set(topics, wake);
+      return { jobs, pauseMs: isNew ? 0 : MAX_PAUSE_MS };
+    },
+    run: (head) => runQueued(context, head),
+    toLogFields: ({ invocationId }) => ({ invocationId }),
+  });
 }
 
-/** Subscribes to the sessions that queues wait for and to no others. @returns true where one is new. */
-function watchSessions(
-  watched: Map<string, () => void>,
-  heads: QueueHead[],
-  subscribe: (topic: string) => () => void,
-): boolean {
-  const topics = new Set([QUEUE_TOPIC, ...heads.filter(({ isFree }) => !isFree).map(({ key }) => freeTopic(key))]);
-  for (const [topic, unsubscribe] of watched) {
-    if (topics.has(topic)) continue;
-    unsubscribe();
-    watched.delete(topic);
+/** Subscriptions to the sessions that queues wait for. */
+class WatchedTopics {
+  readonly #notifications: InvocationContext['notifications'];
+  readonly #byTopic = new Map<string, () => void>();
+
+  constructor(notifications: InvocationContext['notifications']) {
+    this.#notifications = notifications;
   }
-  const added = [...topics].filter((topic) => !watched.has(topic));
-  for (const topic of added) watched.set(topic, subscribe(topic));
-  return added.length > 0;
+
+  /** Subscribes to these topics and to no others. @returns true where one is new. */
+  set(topics: string[], wake: () => void): boolean {
+    const wanted = new Set(topics);
+    for (const [topic, unsubscribe] of this.#byTopic) {
+      if (wanted.has(topic)) continue;
+      unsubscribe();
+      this.#byTopic.delete(topic);
+    }
+    const added = [...wanted].filter((topic) => !this.#byTopic.has(topic));
+    for (const topic of added) this.#byTopic.set(topic, this.#notifications.subscribe(topic, wake));
+    return added.length > 0;
+  }
 }
 
 /** The address of a webhook was looked up at the start and stands in the row; here it says to keep the answer. */

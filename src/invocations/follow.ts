@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { EventsAfter, FollowedEvent } from '../conversation/sessions/event-store.ts';
+import { Wakeup } from '../platform/work/poll-loop.ts';
 import { watchInvocation } from './invocation-watch.ts';
 import { type FeedContext, openFeed } from './session-feed.ts';
 
@@ -30,15 +31,15 @@ export async function* followEvents(
   signal: AbortSignal,
   { until, onRestart }: FollowOptions = {},
 ): AsyncGenerator<FollowedEvent> {
-  let woken = Promise.withResolvers<void>();
-  const wake = () => woken.resolve();
+  const wakeup = new Wakeup();
+  const { wake } = wakeup;
   const feed = openFeed(context, key, wake);
   const unwatch = until && watchInvocation(context.database, key, until.invocationId, wake);
   signal.addEventListener('abort', wake);
   let seen: Seen = {};
   try {
     for (let after = afterSequence; !signal.aborted; ) {
-      woken = Promise.withResolvers<void>();
+      wakeup.reset();
       const over = until ? await patiently(() => until.isOver(), signal) : false;
       const found = await patiently(() => feed.read(after), signal);
       if (!found) return;
@@ -55,7 +56,7 @@ export async function* followEvents(
       if (last) [after, seen] = [last.sequence, { ...seen, lastId: last.id }];
       if (after < found.lastSequence) continue;
       if (over) return;
-      await woken.promise;
+      await wakeup.wait();
     }
   } finally {
     signal.removeEventListener('abort', wake);

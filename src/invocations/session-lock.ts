@@ -1,6 +1,5 @@
 import { sessionNotFound } from '../core/session.ts';
 import { freeTopic, stopTopic } from '../core/names.ts';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import {
@@ -18,6 +17,7 @@ import type { NewEvent } from '../core/event.ts';
 import { lockSession } from '../conversation/sessions/session-lease.ts';
 import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lease, renewLease } from './lock-store.ts';
 import { dequeueInvocation, findWaiter } from './queue-store.ts';
+import { Wakeup } from '../platform/work/poll-loop.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
 import { hasLine, standInLine } from './waiting-line.ts';
 
@@ -185,9 +185,9 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   const startedAt = performance.now();
   const deadline = startedAt + times.waitMs;
   let [renewAt, takeOverAt] = [startedAt + times.renewalMs, startedAt + times.renewalMs];
-  let woken = Promise.withResolvers<void>();
   const topic = freeTopic(lease.key);
-  const wake = () => woken.resolve();
+  const wakeup = new Wakeup();
+  const { wake } = wakeup;
   const place = standInLine(database, topic, { position: [createTime, lease.invocationId], moveUp: wake });
   let holds = false;
   const subscriptions = [
@@ -200,7 +200,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   ];
   try {
     for (;;) {
-      woken = Promise.withResolvers<void>();
+      wakeup.reset();
       if (place.isFirst()) {
         holds = await claimQueued(database.db, lease, events);
         if (!holds && performance.now() >= takeOverAt) {
@@ -217,7 +217,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
       const now = performance.now();
       if (now >= deadline) throw waitedInVain(lease);
       const pauseMs = Math.max(0, Math.min(LOOK_MS, deadline - now, renewAt - now));
-      await Promise.race([woken.promise, sleep(pauseMs, undefined, { signal }).catch(() => undefined)]);
+      await wakeup.wait(pauseMs, signal);
     }
   } finally {
     place.leave(holds);

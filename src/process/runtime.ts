@@ -19,19 +19,19 @@ import { AgentError } from '../core/errors.ts';
 import { createAdmission } from '../invocations/admission.ts';
 import { createSlots } from '../platform/http/limits/slots.ts';
 import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
-import { takeUpQueued } from '../invocations/background.ts';
+import { runBackgroundQueue } from '../invocations/background.ts';
 import { runLive } from '../invocations/live/run-live.ts';
 import { type DatabaseAccess, type DatabaseSource, findDatabase, migrate, openPool } from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from '../conversation/sessions/history-cache.ts';
-import { type SchedulerSettings, startScheduler } from '../features/cronjobs/scheduler.ts';
-import { type EvalWorkerSettings, startEvalWorker } from '../features/evals/runs/run-worker.ts';
+import { runCronjobs, type SchedulerSettings } from '../features/cronjobs/scheduler.ts';
+import { type EvalWorkerSettings, runEvalCases } from '../features/evals/runs/run-worker.ts';
 import { toRetention } from '../features/users/retain.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from '../platform/log.ts';
 import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
 import { toEgressPolicy } from '../invocations/webhooks/address.ts';
-import { type SenderSettings, startSender } from '../invocations/webhooks/sender.ts';
+import { sendDeliveries, type SenderSettings } from '../invocations/webhooks/sender.ts';
 
 /** A runtime that listens. */
 export interface Runtime {
@@ -103,7 +103,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
       const { DRAIN_DELAY_MS: drainMs, SHUTDOWN_GRACE_MS: graceMs } = config;
       const whenEnded = async () => void (await Promise.all([resources.admission.whenIdle(), background.worked]));
       await end({ drainMs, graceMs, whenEnded, interrupt });
-      await background.looked;
+      await background.swept;
       await resources.close();
     };
     let closed: Promise<void> | undefined;
@@ -119,7 +119,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   }
 }
 
-/** Starts the background work, until `signal`: `worked` settles when no work runs, `looked` when polling has ended. */
+/** Starts the queues and the sweeper; the promise `worked` settles when no job is left, `swept` after the last sweep. */
 function startBackground(
   context: Context,
   { serving, direct: address = serving }: DatabaseAccess,
@@ -137,15 +137,14 @@ function startBackground(
     audit: { days: config.AUDIT_RETENTION_DAYS, count: config.AUDIT_RETENTION_COUNT },
     evalRuns,
   };
-  const sweeping = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
-  const takingUp = takeUpQueued(context, signal);
-  const scheduler = config.CRONJOBS ? startScheduler(context, toSchedulerSettings(config)) : undefined;
-  const sender = config.WEBHOOKS ? startSender(context, toSenderSettings(config)) : undefined;
-  const evals = config.DEV_UI ? startEvalWorker(context, toEvalSettings(config)) : undefined;
-  return {
-    worked: Promise.all([scheduler?.stopped, sender?.stopped, evals?.stopped]),
-    looked: Promise.all([sweeping, takingUp]),
-  };
+  const swept = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
+  const worked = Promise.all([
+    runBackgroundQueue(context),
+    config.CRONJOBS && runCronjobs(context, toSchedulerSettings(config)),
+    config.WEBHOOKS && sendDeliveries(context, toSenderSettings(config)),
+    config.DEV_UI && runEvalCases(context, toEvalSettings(config)),
+  ]);
+  return { worked, swept };
 }
 
 /** Resources that are open as long as the runtime runs. */

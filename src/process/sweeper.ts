@@ -1,7 +1,7 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { type AuditRetention, deleteOldEntries } from '../platform/http/audit/audit-store.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
+import { runPollLoop } from '../platform/work/poll-loop.ts';
 import type { ContentStore } from '../conversation/artifacts/content-store.ts';
 import { ifAlone } from '../platform/db/advisory-lock.ts';
 import type { DatabaseAddress } from '../platform/db/connection.ts';
@@ -49,8 +49,23 @@ export interface SweepContext {
 const SWEEP_LOCK = 7_240_003;
 const IDEMPOTENCY_HOURS = 24;
 
+const RETENTION_INTERVAL_MS = 3_600_000;
+
+/**
+ * Creates a sweep: it does every job, whatever becomes of the others, unless another process sweeps, and returns
+ * whether it did.
+ */
+export function createSweep(context: SweepContext): () => Promise<boolean> {
+  const { address, connectTimeoutMs, log } = context;
+  const jobs = listJobs(context);
+  return () =>
+    ifAlone({ address, connectTimeoutMs }, SWEEP_LOCK, async () => {
+      for (const [job, run] of jobs) await run().catch((error: unknown) => report(log, job, error));
+    });
+}
+
 /** Periodic jobs, by name. */
-const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
+const listJobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
   const { db } = context.database;
   return [
     ['ending the waiters of dead processes', () => endDeadWaiters(db)],
@@ -60,24 +75,15 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
     ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
     ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
     ['deleting old traces', () => deleteOldSpans(db, context.traceHours)],
-    ['deleting what is not kept of users', () => hourlyOf(context)],
+    ['deleting what is not kept of users', createRetention(context)],
     ['going on with erasures', () => goOnErasing({ ...context, evaluations })],
     ['deleting old entries of the audit', () => deleteOldEntries(db, context.audit)],
     ['deleting old prompts', () => deleteOldPrompts(db, context.promptDays)],
   ];
 };
 
-/** Retention looks at everything, in pieces: it begins once an hour in a process, with its first sweep. */
-const retained = new WeakMap<DatabasePool, () => Promise<void>>();
-const RETENTION_INTERVAL_MS = 3_600_000;
-
-function hourlyOf(context: SweepContext): Promise<void> {
-  const known = retained.get(context.database) ?? createRetaining(context);
-  retained.set(context.database, known);
-  return known();
-}
-
-function createRetaining(context: SweepContext): () => Promise<void> {
+/** Retention reads everything, in pieces: once an hour, beginning with the first sweep of a process. */
+function createRetention(context: SweepContext): () => Promise<void> {
   let next = -Infinity;
   return async () => {
     if (performance.now() < next) return;
@@ -86,20 +92,15 @@ function createRetaining(context: SweepContext): () => Promise<void> {
   };
 }
 
-/** Does every job, whatever becomes of the others, unless another process sweeps. @returns whether it did. */
-export function sweep(context: SweepContext): Promise<boolean> {
-  const { address, connectTimeoutMs, log } = context;
-  return ifAlone({ address, connectTimeoutMs }, SWEEP_LOCK, async () => {
-    for (const [job, run] of jobs(context)) await run().catch((error: unknown) => report(log, job, error));
-  });
-}
-
-/** Sweeps now and then until `signal` aborts; a database that is away is tried again the next time. */
-export async function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    await sweep(context).catch((error: unknown) => report(context.log, 'locking', error));
-    await sleep(intervalMs, undefined, { signal }).catch(() => undefined);
-  }
+/** Sweeps at an interval until `signal` aborts; a database that is away is tried again the next time. */
+export function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
+  const sweep = createSweep(context);
+  const onError = (error: unknown) => report(context.log, 'locking', error);
+  const poll = () =>
+    sweep()
+      .catch(onError)
+      .then(() => intervalMs);
+  return runPollLoop({ poll, signal, onError });
 }
 
 function report(log: Log, job: string, error: unknown): void {

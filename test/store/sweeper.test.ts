@@ -9,7 +9,7 @@ import type { SessionKey } from '../../src/core/session.ts';
 import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
-import { sweep } from '../../src/process/sweeper.ts';
+import { createSweep } from '../../src/process/sweeper.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
@@ -31,7 +31,7 @@ const lines = new Writable({
 });
 
 const sweepOnce = () =>
-  sweep({
+  createSweep({
     database: store.pool,
     address: { url: store.url },
     connectTimeoutMs: 120_000,
@@ -44,7 +44,7 @@ const sweepOnce = () =>
     promptDays: 90,
     retention: { sessions: { days: 0, count: 0 }, artifactVersions: 0 },
     audit: { days: 90, count: 1_000_000 },
-  });
+  })();
 const rows = async (text: string) => (await store.pool.db.execute(sql.raw(text))).rows;
 
 /** A session that the invocation of a dead process holds since so many seconds. */

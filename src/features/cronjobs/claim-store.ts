@@ -204,13 +204,13 @@ async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits)
   return rows.map(({ id }) => id);
 }
 
-/** What a renewal found of one run. */
+/** The state of a run at a renewal. */
 export interface RenewedRun {
   id: string;
   isCancelled: boolean;
 }
 
-/** Prolongs the leases of runs. @returns those that are still held; the others are another's. */
+/** Renews the leases of runs. @returns those that are still held; the others belong to another process. */
 export async function renewRuns(db: Database, runs: RunRow[], leaseMs: number): Promise<RenewedRun[]> {
   return db
     .update(cronjobRuns)

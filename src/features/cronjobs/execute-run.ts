@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { backOffMs } from '../../platform/work/back-off.ts';
+import { backOffMs } from '../../platform/work/leased-queue.ts';
 import type { ErrorCode } from '../../core/error-codes.ts';
 import { AgentError, AppError, isPassingFailure, RepeatedInvocationError } from '../../core/errors.ts';
 import { unescapeText } from '../../platform/db/json-escape.ts';

@@ -1,20 +1,18 @@
-import { hourly, lookWhenWoken } from '../../platform/work/look-when-woken.ts';
+import { AgentError } from '../../core/errors.ts';
+import { type Claim, type ClaimRequest, pauseUntil, runLeasedQueue } from '../../platform/work/leased-queue.ts';
 import type { InvocationContext } from '../../invocations/context.ts';
-import { type ActiveRuns, createActiveRuns } from './active-runs.ts';
-import { type Agenda, claimRuns, findAgenda } from './claim-store.ts';
+import { stoppedMessage } from '../../invocations/invocation.ts';
+import { type ClaimedRun, claimRuns, findAgenda, renewRuns } from './claim-store.ts';
+import { executeRun } from './execute-run.ts';
 import { fireDueCronjobs } from './fire-due.ts';
 import { deleteOldRuns } from './run-store.ts';
-import { CRONJOBS_TOPIC } from './topics.ts';
+import { CANCEL_TOPIC, CRONJOBS_TOPIC } from './topics.ts';
 
-/** Longest sleep: what notifications did not bring (a pooler that does not pass LISTEN) is found then. */
-const LONGEST_SLEEP_MS = 30_000;
-/**
- * Pause while runs wait for a place or for another run: most often this process itself makes the place and is woken.
- */
-const BLOCKED_PAUSE_MS = 1_000;
+/** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
+const MAX_PAUSE_MS = 30_000;
 const CLEANING_BATCH = 10_000;
 
-/** What operators say about all cronjobs together. */
+/** Settings of all cronjobs together. */
 export interface SchedulerSettings {
   /** Runs of this process at once. */
   maxRuns: number;
@@ -25,67 +23,59 @@ export interface SchedulerSettings {
   retentionCount: number;
 }
 
-/** The part of a process that fires cronjobs and runs them. */
-export interface Scheduler {
-  /** Settles when it has stopped: it begins nothing once the process drains, and its runs have ended. */
-  stopped: Promise<void>;
-}
-
 /**
- * Starts a scheduler. It sleeps until the next due time, by the clock of the database, and is woken by changes; every
- * replica has one, and which of them fires a cronjob or runs a run is decided by rows of the database.
+ * Fires cronjobs and runs their runs until the process drains. Every replica does; which of them fires a cronjob or
+ * runs a run is decided by rows of the database. @returns a promise that settles when the last run has ended.
  */
-export function startScheduler(context: InvocationContext, settings: SchedulerSettings): Scheduler {
-  const runs = createActiveRuns(context);
-  const work = createWork(context, settings, runs);
-  const schedule = async (): Promise<void> => {
-    await lookWhenWoken(context, CRONJOBS_TOPIC, 'the scheduler of cronjobs failed', work);
-    await runs.close();
-  };
-  return { stopped: schedule() };
+export function runCronjobs(context: InvocationContext, settings: SchedulerSettings): Promise<void> {
+  const { database, leaseTimes } = context;
+  return runLeasedQueue<ClaimedRun>(context, {
+    name: 'cronjob runs',
+    topic: CRONJOBS_TOPIC,
+    maxJobs: settings.maxRuns,
+    claim: (request) => fireAndClaim(context, settings, request),
+    lease: {
+      renewalMs: leaseTimes.renewalMs,
+      cancelTopic: CANCEL_TOPIC,
+      // A run that another process has taken over is not stopped here: its invocation goes on, and both follow it.
+      renew: async (claimed, stop) => {
+        const runs = claimed.map(({ run }) => run);
+        const renewed = await renewRuns(database.db, runs, leaseTimes.durationMs);
+        const cancelled = new Set(renewed.filter(({ isCancelled }) => isCancelled).map(({ id }) => id));
+        const reason = new AgentError('cancelled', stoppedMessage('cancelled'));
+        for (const each of claimed) if (cancelled.has(each.run.id)) stop(each, reason);
+      },
+    },
+    run: (claimed, signal) => executeRun(context, claimed, signal),
+    toLogFields: ({ run }) => ({ runId: run.id }),
+    deleteOld: () => deleteOldRuns(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH),
+  });
 }
 
-/** One look at what there is to do, and the doing of it; says how many milliseconds the next look may wait. */
-function createWork(
+/** Queues the runs of cronjobs that are due, and claims runs: waiting ones, and those whose process died. */
+async function fireAndClaim(
   context: InvocationContext,
-  settings: SchedulerSettings,
-  runs: ActiveRuns,
-): (wake: () => void) => Promise<number> {
+  { maxRunsPerUser: perUser }: SchedulerSettings,
+  { slots, held }: ClaimRequest<ClaimedRun>,
+): Promise<Claim<ClaimedRun>> {
   const { database, notifications, leaseTimes, draining } = context;
-  const clean = hourly(() =>
-    deleteOldRuns(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH),
-  );
-  return async (wake) => {
-    const agenda = await findAgenda(database.db);
-    const active = runs.ids();
-    const slots = settings.maxRuns - active.length;
-    const fired = isNow(agenda.dueMs) ? await fireDueCronjobs(context) : 0;
-    if (fired > slots) notifications.publish(CRONJOBS_TOPIC);
-    const takesOver = isNow(agenda.leaseMs);
-    if (slots > 0 && (fired > 0 || isNow(agenda.waitingMs) || takesOver)) {
-      const limits = { slots, perUser: settings.maxRunsPerUser, active, takesOver, leaseMs: leaseTimes.durationMs };
-      const claimed = await database.transaction(async (tx) => {
-        const found = await claimRuns(tx, limits);
-        // A process that has begun to stop meanwhile rolls back: another one takes them up.
-        draining.throwIfAborted();
-        return found;
-      });
-      for (const each of claimed) runs.start(each, wake);
-      if (claimed.length > 0) return 0;
-    }
-    if (fired > 0) return 0;
-    await clean();
-    return pauseUntilNext(agenda, slots > 0);
-  };
+  const { dueMs, waitingMs, leaseMs } = await findAgenda(database.db);
+  const fired = isNow(dueMs) ? await fireDueCronjobs(context) : 0;
+  if (fired > slots) notifications.publish(CRONJOBS_TOPIC);
+  const takesOver = isNow(leaseMs);
+  let jobs: ClaimedRun[] = [];
+  if (slots > 0 && (fired > 0 || isNow(waitingMs) || takesOver)) {
+    const active = held.map(({ run }) => run.id);
+    jobs = await database.transaction(async (tx) => {
+      const found = await claimRuns(tx, { slots, perUser, active, takesOver, leaseMs: leaseTimes.durationMs });
+      // A process that has begun to stop meanwhile rolls back: another one claims them.
+      draining.throwIfAborted();
+      return found;
+    });
+  }
+  if (fired > 0 || jobs.length > 0) return { jobs, pauseMs: 0 };
+  // Without slots only due cronjobs count: a run that ends wakes the queue.
+  return { jobs, pauseMs: pauseUntil(MAX_PAUSE_MS, dueMs, ...(slots > 0 ? [waitingMs, leaseMs] : [])) };
 }
 
 const isNow = (ms: number | undefined) => ms !== undefined && ms <= 0;
-
-/**
- * How long there is nothing to do. Without room for runs only what is due counts: a run that ends wakes the scheduler.
- */
-function pauseUntilNext({ dueMs, waitingMs, leaseMs }: Agenda, hasRoom: boolean): number {
-  const later = (ms: number | undefined) => (ms === undefined ? LONGEST_SLEEP_MS : ms > 0 ? ms : BLOCKED_PAUSE_MS);
-  const runs = hasRoom ? [later(waitingMs), later(leaseMs)] : [];
-  return Math.min(LONGEST_SLEEP_MS, later(dueMs), ...runs);
-}

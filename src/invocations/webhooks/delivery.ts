@@ -1,4 +1,4 @@
-import { backOffMs } from '../../platform/work/back-off.ts';
+import { backOffMs } from '../../platform/work/leased-queue.ts';
 import type { z } from 'zod';
 import { unescapeJson } from '../../platform/db/json-escape.ts';
 import type { DeliveryRow } from './delivery-store.ts';

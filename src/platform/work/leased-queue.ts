@@ -1,0 +1,170 @@
+import { AppError, isPassingFailure } from '../../core/errors.ts';
+import type { Log } from '../log.ts';
+import { FAILURE_PAUSE_MS, runPollLoop } from './poll-loop.ts';
+
+/** Pause while jobs are due and blocked by limits that other processes share, which tell nothing when they end one. */
+const BLOCKED_PAUSE_MS = 1_000;
+/** Time between two deletions of old jobs by one process. */
+const CLEANING_INTERVAL_MS = 3_600_000;
+
+/** A request of the queue for jobs. */
+export interface ClaimRequest<Job> {
+  /** At most so many; 0 where the process is full. */
+  slots: number;
+  /** Jobs that this process holds. */
+  held: readonly Job[];
+  /** Makes the queue poll again. */
+  wake: () => void;
+}
+
+/** The answer to a {@link ClaimRequest}. */
+export interface Claim<Job> {
+  jobs: Job[];
+  /** Milliseconds until the next claim unless the queue is woken: 0 where there may be more, else {@link pauseUntil}. */
+  pauseMs: number;
+}
+
+/**
+ * One kind of job that the processes of a deployment share, with the statements of the store that owns its rows.
+ *
+ * ```
+ *             claim                         run ends
+ *   waiting ─────────▶ held ──▶ running ─────────────────▶ ended
+ *      ▲                ▲ │        │ cancelled (renewal): its signal aborts, it ends as its owner says
+ *      │          renew └─┘        │
+ *      ├── put back by `run`, after a pause (`backOffMs`) or at once where the process stops
+ *      └── lease over: the process died or could not store the end; any process claims it
+ * ```
+ *
+ * A lease is a token and a time in the row, by the clock of the database. Every write of a holder asks for its token,
+ * so a process that lost a job writes nothing. Limits over all processes and turns between users belong to `claim`.
+ */
+export interface LeasedQueue<Job> {
+  /** Plural of the job, for the log. */
+  name: string;
+  /** Topic that is published when there may be jobs. */
+  topic: string;
+  /** Maximum of jobs in this process at once. */
+  maxJobs: number;
+  /** Shortest pause between two claims [0]. */
+  minPauseMs?: number;
+  claim: (request: ClaimRequest<Job>) => Promise<Claim<Job>>;
+  /** Renewal, for jobs without a time limit below their lease. */
+  lease?: {
+    /** Time between renewals; at most a third of the lease, so that two may fail. */
+    renewalMs: number;
+    /** Topic that is published when jobs are cancelled: renews at once. */
+    cancelTopic: string;
+    /** Renews the leases of all jobs in one statement, and stops those that were cancelled or are held elsewhere. */
+    renew: (jobs: Job[], stop: (job: Job, reason: Error) => void) => Promise<void>;
+  };
+  /** Does a job and stores its end, or puts it back. Where it throws, the job waits for the end of its lease. */
+  run: (job: Job, signal: AbortSignal) => Promise<void>;
+  /** Names a job in the log. */
+  toLogFields: (job: Job) => object;
+  /** Deletes ended jobs: called about once an hour when nothing else is to do. */
+  deleteOld?: () => Promise<unknown>;
+}
+
+/** A process as a queue needs it. */
+export interface QueueContext {
+  notifications: { subscribe(topic: string, listener: () => void): () => void };
+  log: Log;
+  /** Aborted when the process begins to stop: nothing is claimed any more. */
+  draining: AbortSignal;
+}
+
+/** A running job. */
+interface ActiveJob {
+  stopping: AbortController;
+  ended: Promise<void>;
+}
+
+/**
+ * Claims and runs jobs until the process drains.
+ * @returns a promise that settles when the last job has ended.
+ */
+export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQueue<Job>): Promise<void> {
+  const { notifications, log, draining: signal } = context;
+  const { name, minPauseMs, lease } = queue;
+  const active = new Map<Job, ActiveJob>();
+  const clean = queue.deleteOld && hourly(queue.deleteOld);
+  const start = (job: Job, wake: () => void) => {
+    const stopping = new AbortController();
+    const run = async () => queue.run(job, stopping.signal);
+    const ended = run()
+      .finally(() => active.delete(job))
+      .then(wake, (error: unknown) => {
+        const isExpected = error instanceof AppError || isPassingFailure(error);
+        if (!isExpected) log.error({ err: error, ...queue.toLogFields(job) }, `one of the ${name} failed`);
+        setTimeout(wake, FAILURE_PAUSE_MS).unref();
+      });
+    active.set(job, { stopping, ended });
+  };
+  const poll = async (wake: () => void): Promise<number> => {
+    const slots = Math.max(0, queue.maxJobs - active.size);
+    const { jobs, pauseMs } = await queue.claim({ slots, held: [...active.keys()], wake });
+    for (const job of jobs) start(job, wake);
+    if (pauseMs > 0) await clean?.();
+    return pauseMs;
+  };
+  const stopRenewing = lease && keepRenewing(context, name, lease, active);
+  const notify = (wake: () => void) => notifications.subscribe(queue.topic, wake);
+  const onError = (error: unknown) => log.error({ err: error }, `the queue of ${name} could not be polled`);
+  await runPollLoop({ poll, notify, minPauseMs, signal, onError });
+  while (active.size > 0) await Promise.all([...active.values()].map(({ ended }) => ended));
+  stopRenewing?.();
+}
+
+/** Renews the leases of the active jobs, regularly and when some were cancelled. @returns what ends it. */
+function keepRenewing<Job>(
+  { notifications, log }: QueueContext,
+  name: string,
+  { renewalMs, cancelTopic, renew }: NonNullable<LeasedQueue<Job>['lease']>,
+  active: ReadonlyMap<Job, ActiveJob>,
+): () => void {
+  const stop = (job: Job, reason: Error) => active.get(job)?.stopping.abort(reason);
+  const renewNow = () => {
+    if (active.size === 0) return;
+    renew([...active.keys()], stop).catch((error: unknown) => {
+      if (!isPassingFailure(error)) log.error({ err: error }, `the leases of ${name} were not renewed`);
+    });
+  };
+  const timer = setInterval(renewNow, renewalMs);
+  const unsubscribe = notifications.subscribe(cancelTopic, renewNow);
+  return () => {
+    unsubscribe();
+    clearInterval(timer);
+  };
+}
+
+/**
+ * Milliseconds to pause until the first of some times, each in milliseconds from now by the clock of the database. One
+ * that is over belongs to a job that could not be claimed; `undefined` stands for none.
+ * @param maxMs longest pause: finds what no notification told
+ */
+export const pauseUntil = (maxMs: number, ...times: (number | undefined)[]): number =>
+  Math.min(maxMs, ...times.map((ms = maxMs) => (ms > 0 ? ms : BLOCKED_PAUSE_MS)));
+
+/** Cleans at most once an hour; the first time at random within one, since replicas start together. */
+function hourly(clean: () => Promise<unknown>): () => Promise<void> {
+  let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
+  return async () => {
+    if (performance.now() < cleanAt) return;
+    cleanAt = performance.now() + CLEANING_INTERVAL_MS;
+    await clean();
+  };
+}
+
+/**
+ * Pause after an attempt (from 1), in milliseconds: twice as long each time, up to a limit; between a half and the
+ * whole of it at random, so that many jobs do not come back at once.
+ */
+export function backOffMs(
+  attempt: number,
+  { firstMs, maxMs }: { firstMs: number; maxMs: number },
+  random: () => number = Math.random,
+): number {
+  const longest = Math.min(firstMs * 2 ** (attempt - 1), maxMs);
+  return Math.round(longest * (0.5 + random() / 2));
+}

@@ -1,0 +1,61 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isPassingFailure } from '../../core/errors.ts';
+
+/** Pause after a poll that failed, in milliseconds. */
+export const FAILURE_PAUSE_MS = 1_000;
+
+/** Ends a pause early. A call of `wake` counts until `reset`, so one that comes before the pause is not lost. */
+export class Wakeup {
+  #woken = Promise.withResolvers<void>();
+
+  readonly wake = (): void => this.#woken.resolve();
+
+  /** Drops earlier calls: what is read from here on shows what they were about. */
+  reset(): void {
+    this.#woken = Promise.withResolvers();
+  }
+
+  /** Waits for `wake`, for `ms` milliseconds [without limit] or until `signal` aborts. */
+  async wait(ms = Infinity, signal?: AbortSignal): Promise<void> {
+    if (ms === Infinity && !signal) return this.#woken.promise;
+    const over = new AbortController();
+    const ends = signal ? AbortSignal.any([over.signal, signal]) : over.signal;
+    await Promise.race([this.#woken.promise, pause(Math.min(ms, MAX_TIMER_MS), ends)]);
+    over.abort();
+  }
+}
+
+/** Longest time of a Node timer. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+const pause = (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }).catch(() => undefined);
+
+/** A part of a process that polls the database. */
+export interface PollLoop {
+  /** Polls once. @returns milliseconds until the next poll, unless `wake` is called; 0 polls again at once. */
+  poll: (wake: () => void) => Promise<number>;
+  /** Subscribes to what may have changed the next answer; notifications save time and may be lost. */
+  notify?: ((wake: () => void) => () => void) | undefined;
+  /** Shortest pause between two polls, however often the loop is woken [0]. */
+  minPauseMs?: number | undefined;
+  /** Ends the loop after the poll under way. */
+  signal: AbortSignal;
+  /** Called with failures that do not pass. */
+  onError: (error: unknown) => void;
+}
+
+/** Polls until the signal aborts. @returns a promise that settles after the last poll. */
+export async function runPollLoop({ poll, notify, minPauseMs = 0, signal, onError }: PollLoop): Promise<void> {
+  const wakeup = new Wakeup();
+  const unsubscribe = notify?.(wakeup.wake);
+  while (!signal.aborted) {
+    wakeup.reset();
+    const pauseMs = await poll(wakeup.wake).catch((error: unknown) => {
+      if (!signal.aborted && !isPassingFailure(error)) onError(error);
+      return FAILURE_PAUSE_MS;
+    });
+    if (minPauseMs > 0) await pause(minPauseMs, signal);
+    if (pauseMs > 0) await wakeup.wait(pauseMs, signal);
+  }
+  unsubscribe?.();
+}
