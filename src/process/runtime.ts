@@ -119,7 +119,7 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
   }
 }
 
-/** Starts the queues and the sweeper; the promise `worked` settles when no job is left, `swept` after the last sweep. */
+/** Starts the queues and the sweeper; `worked` settles when no job is left, `swept` after the last sweep. */
 function startBackground(
   context: Context,
   { serving, direct: address = serving }: DatabaseAccess,

@@ -57,15 +57,15 @@ const RETENTION_INTERVAL_MS = 3_600_000;
  */
 export function createSweep(context: SweepContext): () => Promise<boolean> {
   const { address, connectTimeoutMs, log } = context;
-  const jobs = listJobs(context);
+  const all = jobs(context);
   return () =>
     ifAlone({ address, connectTimeoutMs }, SWEEP_LOCK, async () => {
-      for (const [job, run] of jobs) await run().catch((error: unknown) => report(log, job, error));
+      for (const [job, run] of all) await run().catch((error: unknown) => report(log, job, error));
     });
 }
 
 /** Periodic jobs, by name. */
-const listJobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
+const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
   const { db } = context.database;
   return [
     ['ending the waiters of dead processes', () => endDeadWaiters(db)],

@@ -26,7 +26,8 @@ beforeAll(async () => {
 
 const claimJobs = (slots: number) =>
   query<Job>(sql`
-    update jobs set token = gen_random_uuid(), lease_end = clock_timestamp() + interval '1 hour', attempts = attempts + 1
+    update jobs set token = gen_random_uuid(), lease_end = clock_timestamp() + interval '1 hour',
+                    attempts = attempts + 1
     from (select id from jobs where ended_by is null and due <= clock_timestamp()
             and (token is null or lease_end < clock_timestamp())
           order by id limit ${slots} for update skip locked) chosen

@@ -20,7 +20,7 @@ export interface ClaimRequest<Job> {
 /** The answer to a {@link ClaimRequest}. */
 export interface Claim<Job> {
   jobs: Job[];
-  /** Milliseconds until the next claim unless the queue is woken: 0 where there may be more, else {@link pauseUntil}. */
+  /** Milliseconds until the next claim, unless the queue is woken; 0 where there may be more. */
   pauseMs: number;
 }
 
@@ -28,12 +28,13 @@ export interface Claim<Job> {
  * One kind of job that the processes of a deployment share, with the statements of the store that owns its rows.
  *
  * ```
- *             claim                         run ends
- *   waiting ─────────▶ held ──▶ running ─────────────────▶ ended
- *      ▲                ▲ │        │ cancelled (renewal): its signal aborts, it ends as its owner says
- *      │          renew └─┘        │
- *      ├── put back by `run`, after a pause (`backOffMs`) or at once where the process stops
- *      └── lease over: the process died or could not store the end; any process claims it
+ *            claim             run stores its end
+ *  waiting ─────────▶ held ────────────────────────▶ ended
+ *     ▲              ▲    │
+ *     │        renew └────┤ cancelled: a renewal aborts its signal, and it ends as its owner says
+ *     │                   │
+ *     ├── put back ◀──────┤ after a pause (`backOffMs`), or at once where the process stops
+ *     └── lease over ◀────┘ the process died or could not store the end
  * ```
  *
  * A lease is a token and a time in the row, by the clock of the database. Every write of a holder asks for its token,
