@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { Client } from 'pg';
-import { CommandError } from './command-error.ts';
+import { CommandError } from './output.ts';
 import { type SessionSource, type SourceSession, toBody } from './import-source.ts';
 
 /** A query and its rows, as both kinds of databases answer it; parameters are written `$1`, `$2` and `$3`. */

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { processEnvironment } from '../config/environment.ts';
-import { CommandError } from './command-error.ts';
+import { CommandError } from './output.ts';
 
-/** Maximum time of the look whether a service answers on this machine. */
-const LOOK_MS = 1_000;
+/** Maximum wait for a service on this machine to answer. */
+const PROBE_MS = 1_000;
 const DEFAULT_PORT = '8000';
 
 /** The options that every command has. */
@@ -17,25 +17,29 @@ export interface GlobalOptions {
 /** A service that commands talk to. */
 export interface Api {
   url: string;
-  /** Gives the answer's JSON. @throws {CommandError} with the service's own words for any answer that is no success. */
+  /** Returns the answer's JSON. @throws {CommandError} with the service's sentence where the request fails */
   send<Body>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Body>;
-  /** Sends a body that is JSON text already. @throws {CommandError} as `send` does. */
+  /** Sends a body that is JSON text already. @throws {CommandError} as `send` */
   sendText(method: string, path: string, body: string): Promise<void>;
-  /** Posts lines of text. @throws {CommandError} as `send` does. */
+  /** Posts lines of text. @throws {CommandError} as `send` */
   sendLines<Body>(path: string, lines: string): Promise<Body>;
-  /** Gives the answer while it comes. @throws {CommandError} as `send` does. */
+  /** Returns the response with its body unread. @throws {CommandError} as `send` */
   open(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response>;
 }
 
-/** The path of the application's sessions of the user. */
+/** The path of the sessions of `--user` with `--app`. */
 export const sessionsPath = ({ app, user }: Pick<GlobalOptions, 'app' | 'user'>): string =>
   `/apps/${encodeURIComponent(app)}/users/${encodeURIComponent(user)}/sessions`;
 
+/** The path of one of these sessions. */
+export const sessionPath = (options: Pick<GlobalOptions, 'app' | 'user'>, id: string): string =>
+  `${sessionsPath(options)}/${encodeURIComponent(id)}`;
+
 /**
- * Gives `work` a service: that of `--url`, else one that answers on this machine at `PORT`, else one that is started
- * on the database of the settings and ends with the work.
- * @param needs.running never starts one, since that would do more than was asked for
- * @throws {CommandError} when there is none
+ * Runs `work` with a service: the one of `--url`, else one on this machine at `PORT`, else a new one on the database
+ * of the settings, which stops after the work.
+ * @param needs.running does not start a service, because that would do more than the command says
+ * @throws {CommandError} where there is no service
  */
 export async function withApi<Result>(
   options: GlobalOptions,
@@ -47,9 +51,9 @@ export async function withApi<Result>(
   if (url !== undefined) return work(createApi(url, environment['AGENT_RUNTIME_KEY']));
   if (needs.running) throw new CommandError('No service answers on this machine: start one, or name it with --url.', 2);
   const key = randomUUID();
-  // Behind a key that nobody else knows; schedules are the business of services that stay.
+  // Closed to others by a random key; cronjobs are left to services that stay.
   const own = { HOST: '127.0.0.1', PORT: '0', DEV_UI: 'true', AUTH_MODE: 'key', RUNTIME_API_KEYS: key };
-  // Loaded where it is needed: a command that talks to a service takes 0.15 s of CPU, a start 0.5.
+  // Loaded on demand: a command that uses a running service takes 0.15 s of CPU, a start 0.5.
   const [{ readConfig }, { createLog }, { startRuntime }] = await Promise.all([
     import('../config/config.ts'),
     import('../platform/log.ts'),
@@ -67,7 +71,7 @@ export async function withApi<Result>(
 async function findLocal(port: string): Promise<string | undefined> {
   const url = `http://127.0.0.1:${port}`;
   try {
-    const response = await fetch(`${url}/version`, { signal: AbortSignal.timeout(LOOK_MS) });
+    const response = await fetch(`${url}/version`, { signal: AbortSignal.timeout(PROBE_MS) });
     const { language } = (await response.json()) as { language?: string };
     return language === undefined ? undefined : url;
   } catch {
@@ -90,10 +94,10 @@ function createApi(url: string, key: string | undefined): Api {
     const response = await fetch(target, { method, headers, ...sent, ...(signal ? { signal } : {}) }).catch(
       (error: unknown) => {
         if (signal?.aborted) throw error;
-        throw new CommandError(`${target.origin} cannot be reached: ${reasonOf(error)}.`, 2);
+        throw new CommandError(`${target.origin} cannot be reached: ${toReason(error)}.`, 2);
       },
     );
-    if (!response.ok) throw new CommandError(await refusalOf(response), 1, response.status);
+    if (!response.ok) throw new CommandError(await readRefusal(response), 1, response.status);
     return response;
   };
   const open: Api['open'] = (method, path, body, signal) =>
@@ -109,7 +113,7 @@ function createApi(url: string, key: string | undefined): Api {
 }
 
 /** The service's refusal: `detail` as a sentence, or a line for each fault of the request. */
-async function refusalOf(response: Response): Promise<string> {
+async function readRefusal(response: Response): Promise<string> {
   const text = await response.text();
   const login = response.status === 401 ? ' Its key belongs into AGENT_RUNTIME_KEY.' : '';
   try {
@@ -121,7 +125,22 @@ async function refusalOf(response: Response): Promise<string> {
   }
 }
 
-function reasonOf(error: unknown): string {
+function toReason(error: unknown): string {
   const { cause, message } = error as Error;
   return cause instanceof Error ? cause.message || (cause as NodeJS.ErrnoException).code || message : message;
+}
+
+/** Yields the `data` of each frame of an event stream, parsed as JSON. */
+export async function* readFrames<Frame>(response: Response): AsyncGenerator<Frame, void, void> {
+  let text = '';
+  for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+    const frames = (text + chunk).split(/\r?\n\r?\n/);
+    text = frames.pop() ?? '';
+    for (const frame of frames) {
+      const data = frame
+        .split(/\r?\n/)
+        .flatMap((line) => (line.startsWith('data:') ? [line.slice(5).trimStart()] : []));
+      if (data.length > 0) yield JSON.parse(data.join('\n')) as Frame;
+    }
+  }
 }

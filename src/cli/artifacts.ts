@@ -1,9 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { type GlobalOptions, sessionsPath, withApi } from './api.ts';
+import { type GlobalOptions, sessionPath, withApi } from './api.ts';
 
-const artifactsPath = (options: GlobalOptions, session: string) =>
-  `${sessionsPath(options)}/${encodeURIComponent(session)}/artifacts`;
+const artifactsPath = (options: GlobalOptions, session: string) => `${sessionPath(options, session)}/artifacts`;
 
 /** Prints the names of a session's artifacts. */
 export const listArtifacts = (session: string, options: GlobalOptions): Promise<void> =>
@@ -25,7 +24,7 @@ export const getArtifact = (
     for await (const chunk of response.body ?? []) process.stdout.write(chunk);
   });
 
-/** Saves a file as the next version of an artifact and says which one it is. */
+/** Saves a file as the next version of an artifact and prints its number. */
 export const putArtifact = (
   session: string,
   file: string,

@@ -1,10 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
-import { CommandError } from './command-error.ts';
-import { type Confirmation, type Message, type RunEnd, runMessage, toAnswer, toLines } from './conversation.ts';
-import { type Lines, readLines } from './lines.ts';
-import { style } from './output.ts';
+import { createInterface } from 'node:readline';
 import type { Event } from '../core/event.ts';
+import { type Api, type GlobalOptions, sessionPath, withApi } from './api.ts';
+import { type Confirmation, type Message, type RunEnd, runMessage, toAnswer, toLines } from './conversation.ts';
+import { CommandError, style } from './output.ts';
 
 /** Events of a resumed session that are shown again. */
 const RESUMED_EVENTS = 20;
@@ -29,8 +28,8 @@ export async function invoke(words: string[], options: TalkOptions): Promise<voi
 }
 
 /**
- * A conversation in the terminal: each line is a message, calls that need it are confirmed with y. Ctrl-C cancels what
- * runs, and ends the conversation where nothing does.
+ * Runs a conversation in the terminal: each line is a message, tool calls are confirmed with y. Ctrl-C cancels the
+ * running invocation, or ends the conversation.
  */
 export async function chat(options: TalkOptions): Promise<void> {
   const sessionId = options.session ?? randomUUID();
@@ -55,7 +54,7 @@ async function converse(api: Api, options: GlobalOptions, sessionId: string, lin
     if (line.trim() !== '') await talk(api, options, { sessionId, parts: [{ text: line }] }, lines);
 }
 
-/** One message and what follows from it: the answer, and confirmations until no call waits any more. */
+/** Sends a message, and then the answers to confirmations until no call waits any more. */
 async function talk(api: Api, options: GlobalOptions, message: Message, lines: Lines): Promise<void> {
   let next: Message | undefined = message;
   while (next) {
@@ -104,11 +103,54 @@ async function confirm({ call, hint }: Confirmation, lines: Lines): Promise<bool
   return /^y(es)?$/i.test((await lines.next(question))?.trim() ?? '');
 }
 
-/** The events of the session, which is created where it is not there. */
+/** Returns the events of the session and creates it where it does not exist. */
 async function ensureSession(api: Api, options: GlobalOptions, sessionId: string): Promise<Event[]> {
-  const path = `${sessionsPath(options)}/${encodeURIComponent(sessionId)}`;
+  const path = sessionPath(options, sessionId);
   const found = await api.send<{ events: Event[] }>('GET', path).catch(() => undefined);
   if (found) return found.events;
   await api.send('POST', path, {});
   return [];
+}
+
+/** The lines of the input, typed or piped. */
+interface Lines {
+  /** Shows the prompt and returns the next line; `undefined` at the end of the input. */
+  next(prompt: string): Promise<string | undefined>;
+  /** Sets the effect of Ctrl-C until `restore` is called [ends the input]. */
+  onInterrupt(call: () => void): () => void;
+  close(): void;
+}
+
+/** Reads the input of the process. Lines that arrive early are kept: a pipe sends all of them at once. */
+function readLines(): Lines {
+  const terminal = process.stdin.isTTY;
+  const input = createInterface({ input: process.stdin, output: process.stdout, terminal });
+  const waiting: string[] = [];
+  let give: ((line: string | undefined) => void) | undefined;
+  let isOver = false;
+  let interrupt = () => input.close();
+  input.on('SIGINT', () => interrupt());
+  input.on('line', (line) => {
+    if (!give) waiting.push(line);
+    give?.(line);
+    give = undefined;
+  });
+  input.on('close', () => {
+    isOver = true;
+    give?.(undefined);
+  });
+  return {
+    next: async (prompt) => {
+      if (waiting.length > 0 || isOver) return waiting.shift();
+      if (terminal) input.setPrompt(prompt);
+      if (terminal) input.prompt();
+      return new Promise((resolve) => (give = resolve));
+    },
+    onInterrupt: (call) => {
+      const before = interrupt;
+      interrupt = call;
+      return () => (interrupt = before);
+    },
+    close: () => input.close(),
+  };
 }

@@ -1,14 +1,13 @@
-import type { Content, Part } from '../core/content.ts';
+import type { Content, FunctionCall, FunctionResponse, Part } from '../core/content.ts';
 import type { Event } from '../core/event.ts';
 import { CONFIRMATION_CALL } from '../agent/loop/confirmation.ts';
-import { type Api, type GlobalOptions, sessionsPath } from './api.ts';
-import { readFrames } from './frames.ts';
+import { type Api, type GlobalOptions, readFrames, sessionPath } from './api.ts';
 import { style, toLine } from './output.ts';
 
-/** Maximum length of the arguments or the answer of a tool in a line, characters. */
+/** Maximum characters of a tool's arguments or response in a line. */
 const TOOL_TEXT = 200;
 
-/** A frame of a run: an event, or what it ended with. */
+/** A frame of a run: an event, or the error that ended it. */
 type Frame = Event | { error: string };
 
 const isError = (frame: Frame): frame is { error: string } => 'error' in frame && typeof frame.error === 'string';
@@ -20,7 +19,7 @@ export interface Confirmation {
   call: { name: string; args: unknown };
 }
 
-/** How a run ended. */
+/** The result of a run. */
 export interface RunEnd {
   /** The text of the last answer. */
   output: string;
@@ -36,7 +35,7 @@ export interface Message {
 }
 
 /**
- * Sends a message and shows what comes as it comes: `onText` gets pieces of the answer, `onLine` what tools do.
+ * Sends a message and shows the events as they arrive: `onText` gets pieces of the answer, `onLine` the tool calls.
  * @throws {CommandError} when the service refuses it
  */
 export async function runMessage(
@@ -77,18 +76,16 @@ export async function runMessage(
 const cancelRun = (api: Api, options: GlobalOptions, sessionId: string, invocationId: string | undefined) =>
   invocationId === undefined
     ? undefined
-    : api
-        .send('POST', `${sessionsPath(options)}/${encodeURIComponent(sessionId)}/invocations/${invocationId}/cancel`)
-        .catch(() => undefined);
+    : api.send('POST', `${sessionPath(options, sessionId)}/invocations/${invocationId}/cancel`).catch(() => undefined);
 
-/** Shows one event. @returns whether pieces of an answer have come whose whole is still to come */
+/** Shows one event. @returns true where pieces of an answer were shown and its whole is still to come */
 function showEvent(
   event: Event,
   hasPieces: boolean,
   end: RunEnd,
   show: { onText: (text: string) => void; onLine: (line: string) => void },
 ): boolean {
-  const text = textOf(event.content);
+  const text = toText(event.content);
   if (event.partial === true) {
     show.onText(text);
     return hasPieces || text !== '';
@@ -99,16 +96,18 @@ function showEvent(
   }
   for (const { functionCall, functionResponse } of event.content?.parts ?? []) {
     if (functionCall?.name === CONFIRMATION_CALL) end.confirmations.push(toConfirmation(functionCall));
-    else if (functionCall)
-      show.onLine(`→ ${functionCall.name} ${toLine(JSON.stringify(functionCall.args ?? {}), TOOL_TEXT)}`);
-    if (functionResponse && functionResponse.name !== CONFIRMATION_CALL)
-      show.onLine(`← ${functionResponse.name} ${toLine(JSON.stringify(functionResponse.response ?? {}), TOOL_TEXT)}`);
+    else if (functionCall) show.onLine(toCallLine(functionCall));
+    if (functionResponse && functionResponse.name !== CONFIRMATION_CALL) show.onLine(toResponseLine(functionResponse));
   }
   return false;
 }
 
-/** The text of a content, without the model's thoughts. */
-const textOf = (content: Content | null | undefined): string =>
+const toCallLine = ({ name, args }: FunctionCall) => `→ ${name} ${toLine(JSON.stringify(args ?? {}), TOOL_TEXT)}`;
+const toResponseLine = ({ name, response }: FunctionResponse) =>
+  `← ${name} ${toLine(JSON.stringify(response ?? {}), TOOL_TEXT)}`;
+
+/** Returns the text of a content, without the model's thoughts. */
+const toText = (content: Content | null | undefined): string =>
   (content?.parts ?? []).flatMap(({ text, thought }) => (text && thought !== true ? [text] : [])).join('');
 
 function toConfirmation({ id, args }: NonNullable<Part['functionCall']>): Confirmation {
@@ -125,19 +124,15 @@ export const toAnswer = ({ id }: Confirmation, confirmed: boolean): Part => ({
   functionResponse: { id, name: CONFIRMATION_CALL, response: { confirmed } },
 });
 
-/** An event as lines for people: who, what was said, what tools did. */
+/** Formats an event as lines: the author with the text, tool calls and responses, and an error. */
 export function toLines(event: Event): string[] {
   const who = style('bold', event.author ?? 'user');
   const lines: string[] = [];
-  const text = textOf(event.content);
+  const text = toText(event.content);
   if (text !== '') lines.push(`${who}: ${text}`);
   for (const { functionCall, functionResponse } of event.content?.parts ?? []) {
-    if (functionCall)
-      lines.push(`${who} → ${functionCall.name} ${toLine(JSON.stringify(functionCall.args ?? {}), TOOL_TEXT)}`);
-    if (functionResponse)
-      lines.push(
-        `${who} ← ${functionResponse.name} ${toLine(JSON.stringify(functionResponse.response ?? {}), TOOL_TEXT)}`,
-      );
+    if (functionCall) lines.push(`${who} ${toCallLine(functionCall)}`);
+    if (functionResponse) lines.push(`${who} ${toResponseLine(functionResponse)}`);
   }
   if (event.errorCode) lines.push(`${who}: ${style('red', `${event.errorCode}: ${event.errorMessage ?? ''}`)}`);
   return lines;

@@ -10,10 +10,10 @@ interface CronjobBody {
   latestRun: { status: string } | null;
 }
 
-/** Only a service that stays fires what is due. */
+/** Only a service that stays fires cronjobs. */
 const RUNNING = { running: true };
 
-/** Prints the cronjobs that the caller may see. */
+/** Prints the cronjobs. */
 export const listCronjobs = (options: GlobalOptions): Promise<void> =>
   withApi(
     options,
@@ -35,7 +35,7 @@ export const listCronjobs = (options: GlobalOptions): Promise<void> =>
     RUNNING,
   );
 
-/** Fires a cronjob now and says which run that is. */
+/** Fires a cronjob now and prints its run. */
 export const runCronjob = (id: string, options: GlobalOptions): Promise<void> =>
   withApi(
     options,

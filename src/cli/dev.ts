@@ -5,14 +5,14 @@ import { readConfig } from '../config/config.ts';
 import { processEnvironment } from '../config/environment.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
 
-/** Editors write a file in several steps: one restart for all that happens within this time. */
+/** Debounce of restarts: editors write a file in several steps. */
 const SETTLE_MS = 200;
 /** Settings for a restart after a change: running work is cut off soon. */
 const IMPATIENT = { DRAIN_DELAY_MS: '0', SHUTDOWN_GRACE_MS: '1000' };
 
 /**
- * Runs the service with the development UI in a process of its own and replaces that process when a file changes that
- * the agent is made of. The embedded database stays.
+ * Runs the service with the development UI in a child process, which is replaced when a file of the agent changes. The
+ * embedded database keeps running.
  * @throws {ConfigError} when the settings are wrong
  */
 export async function dev(opensBrowser: boolean): Promise<void> {
@@ -33,7 +33,7 @@ export async function dev(opensBrowser: boolean): Promise<void> {
   await embedded?.stop();
 }
 
-/** A child process with the service, and its replacement. */
+/** Starts the service in a child process that can be restarted. */
 function createService(env: Record<string, string | undefined>, opensBrowser: boolean) {
   let isOpened = !opensBrowser;
   let timer: NodeJS.Timeout | undefined;
@@ -42,7 +42,7 @@ function createService(env: Record<string, string | undefined>, opensBrowser: bo
     const child = spawn(process.execPath, [...process.execArgv, process.argv[1] ?? '', 'start'], {
       env,
       stdio: ['ignore', 'pipe', 'inherit'],
-      // Ctrl-C is for this process, which ends the other one in its order.
+      // Ctrl-C is for this process, which stops the child in order.
       detached: true,
     });
     child.stdout.on('data', (chunk: Buffer) => {
@@ -78,7 +78,7 @@ function createService(env: Record<string, string | undefined>, opensBrowser: bo
   };
 }
 
-/** Shows a page where there is something to show it with; nobody misses it elsewhere. */
+/** Opens a page in the browser, where there is one. */
 function openBrowser(url: string): void {
   const [program, args] =
     process.platform === 'darwin'

@@ -4,9 +4,9 @@ import { createLog } from '../platform/log.ts';
 import { listSessionsWhere } from '../features/evals/cases/predicate-store.ts';
 import { findDatabase, migrate, openPool } from '../process/open-database.ts';
 import { type GlobalOptions, withApi } from './api.ts';
-import { CommandError } from './command-error.ts';
+import { CommandError } from './output.ts';
 
-/** The filters of sessions as they were written. */
+/** Filters of sessions, as given on the command line. */
 export interface AddSessionsOptions extends GlobalOptions {
   where?: string;
   tool?: string;
@@ -15,13 +15,13 @@ export interface AddSessionsOptions extends GlobalOptions {
   limit: string;
 }
 
-/** Sessions that one call copies at most, as over HTTP. */
+/** Maximum sessions that one call copies, as over HTTP. */
 const MAX_SESSIONS = 200;
 
 /**
- * Adds stored sessions to a set, and prints the new cases. A predicate chooses in the database of the settings, which
- * is that of the service; the service then copies, masked, those of them that all other filters choose.
- * @throws {CommandError} with exit code 2 for a predicate that does not hold
+ * Adds stored sessions to a set and prints the new cases. The predicate runs in the database of the settings, which
+ * must be that of the service; the service applies the other filters and copies the sessions, masked.
+ * @throws {CommandError} with exit code 2 for a predicate that fails
  */
 export async function addSessions(set: string, options: AddSessionsOptions): Promise<void> {
   const limit = Number(options.limit);
@@ -52,7 +52,7 @@ async function choose(predicate: string, appName: string, limit: number) {
       const chosen = await listSessionsWhere(database, { appName, predicate, limit });
       return chosen.map(({ userId, sessionId }) => ({ userId, sessionId }));
     } catch (error) {
-      throw new CommandError(`--where: ${reasonOf(error)}.`, 2);
+      throw new CommandError(`--where: ${toReason(error)}.`, 2);
     } finally {
       await database.close();
     }
@@ -62,7 +62,7 @@ async function choose(predicate: string, appName: string, limit: number) {
 }
 
 /** The message of PostgreSQL's error, which the query builder wraps. */
-function reasonOf(error: unknown): string {
+function toReason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  return error.cause instanceof Error ? reasonOf(error.cause) : error.message;
+  return error.cause instanceof Error ? toReason(error.cause) : error.message;
 }

@@ -3,15 +3,10 @@ import { type Gate, toExitCode, toJunit, toTable } from '../features/evals/runs/
 import { parseSelectors } from '../features/evals/runs/selectors.ts';
 import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
 import { DEFAULT_TEST_CONFIG, readTestConfig } from '../features/evals/runs/test-config.ts';
-import { type Api, type GlobalOptions, withApi } from './api.ts';
-import { CommandError } from './command-error.ts';
-import { readFrames } from './frames.ts';
-import { printList } from './output.ts';
+import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
+import { CommandError, printList, toBar } from './output.ts';
 
-/** Width of the progress bar, characters. */
-const BAR = 30;
-
-/** The options of a run as they were written. */
+/** Options of a run, as given on the command line. */
 export interface EvalOptions extends GlobalOptions {
   config?: string;
   trials: string;
@@ -31,15 +26,15 @@ interface Summary {
 
 const runsPath = ({ app }: GlobalOptions) => `/dev/apps/${encodeURIComponent(app)}/eval-runs`;
 
-/** Could not run is another exit code than a failure, whatever kept it from running. */
+/** Ends with exit code 2, not 1, where the run could not be made. */
 const orCannotRun = (error: unknown): never => {
   throw new CommandError(error instanceof Error ? error.message : String(error), 2);
 };
 
 /**
- * Runs sets and prints a table of each, or a line of JSON.
+ * Runs sets and prints for each a table or a line of JSON.
  * @returns 0 when all cases passed, else 1
- * @throws {CommandError} with exit code 2 for what cannot be run
+ * @throws {CommandError} with exit code 2 where a set cannot be run
  */
 export async function runSets(sets: string[], options: EvalOptions): Promise<number> {
   const gate: Gate = { threshold: Number(options.threshold), allowNotEvaluated: options.allowNotEvaluated ?? false };
@@ -96,7 +91,7 @@ interface RunBody {
   counts: Counts;
 }
 
-/** Prints the latest runs, of one set or of all. */
+/** Prints the latest runs [of all sets]. */
 export const listRuns = (set: string | undefined, options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const query = set === undefined ? '' : `&evalSetId=${encodeURIComponent(set)}`;
@@ -109,7 +104,7 @@ export const listRuns = (set: string | undefined, options: GlobalOptions): Promi
     });
   });
 
-/** Prints how a run differs from an earlier one. @returns 1 for a regression */
+/** Compares a run with an earlier one. @returns the exit code: 1 for a regression */
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
   withApi(options, async (api) => {
     const { cases, comparison } = await getSummary(api, options, run, baseline);
@@ -120,7 +115,7 @@ export const compareRuns = (run: string, baseline: string, options: GlobalOption
 
 type Counts = Record<'total' | 'waiting' | 'running' | 'passed' | 'failed' | 'errors', number>;
 
-/** Waits for the end of a run and shows how far it is, where somebody looks. */
+/** Waits for the end of a run; shows its progress in a terminal. */
 async function follow(api: Api, path: string): Promise<void> {
   for await (const { counts } of readFrames<{ counts: Counts }>(await api.open('GET', `${path}/stream`)))
     if (process.stderr.isTTY) showProgress(counts);
@@ -129,7 +124,7 @@ async function follow(api: Api, path: string): Promise<void> {
 
 function showProgress({ total, waiting, running, passed, failed, errors }: Counts): void {
   const ended = total - waiting - running;
-  const bar = '█'.repeat(Math.floor((ended / total) * BAR)).padEnd(BAR, '░');
+  const bar = toBar(ended / total);
   const figures = `${ended}/${total}  ${passed} passed, ${failed} failed, ${errors} broke off`;
   process.stderr.write(`\r${bar} ${figures}`);
 }

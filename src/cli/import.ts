@@ -1,15 +1,13 @@
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { processEnvironment } from '../config/environment.ts';
 import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
-import { CommandError } from './command-error.ts';
+import { CommandError, toBar } from './output.ts';
 import { openAdkDatabase } from './adk-database.ts';
 import { importArtifacts } from './adk-artifacts.ts';
-import { openAdkServer } from './adk-server.ts';
+import { openAdkServer, openJsonLines, type SessionSource, type SourceSession } from './import-source.ts';
 import { EXPORT_HEAD, importUser } from './users.ts';
-import { openJsonLines } from './json-lines.ts';
-import type { SessionSource, SourceSession } from './import-source.ts';
 
-/** The options of an import as they were written. */
+/** Options of an import, as given on the command line. */
 export interface ImportOptions extends GlobalOptions {
   as?: string;
   users?: string;
@@ -26,16 +24,15 @@ interface Report {
   leftOut: Record<string, string[]>;
 }
 
-/** Bytes with which a SQLite file begins. */
+/** The first bytes of a SQLite file. */
 const SQLITE_HEAD = 'SQLite format 3';
-const BAR = 30;
-/** Sessions of one reason that are named for people. */
+/** Maximum sessions that are named per reason. */
 const NAMED = 3;
 
 /**
- * Brings what another store holds into a service. What is there already stays as it is, so that an import that was cut
- * off goes on where it ended when it is run again.
- * @returns the exit code: 1 where something was left out
+ * Imports the sessions of another store into a service. Existing sessions stay as they are, so an import that was cut
+ * off can be run again.
+ * @returns the exit code: 1 where a session was left out
  * @throws {CommandError} for a source that cannot be read
  */
 export async function importFrom(place: string, options: ImportOptions): Promise<number> {
@@ -135,6 +132,6 @@ function toText(source: SessionSource, { imported, present, artifacts, leftOut }
 }
 
 function showProgress(done: number, total: number | undefined): void {
-  const share = total === undefined ? '' : `${'█'.repeat(Math.floor((done / total) * BAR)).padEnd(BAR, '░')} `;
+  const share = total === undefined ? '' : `${toBar(done / total)} `;
   process.stderr.write(`\r${share}${done}${total === undefined ? '' : `/${total}`} sessions`);
 }

@@ -2,7 +2,7 @@ import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promise
 import { basename, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { VERSION } from '../process/version.ts';
-import { CommandError } from './command-error.ts';
+import { CommandError } from './output.ts';
 
 /** The files of a new project; a dot that npm would leave out of a package is written as `_`. */
 const TEMPLATE = fileURLToPath(new URL('../../template', import.meta.url));
@@ -10,8 +10,8 @@ const TEMPLATE = fileURLToPath(new URL('../../template', import.meta.url));
 const EXPECTED = new Set(['node_modules', 'package.json', 'package-lock.json', '.git']);
 
 /**
- * Makes a new project in a directory that has none.
- * @throws {CommandError} where one of the files exists
+ * Creates a project in an empty directory.
+ * @throws {CommandError} where the directory has other files
  */
 export async function init(directory: string): Promise<void> {
   const target = resolve(directory);
@@ -24,7 +24,7 @@ export async function init(directory: string): Promise<void> {
   await cp(TEMPLATE, target, { recursive: true });
   await rename(join(target, '_gitignore'), join(target, '.gitignore'));
   const manifest = await readManifest(target);
-  // What npm has installed stays as it was named: a version, a file, an address.
+  // Keeps the specifier of an installed dependency: a version, a file, an address.
   manifest.dependencies = { 'agent-runtime': VERSION, ...dependencies };
   manifest.name = basename(target)
     .toLowerCase()

@@ -1,10 +1,10 @@
 import { styleText } from 'node:util';
 
-/** One colour or weight of a text; none where the output is no terminal or `NO_COLOR` is set. */
+/** Colours a text, or leaves it plain where the output is no terminal or `NO_COLOR` is set. */
 export const style = (format: Parameters<typeof styleText>[0], text: string): string =>
   styleText(format, text, { stream: process.stdout });
 
-/** A table with aligned columns; the last one may be of any length. */
+/** Aligns the columns of a table; the last one may have any length. */
 function toColumns(rows: readonly (readonly string[])[]): string {
   const count = Math.max(0, ...rows.map((row) => row.length));
   const widths = Array.from({ length: count }, (_, column) =>
@@ -20,7 +20,7 @@ function toColumns(rows: readonly (readonly string[])[]): string {
     .join('\n');
 }
 
-/** Prints a list: one JSON document with `--json`, else a table with a head, else what there is when it is empty. */
+/** Prints a list: JSON with `--json`, else a table with a head, or the text `empty`. */
 export function printList<Item>(
   items: readonly Item[],
   options: { json?: boolean; head: string[]; toRow: (item: Item) => string[]; empty: string },
@@ -31,12 +31,32 @@ export function printList<Item>(
   console.log([style('bold', head), ...rows].join('\n'));
 }
 
-/** Unix seconds as a local time for people. */
+/** Formats Unix seconds as local time. */
 export const toTime = (seconds: number | null | undefined): string =>
   seconds === null || seconds === undefined ? '–' : new Date(seconds * 1000).toLocaleString('sv-SE');
 
-/** A text in one line of at most so many characters. */
+/** Puts a text on one line of at most `length` characters. */
 export function toLine(text: string, length: number): string {
   const line = text.replaceAll(/\s+/g, ' ').trim();
   return line.length > length ? `${line.slice(0, length - 1)}…` : line;
+}
+
+/** Width of a progress bar, characters. */
+const BAR = 30;
+
+/** Draws a progress bar for a share from 0 to 1. */
+export const toBar = (share: number): string => '█'.repeat(Math.floor(share * BAR)).padEnd(BAR, '░');
+
+/** A failed command; the message is for people. */
+export class CommandError extends Error {
+  /** 1: it failed; 2: it could not start. */
+  readonly exitCode: 1 | 2;
+  /** The HTTP status of the service's refusal. */
+  readonly status: number | undefined;
+
+  constructor(message: string, exitCode: 1 | 2 = 1, status?: number) {
+    super(message);
+    this.exitCode = exitCode;
+    this.status = status;
+  }
 }

@@ -1,14 +1,13 @@
 import { Command, CommanderError, Option } from 'commander';
 import { AppError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/names.ts';
-import { CommandError } from './command-error.ts';
+import { CommandError } from './output.ts';
 import { VERSION } from '../process/version.ts';
 import { addServiceCommands } from './service-commands.ts';
-import { addArtifactCommands, addSessionCommands } from './session-commands.ts';
-import { addUserCommands } from './user-commands.ts';
+import { addArtifactCommands, addSessionCommands, addUserCommands } from './session-commands.ts';
 import { addPastCommands, addWorkCommands } from './work-commands.ts';
 
-/** Exit code of a command line that cannot be understood, and of work that could not be begun. */
+/** Exit code of an invalid command line, and of work that could not start. */
 const USAGE_EXIT_CODE = 2;
 
 const EXAMPLES = `
@@ -25,8 +24,8 @@ The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
 `;
 
 /**
- * Runs one command line. A command loads its code when it is used, so that a start loads the service only.
- * @returns the exit code: 0 done, 1 it failed, 2 the command line is wrong or the work could not be begun
+ * Runs one command line. Each command loads its code on demand, so that a start loads the service only.
+ * @returns the exit code: 0 done, 1 it failed, 2 the command line is wrong or the work could not start
  */
 export async function runProgram(args: string[]): Promise<number> {
   const exit = { code: 0 };
@@ -35,7 +34,7 @@ export async function runProgram(args: string[]): Promise<number> {
     await program.parseAsync(args, { from: 'user' });
     return exit.code;
   } catch (error) {
-    // Help and version end so too; commander has printed what there is to say.
+    // Help and version end like this too; commander has printed its message.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
     const isForPeople = error instanceof AppError || error instanceof CommandError;
     console.error(isForPeople ? error.message : error);

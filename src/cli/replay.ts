@@ -1,26 +1,25 @@
 import type { Replay } from '../invocations/replay/replay.ts';
-import { type GlobalOptions, sessionsPath, withApi } from './api.ts';
-import { CommandError } from './command-error.ts';
-import { style, toLine } from './output.ts';
+import { type GlobalOptions, sessionPath, withApi } from './api.ts';
+import { CommandError, style, toLine } from './output.ts';
 
-/** The options of a replay as they were written. */
+/** Options of a replay, as given on the command line. */
 export interface ReplayOptions extends GlobalOptions {
   model: 'stored' | 'live';
   tools: 'stored' | 'live';
   systemPrompt?: string;
 }
 
-/** Characters of a value that are shown of a difference. */
+/** Maximum characters of a value in a difference. */
 const SHOWN = 300;
 
 /**
- * Replays a stored invocation, the latest one of its session where none is named, and prints the first difference.
+ * Replays a stored invocation [the latest one of the session] and prints the first difference.
  * @returns the exit code: 0 the same, 1 different
- * @throws {CommandError} with exit code 2 for what cannot be replayed to its end
+ * @throws {CommandError} with exit code 2 where the replay cannot reach its end
  */
 export const replay = (session: string, invocation: string | undefined, options: ReplayOptions): Promise<number> =>
   withApi(options, async (api) => {
-    const path = `${sessionsPath(options)}/${encodeURIComponent(session)}/invocations`;
+    const path = `${sessionPath(options, session)}/invocations`;
     const id = invocation ?? (await api.send<{ id: string }[]>('GET', `${path}?limit=1`))[0]?.id;
     if (id === undefined) throw new CommandError(`Session ${session} has no invocation.`, 2);
     const { model, tools, systemPrompt } = options;

@@ -28,12 +28,12 @@ export function addServiceCommands(program: Command, end: (code: number) => void
       'say what is wrong with the settings, the database, the model and this machine; exit code 1 if anything',
     )
     .action(async (_options, command: Command) =>
-      end(await (await import('./doctor.ts')).doctor(command.optsWithGlobals())),
+      end(await (await import('./doctor/doctor.ts')).doctor(command.optsWithGlobals())),
     );
   program
     .command('openapi')
     .description('print the OpenAPI document with every operation and end')
-    .action(async () => (await import('./openapi.ts')).printOpenApi());
+    .action(async () => (await import('./start.ts')).printOpenApi());
   program
     .command('init')
     .description('make a new project: an agent with a tool, a test, a compose file')

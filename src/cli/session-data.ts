@@ -1,13 +1,10 @@
-import { type GlobalOptions, sessionsPath, withApi } from './api.ts';
-import { CommandError } from './command-error.ts';
-import { style, toLine } from './output.ts';
+import { type GlobalOptions, sessionPath, withApi } from './api.ts';
+import { CommandError, style, toLine } from './output.ts';
 
-/** Characters of a value that are shown of a difference. */
+/** Maximum characters of a value in a difference. */
 const SHOWN = 300;
 
-const pathOf = (options: GlobalOptions, id: string) => `${sessionsPath(options)}/${encodeURIComponent(id)}`;
-
-/** A whole number from 0 as it was written. @throws {CommandError} for anything else. */
+/** Parses an option as a whole number from 0. @throws {CommandError} for anything else */
 export function toSequence(name: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const sequence = Number(text);
@@ -15,7 +12,7 @@ export function toSequence(name: string, text: string | undefined): number | und
   throw new CommandError(`${name} is a whole number from 0.`, 2);
 }
 
-/** Labels as they were written, `name=value`. @throws {CommandError} for a text without `=`. */
+/** Parses labels, `name=value`. @throws {CommandError} for a text without `=` */
 function toLabels(texts: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     texts.map((text) => {
@@ -26,24 +23,24 @@ function toLabels(texts: readonly string[]): Record<string, string> {
   );
 }
 
-/** The options of a fork as they were written. */
+/** Options of a fork, as given on the command line. */
 export interface ForkOptions extends GlobalOptions {
   at?: string;
   id?: string;
   label?: string[];
 }
 
-/** Makes a session of the beginning of another one, and prints its id. */
+/** Creates a session from the beginning of another one and prints its id. */
 export async function forkSession(session: string, options: ForkOptions): Promise<void> {
   const atSequence = toSequence('--at', options.at);
   const body = { sessionId: options.id, atSequence, labels: toLabels(options.label ?? []) };
   await withApi(options, async (api) => {
-    const made = await api.send<{ id: string }>('POST', `${pathOf(options, session)}/fork`, body);
+    const made = await api.send<{ id: string }>('POST', `${sessionPath(options, session)}/fork`, body);
     console.log(options.json ? JSON.stringify(made) : made.id);
   });
 }
 
-/** Sets and removes labels of a session, and prints all that it has then. */
+/** Sets and removes labels of a session and prints the result. */
 export async function labelSession(
   session: string,
   labels: string[],
@@ -52,7 +49,7 @@ export async function labelSession(
   const removed = Object.fromEntries((options.remove ?? []).map((name) => [name, null]));
   const changes = { ...toLabels(labels), ...removed };
   await withApi(options, async (api) => {
-    const path = `${pathOf(options, session)}/labels`;
+    const path = `${sessionPath(options, session)}/labels`;
     const all = await (Object.keys(changes).length === 0
       ? api.send<Record<string, string>>('GET', path)
       : api.send<Record<string, string>>('PATCH', path, changes));
@@ -74,13 +71,13 @@ interface SessionDiff {
   state: ({ key: string } & Side)[];
 }
 
-/** The options of a comparison as they were written. */
+/** Options of a comparison, as given on the command line. */
 export interface DiffOptions extends GlobalOptions {
   at?: string;
   otherAt?: string;
 }
 
-/** Prints how two sessions differ. @returns the exit code: 0 they do not, 1 they do */
+/** Prints the differences of two sessions. @returns the exit code: 0 for none, 1 for any */
 export async function diffSessions(session: string, other: string, options: DiffOptions): Promise<number> {
   const [at, otherAt] = [toSequence('--at', options.at), toSequence('--other-at', options.otherAt)];
   const query = new URLSearchParams({
@@ -89,7 +86,7 @@ export async function diffSessions(session: string, other: string, options: Diff
     ...(otherAt === undefined ? {} : { otherAtSequence: String(otherAt) }),
   });
   return withApi(options, async (api) => {
-    const diff = await api.send<SessionDiff>('GET', `${pathOf(options, session)}/diff?${query.toString()}`);
+    const diff = await api.send<SessionDiff>('GET', `${sessionPath(options, session)}/diff?${query.toString()}`);
     console.log(options.json ? JSON.stringify(diff) : toText(diff).join('\n'));
     return diff.differingEvents + diff.differingKeys === 0 ? 0 : 1;
   }).catch((error: unknown) => {

@@ -1,8 +1,7 @@
 import type { Event } from '../core/event.ts';
-import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
-import { CommandError } from './command-error.ts';
+import { type Api, type GlobalOptions, sessionPath, sessionsPath, withApi } from './api.ts';
+import { CommandError, printList, toLine, toTime } from './output.ts';
 import { toLines } from './conversation.ts';
-import { printList, toLine, toTime } from './output.ts';
 import { toSequence } from './session-data.ts';
 
 /** A session on the wire. */
@@ -24,13 +23,13 @@ export interface ListOptions extends GlobalOptions {
   order?: string;
 }
 
-/** Characters of the first text that a list shows. */
+/** Maximum characters of the first text in a list. */
 const TEXT_SHOWN = 60;
 
-/** Sessions of one request, at most. */
+/** Maximum sessions of one request. */
 const PAGE = 200;
 
-/** Prints the user's sessions, the newest first unless the options say otherwise. */
+/** Prints the user's sessions [the newest first]. */
 export async function listSessions(options: ListOptions): Promise<void> {
   const limit = Number(options.limit);
   if (!Number.isSafeInteger(limit) || limit < 1) throw new CommandError('--limit is a whole number from 1.', 2);
@@ -63,7 +62,7 @@ export async function listSessions(options: ListOptions): Promise<void> {
   });
 }
 
-/** Prints a conversation, or the session as it is on the wire. */
+/** Prints a conversation, or with `--json` the session as the service sent it. */
 export async function showSession(id: string, options: GlobalOptions & { at?: string }): Promise<void> {
   const at = toSequence('--at', options.at);
   await withApi(options, async (api) => {
@@ -73,14 +72,12 @@ export async function showSession(id: string, options: GlobalOptions & { at?: st
   });
 }
 
-/** Writes sessions with their events to the output, one a line. */
+/** Writes sessions with their events to the output, one per line. */
 export const exportSessions = (ids: string[], options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const chosen = ids.length > 0 ? ids : allIds(api, options);
     for await (const id of chosen) console.log(JSON.stringify(await getSession(api, options, id)));
   });
-
-const pathOf = (options: GlobalOptions, id: string) => `${sessionsPath(options)}/${encodeURIComponent(id)}`;
 
 const getSession = (api: Api, options: GlobalOptions, id: string, at?: number) =>
   api.send<SessionBody>('GET', `${pathOf(options, id)}${at === undefined ? '' : `?atSequence=${at}`}`);
@@ -89,7 +86,7 @@ async function* allIds(api: Api, options: GlobalOptions): AsyncGenerator<string,
   for await (const { id } of allSessions(api, options)) yield id;
 }
 
-/** The user's sessions, page by page, the newest first unless the filter says otherwise. */
+/** Yields the user's sessions, reading page by page. */
 async function* allSessions(
   api: Api,
   options: GlobalOptions,

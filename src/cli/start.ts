@@ -1,33 +1,37 @@
 import { flushCompileCache } from 'node:module';
-import { describeHarness, modelText, readHarnessAgent } from '../process/host-agents.ts';
 import { type Config, readConfig } from '../config/config.ts';
 import { processEnvironment } from '../config/environment.ts';
+import { openApiDocument } from '../platform/http/openapi/document.ts';
+import { compileDocument } from '../platform/http/validation/openapi-gate.ts';
 import { createLog } from '../platform/log.ts';
+import { listOperations } from '../process/app.ts';
+import { COMPONENTS } from '../process/components.ts';
+import { describeHarness, modelText, readHarnessAgent } from '../process/host-agents.ts';
 import { findDatabase, migrate } from '../process/open-database.ts';
 import { type Runtime, startRuntime } from '../process/runtime.ts';
 import { VERSION } from '../process/version.ts';
 
 /**
- * A signal that comes sooner after the first is that one again: npm hands on what a terminal sent to all of its group.
+ * Signals that follow sooner are repetitions of the first: npm forwards a signal that the terminal sent to the group.
  */
 const SAME_SIGNAL_MS = 1000;
 /** Exit code of a process that got a second signal while it was stopping: 128 + SIGINT, as shells expect. */
 const INTERRUPTED_EXIT_CODE = 130;
 
-/** Starts the service; it ends with a signal. @throws {ConfigError} when it cannot start, with what to do about it. */
+/** Runs the service until a signal. @throws {ConfigError} when it cannot start, with a remedy */
 export async function start(): Promise<void> {
   const config = readConfig(processEnvironment());
   const starting = startRuntime({ config, log: createLog(config.LOG_LEVEL) });
   const stopping = stopOnSignals(starting);
   const runtime = await starting;
   if (!stopping.aborted) await printStart(config, runtime);
-  // Node keeps what it compiled when a process ends by itself, which a container seldom does.
+  // Node writes its compile cache only when a process ends by itself, which a container seldom does.
   flushCompileCache();
 }
 
 /**
- * Applies the migrations, to the embedded database where no other is named; with `isCheck` it only looks, and says
- * where nothing is missing. @throws {ConfigError} as a start does.
+ * Applies the migrations [to the embedded database]; with `isCheck` it only checks that none is missing.
+ * @throws {ConfigError} as a start does
  */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const source = await findDatabase(readConfig(processEnvironment(), { listens: false }));
@@ -39,13 +43,13 @@ export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<vo
   }
 }
 
-/** Prints what would be served. @throws {ConfigError} for what cannot be. */
+/** Prints the effective configuration. @throws {ConfigError} where it cannot be served */
 export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment(), { listens: false }), console.error));
 }
 
 async function printStart(config: Config, { url: bound, database, metrics }: Runtime): Promise<void> {
-  // What is typed into a browser: every address of a machine is none.
+  // The address for a browser, which cannot open 0.0.0.0.
   const url = bound.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
   const { model } = await readHarnessAgent(config);
   const modes = [`auth ${config.auth.mode}`, ...(config.DEV_UI ? ['development UI'] : [])].join(', ');
@@ -73,8 +77,9 @@ async function printStart(config: Config, { url: bound, database, metrics }: Run
 }
 
 /**
- * The first SIGTERM or Ctrl-C drains and stops, also during the start; a later one ends at once, and the embedded
- * PostgreSQL with it. The signal that is returned says that it has come.
+ * Drains and stops at the first SIGTERM or Ctrl-C, also during the start; a later one ends the process at once, and the
+ * embedded PostgreSQL with it.
+ * @returns a signal that aborts with the first one
  */
 function stopOnSignals(starting: Promise<Runtime>): AbortSignal {
   const stopping = new AbortController();
@@ -102,4 +107,20 @@ async function close(runtime: Runtime): Promise<void> {
     console.error(error);
     process.exit(1);
   }
+}
+
+/**
+ * Prints the document of all operations of all modes, as the committed copy has it.
+ * @throws {Error} when it is not a valid OpenAPI document
+ */
+export async function printOpenApi(): Promise<void> {
+  const document = openApiDocument(
+    listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true }),
+    {
+      authMode: 'local',
+      components: COMPONENTS,
+    },
+  );
+  await compileDocument(document);
+  process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
 }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
-import { CommandError } from './command-error.ts';
+import { CommandError } from './output.ts';
 import { type Api, type GlobalOptions, withApi } from './api.ts';
 
 /** The options of the commands on one user. */
@@ -20,20 +20,20 @@ interface ErasureBody {
 const userPath = (app: string, user: string): string =>
   `/apps/${encodeURIComponent(app)}/users/${encodeURIComponent(user)}`;
 
-/** The applications that a command is about: that of `--app`, or all that hold data of the user. */
-const appsOf = async (api: Api, user: string, { app, allApps }: UserOptions): Promise<string[]> =>
+/** Lists the applications of a command: that of `--app`, or all that hold data of the user. */
+const listApps = async (api: Api, user: string, { app, allApps }: UserOptions): Promise<string[]> =>
   allApps ? api.send<string[]>('GET', `/users/${encodeURIComponent(user)}/apps`) : [app];
 
-/** Erases a user, in as many requests as it takes, and prints what was deleted. */
+/** Erases a user, in as many requests as it takes, and prints the counts. */
 export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
   withApi(options, async (api) => {
-    for (const app of await appsOf(api, user, options)) {
+    for (const app of await listApps(api, user, options)) {
       const path = `${userPath(app, user)}${options.dryRun ? '?dryRun=true' : ''}`;
       let erasure = await api.send<ErasureBody>('DELETE', path);
       while (erasure.status === 'running') {
         if (process.stderr.isTTY) process.stderr.write(`\r${totalOf(erasure)} rows`);
         erasure = await api.send<ErasureBody>('DELETE', path);
-        // What follows is a line of its own.
+        // Clears the line of the progress.
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
       }
       if (options.json) console.log(JSON.stringify({ app, ...erasure }));
@@ -41,7 +41,7 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
     }
   });
 
-/** Writes all data of a user to the output, a row a line. */
+/** Writes all data of a user to the output, one row per line. */
 export const exportUser = (user: string, options: UserOptions): Promise<void> =>
   withApi(options, async (api) => {
     const response = await api.open('GET', `${userPath(options.app, user)}/export`);
@@ -49,15 +49,15 @@ export const exportUser = (user: string, options: UserOptions): Promise<void> =>
       if (!process.stdout.write(chunk)) await once(process.stdout, 'drain');
   });
 
-/** The first bytes of a file that `users export` has written. */
+/** The first bytes of a file of `users export`. */
 export const EXPORT_HEAD = '{"kind":"agent-runtime user export"';
-/** Characters and lines of one request. */
+/** Maximum characters and lines of one request. */
 const REQUEST_CHARACTERS = 4_000_000;
 const REQUEST_LINES = 1_000;
 
 /**
- * Brings what `users export` has written into a service, in requests of bounded size.
- * @throws {CommandError} for a file without its end
+ * Imports a file of `users export` into a service, in requests of bounded size.
+ * @throws {CommandError} for a file that was cut off
  */
 export async function importUser(
   file: string,
@@ -102,7 +102,7 @@ function toText(app: string, erasure: ErasureBody): string {
   return [`${app}: ${totalOf(erasure)} ${verb}`, ...lines.map(([name, count]) => `  ${name}  ${count}`)].join('\n');
 }
 
-/** Prints how much the settings of retention would delete now. */
+/** Prints the amount of data that retention would delete now. */
 export const showRetention = (options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const counts = await api.send<{ sessions: number; artifactVersions: number }>('GET', '/retention');

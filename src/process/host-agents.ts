@@ -13,7 +13,7 @@ import type { Tool } from '../agent/definition/tool.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { Config } from '../config/config.ts';
 import { AgentError, ConfigError } from '../core/errors.ts';
-import { describeAgent } from '../conversation/apps/describe-agent.ts';
+import { describeAgent } from '../conversation/apps/agent-description.ts';
 
 /** Where the agent is described when `HARNESS_FILE` names no other place. */
 const DEFAULT_HARNESS_FILE = 'harness.yaml';

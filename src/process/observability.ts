@@ -27,7 +27,7 @@ export async function openTracingIfWanted(config: Config, db: Database, log: Log
   if (endpoint === undefined) return createTracing(db, log);
   const [{ createOtlpProcessor }, { toSampler }, { toResource }] = await Promise.all([
     import('../observability/traces/otlp.ts'),
-    import('../observability/traces/sampler.ts'),
+    import('../observability/traces/otlp.ts'),
     import('../observability/metrics/open-metrics.ts'),
   ]);
   return createTracing(DEV_UI ? db : undefined, log, {

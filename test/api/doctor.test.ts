@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import { examine } from '../../src/cli/doctor/examine.ts';
+import { examine } from '../../src/cli/doctor/doctor.ts';
 import { createEmptyDatabase, createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type FakeMcp, startMcpServer } from '../support/mcp-server.ts';
 

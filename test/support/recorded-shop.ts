@@ -3,7 +3,7 @@ import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import { defineTool } from '../../src/agent/definition/agent-module.ts';
 import type { Model, ModelAnswer, ModelDelta, ModelRequest } from '../../src/agent/definition/model.ts';
 import { prepareAgent } from '../../src/agent/prepare-agent.ts';
-import { describeAgent } from '../../src/conversation/apps/describe-agent.ts';
+import { describeAgent } from '../../src/conversation/apps/agent-description.ts';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { Part } from '../../src/core/content.ts';
 import { AgentError } from '../../src/core/errors.ts';

@@ -1,4 +1,4 @@
-import { describeAgent } from '../../src/conversation/apps/describe-agent.ts';
+import { describeAgent } from '../../src/conversation/apps/agent-description.ts';
 import type { HostedAgent } from '../../src/conversation/apps/hosted-agent.ts';
 import type { AgentDefinition } from '../../src/agent/definition/agent.ts';
 import type { Model, ModelRequest } from '../../src/agent/definition/model.ts';

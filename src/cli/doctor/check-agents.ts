@@ -1,8 +1,8 @@
 import type { Config } from '../../config/config.ts';
 import { hostAgents, readHarnessAgent } from '../../process/host-agents.ts';
-import { fault, type Finding, ok, reasonOf } from './finding.ts';
+import { fault, type Finding, ok, toReason, skipped } from './finding.ts';
 
-/** Every agent made ready as for an invocation: its tools and skills are there, its MCP servers answer. */
+/** Prepares every agent as for an invocation: its tools and skills must exist, its MCP servers answer. */
 export async function checkAgents(config: Config): Promise<Finding[]> {
   const { signal } = new AbortController();
   try {
@@ -10,19 +10,74 @@ export async function checkAgents(config: Config): Promise<Finding[]> {
     const { definition: harness } = await readHarnessAgent(config);
     const findings: Finding[] = [];
     for (const [name, agent] of agents) {
-      // One at a time, so that each server that is away is named.
+      // One at a time, so that every unreachable server is named.
       const servers = name === harness.name ? harness.mcpServers.map((server) => [server]) : [undefined];
       for (const mcpServers of servers) {
         const overrides = mcpServers ? { mcpServers } : {};
         const failure = await agent.prepare(overrides, signal, 'doctor').then(
           (prepared) => prepared.close(),
-          (error: unknown) => reasonOf(error),
+          (error: unknown) => toReason(error),
         );
         if (failure) findings.push(fault('agents', `${name}: ${failure} See MCP_SERVERS, or the file of the agent.`));
       }
     }
     return findings.length > 0 ? findings : [ok('agents', [...agents.keys()].join(', '))];
   } catch (error) {
-    return [fault('agents', reasonOf(error))];
+    return [fault('agents', toReason(error))];
   }
+}
+
+const TIMEOUT_MS = 10_000;
+const BASE_URLS: Record<string, string> = {
+  openai: 'https://api.openai.com/v1',
+  anthropic: 'https://api.anthropic.com/v1',
+  google: 'https://generativelanguage.googleapis.com/v1beta',
+};
+
+/** Checks that the provider answers, accepts the key and knows the model. It calls no model, so it costs nothing. */
+export async function checkModel(config: Config): Promise<Finding> {
+  const { provider, name, baseUrl } = (await readHarnessAgent(config)).model;
+  if (provider === 'offline') return ok('model', 'offline, it needs nothing');
+  const key = config.MODEL_API_KEY;
+  if (!key && baseUrl === undefined && provider !== 'openai-compatible') {
+    return fault('model', `The provider ${provider} needs a key; set MODEL_API_KEY.`);
+  }
+  const base = (baseUrl ?? BASE_URLS[provider] ?? '').replace(/\/$/, '');
+  const isList = provider === 'openai-compatible';
+  const url = isList ? `${base}/models` : `${base}/models/${encodeURIComponent(name)}`;
+  try {
+    const headers = toHeaders(provider, key);
+    const response = await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(TIMEOUT_MS) });
+    return toFinding(response.status, { provider, name }, isList ? await readNames(response) : undefined);
+  } catch (error) {
+    const cause = error instanceof Error && error.cause ? error.cause : error;
+    const { host } = new URL(url);
+    return fault(
+      'model',
+      `The provider ${provider} at ${host} cannot be reached: ${toReason(cause)}; see MODEL_BASE_URL.`,
+    );
+  }
+}
+
+function toFinding(status: number, model: { provider: string; name: string }, names: string[] | undefined): Finding {
+  const { provider, name } = model;
+  if (status === 401 || status === 403) {
+    return fault('model', `The provider ${provider} refuses the key (HTTP ${status}); change MODEL_API_KEY.`);
+  }
+  const isUnknown = names ? status === 200 && !names.includes(name) : status === 404;
+  if (isUnknown) return fault('model', `The provider ${provider} does not know the model ${name}; change MODEL_NAME.`);
+  if (status === 200) return ok('model', `${provider} knows ${name}`);
+  if (status === 404) return skipped('model', `${provider} answers and has no list of models`);
+  return fault('model', `The provider ${provider} answered HTTP ${status}; see MODEL_BASE_URL.`);
+}
+
+async function readNames(response: Response): Promise<string[]> {
+  const body = (await response.json().catch(() => undefined)) as { data?: { id?: string }[] } | undefined;
+  return (body?.data ?? []).map(({ id = '' }) => id);
+}
+
+function toHeaders(provider: string, key: string | undefined): Record<string, string> {
+  if (!key) return {};
+  if (provider === 'anthropic') return { 'x-api-key': key, 'anthropic-version': '2023-06-01' };
+  return provider === 'google' ? { 'x-goog-api-key': key } : { authorization: `Bearer ${key}` };
 }

@@ -4,14 +4,14 @@ import { findReplicaFault } from '../../platform/db/check-replica.ts';
 import type { DatabaseAddress } from '../../platform/db/connection.ts';
 import { connect, type ServerClient } from '../../platform/db/server-client.ts';
 import { findDatabase, migrate } from '../../process/open-database.ts';
-import { fault, type Finding, reasonOf, skipped, withFaults } from './finding.ts';
+import { failing, fault, type FaultRule, type Finding, skipped, toFindings, toReason } from './finding.ts';
 
 const CHECKING = { application_name: 'agent-runtime doctor', connectionTimeoutMillis: 5_000, query_timeout: 5_000 };
 /** PostgreSQL 14, the oldest that the tests know. */
 const MIN_VERSION = 140_000;
-/** Between the clocks of this machine and of the database; tokens and schedules are judged by them. */
+/** Tolerated difference of the clocks of this machine and of the database, by which tokens and schedules are judged. */
 const MAX_CLOCK_DIFFERENCE_MS = 5_000;
-/** A role or database that ends statements sooner ends ours too, where a pooler keeps our own time-out away. */
+/** The shortest statement time-out of role or database; it applies where a pooler drops the service's own. */
 const MIN_STATEMENT_TIMEOUT_MS = 1_000;
 const NOTICE_MS = 2_000;
 const CHANNEL = 'agent_runtime_doctor';
@@ -19,14 +19,14 @@ const CHANNEL = 'agent_runtime_doctor';
 const FINE = 'reachable, up to date, with the rights it needs';
 const POLLED = 'news of other processes comes within a second, at once with DATABASE_DIRECT_URL';
 
-/** The database: whether it can be used, and what will be felt later. Nothing is changed in it. */
+/** Checks that the database can be used, without changing it. */
 export async function checkDatabase(config: Config): Promise<Finding[]> {
   if (config.DATABASE_URL === undefined) return [skipped('database', 'embedded; it starts with the service')];
   try {
     const { access } = await findDatabase(config);
     await migrate(access, 'check');
     const { serving, direct = serving, replica } = access;
-    // Who names a pooler and no way past it has chosen that: what was stored is looked for every second.
+    // A pooler without a direct address is a valid choice: the service polls every second then.
     const isPolled = direct.isPooled === true;
     const ofReplica = replica && (await findReplicaFault(serving, replica, CHECKING));
     const faults = [
@@ -34,9 +34,9 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
       ...(isPolled ? [] : await checkListen(direct)),
       ...(ofReplica ? [`Plain reads are not of the replica: ${ofReplica.reason}. Check DATABASE_READ_URL.`] : []),
     ];
-    return withFaults('database', faults, isPolled ? `${FINE}; ${POLLED}` : FINE);
+    return toFindings('database', faults, isPolled ? `${FINE}; ${POLLED}` : FINE);
   } catch (error) {
-    return [fault('database', reasonOf(error))];
+    return [fault('database', toReason(error))];
   }
 }
 
@@ -54,11 +54,11 @@ async function checkServer(config: Config, address: DatabaseAddress): Promise<st
     settings: { 'agent_runtime.doctor': 'on' },
   });
   try {
-    const asked = Date.now();
-    const found = await lookAt(client);
-    const differenceMs = Math.abs(found.clockMs - (asked + Date.now()) / 2);
+    const sentMs = Date.now();
+    const found = await inspect(client);
+    const differenceMs = Math.abs(found.clockMs - (sentMs + Date.now()) / 2);
     const wanted = config.DATABASE_POOL_SIZE + 2;
-    const faults: [boolean, string][] = [
+    const rules: FaultRule[] = [
       [found.version < MIN_VERSION, 'The server is older than PostgreSQL 14; DATABASE_URL needs a newer one.'],
       [client.isReadOnly, 'The server takes no writes; let DATABASE_URL name the primary.'],
       [
@@ -82,13 +82,13 @@ async function checkServer(config: Config, address: DatabaseAddress): Promise<st
           'DATABASE_DIRECT_URL past it.',
       ],
     ];
-    return faults.filter(([isFault]) => isFault).map(([, text]) => text);
+    return failing(rules);
   } finally {
     await client.end().catch(() => undefined);
   }
 }
 
-async function lookAt(client: ServerClient): Promise<Server> {
+async function inspect(client: ServerClient): Promise<Server> {
   const { rows } = await client.query<Record<'version' | 'clock' | 'room' | 'timeout' | 'setting', string | null>>(`
     select current_setting('server_version_num') as version, extract(epoch from clock_timestamp()) * 1000 as clock,
       current_setting('agent_runtime.doctor', true) as setting,
@@ -107,14 +107,14 @@ async function lookAt(client: ServerClient): Promise<Server> {
   };
 }
 
-/** A pooler in transaction mode takes LISTEN and delivers nothing. */
+/** Checks that LISTEN works: a pooler in transaction mode accepts it and delivers nothing. */
 async function checkListen(address: DatabaseAddress): Promise<string[]> {
   const [listener, notifier] = await Promise.all([
     connect(address, CHECKING, { acceptsReadOnly: true }),
     connect(address, CHECKING, { acceptsReadOnly: true }),
   ]);
   try {
-    // A standby takes no LISTEN; that it takes no writes is said already.
+    // A standby accepts no LISTEN; that it accepts no writes is a fault of its own.
     if (listener.isReadOnly) return [];
     const heard = new Promise<boolean>((resolve) => listener.once('notification', () => resolve(true)));
     await listener.query(`listen ${CHANNEL}`);

@@ -3,15 +3,15 @@ import { access, constants, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import type { Config } from '../../config/config.ts';
-import { fault, type Finding, ok, reasonOf, skipped, withFaults } from './finding.ts';
+import { failing, fault, type FaultRule, type Finding, ok, skipped, toFindings, toReason } from './finding.ts';
 
-/** Room that an embedded database needs to go on for a while, bytes. */
+/** Free bytes that an embedded database needs to grow for a while. */
 const MIN_FREE_BYTES = 1024 ** 3;
 /** The runtime uses about 100 MiB; half of the rest is for what requests bring. */
 const MIN_MEMORY_BYTES = 256 * 1024 ** 2;
 const MIN_CPUS = 0.5;
 
-/** The ports that the service listens on: whether they can be had. */
+/** Checks that the ports of the service are free. */
 export async function checkPorts({ HOST, PORT, METRICS_HOST, METRICS_PORT }: Config): Promise<Finding[]> {
   const ports: [setting: string, host: string, port: number | undefined][] = [
     ['PORT', HOST, PORT],
@@ -22,7 +22,7 @@ export async function checkPorts({ HOST, PORT, METRICS_HOST, METRICS_PORT }: Con
     const failure = port === undefined ? undefined : await tryPort(host, port);
     if (failure) faults.push(`${setting}: ${port} on ${host} cannot be had (${failure}); choose another ${setting}.`);
   }
-  return withFaults('ports', faults, 'free');
+  return toFindings('ports', faults, 'free');
 }
 
 const tryPort = (host: string, port: number): Promise<string | undefined> =>
@@ -32,12 +32,12 @@ const tryPort = (host: string, port: number): Promise<string | undefined> =>
     server.listen(port, host, () => server.close(() => settle(undefined)));
   });
 
-/** Where the embedded database keeps its data: whether it may be written, and has room. */
+/** Checks that the directory of the embedded database is writable and has room. */
 export async function checkDisk({ DATABASE_URL, DATA_DIR }: Config): Promise<Finding> {
   if (DATABASE_URL !== undefined) return skipped('disk', 'DATABASE_URL says where the data is');
   try {
     let directory = resolve(DATA_DIR);
-    // What is not there yet is made where its parent lets it.
+    // A missing directory is created, which its closest existing parent must allow.
     while (!existsSync(directory)) directory = dirname(directory);
     if (!(await stat(directory)).isDirectory()) return fault('disk', `DATA_DIR: ${directory} is no directory.`);
     await access(directory, constants.W_OK);
@@ -46,25 +46,21 @@ export async function checkDisk({ DATABASE_URL, DATA_DIR }: Config): Promise<Fin
     if (bavail * bsize >= MIN_FREE_BYTES) return ok('disk', `${free} MiB free`);
     return fault('disk', `${directory} has ${free} MiB left; set DATA_DIR to a disk with 1 GiB or more.`);
   } catch (error) {
-    return fault('disk', `DATA_DIR: ${reasonOf(error)}; choose a directory that this user may write.`);
+    return fault('disk', `DATA_DIR: ${toReason(error)}; choose a directory that this user may write.`);
   }
 }
 
-/** The limits of a container. @param root where the kernel shows them (cgroup v2) */
+/** Checks the limits of a container. @param root directory in which the kernel shows them (cgroup v2) */
 export function checkContainer(root = '/sys/fs/cgroup'): Finding[] {
   const read = (file: string) => (existsSync(join(root, file)) ? readFileSync(join(root, file), 'utf8').trim() : 'max');
   const [memory, [quota, period]] = [Number(read('memory.max')), read('cpu.max').split(' ').map(Number)];
   const cpus = (quota ?? Number.NaN) / (period ?? 1);
-  const faults: [boolean, string][] = [
+  const rules: FaultRule[] = [
     [
       memory < MIN_MEMORY_BYTES,
       `The container has ${Math.round(memory / 1024 ** 2)} MiB of memory; give it 256 MiB or more (docker run -m).`,
     ],
     [cpus < MIN_CPUS, `The container has ${cpus} CPUs; give it half a one or more (docker run --cpus).`],
   ];
-  return withFaults(
-    'container',
-    faults.filter(([isFault]) => isFault).map(([, text]) => text),
-    'no limit that is too low',
-  );
+  return toFindings('container', failing(rules), 'no limit that is too low');
 }

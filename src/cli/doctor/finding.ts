@@ -1,22 +1,29 @@
 /** The result of one check; a problem is a sentence that names the setting to change. */
 export interface Finding {
   check: string;
-  /** `skipped`: there is nothing to look at, or it cannot be looked at before something else is right. */
+  /** `skipped`: there is nothing to check, or another fault comes first. */
   status: 'ok' | 'fault' | 'skipped';
   detail: string;
 }
 
-/** Nothing is wrong. */
+/** A check that found no fault. */
 export const ok = (check: string, detail: string): Finding => ({ check, status: 'ok', detail });
-/** Something is wrong. */
+/** A fault. */
 export const fault = (check: string, detail: string): Finding => ({ check, status: 'fault', detail });
-/** Nobody looked. */
+/** A check that was not made. */
 export const skipped = (check: string, detail: string): Finding => ({ check, status: 'skipped', detail });
 
-/** The faults of a check, or that there are none. */
-export const withFaults = (check: string, faults: string[], fine: string): Finding[] =>
+/** A condition that is true for a fault, and the sentence about it. */
+export type FaultRule = [isFault: boolean, sentence: string];
+
+/** Returns the sentences of the rules that apply. */
+export const failing = (rules: FaultRule[]): string[] =>
+  rules.filter(([isFault]) => isFault).map(([, sentence]) => sentence);
+
+/** Returns the findings of a check: its faults, or `ok` with the text `fine`. */
+export const toFindings = (check: string, faults: string[], fine: string): Finding[] =>
   faults.length === 0 ? [ok(check, fine)] : faults.map((detail) => fault(check, detail));
 
-/** The words of an error, or its code where it has none. */
-export const reasonOf = (error: unknown): string =>
+/** Returns an error's message, or its code where it has none. */
+export const toReason = (error: unknown): string =>
   error instanceof Error ? error.message || String((error as NodeJS.ErrnoException).code) : String(error);

@@ -1,8 +1,8 @@
-import { type SQL, type SQLWrapper, and, asc, eq, sql } from 'drizzle-orm';
+import { and, asc, eq, type SQL, sql, type SQLWrapper } from 'drizzle-orm';
+import { z } from 'zod';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
 import { legalHolds } from '../../platform/db/schema/schema.ts';
-import type { Hold } from './hold.ts';
 
 /** The data to keep: a user's, or with `sessionId` one session's. */
 export interface HoldKey {
@@ -68,3 +68,25 @@ export async function listHolds(
     .limit(limit);
   return rows.map((row) => ({ ...row, reason: unescapeText(row.reason) }));
 }
+
+/** Data that must not be deleted. */
+export const holdSchema = z
+  .object({
+    appName: z.string().describe('Application.'),
+    userId: z.string().describe('User.'),
+    sessionId: z.string().nullable().describe('The session; null for all that the user has.'),
+    reason: z.string().describe('Why.'),
+    createTime: z.number().describe('When it was set, Unix time in seconds.'),
+  })
+  .describe('A legal hold.');
+
+/** A hold as it is sent: on all that the user has, or on one session. */
+export const setHoldSchema = z
+  .object({
+    sessionId: z.string().min(1).max(256).nullish().describe('The session [all that the user has].'),
+    reason: z.string().min(1).max(2_000).describe('Why: a sentence for whoever finds it later.'),
+  })
+  .describe('What must not be deleted, and why.');
+
+/** A legal hold as it is answered. */
+export type Hold = z.output<typeof holdSchema>;

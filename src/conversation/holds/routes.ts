@@ -2,8 +2,7 @@ import { z } from 'zod';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { appPath, pageSize, userPath } from '../../platform/http/operation/parameters.ts';
-import { type Hold, holdSchema, setHoldSchema } from './hold.ts';
-import { deleteHold, listHolds, saveHold } from './hold-store.ts';
+import { deleteHold, type Hold, holdSchema, listHolds, saveHold, setHoldSchema } from './hold-store.ts';
 
 /** Dependencies of the operations on legal holds. */
 interface HoldContext {

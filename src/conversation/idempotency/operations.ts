@@ -1,9 +1,10 @@
 import type { z } from 'zod';
+import { KeyReusedError } from '../../core/errors.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import type { Notifications } from '../../platform/db/notifications.ts';
 import type { Answer, Operation } from '../../platform/http/operation/operation.ts';
 import type { Principal } from '../../platform/http/operation/principal.ts';
-import { doOnce } from './do-once.ts';
+import { type IdempotencyKey, keepAnswer, reserveKey } from './key-store.ts';
 import { fingerprint, idempotencyHeaders } from './key.ts';
 
 /** Dependencies of idempotent operations. */
@@ -124,4 +125,32 @@ function textOf(answer: Answer): string {
   if (answer.kind === 'json') return answer.text;
   if (answer.kind === 'value') return JSON.stringify(answer.value);
   throw new TypeError('an operation with an Idempotency-Key must answer JSON');
+}
+
+/**
+ * Does a request once per key: the work, its key and its answer are one transaction, so that a retry finds all of it
+ * or nothing. The work gets the transaction in place of the pool. A request that fails leaves the key free.
+ * `sessionOf` says which session an answer is about: it is forgotten with that.
+ * @throws {KeyReusedError} when the key came with another request before.
+ */
+function doOnce(
+  database: DatabasePool,
+  key: IdempotencyKey,
+  sessionOf: (answer: string) => string | undefined,
+  work: (inside: DatabasePool) => Promise<string>,
+): Promise<string> {
+  return database.transaction(async (tx) => {
+    const kept = await reserveKey(tx, key);
+    if (kept && kept.hash !== key.hash) throw new KeyReusedError('the Idempotency-Key was used for another request');
+    if (kept) return kept.answer;
+    const inside = {
+      ...database,
+      db: tx,
+      reads: tx,
+      transaction: <T>(more: (db: typeof tx) => Promise<T>) => more(tx),
+    };
+    const answer = await work(inside);
+    await keepAnswer(tx, key, answer, sessionOf(answer));
+    return answer;
+  });
 }

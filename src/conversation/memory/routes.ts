@@ -1,16 +1,40 @@
 import { z } from 'zod';
+import { contentSchema } from '../../core/content.ts';
 import { NotFoundError } from '../../core/errors.ts';
-import { sessionNotFound } from '../../core/session.ts';
+import { identifierSchema, sessionNotFound } from '../../core/session.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
-import { addMemorySchema, memoriesSchema } from './memory.ts';
 import { addSessionToMemory, searchMemories } from './memory-store.ts';
 
 const MEMORY_PATH = '/apps/{app_name}/users/{user_id}/memory';
 const area = 'Memory';
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
+
+/** Body of an addition to the memory. */
+const addMemorySchema = z
+  .looseObject({
+    sessionId: identifierSchema.describe(
+      'The session to remember; events that are remembered already stay as they are.',
+    ),
+  })
+  .describe("Adds what was said in a session to its user's memory.");
+
+/** Answer of a search. */
+const memoriesSchema = z
+  .looseObject({
+    memories: z
+      .array(
+        z.looseObject({
+          author: z.string().describe('`user` or the name of the agent that said it.'),
+          timestamp: z.string().describe('When it was said, ISO 8601.'),
+          content: contentSchema.describe('What was said, as the event has it.'),
+        }),
+      )
+      .describe('Best match first; `[]` where nothing matches.'),
+  })
+  .describe('What was said in earlier sessions, best match first.');
 
 /** Dependencies of the memory operations. */
 interface MemoryContext {

@@ -1,20 +1,21 @@
 import { ForeignSchemas } from '../../agent/arguments/foreign-schemas.ts';
 import type { PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
+import { type ModelAnswer, toCallUse } from '../../agent/definition/model.ts';
+import type { ToolServices } from '../../agent/definition/tool.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
-import { functionCallsOf, type JsonObject } from '../../core/content.ts';
+import { spend } from '../../conversation/budgets/budget-store.ts';
+import { budgetText } from '../../conversation/budgets/budget.ts';
+import { functionCallsOf, type JsonObject, type Part } from '../../core/content.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
-import { spend } from '../../conversation/budgets/budget-store.ts';
-import { budgetText } from '../../conversation/budgets/budget.ts';
-import { type ModelAnswer, toCallUse } from '../../agent/definition/model.ts';
 import type { InvocationContext } from '../context.ts';
 import { endingEvents } from '../invocation.ts';
 import { toolCallsLimitError } from '../invoke.ts';
+import { newToolServices } from '../tool-services.ts';
 import { Player, type ReplayOptions } from './player.ts';
-import { replayServices } from './replay-services.ts';
 import { isOfModel, responsesOf, type TapeRun } from './tape-run.ts';
 
 /** Dependencies of a replay. */
@@ -181,4 +182,43 @@ function calledTools(agentName: string, events: TapeRun['events']) {
   const calls = events.flatMap(({ event }) => (event.author === agentName ? functionCallsOf(event.content) : []));
   const names = new Set(calls.flatMap(({ id, name }) => (name && id && responses.has(id) ? [name] : [])));
   return [...names].map((name) => ({ name, description: '', parameters: { type: 'object' } }));
+}
+
+/** The numbers of the versions of an artifact that events saved, in order. */
+const versionsIn = (events: Event[], name: string): number[] =>
+  events.flatMap(({ actions }) => {
+    const version = (actions?.artifactDelta as JsonObject | undefined)?.[name];
+    return typeof version === 'number' ? [version] : [];
+  });
+
+/**
+ * The services for tools of a replay. Tools read artifacts as they were when the run began, as far as its session says
+ * which version that was; artifacts that they save exist for this replay only, under the original version number.
+ */
+function replayServices(
+  context: Pick<InvocationContext, 'database' | 'contentStore' | 'log'>,
+  key: SessionKey,
+  { history, events }: TapeRun,
+): ToolServices {
+  // Without a lease: its writes would be refused.
+  const stored = newToolServices(context, { key, token: '' });
+  const saved = new Map<string, Part[]>();
+  const made = events.map(({ event }) => event);
+  const versionThen = (name: string) => versionsIn(history, name).at(-1);
+  const numberOf = (name: string, count: number) =>
+    versionsIn(made, name)[count] ?? (versionThen(name) ?? -1) + count + 1;
+  return {
+    ...stored,
+    async saveArtifact(name, part) {
+      const parts = saved.get(name) ?? [];
+      saved.set(name, [...parts, structuredClone(part)]);
+      return numberOf(name, parts.length);
+    },
+    async loadArtifact(name, version) {
+      const parts = saved.get(name) ?? [];
+      const own = version === undefined ? parts.at(-1) : parts.find((_, count) => numberOf(name, count) === version);
+      return own ?? stored.loadArtifact(name, version ?? versionThen(name));
+    },
+    listArtifacts: async () => [...new Set([...(await stored.listArtifacts()), ...saved.keys()])].toSorted(),
+  };
 }

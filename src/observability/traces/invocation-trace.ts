@@ -1,5 +1,3 @@
-import { currentContext } from '../../platform/context.ts';
-import type { InvocationObserver, ObservedAgent, ObservedStep } from '../../agent/loop/run.ts';
 import {
   type Context,
   type HrTime,
@@ -7,12 +5,15 @@ import {
   type Span,
   SpanStatusCode,
   trace,
+  TraceFlags,
   type Tracer,
 } from '@opentelemetry/api';
 import type { ModelRequest } from '../../agent/definition/model.ts';
+import type { InvocationObserver, ObservedAgent, ObservedStep } from '../../agent/loop/run.ts';
 import { functionResponsesOf, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import { currentContext } from '../../platform/context.ts';
 import {
   agentAttributes,
   ATTRIBUTE,
@@ -26,7 +27,6 @@ import {
   toolSpanName,
   type TracedCall,
 } from './span.ts';
-import { toContext, toTraceparent } from './trace-context.ts';
 
 /** The invocation that a trace is about. */
 export interface TracedInvocation {
@@ -144,4 +144,21 @@ function startClock(): () => HrTime {
     const ms = offsetMs + performance.now();
     return [Math.floor(ms / 1000), Math.floor((ms % 1000) * 1e6)];
   };
+}
+
+/** W3C Trace Context, level 1: version, trace id, parent id, flags. Later versions may have more behind. */
+const TRACEPARENT = /^(?!ff)([\da-f]{2})-(?!0{32})([\da-f]{32})-(?!0{16})([\da-f]{16})-([\da-f]{2})(?:$|-)/;
+
+/** The context of a caller's span; the root where `traceparent` is none or not valid, as the recommendation says. */
+function toContext(traceparent: string | undefined): Context {
+  const [, version, traceId = '', spanId = '', flags = ''] = TRACEPARENT.exec(traceparent ?? '') ?? [];
+  if (version === undefined || (version === '00' && traceparent?.length !== 55)) return ROOT_CONTEXT;
+  const parent = { traceId, spanId, traceFlags: Number.parseInt(flags, 16), isRemote: true };
+  return trace.setSpanContext(ROOT_CONTEXT, parent);
+}
+
+/** The `traceparent` header for a callee, with the span as its parent. */
+function toTraceparent(span: Span): string {
+  const { traceId, spanId, traceFlags } = span.spanContext();
+  return `00-${traceId}-${spanId}-${(traceFlags & TraceFlags.SAMPLED) === 0 ? '00' : '01'}`;
 }

@@ -1,11 +1,16 @@
 import {
+  AlwaysOffSampler,
+  AlwaysOnSampler,
   BatchSpanProcessor,
+  ParentBasedSampler,
   type ReadableSpan,
+  type Sampler,
   type SpanExporter,
   type SpanProcessor,
+  TraceIdRatioBasedSampler,
 } from '@opentelemetry/sdk-trace-base';
+import { type OtlpSettings, type SamplerName, toOtlpOptions } from '../../config/observability.ts';
 import type { Log } from '../../platform/log.ts';
-import { toOtlpOptions, type OtlpSettings } from '../../config/observability.ts';
 import { toGenAiSpan } from './gen-ai.ts';
 
 /** Time in which spans are gathered for one request to the collector. */
@@ -49,4 +54,16 @@ function conventional(exporter: SpanExporter, keepsContent: boolean, log: Log): 
     forceFlush: async () => exporter.forceFlush?.(),
     shutdown: () => exporter.shutdown(),
   };
+}
+
+/** Which invocations are traced, by OpenTelemetry's name; `ratio` is the share of traces, from 0 to 1. */
+export function toSampler(name: SamplerName, ratio: number): Sampler {
+  const [, isParentBased, rule] = /^(parentbased_)?(.*)$/.exec(name) ?? [];
+  const root =
+    rule === 'always_on'
+      ? new AlwaysOnSampler()
+      : rule === 'always_off'
+        ? new AlwaysOffSampler()
+        : new TraceIdRatioBasedSampler(ratio);
+  return isParentBased === undefined ? root : new ParentBasedSampler({ root });
 }

@@ -1,0 +1,74 @@
+import { type Config, readConfig } from '../../config/config.ts';
+import { processEnvironment } from '../../config/environment.ts';
+import { style } from '../output.ts';
+import { checkAgents, checkModel } from './check-agents.ts';
+import { checkDatabase } from './check-database.ts';
+import { checkContainer, checkDisk, checkPorts } from './check-machine.ts';
+import { failing, fault, type FaultRule, type Finding, toFindings, toReason } from './finding.ts';
+
+const MARKS = { ok: ['green', '✓'], fault: ['red', '✗'], skipped: ['gray', '–'] } as const;
+
+/** Prints the faults of this machine and these settings. @returns the exit code: 1 for a fault */
+export async function doctor({ json }: { json?: boolean }): Promise<number> {
+  const findings = await examine(processEnvironment());
+  if (json) console.log(JSON.stringify(findings));
+  else {
+    for (const { check, status, detail } of findings) {
+      const [colour, mark] = MARKS[status];
+      console.log(`${style(colour, mark)} ${check.padEnd(9)}  ${detail}`);
+    }
+  }
+  return findings.some(({ status }) => status === 'fault') ? 1 : 0;
+}
+
+/**
+ * Checks everything that a service with these settings needs, before it starts; changes nothing and calls no model.
+ * @param cgroup where the kernel shows the limits of the container
+ */
+export async function examine(
+  environment: Record<string, string | undefined>,
+  { cgroup }: { cgroup?: string } = {},
+): Promise<Finding[]> {
+  const config = read(environment);
+  if (Array.isArray(config)) return [...config, ...checkContainer(cgroup)];
+  const checks = [checkDatabase(config), model(config), checkAgents(config), checkPorts(config), checkDisk(config)];
+  return [...checkSettings(config), ...(await Promise.all(checks)).flat(), ...checkContainer(cgroup)];
+}
+
+/** Reads the settings; returns a fault for each that is wrong. */
+function read(environment: Record<string, string | undefined>): Config | Finding[] {
+  try {
+    return readConfig(environment);
+  } catch (error) {
+    return toReason(error)
+      .split('\n')
+      .map((line) => fault('settings', line));
+  }
+}
+
+/** Checks the model; one that cannot be chosen is a fault too. */
+const model = (config: Config): Promise<Finding> =>
+  checkModel(config).catch((error: unknown) => fault('model', toReason(error)));
+
+/** Finds settings that are each valid and contradict each other. */
+function checkSettings(config: Config): Finding[] {
+  const rules: FaultRule[] = [
+    [
+      config.MODEL_TIMEOUT_MS > config.INVOCATION_TIMEOUT_MS,
+      'MODEL_TIMEOUT_MS is longer than INVOCATION_TIMEOUT_MS, which ends the invocation first; lower MODEL_TIMEOUT_MS.',
+    ],
+    [
+      config.DATABASE_LOCK_TIMEOUT_MS > config.DATABASE_STATEMENT_TIMEOUT_MS,
+      'DATABASE_LOCK_TIMEOUT_MS is longer than DATABASE_STATEMENT_TIMEOUT_MS, which ends the wait first; lower it.',
+    ],
+    [
+      config.METRICS_PORT !== undefined && config.METRICS_PORT !== 0 && config.METRICS_PORT === config.PORT,
+      `METRICS_PORT is PORT, ${config.PORT}; choose another METRICS_PORT.`,
+    ],
+    [
+      config.MAX_EVENT_BYTES > config.MAX_SESSION_BYTES,
+      'MAX_EVENT_BYTES is larger than MAX_SESSION_BYTES, which no session can then hold; lower MAX_EVENT_BYTES.',
+    ],
+  ];
+  return toFindings('settings', failing(rules), 'no contradiction');
+}
