@@ -80,7 +80,7 @@ export const exportSessions = (ids: string[], options: GlobalOptions): Promise<v
   });
 
 const getSession = (api: Api, options: GlobalOptions, id: string, at?: number) =>
-  api.send<SessionBody>('GET', `${pathOf(options, id)}${at === undefined ? '' : `?atSequence=${at}`}`);
+  api.send<SessionBody>('GET', `${sessionPath(options, id)}${at === undefined ? '' : `?atSequence=${at}`}`);
 
 async function* allIds(api: Api, options: GlobalOptions): AsyncGenerator<string, void, void> {
   for await (const { id } of allSessions(api, options)) yield id;
