@@ -4,7 +4,7 @@ import type { DiffOptions, ForkOptions } from './session-data.ts';
 import type { ListOptions } from './sessions.ts';
 import type { UserOptions } from './users.ts';
 
-const optionsOf = (command: Command) => command.optsWithGlobals<GlobalOptions>();
+const getOptions = (command: Command) => command.optsWithGlobals<GlobalOptions>();
 
 /**
  * The commands that talk with the agent and look at what was said.
@@ -15,14 +15,14 @@ export function addSessionCommands(program: Command, end: (code: number) => void
     .command('chat')
     .description('a conversation in the terminal; Ctrl-C cancels what runs')
     .option('--session <id>', 'resume a session, or choose the id of a new one')
-    .action(async (_options, command: Command) => (await import('./chat.ts')).chat(optionsOf(command)));
+    .action(async (_options, command: Command) => (await import('./chat.ts')).chat(getOptions(command)));
   program
     .command('invoke')
     .description('send one message and print the answer')
     .argument('<message...>')
     .option('--session <id>', 'the session to say it in [a new one]')
     .action(async (words: string[], _options, command: Command) =>
-      (await import('./chat.ts')).invoke(words, optionsOf(command)),
+      (await import('./chat.ts')).invoke(words, getOptions(command)),
     );
   addSessionsCommands(program.command('sessions').description('the sessions of --user with --app'), end);
 }
@@ -52,7 +52,7 @@ function addSessionsCommands(sessions: Command, end: (code: number) => void): vo
     .description('sessions with their events as JSON Lines, on the output')
     .argument('[id...]', 'all where none is named')
     .action(async (ids: string[], _options, command: Command) =>
-      (await import('./sessions.ts')).exportSessions(ids, optionsOf(command)),
+      (await import('./sessions.ts')).exportSessions(ids, getOptions(command)),
     );
   addChangesOfSessions(sessions, end);
 }
@@ -101,7 +101,7 @@ export function addArtifactCommands(program: Command): void {
     .command('list')
     .argument('<session>')
     .action(async (session: string, _options, command: Command) =>
-      (await import('./artifacts.ts')).listArtifacts(session, optionsOf(command)),
+      (await import('./artifacts.ts')).listArtifacts(session, getOptions(command)),
     );
   artifacts
     .command('get')

@@ -31,7 +31,7 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
       const path = `${userPath(app, user)}${options.dryRun ? '?dryRun=true' : ''}`;
       let erasure = await api.send<ErasureBody>('DELETE', path);
       while (erasure.status === 'running') {
-        if (process.stderr.isTTY) process.stderr.write(`\r${totalOf(erasure)} rows`);
+        if (process.stderr.isTTY) process.stderr.write(`\r${countRows(erasure)} rows`);
         erasure = await api.send<ErasureBody>('DELETE', path);
         // Clears the line of the progress.
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
@@ -94,12 +94,12 @@ export async function importUser(
   });
 }
 
-const totalOf = ({ counts }: ErasureBody) => Object.values(counts).reduce((sum, count) => sum + count, 0);
+const countRows = ({ counts }: ErasureBody) => Object.values(counts).reduce((sum, count) => sum + count, 0);
 
 function toText(app: string, erasure: ErasureBody): string {
   const verb = erasure.status === 'dryRun' ? 'would be deleted' : 'deleted';
   const lines = Object.entries(erasure.counts).toSorted(([one], [other]) => (one < other ? -1 : 1));
-  return [`${app}: ${totalOf(erasure)} ${verb}`, ...lines.map(([name, count]) => `  ${name}  ${count}`)].join('\n');
+  return [`${app}: ${countRows(erasure)} ${verb}`, ...lines.map(([name, count]) => `  ${name}  ${count}`)].join('\n');
 }
 
 /** Prints the amount of data that retention would delete now. */

@@ -10,7 +10,7 @@ const MODES = ['stored', 'live'];
 
 /** The commands that run evaluations and schedules. @param end receives the exit code of a gate */
 export function addWorkCommands(program: Command, end: (code: number) => void): void {
-  const optionsOf = (command: Command) => command.optsWithGlobals<GlobalOptions>();
+  const getOptions = (command: Command) => command.optsWithGlobals<GlobalOptions>();
   const evaluation = program.command('eval').description('evaluation sets');
   evaluation
     .command('run')
@@ -46,7 +46,7 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .description('the latest runs')
     .argument('[set]')
     .action(async (set: string | undefined, _options, command: Command) =>
-      (await import('./eval.ts')).listRuns(set, optionsOf(command)),
+      (await import('./eval.ts')).listRuns(set, getOptions(command)),
     );
   evaluation
     .command('compare')
@@ -54,18 +54,18 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .argument('<run>')
     .argument('<baseline>')
     .action(async (run: string, baseline: string, _options, command: Command) =>
-      end(await (await import('./eval.ts')).compareRuns(run, baseline, optionsOf(command))),
+      end(await (await import('./eval.ts')).compareRuns(run, baseline, getOptions(command))),
     );
   const cron = program.command('cron').description('cronjobs, of a service that runs');
   cron
     .command('list')
-    .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(optionsOf(command)));
+    .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(getOptions(command)));
   cron
     .command('run')
     .description('fire one now')
     .argument('<id>')
     .action(async (id: string, _options, command: Command) =>
-      (await import('./cron.ts')).runCronjob(id, optionsOf(command)),
+      (await import('./cron.ts')).runCronjob(id, getOptions(command)),
     );
 }
 

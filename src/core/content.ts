@@ -209,23 +209,23 @@ export type Part = z.infer<typeof partSchema>;
 export type Content = z.infer<typeof contentSchema>;
 
 /** The parts of a content, `[]` where it has none. */
-export const partsOf = (content: Content | null | undefined): Part[] => content?.parts ?? [];
+export const getParts = (content: Content | null | undefined): Part[] => content?.parts ?? [];
 
 /** The function calls of a content, in order. */
-export function functionCallsOf(content: Content | null | undefined): FunctionCall[] {
+export function getFunctionCalls(content: Content | null | undefined): FunctionCall[] {
   // A loop: this runs for each event of a session, several times an invocation, and `flatMap` takes twice as long.
   const calls: FunctionCall[] = [];
-  for (const { functionCall } of partsOf(content)) if (functionCall) calls.push(functionCall);
+  for (const { functionCall } of getParts(content)) if (functionCall) calls.push(functionCall);
   return calls;
 }
 
 /** The function responses of a content, in order. */
-export const functionResponsesOf = (content: Content | null | undefined): FunctionResponse[] =>
-  partsOf(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
+export const getFunctionResponses = (content: Content | null | undefined): FunctionResponse[] =>
+  getParts(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
 
 /** All text of a content that is an answer: thoughts left out, parts joined as they are; `''` where there is none. */
-export const answerTextOf = (content: Content | null | undefined): string =>
-  partsOf(content)
+export const getAnswerText = (content: Content | null | undefined): string =>
+  getParts(content)
     .filter((part) => part.thought !== true)
     .map((part) => part.text ?? '')
     .join('');

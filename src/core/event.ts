@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { contentSchema, freeForm, functionCallsOf, functionResponsesOf } from './content.ts';
+import { contentSchema, freeForm, getFunctionCalls, getFunctionResponses } from './content.ts';
 import { ERROR_CODES } from './error-codes.ts';
 import { citationMetadata, groundingMetadataSchema, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
 import { flag, number, openEnum, text, texts } from './members.ts';
@@ -158,8 +158,8 @@ export const eventBytes = (event: Event): number => Buffer.byteLength(JSON.strin
 export function isFinalResponse(event: Event): boolean {
   if (event.actions?.skipSummarization === true || (event.longRunningToolIds?.length ?? 0) > 0) return true;
   return (
-    functionCallsOf(event.content).length === 0 &&
-    functionResponsesOf(event.content).length === 0 &&
+    getFunctionCalls(event.content).length === 0 &&
+    getFunctionResponses(event.content).length === 0 &&
     event.partial !== true &&
     !event.content?.parts?.at(-1)?.codeExecutionResult
   );
@@ -168,9 +168,9 @@ export function isFinalResponse(event: Event): boolean {
 /** Events without the invocations that a rewind took back, and without the events that say so; in linear time. */
 export function withoutRewound(events: Event[]): Event[] {
   if (!events.some(({ actions }) => actions?.rewindBeforeInvocationId)) return [...events];
-  const firstOf = new Map<unknown, number>();
+  const firstIndexes = new Map<unknown, number>();
   for (const [index, { invocationId }] of events.entries())
-    if (!firstOf.has(invocationId)) firstOf.set(invocationId, index);
+    if (!firstIndexes.has(invocationId)) firstIndexes.set(invocationId, index);
   const kept: Event[] = [];
   for (let index = events.length - 1; index >= 0; index -= 1) {
     const event = events[index] as Event;
@@ -179,7 +179,7 @@ export function withoutRewound(events: Event[]): Event[] {
       kept.push(event);
       continue;
     }
-    const first = firstOf.get(target);
+    const first = firstIndexes.get(target);
     if (first !== undefined && first < index) index = first;
   }
   return kept.toReversed();

@@ -17,7 +17,7 @@ export function jsonDifference(before: unknown, after: unknown, path = ''): Json
   }
   for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
     const pointer = `${path}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
-    const found = jsonDifference(memberOf(before, name), memberOf(after, name), pointer);
+    const found = jsonDifference(getMember(before, name), getMember(after, name), pointer);
     if (found) return found;
   }
   return undefined;
@@ -25,5 +25,5 @@ export function jsonDifference(before: unknown, after: unknown, path = ''): Json
 
 const isContainer = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
 
-const memberOf = (value: Record<string, unknown>, name: string): unknown =>
+const getMember = (value: Record<string, unknown>, name: string): unknown =>
   Object.hasOwn(value, name) ? value[name] : undefined;

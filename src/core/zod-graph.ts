@@ -28,27 +28,27 @@ type Definition = z.core.$ZodTypeDef & {
 };
 
 /** Returns the definition of a schema. zod types each kind separately; here the members of all kinds are optional. */
-export const definitionOf = (schema: Schema): Definition => schema._zod.def;
+export const getDefinition = (schema: Schema): Definition => schema._zod.def;
 const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
 
 /**
  * Returns the schema inside a wrapper (optional, nullable, default, readonly, lazy, the input side of a pipe);
  * `undefined` for other schemas.
  */
-function innerOf(schema: Schema): Schema | undefined {
-  const { innerType, getter, in: input } = definitionOf(schema);
+function getInner(schema: Schema): Schema | undefined {
+  const { innerType, getter, in: input } = getDefinition(schema);
   return innerType ?? getter?.() ?? input;
 }
 
 /** The schema without its wrappers. */
 export function unwrapped(schema: Schema): Schema {
-  const inner = innerOf(schema);
+  const inner = getInner(schema);
   return inner ? unwrapped(inner) : schema;
 }
 
 /** The children of an unwrapped schema. */
-export function childrenOf(schema: Schema): Children {
-  const { shape, element, valueType, items, options, left, right } = definitionOf(schema);
+export function getChildren(schema: Schema): Children {
+  const { shape, element, valueType, items, options, left, right } = getDefinition(schema);
   return {
     members: shape ?? {},
     elements: present([element, valueType, ...(items ?? [])]),
@@ -62,12 +62,12 @@ export function childrenOf(schema: Schema): Children {
 export function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
   if (seen.has(schema)) return false;
   seen.add(schema);
-  const { checks, type } = definitionOf(schema);
+  const { checks, type } = getDefinition(schema);
   if (type === 'transform' || type === 'custom') return true;
   if (checks?.some((check) => check._zod.def.check === 'custom')) return true;
-  const inner = innerOf(schema);
+  const inner = getInner(schema);
   if (inner) return hasRefinement(inner, seen);
-  const { members, elements, branches } = childrenOf(schema);
+  const { members, elements, branches } = getChildren(schema);
   return [...Object.values(members), ...elements, ...branches].some((child) => hasRefinement(child, seen));
 }
 
@@ -79,7 +79,7 @@ export const withoutKnownNulls = <Value>(schema: z.core.$ZodType, value: Value):
 
 function strip(schema: z.core.$ZodType, value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
-  const { shape, element } = definitionOf(unwrapped(schema));
+  const { shape, element } = getDefinition(unwrapped(schema));
   if (Array.isArray(value)) return element ? value.map((each) => strip(element, each)) : value;
   if (!shape) return value;
   // fromEntries makes own properties, also of a key named `__proto__`.

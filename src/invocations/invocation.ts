@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { type ErrorCode, errorCodeList } from '../core/error-codes.ts';
 import type { FunctionCall } from '../core/content.ts';
-import { functionCallsOf, functionResponsesOf } from '../core/content.ts';
+import { getFunctionCalls, getFunctionResponses } from '../core/content.ts';
 import { AgentError } from '../core/errors.ts';
 import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
 
@@ -57,8 +57,8 @@ const INTERRUPTED_RESPONSE = { error: 'The call was interrupted before it answer
 
 /** The function calls of these events that no function response answers, in order. */
 function openFunctionCalls(events: Event[]): FunctionCall[] {
-  const answered = new Set(events.flatMap(({ content }) => functionResponsesOf(content).map(({ id }) => id)));
-  return events.flatMap(({ content }) => functionCallsOf(content)).filter(({ id }) => !answered.has(id));
+  const answered = new Set(events.flatMap(({ content }) => getFunctionResponses(content).map(({ id }) => id)));
+  return events.flatMap(({ content }) => getFunctionCalls(content)).filter(({ id }) => !answered.has(id));
 }
 
 /**

@@ -2,7 +2,7 @@ import { runWith } from '../platform/context.ts';
 import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/run.ts';
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
-import { functionCallsOf } from '../core/content.ts';
+import { getFunctionCalls } from '../core/content.ts';
 import {
   AgentError,
   isPassingFailure,
@@ -226,7 +226,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
     const text = JSON.stringify({ ...event, timestamp: context.now() });
     return listener({ text, event, sequence: undefined });
   }
-  running.toolCalls += functionCallsOf(event.content).length;
+  running.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const asked of running.question.splice(0)) await appendOnce(context.database.db, lease, asked);
   const stored = await appendOnce(context.database.db, lease, event, running.usage.take());

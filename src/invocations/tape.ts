@@ -1,9 +1,9 @@
 import { createHash, type Hash } from 'node:crypto';
 import type { AgentOverrides } from '../agent/definition/agent.ts';
 import type { ModelRequest, Sampling, ToolDeclaration } from '../agent/definition/model.ts';
-import { placeholdersOf } from '../agent/loop/instruction.ts';
+import { findPlaceholders } from '../agent/loop/instruction.ts';
 import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../agent/loop/run.ts';
-import { type Content, type JsonObject, partsOf } from '../core/content.ts';
+import { type Content, type JsonObject, getParts } from '../core/content.ts';
 
 /** What an agent gave its model beside the conversation. */
 export interface AgentPrompt {
@@ -95,7 +95,7 @@ function findKnownDigest(contents: Content[], frozen: number): KnownDigest | und
 
 const toShape = (content: Content): unknown[] => [
   content.role,
-  ...partsOf(content).map(({ text, functionCall, functionResponse }) => {
+  ...getParts(content).map(({ text, functionCall, functionResponse }) => {
     if (text !== undefined && text !== null) return text.length;
     return functionCall ? `call ${functionCall.name}` : functionResponse ? `response ${functionResponse.name}` : '';
   }),
@@ -166,7 +166,7 @@ export class TapeRecorder implements RunObserver {
     const { overrides, prompts } = this.#payload;
     prompts.push([whole.agent, hash]);
     this.#prompts.set(hash, overrides.instruction === instruction ? prompt : whole);
-    for (const key of placeholdersOf(instruction ?? '').keys) this.#keep(key);
+    for (const key of findPlaceholders(instruction ?? '').keys) this.#keep(key);
   }
 
   #keep(key: string): void {

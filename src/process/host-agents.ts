@@ -61,13 +61,13 @@ export async function hostAgents(
 ): Promise<Map<string, HostedAgent>> {
   const { definition, model } = await readHarnessAgent(config, warn);
   const environment = { ...toEnvironment(config, model), ...(sources.model ? { model: sources.model } : {}) };
-  const evalsOf = (name: string) => loadEvalModule(join(config.AGENTS_DIR, name));
-  const harness = { ...(await host(definition, environment)), evals: await evalsOf(definition.name) };
+  const findEvals = (name: string) => loadEvalModule(join(config.AGENTS_DIR, name));
+  const harness = { ...(await host(definition, environment)), evals: await findEvals(definition.name) };
   const hosted = new Map([[definition.name, harness]]);
   const modules = [...(await loadAgentModules(config.AGENTS_DIR)), ...toAgentModules(sources.agents ?? {})];
   for (const [name, module] of modules) {
     const agent = await host(module.definition, withTools(environment, module.tools));
-    hosted.set(name, { ...agent, evals: await evalsOf(name) });
+    hosted.set(name, { ...agent, evals: await findEvals(name) });
   }
   return hosted;
 }

@@ -81,7 +81,7 @@ export function observeInvocations(ways: (Observe | undefined)[]): Observe | und
 }
 
 /** Names of models and tools that the deployed agents have. */
-export function namesOf(agents: ReadonlyMap<string, Pick<HostedAgent, 'describe'>>): KnownNames {
+export function toKnownNames(agents: ReadonlyMap<string, Pick<HostedAgent, 'describe'>>): KnownNames {
   const described = [...agents.values()].flatMap((agent) => listAgents(agent.describe()));
   return {
     models: new Set(described.map(({ model }) => model)),

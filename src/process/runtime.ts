@@ -5,7 +5,7 @@ import { type Context, createApp } from './app.ts';
 import { type HostedSources, hostAgents } from './host-agents.ts';
 import {
   logInvocations,
-  namesOf,
+  toKnownNames,
   observeInvocations,
   openMetricsIfWanted,
   openTracingIfWanted,
@@ -168,7 +168,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   const { serving, direct = serving } = source.access;
   const notifications = openNotifications(direct, (error) => log.warn({ err: error }, 'notifications broke'));
   const tracing = await openTracingIfWanted(config, database.db, log);
-  const audit = openAuditOf(config, database, log);
+  const audit = openAuditLog(config, database, log);
   const close = async () => {
     // A collector that does not answer holds up each of them.
     await Promise.all([metrics?.close(), tracing?.close()]);
@@ -186,11 +186,11 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
 function watch(metrics: OpenMetrics | undefined, { database, admission, sockets, agents }: Context): void {
   metrics?.measures.watch(
     { pools: () => database.use(), activeInvocations: () => admission.count(), openSockets: () => sockets.count() },
-    namesOf(agents),
+    toKnownNames(agents),
   );
 }
 
-const openAuditOf = (config: Config, database: Context['database'], log: Log) => {
+const openAuditLog = (config: Config, database: Context['database'], log: Log) => {
   const { AUDIT, AUDIT_MAX_REFUSALS_PER_MINUTE: refusalsPerMinute } = config;
   return AUDIT === 'off' ? undefined : openAudit(database, { readsToo: AUDIT === 'all', refusalsPerMinute }, log);
 };

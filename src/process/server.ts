@@ -59,7 +59,7 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
     server.listen(PORT, HOST, resolve);
   });
   return {
-    url: urlOf(server),
+    url: getUrl(server),
     async close({ drainMs, graceMs, whenEnded, interrupt }) {
       connections.refuseKeepAlive();
       await sleep(drainMs);
@@ -97,7 +97,7 @@ function whyNotListening({ code, message }: NodeJS.ErrnoException, host: string,
   return `HOST: cannot listen on ${host}: ${message}.`;
 }
 
-function urlOf(server: Server): string {
+function getUrl(server: Server): string {
   const { address, port, family } = server.address() as AddressInfo;
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { agent } from '../../examples/weather/agent.ts';
-import { answerTextOf, functionCallsOf, functionResponsesOf } from '../../src/core/content.ts';
+import { getAnswerText, getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
 import { startApp, type TestApp } from '../support/app.ts';
@@ -18,7 +18,7 @@ async function run(app: TestApp, sessionId: string, text: string, more: object =
   return body as Event[];
 }
 const responsesIn = (events: Event[]) =>
-  events.flatMap(({ content }) => functionResponsesOf(content)).map(({ response }) => response);
+  events.flatMap(({ content }) => getFunctionResponses(content)).map(({ response }) => response);
 
 describe('with the offline model', () => {
   let app: TestApp;
@@ -31,9 +31,9 @@ describe('with the offline model', () => {
     expect((await app.get('/list-apps')).body).toEqual(['harness_agent', 'weather']);
     const events = await run(app, 'lima', 'forecast {"city":"Lima"}');
     expect(events.map(({ author }) => author)).toEqual(['weather', 'weather', 'weather']);
-    expect(functionCallsOf(events[0]?.content)).toMatchObject([{ name: 'forecast', args: { city: 'Lima' } }]);
+    expect(getFunctionCalls(events[0]?.content)).toMatchObject([{ name: 'forecast', args: { city: 'Lima' } }]);
     expect(responsesIn(events)).toEqual([{ city: 'Lima', sky: 'foggy', celsius: 18 }]);
-    expect(answerTextOf(events[2]?.content)).toContain('foggy');
+    expect(getAnswerText(events[2]?.content)).toContain('foggy');
     expect((await app.get(`${user}/lima`)).body).toMatchObject({ appName: 'weather', events: [{}, ...events] });
   });
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { stringify } from 'yaml';
-import { answerTextOf, functionCallsOf, functionResponsesOf } from '../../src/core/content.ts';
+import { getAnswerText, getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
 import {
   type AnsweringProvider,
@@ -175,7 +175,7 @@ describe('a deployed agent with tools, a skill, an MCP server and a sub-agent', 
     await app.post(user, { sessionId: 'confirm' });
     const first = await run(app, 'confirm', message('use write_state {"key":"color","value":"blue"}'));
     const [request] = first
-      .flatMap(({ content }) => functionCallsOf(content))
+      .flatMap(({ content }) => getFunctionCalls(content))
       .filter(({ name }) => name !== 'write_state');
     expect(first.map(({ longRunningToolIds }) => longRunningToolIds)).toEqual([[], [request?.id], undefined]);
     expect(request).toMatchObject({
@@ -193,11 +193,11 @@ describe('a deployed agent with tools, a skill, an MCP server and a sub-agent', 
       invocationId: first[0]?.invocationId,
       newMessage: { role: 'user', parts: [{ functionResponse }] },
     });
-    expect(second.map(({ content }) => functionResponsesOf(content).map(({ response }) => response))).toEqual([
+    expect(second.map(({ content }) => getFunctionResponses(content).map(({ response }) => response))).toEqual([
       [{ kept: 'color' }],
       [],
     ]);
-    expect(answerTextOf(second[1]?.content)).toBe(`desk (small) has ${TOOLS}: {"kept":"color"}`);
+    expect(getAnswerText(second[1]?.content)).toBe(`desk (small) has ${TOOLS}: {"kept":"color"}`);
     expect(await statuses(app, 'confirm')).toEqual(['succeeded']);
     expect((await app.get(`${user}/confirm`)).body).toMatchObject({ state: { color: 'blue' } });
   });
@@ -208,7 +208,7 @@ describe('a deployed agent with tools, a skill, an MCP server and a sub-agent', 
     const [id] = first[1]?.longRunningToolIds ?? [];
     const functionResponse = { id, name: 'adk_request_confirmation', response: { confirmed: false } };
     const second = await run(app, 'reject', { newMessage: { role: 'user', parts: [{ functionResponse }] } });
-    expect(functionResponsesOf(second[0]?.content)[0]?.response).toEqual({ error: 'This tool call is rejected.' });
+    expect(getFunctionResponses(second[0]?.content)[0]?.response).toEqual({ error: 'This tool call is rejected.' });
     expect(await statuses(app, 'reject')).toEqual(['succeeded', 'paused']);
     expect((await app.get(`${user}/reject`)).body).toMatchObject({ state: {} });
   });
@@ -361,9 +361,9 @@ describe('agents that run others', () => {
     const events = await run(app, 'flow', message('go'));
     expect(events).toEqual((await stored(app, 'flow')).slice(1));
     const told = ({ author, branch, content, actions }: Event) => {
-      const [call] = functionCallsOf(content);
-      const [response] = functionResponsesOf(content);
-      const what = call ? `calls ${call.name}` : response ? `${response.name} answers` : answerTextOf(content);
+      const [call] = getFunctionCalls(content);
+      const [response] = getFunctionResponses(content);
+      const what = call ? `calls ${call.name}` : response ? `${response.name} answers` : getAnswerText(content);
       return [author, branch, what, actions?.escalate];
     };
     const left = events.filter(({ author }) => author === 'left');
@@ -441,7 +441,7 @@ test('compaction: older events become a summary for the model, and stay in the s
   expect(summary).toMatch(/^Summary of the earlier conversation:\n/);
   const covered = [compaction?.startTimestamp, compaction?.endTimestamp];
   expect(covered).toEqual([events[0]?.timestamp, events[1]?.timestamp]);
-  const texts = events.filter(({ author }) => author === 'user').map(({ content }) => answerTextOf(content));
+  const texts = events.filter(({ author }) => author === 'user').map(({ content }) => getAnswerText(content));
   expect(texts).toEqual(['first', 'second', 'third'].map(long));
   const seen = JSON.stringify(provider.asked.at(-1)?.messages);
   expect(['Summary of the earlier', 'second word', 'third word'].map((text) => seen.includes(text))).toEqual([

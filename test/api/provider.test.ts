@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { functionCallsOf, functionResponsesOf } from '../../src/core/content.ts';
+import { getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { type FakeAnswer, type FakeProvider, startFakeProvider } from '../support/fake-provider.ts';
@@ -104,11 +104,11 @@ async function events(sessionId: string, from = app): Promise<Event[]> {
 function expectPaired(stored: Event[]): void {
   const open: string[] = [];
   for (const { content } of stored) {
-    for (const { id } of functionResponsesOf(content)) {
+    for (const { id } of getFunctionResponses(content)) {
       expect(open).toContain(id);
       open.splice(open.indexOf(id ?? ''), 1);
     }
-    for (const { id } of functionCallsOf(content)) open.push(id ?? '');
+    for (const { id } of getFunctionCalls(content)) open.push(id ?? '');
   }
   expect(open).toEqual([]);
 }
@@ -188,7 +188,7 @@ describe('an invocation', () => {
     expect(body).toEqual(answered('Tea was found.'));
     expect(sentTools(0)).toEqual(['current_time', 'calculator', 'look_up']);
     const stored = await events('mcp', service);
-    expect(functionResponsesOf(stored[2]?.content)).toMatchObject([{ id: 'c1', response: { result: 'tea: found' } }]);
+    expect(getFunctionResponses(stored[2]?.content)).toMatchObject([{ id: 'c1', response: { result: 'tea: found' } }]);
     expect(new Set(mcp.headers.map((headers) => headers.authorization))).toEqual(new Set([`Bearer ${MCP_BEARER}`]));
     expect(mcp.openSessions()).toBe(0);
     if (isDeployed) {
@@ -208,7 +208,7 @@ describe('an invocation', () => {
     expect(body).toEqual(answered('Frost on the window.', true));
     expect(JSON.stringify(sent(0))).toContain('- haiku: Writes a haiku about a subject.');
     expect(JSON.stringify(sent(0))).not.toContain('syllables');
-    const responses = (await events('skill')).flatMap(({ content }) => functionResponsesOf(content));
+    const responses = (await events('skill')).flatMap(({ content }) => getFunctionResponses(content));
     expect(responses.map(({ response }) => response)).toEqual([
       {
         name: 'haiku',

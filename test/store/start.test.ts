@@ -45,10 +45,10 @@ function withOptions(url: string, options: string, user?: string): string {
   return changed.href;
 }
 
-const namesOf = async (query: string): Promise<string[]> =>
+const toKnownNames = async (query: string): Promise<string[]> =>
   (await client.query<{ name: string }>(query)).rows.map((row) => row.name);
 const tablesIn = (schema: string) =>
-  namesOf(`select relname as name from pg_class
+  toKnownNames(`select relname as name from pg_class
   where relkind = 'r' and relnamespace = (select oid from pg_namespace where nspname = '${schema}') order by 1`);
 
 const reasonOf = (url: string): Promise<string> =>
@@ -72,7 +72,7 @@ describe('the start knows its database', () => {
     await client.query(FOREIGN_JOURNAL);
     await migrate({ serving: { url: database.url } });
     expect(await tablesIn('public')).toContain('sessions');
-    expect(await namesOf('select hash as name from drizzle.__drizzle_migrations')).toEqual(['theirs']);
+    expect(await toKnownNames('select hash as name from drizzle.__drizzle_migrations')).toEqual(['theirs']);
   });
 
   test('a journal of drizzle that may not be read is not ours', async () => {
@@ -169,8 +169,8 @@ describe('settings of the operator', () => {
     await pool.close();
     // Row-level security is forced on the owner of the views, who is no superuser.
     await client.query(`set agent_runtime.all_users = 'on'`);
-    expect(await namesOf('select session_id as name from theirs_inspect.sessions')).toEqual([key.sessionId]);
-    expect(await namesOf('select id as name from public.sessions')).toEqual([]);
+    expect(await toKnownNames('select session_id as name from theirs_inspect.sessions')).toEqual([key.sessionId]);
+    expect(await toKnownNames('select id as name from public.sessions')).toEqual([]);
   });
 
   test('date style, time zone and isolation of the database change nothing', async () => {

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
-import { childrenOf, unwrapped } from '../../src/core/zod-graph.ts';
+import { getChildren, unwrapped } from '../../src/core/zod-graph.ts';
 import { listOperations } from '../../src/process/app.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
 import { pathParameters, routesOf } from '../../src/platform/http/operation/paths.ts';
@@ -20,7 +20,7 @@ describe('every operation has an owner and a scope', () => {
       expect(owner).toMatchObject({ user: expect.any(Function), absent: expect.any(Function) });
     else expect(['open', 'service', 'caller']).toContain(owner);
     // A body or header that names a user is compared with the caller.
-    const members = [...namesOf(body?.schema), ...Object.keys(operation.parameters?.headers?.shape ?? {})];
+    const members = [...toKnownNames(body?.schema), ...Object.keys(operation.parameters?.headers?.shape ?? {})];
     if (members.some((name) => /^user_?id$/i.test(name))) expect(owner).toBeTypeOf('object');
   });
 
@@ -38,11 +38,11 @@ describe('every operation has an owner and a scope', () => {
 });
 
 /** Names of the members of a body, two levels deep. The `sessionInput` of a case is data: it names nobody's session. */
-function namesOf(schema: z.core.$ZodType | undefined, depth = 2): string[] {
+function toKnownNames(schema: z.core.$ZodType | undefined, depth = 2): string[] {
   if (!schema || depth === 0) return [];
-  const { members } = childrenOf(unwrapped(schema));
+  const { members } = getChildren(unwrapped(schema));
   return Object.entries(members).flatMap(([name, member]) =>
-    name === 'sessionInput' ? [] : [name, ...namesOf(member, depth - 1)],
+    name === 'sessionInput' ? [] : [name, ...toKnownNames(member, depth - 1)],
   );
 }
 

@@ -17,7 +17,7 @@ function compile(parameters: JsonObject, toPattern?: ToPattern): ValidateFunctio
   return (isOldDraft ? new Ajv({ ...options, ...more }) : new Ajv2020({ ...options, ...more })).compile(schema);
 }
 
-function validatorOf(parameters: JsonObject): ValidateFunction {
+function getValidator(parameters: JsonObject): ValidateFunction {
   const known = validators.get(parameters);
   if (known) return known;
   const validator = compile(parameters);
@@ -30,7 +30,7 @@ function validatorOf(parameters: JsonObject): ValidateFunction {
  * Only for schemas from the operator: a hostile one can take forever.
  */
 export function argumentsError(parameters: JsonObject, args: JsonObject): string | undefined {
-  return errorBy(() => validatorOf(parameters), args);
+  return errorBy(() => getValidator(parameters), args);
 }
 
 /** As {@link argumentsError}, with patterns made by `toPattern` and nothing kept. */

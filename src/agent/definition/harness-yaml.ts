@@ -49,12 +49,12 @@ function describe(document: Document, issue: z.core.$ZodIssue, at: (offset: numb
   const place = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('');
   const allowed = issue.message.replace(/^Invalid input: expected (\w+), received undefined$/, 'a $1; it is missing');
   const what = key === undefined ? `allowed: ${allowed}` : 'there is no such member';
-  const offset = offsetOf(document, path);
+  const offset = findOffset(document, path);
   return { offset, text: `${at(offset)}: ${place.replace(/^\./, '') || 'the file'}: ${what}.` };
 }
 
 /** Where a member stands; a missing one stands where its parent does. */
-function offsetOf(document: Document, path: PropertyKey[]): number {
+function findOffset(document: Document, path: PropertyKey[]): number {
   for (let length = path.length; length > 0; length -= 1) {
     const last = path[length - 1];
     const parent = length === 1 ? document.contents : document.getIn(path.slice(0, length - 1), true);

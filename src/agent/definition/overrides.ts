@@ -74,12 +74,12 @@ function toNames(sent: string | string[] | null | undefined): string[] | undefin
 type GivenServer = NonNullable<HarnessOverrides['mcp_servers']>[number];
 
 function toNamedServer(server: GivenServer, position: number): McpServer {
-  if (typeof server === 'string') return { name: hostOf(server, position), url: server };
+  if (typeof server === 'string') return { name: toHost(server, position), url: server };
   const url = server.url ?? server.server_url ?? '';
   const authorization = server.bearer_token ? { authorization: `Bearer ${server.bearer_token}` } : {};
   const headers = { ...authorization, ...server.headers };
-  return toMcpServer({ name: server.name ?? hostOf(url, position), url, transport: server.transport, headers });
+  return toMcpServer({ name: server.name ?? toHost(url, position), url, transport: server.transport, headers });
 }
 
 /** The host of a URL names a server that has no name; what is no URL is named by its place. */
-const hostOf = (url: string, position: number) => (URL.canParse(url) ? new URL(url).host : `mcp_servers[${position}]`);
+const toHost = (url: string, position: number) => (URL.canParse(url) ? new URL(url).host : `mcp_servers[${position}]`);

@@ -1,5 +1,5 @@
 import type { Content, FunctionCall, Part } from '../../core/content.ts';
-import { functionCallsOf, functionResponsesOf, partsOf } from '../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses, getParts } from '../../core/content.ts';
 import { isRefusal } from '../../core/error-codes.ts';
 import { type Event, withoutRewound } from '../../core/event.ts';
 import { CONTEXT_PREFIX } from '../definition/model.ts';
@@ -93,10 +93,10 @@ function toContents(history: Event[], audience: Audience): MadeContents {
   const events = withoutCompacted(withoutRefused(withoutRewound(history)))
     .filter((event) => event.partial !== true && isInBranch(event, audience.branch))
     .map(toShown)
-    .filter((event) => partsOf(event.content).length > 0)
+    .filter((event) => getParts(event.content).length > 0)
     .map((event) => (isForeign(event, audience) ? toContext(event) : event));
   const { slots, allAnswer } = fillSlots(events);
-  const contents = pairCalls(events, slots).filter((content) => partsOf(content).length > 0);
+  const contents = pairCalls(events, slots).filter((content) => getParts(content).length > 0);
   const changesEarlier = history.some(isOfEarlier);
   return { contents, changesEarlier, isOwn: allAnswer && !changesEarlier };
 }
@@ -115,9 +115,9 @@ function withoutRefused(events: Event[]): Event[] {
   let isFollowed = false;
   for (const event of events.toReversed()) {
     if (isRefusal(event.errorCode)) refused.add(event.invocationId);
-    const isPrompt = event.author === 'user' && partsOf(event.content).length > 0;
+    const isPrompt = event.author === 'user' && getParts(event.content).length > 0;
     // A content with responses answers calls, which stay.
-    const isOnlyPrompt = () => isPrompt && functionResponsesOf(event.content).length === 0;
+    const isOnlyPrompt = () => isPrompt && getFunctionResponses(event.content).length === 0;
     if (isFollowed && refused.has(event.invocationId) && isOnlyPrompt()) continue;
     isFollowed ||= isPrompt;
     kept.push(event);
@@ -136,7 +136,7 @@ interface Compaction {
 const MAX_COMPACTIONS = 500;
 
 /** Compactions of a history that no later one includes. */
-function compactionsOf(events: Event[]): Compaction[] {
+function findCompactions(events: Event[]): Compaction[] {
   if (!events.some(({ actions }) => actions?.compaction)) return [];
   const all = events.flatMap((event, index) => {
     const compaction = event.actions?.compaction;
@@ -152,7 +152,7 @@ function compactionsOf(events: Event[]): Compaction[] {
 
 /** Replaces the events that a compaction covers, those before it with a time in its range, by its summary. */
 function withoutCompacted(events: Event[]): Event[] {
-  const compactions = compactionsOf(events);
+  const compactions = findCompactions(events);
   if (compactions.length === 0) return events;
   const summarised = new Set<Compaction>();
   return events.flatMap((event, index) => {
@@ -197,9 +197,9 @@ const isUsed = (part: Part) =>
   );
 
 const withVisibleParts = (event: Event): Event =>
-  partsOf(event.content).every(isVisible)
+  getParts(event.content).every(isVisible)
     ? event
-    : { ...event, content: { ...event.content, parts: partsOf(event.content).filter(isVisible) } };
+    : { ...event, content: { ...event.content, parts: getParts(event.content).filter(isVisible) } };
 
 const toShown = (event: Event): Event => withVisibleParts(withSpoken(event));
 
@@ -207,7 +207,7 @@ const isForeign = (event: Event, audience: Audience) => event.author !== 'user' 
 
 /** Presents another agent's event as context from the user (ADK `_present_other_agent_message`). */
 function toContext(event: Event): Event {
-  const parts = partsOf(event.content).flatMap((part): Part[] => {
+  const parts = getParts(event.content).flatMap((part): Part[] => {
     if (part.thought === true) return [];
     if (part.text) return [{ text: `[${event.author}] said: ${part.text}` }];
     if (part.functionCall) {
@@ -238,7 +238,7 @@ function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; allAnswer
   const slots = new Map<FunctionCall, Slot>();
   const latestById = new Map<string, Slot>();
   for (const event of events) {
-    for (const part of partsOf(event.content)) {
+    for (const part of getParts(event.content)) {
       const { functionCall: call, functionResponse: response } = part;
       if (call && event.author !== 'user') {
         const slot = { call, response: undefined };
@@ -269,9 +269,10 @@ function pairCalls(events: Event[], slots: Map<FunctionCall, Slot>): Content[] {
     const isUser = author === 'user';
     const parts: Part[] = [];
     // A loop: `filter` of an array that is frozen, as kept histories are, takes three times as long (V8 13.6).
-    for (const part of partsOf(content)) if (!part.functionResponse && !(isUser && part.functionCall)) parts.push(part);
+    for (const part of getParts(content))
+      if (!part.functionResponse && !(isUser && part.functionCall)) parts.push(part);
     contents.push({ role: isUser ? 'user' : 'model', parts });
-    const answered = slots.size === 0 ? [] : functionCallsOf(content).flatMap((call) => slots.get(call) ?? []);
+    const answered = slots.size === 0 ? [] : getFunctionCalls(content).flatMap((call) => slots.get(call) ?? []);
     if (answered.length > 0) contents.push({ role: 'user', parts: answered.map(toResponse) });
   }
   return contents;

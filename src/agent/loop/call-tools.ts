@@ -33,7 +33,7 @@ interface Answer {
 const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
 
 /** The function calls of an event, in order, with what the loop needs to answer them. */
-export function openCallsOf(event: Event): OpenCall[] {
+export function toOpenCalls(event: Event): OpenCall[] {
   return (event.content?.parts ?? []).flatMap((part) => {
     const call = part.functionCall;
     if (!call) return [];
@@ -180,7 +180,7 @@ function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part
 function withRoom(maximum: number): (answer: Answer) => Answer {
   let room = maximum;
   return (answer) => {
-    const size = sizeOf(answer);
+    const size = getSize(answer);
     if (size <= room) {
       room -= size;
       return answer;
@@ -190,7 +190,7 @@ function withRoom(maximum: number): (answer: Answer) => Answer {
   };
 }
 
-const sizeOf = ({ response, attachments }: Answer): number =>
+const getSize = ({ response, attachments }: Answer): number =>
   (response ? JSON.stringify(response).length : 0) +
   attachments.reduce((sum, { inlineData, text }) => sum + (inlineData?.data?.length ?? 0) + (text?.length ?? 0), 0);
 

@@ -1,4 +1,4 @@
-import { answerTextOf, partsOf, type Content } from '../../core/content.ts';
+import { getAnswerText, getParts, type Content } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { orAborted } from '../../core/abort.ts';
 import { buildContents } from './build-contents.ts';
@@ -100,7 +100,7 @@ async function summarise(
       const next = await orAborted(stream.next(), signal);
       if (!next.done) continue;
       countTokens(invocation, agent.modelName, next.value);
-      return partsOf(next.value.content).length > 0 ? answerTextOf(next.value.content).trim() : '';
+      return getParts(next.value.content).length > 0 ? getAnswerText(next.value.content).trim() : '';
     }
   } catch {
     return '';

@@ -1,6 +1,6 @@
 import {
-  functionCallsOf,
-  functionResponsesOf,
+  getFunctionCalls,
+  getFunctionResponses,
   type FunctionCall,
   type FunctionResponse,
   type JsonObject,
@@ -63,7 +63,7 @@ function isConfirmed({ response }: FunctionResponse): boolean {
 /** Ids of calls whose tool has answered after the event at `index`: they are not run a second time. */
 function answeredSince(events: Event[], index: number): Set<string | null | undefined> {
   const later = events.slice(index + 1).filter((event) => event.author !== 'user');
-  return new Set(later.flatMap((event) => functionResponsesOf(event.content).map((response) => response.id)));
+  return new Set(later.flatMap((event) => getFunctionResponses(event.content).map((response) => response.id)));
 }
 
 function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefined {
@@ -82,7 +82,7 @@ function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefin
 export function findConfirmations(history: Event[], runtimeEventIds: ReadonlySet<string>): ConfirmedCalls[] {
   const last = history.at(-1);
   if (last?.author !== 'user') return [];
-  const responses = functionResponsesOf(last.content).filter((response) => response.name === CONFIRMATION_CALL);
+  const responses = getFunctionResponses(last.content).filter((response) => response.name === CONFIRMATION_CALL);
   const answers = new Map(responses.map((response) => [response.id ?? '', isConfirmed(response)]));
   if (answers.size === 0) return [];
   return history.flatMap((event, index) =>
@@ -119,7 +119,7 @@ function toConfirmedCalls(
 function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCall[] {
   if (author === 'user') return [];
   const own = new Set(longRunningToolIds);
-  return functionCallsOf(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
+  return getFunctionCalls(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
 }
 
 /**
@@ -130,7 +130,7 @@ function responsesTo(history: Event[], index: number): number {
   const request = history[index];
   const requested = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));
   const isAnswer = (event: Event) =>
-    event.author === request?.author && functionResponsesOf(event.content).some(({ id }) => id && requested.has(id));
+    event.author === request?.author && getFunctionResponses(event.content).some(({ id }) => id && requested.has(id));
   const place = history.findIndex((event, each) => each > index && isAnswer(event));
   return place < 0 ? index : place;
 }

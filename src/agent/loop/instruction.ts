@@ -8,7 +8,7 @@ import type { ToolServices } from '../definition/tool.ts';
 const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
 /** The state keys and artifacts that an instruction names, each once, in order. */
-export function placeholdersOf(template: string): { keys: string[]; artifacts: string[] } {
+export function findPlaceholders(template: string): { keys: string[]; artifacts: string[] } {
   const named = [...template.matchAll(PLACEHOLDER)].map(({ groups }) => groups ?? {});
   const each = (name: 'key' | 'artifact') => [...new Set(named.flatMap((groups) => groups[name] ?? []))];
   return { keys: each('key'), artifacts: each('artifact') };
@@ -42,7 +42,7 @@ export async function renderInstruction(
   let end = 0;
   for (const match of template.matchAll(PLACEHOLDER)) {
     const { artifact, key = '', optional } = match.groups ?? {};
-    const value = artifact === undefined ? valueOf(state, key) : await artifactText(artifact, services);
+    const value = artifact === undefined ? findValue(state, key) : await artifactText(artifact, services);
     if (value === undefined && optional === undefined) throw unset(artifact, key);
     add(template.slice(end, match.index));
     add(value ?? '');
@@ -52,7 +52,7 @@ export async function renderInstruction(
   return pieces.join('');
 }
 
-function valueOf(state: Readonly<JsonObject>, key: string): string | undefined {
+function findValue(state: Readonly<JsonObject>, key: string): string | undefined {
   const value = Object.hasOwn(state, key) ? state[key] : undefined;
   if (value === undefined || value === null) return undefined;
   return typeof value === 'string' ? value : JSON.stringify(value);

@@ -1,6 +1,6 @@
 import type { RunInput } from './run.ts';
 import { nodePath } from './agent-tree.ts';
-import { answerTextOf, functionCallsOf, type JsonObject } from '../../core/content.ts';
+import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import type { AgentNode } from '../definition/agent.ts';
@@ -96,7 +96,7 @@ export function recordEvent(invocation: InvocationState, event: NewEvent): NewEv
   invocation.events.push(event);
   invocation.input.observer?.event(event);
   for (const [key, value] of Object.entries(event.actions?.stateDelta ?? {})) invocation.state[key] = value;
-  const text = answerTextOf(event.content);
+  const text = getAnswerText(event.content);
   if (text !== '') invocation.output = text;
   return event;
 }
@@ -122,4 +122,4 @@ export function uniqueCallId(invocation: InvocationState, id: string | null | un
 }
 
 const callIdsIn = (history: Event[]) =>
-  new Set(history.flatMap((event) => functionCallsOf(event.content).map((call) => call.id ?? '')));
+  new Set(history.flatMap((event) => getFunctionCalls(event.content).map((call) => call.id ?? '')));

@@ -3,7 +3,7 @@ import type { Part } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { LiveConnection, LiveMessage } from '../definition/live.ts';
-import { callTools, openCallsOf, withError } from './call-tools.ts';
+import { callTools, toOpenCalls, withError } from './call-tools.ts';
 import { type AgentTurn, countTokens, type InvocationState, newEvent, newInvocationState } from './invocation-state.ts';
 import { recordEvent, uniqueCallId } from './invocation-state.ts';
 import { longRunning } from './llm-agent.ts';
@@ -180,7 +180,7 @@ async function* answerCalls(
   yield recordEvent(invocation, { ...event, ...longRunning(turn, event) });
   const taken = connection.cancelled(calls.flatMap(({ id }) => id ?? []));
   const signal = AbortSignal.any([turn.signal, taken]);
-  const { event: answered, stillOpen } = await callTools(invocation, { ...turn, signal }, openCallsOf(event));
+  const { event: answered, stillOpen } = await callTools(invocation, { ...turn, signal }, toOpenCalls(event));
   open.paused ||= stillOpen;
   if (answered) yield recordEvent(invocation, { ...withoutError(answered), nodeInfo: { path: '' } });
   turn.signal.throwIfAborted();

@@ -1,10 +1,10 @@
 import { runInTrace } from '../../platform/context.ts';
 import type { ObservedStep } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
-import { answerTextOf, partsOf, type Content, type JsonObject } from '../../core/content.ts';
+import { getAnswerText, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
-import { callTools, openCallsOf, withError, type OpenCall } from './call-tools.ts';
+import { callTools, toOpenCalls, withError, type OpenCall } from './call-tools.ts';
 import { toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
 import { renderInstruction } from './instruction.ts';
@@ -33,7 +33,7 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
   }
   for (;;) {
     const answer = yield* askModel(invocation, turn);
-    const calls = openCallsOf(answer);
+    const calls = toOpenCalls(answer);
     if (answer.errorCode || calls.length === 0) return { event: keepOutput(invocation, turn, answer), paused: false };
     yield recordEvent(invocation, answer);
     const { event, paused } = yield* answerCalls(invocation, turn, calls);
@@ -44,7 +44,7 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
 
 /** Records an agent's last answer; its text goes to the agent's key of the state, where it has one. */
 function keepOutput(invocation: InvocationState, { agent }: AgentTurn, answer: NewEvent): NewEvent {
-  const text = answerTextOf(answer.content);
+  const text = getAnswerText(answer.content);
   if (agent.outputKey === undefined || answer.errorCode) return recordEvent(invocation, answer);
   const stateDelta = Object.assign(Object.create(null) as JsonObject, { [agent.outputKey]: text });
   return recordEvent(invocation, { ...answer, actions: { ...answer.actions, stateDelta } });
@@ -133,7 +133,7 @@ function toAnswerEvent(invocation: InvocationState, turn: AgentTurn, answer: Mod
 
 const withCallIds = (invocation: InvocationState, content: Content): Content => ({
   ...content,
-  parts: partsOf(content).map((part) =>
+  parts: getParts(content).map((part) =>
     part.functionCall
       ? { ...part, functionCall: { ...part.functionCall, id: uniqueCallId(invocation, part.functionCall.id) } }
       : part,
@@ -142,7 +142,7 @@ const withCallIds = (invocation: InvocationState, content: Content): Content => 
 
 /** True where nothing is there but blank text and thoughts. */
 const isEmpty = (content: Content | undefined) =>
-  partsOf(content).every(
+  getParts(content).every(
     (part) =>
       part.thought === true ||
       ((part.text ?? '').trim() === '' &&
@@ -157,7 +157,7 @@ function emptyAnswer({ agent }: AgentTurn, { finishReason }: ModelAnswer): Agent
 /** As in ADK: an event with calls always names those that someone answers later, `[]` where there are none. */
 export function longRunning({ agent }: AgentTurn, event: Event): Pick<Event, 'longRunningToolIds'> {
   const names = new Set(agent.tools.filter((tool) => tool.longRunning === true).map((tool) => tool.name));
-  const calls = openCallsOf(event);
+  const calls = toOpenCalls(event);
   if (calls.length === 0) return {};
   return { longRunningToolIds: calls.filter(({ name }) => names.has(name)).map(({ id }) => id) };
 }

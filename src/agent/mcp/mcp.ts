@@ -74,7 +74,7 @@ async function connect(server: McpServer, egress: Egress, timeoutMs: number, sig
       // Both: a client whose transport never started does not close it.
       await Promise.allSettled([client.close(), transport.close()]);
       // A server that speaks only the older transport answers the POST so (MCP 2025-06-18, backwards compatibility).
-      const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(statusOf(error) ?? 0);
+      const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
       if (!mayBeOlder) throw toMcpError(server, 'could not be reached', error, signal);
     }
   }
@@ -123,7 +123,7 @@ async function listTools(client: Client, signal: AbortSignal): Promise<DeclaredT
     const result = await orAborted(request, signal);
     if (tools.length + result.tools.length > MAX_TOOLS) throw tooMuch(`more than ${MAX_TOOLS} tools`);
     for (const tool of result.tools) {
-      const own = lengthOf(tool);
+      const own = getLength(tool);
       if (own > MAX_TOOL_LENGTH) throw tooMuch(`a tool of more than ${MAX_TOOL_LENGTH} characters`);
       length += own;
       tools.push(ToolSchema.parse(tool));
@@ -138,7 +138,7 @@ async function listTools(client: Client, signal: AbortSignal): Promise<DeclaredT
 const tooMuch = (what: string) => new AgentError('mcp_failed', `It has ${what}.`);
 
 /** In characters of JSON; infinite where it is nested so deeply that it cannot be written. */
-function lengthOf(value: unknown): number {
+function getLength(value: unknown): number {
   try {
     return (JSON.stringify(value) ?? '').length;
   } catch {
@@ -177,7 +177,7 @@ async function closeSession(client: Client, transport: HttpTransport): Promise<v
 }
 
 /** HTTP status in an error of the SDK's transports. */
-function statusOf(error: unknown): number | undefined {
+function getStatus(error: unknown): number | undefined {
   const code = error instanceof Error && 'code' in error ? error.code : undefined;
   return typeof code === 'number' && code >= 300 && code < 600 ? code : undefined;
 }
@@ -186,7 +186,7 @@ function statusOf(error: unknown): number | undefined {
 function toMcpError(server: McpServer, what: string, error: unknown, signal: AbortSignal): AgentError {
   if (signal.aborted) return abortError(signal);
   const denial = findDenial(error);
-  const status = statusOf(error);
+  const status = getStatus(error);
   const code = error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined;
   const isOurs = code === ErrorCode.ConnectionClosed && String(error).endsWith('Connection closed');
   const protocolCode = isOurs ? undefined : code;
@@ -215,22 +215,22 @@ type Block = CallToolResult['content'][number];
  * to the attachments; `isError` becomes `{error: text}`.
  */
 function toToolResult(result: CallToolResult, attachments: Part[]): JsonObject {
-  const texts = result.content.flatMap((block) => textOf(block) ?? []);
+  const texts = result.content.flatMap((block) => toText(block) ?? []);
   if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };
-  for (const block of result.content) attachments.push(...mediaOf(block));
+  for (const block of result.content) attachments.push(...toMedia(block));
   if (result.structuredContent) return result.structuredContent;
   return {
     result: texts.length > 0 || attachments.length === 0 ? texts.join('\n') : `${attachments.length} attachment(s)`,
   };
 }
 
-function textOf(block: Block): string | undefined {
+function toText(block: Block): string | undefined {
   if (block.type === 'text') return block.text;
   if (block.type === 'resource_link') return `${block.name}: ${block.uri}`;
   return block.type === 'resource' && 'text' in block.resource ? block.resource.text : undefined;
 }
 
-function mediaOf(block: Block): Part[] {
+function toMedia(block: Block): Part[] {
   if (block.type === 'image' || block.type === 'audio')
     return [{ inlineData: { mimeType: block.mimeType, data: block.data } }];
   if (block.type !== 'resource' || !('blob' in block.resource)) return [];

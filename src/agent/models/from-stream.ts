@@ -49,16 +49,16 @@ export async function* readStream(
 /** Adds one part of the stream to the answer; returns the text that it adds. */
 function addPart(answer: StreamedAnswer, part: StreamPart): Part | undefined {
   if (part.type === 'text-delta' || part.type === 'reasoning-delta') {
-    const block = blockOf(answer, part.id, part.type === 'reasoning-delta');
+    const block = getBlock(answer, part.id, part.type === 'reasoning-delta');
     block.text = (block.text ?? '') + part.delta;
     sign(answer, block, part.providerMetadata);
     if (part.delta === '') return undefined;
     return block.thought === true ? { text: part.delta, thought: true } : { text: part.delta };
   }
   if (part.type === 'reasoning-start' || part.type === 'text-start') {
-    sign(answer, blockOf(answer, part.id, part.type === 'reasoning-start'), part.providerMetadata);
+    sign(answer, getBlock(answer, part.id, part.type === 'reasoning-start'), part.providerMetadata);
   } else if (part.type === 'reasoning-end' || part.type === 'text-end') {
-    sign(answer, blockOf(answer, part.id, part.type === 'reasoning-end'), part.providerMetadata);
+    sign(answer, getBlock(answer, part.id, part.type === 'reasoning-end'), part.providerMetadata);
     answer.open.delete(part.id);
   } else addWholePart(answer, part);
   return undefined;
@@ -91,7 +91,7 @@ function readRawChunk(answer: StreamedAnswer, raw: unknown): void {
   answer.grounding = chunk?.candidates?.[0]?.groundingMetadata ?? answer.grounding;
 }
 
-function blockOf(answer: StreamedAnswer, id: string, thought: boolean): Part {
+function getBlock(answer: StreamedAnswer, id: string, thought: boolean): Part {
   const key = `${thought ? 'thought' : 'text'}:${id}`;
   const open = answer.open.get(key);
   if (open) return open;

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { type Content, jsonObject, type Part, partsOf } from '../../core/content.ts';
+import { type Content, jsonObject, type Part, getParts } from '../../core/content.ts';
 import { usageMetadataSchema } from '../../core/model-metadata.ts';
 import type { LiveInput, LiveMessage, LiveRequest } from '../definition/live.ts';
 
@@ -47,7 +47,7 @@ export function toHistory(contents: Content[]): object | undefined {
 /** Media are left out: the API takes none in contents (ADK `_filter_media_parts`). */
 const toTurn = (content: Content) => ({
   role: content.role ?? 'user',
-  parts: partsOf(content).flatMap((part): Part[] => {
+  parts: getParts(content).flatMap((part): Part[] => {
     if (part.text && part.thought !== true) return [{ text: part.text }];
     if (part.functionCall) return [{ functionCall: part.functionCall }];
     return part.functionResponse ? [{ functionResponse: part.functionResponse }] : [];

@@ -3,9 +3,9 @@ import {
   type Content,
   type FunctionCall,
   type FunctionResponse,
-  functionResponsesOf,
+  getFunctionResponses,
   type JsonObject,
-  partsOf,
+  getParts,
 } from '../../core/content.ts';
 import {
   CONTEXT_PREFIX,
@@ -29,7 +29,7 @@ export function offlineModel(): Model {
 
 async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, ModelAnswer, void> {
   const content = answer(request);
-  for (const part of partsOf(content)) {
+  for (const part of getParts(content)) {
     for (const word of part.text?.match(/\S+\s*|\s+/g) ?? []) {
       request.signal.throwIfAborted();
       yield { content: { role: 'model', parts: [{ text: word }] }, modelVersion: OFFLINE };
@@ -39,23 +39,23 @@ async function* generate(request: ModelRequest): AsyncGenerator<ModelDelta, Mode
 }
 
 function answer(request: ModelRequest): Content {
-  const responses = functionResponsesOf(request.contents.at(-1));
+  const responses = getFunctionResponses(request.contents.at(-1));
   if (responses.length > 0) return toContent(responses.map(toSentence).join('\n'));
-  const prompt = textOf(request.contents.findLast(isPrompt));
+  const prompt = getText(request.contents.findLast(isPrompt));
   const calls = toolCallsFor(prompt, request.tools);
   if (calls.length === 0) return toContent(introduction(prompt, request));
   return { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
 }
 
-const textOf = (content: Content | undefined) =>
-  partsOf(content)
+const getText = (content: Content | undefined) =>
+  getParts(content)
     .map((part) => part.text ?? '')
     .join('\n')
     .trim();
 
 /** True for what the user said: no responses of tools, and no context that other agents left. */
 const isPrompt = (content: Content) =>
-  content.role === 'user' && functionResponsesOf(content).length === 0 && !textOf(content).startsWith(CONTEXT_PREFIX);
+  content.role === 'user' && getFunctionResponses(content).length === 0 && !getText(content).startsWith(CONTEXT_PREFIX);
 
 const toContent = (value: string): Content => ({ role: 'model', parts: [{ text: value }] });
 
@@ -93,7 +93,7 @@ function countTokens(value: string): number {
 }
 
 const countParts = (content: Content) =>
-  partsOf(content).reduce((sum, part) => {
+  getParts(content).reduce((sum, part) => {
     const data: JsonObject | null | undefined = part.functionCall?.args ?? part.functionResponse?.response;
     return sum + countTokens(part.text ?? '') + (data ? countTokens(JSON.stringify(data)) : 0);
   }, 0);

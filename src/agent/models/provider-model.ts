@@ -121,7 +121,7 @@ function toOptions(request: ModelRequest, provider: ProviderName, abortSignal: A
 /** Maximum size of what an answer brings, in characters, with 100 for each piece of it. */
 const MAX_ANSWER = 33_554_432;
 
-const sizeOf = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length : 0);
+const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length : 0);
 
 /**
  * The stream's parts; ends with the signal's reason as soon as it is aborted, and lets the connection go in any case.
@@ -143,7 +143,7 @@ async function* untilAborted(
       const next = await Promise.race([reader.read(), aborted.promise]);
       if (next.done) return;
       touch();
-      size += sizeOf(next.value);
+      size += getSize(next.value);
       if (size > MAX_ANSWER)
         throw new ModelFailure('model_bad_response', { detail: `more than ${MAX_ANSWER} characters` });
       yield next.value;

@@ -1,5 +1,5 @@
 import type { Content, FunctionResponse, JsonObject, Part } from '../../core/content.ts';
-import { partsOf } from '../../core/content.ts';
+import { getParts } from '../../core/content.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { CallOptions, ProviderName } from './provider.ts';
 import { fromSignature } from './signature.ts';
@@ -34,7 +34,7 @@ function joinRoles(contents: Content[]): Content[] {
   for (const content of contents) {
     const last = joined.at(-1);
     if (last?.role !== content.role) joined.push(content);
-    else joined[joined.length - 1] = { ...last, parts: joinParts(partsOf(last), partsOf(content)) };
+    else joined[joined.length - 1] = { ...last, parts: joinParts(getParts(last), getParts(content)) };
   }
   return joined;
 }
@@ -49,7 +49,7 @@ function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
 }
 
 function toAssistant(content: Content, provider: ProviderName): Message[] {
-  const parts = partsOf(content).flatMap((part) => toAssistantPart(part, provider));
+  const parts = getParts(content).flatMap((part) => toAssistantPart(part, provider));
   return [{ role: 'assistant', content: parts.length > 0 ? parts : [{ type: 'text', text: EMPTY }] }];
 }
 
@@ -67,15 +67,15 @@ function toAssistantPart(part: Part, provider: ProviderName): AssistantPart[] {
       ? [{ ...toFile(part), ...signed }]
       : [{ type: 'text', text: '(a file that you made)' }];
   }
-  const text = textOf(part);
+  const text = getText(part);
   return text === '' && !('providerOptions' in signed) ? [] : [{ type: 'text', text, ...signed }];
 }
 
 function toUser(content: Content, provider: ProviderName): Message[] {
-  const responses = partsOf(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
+  const responses = getParts(content).flatMap((part) => (part.functionResponse ? [part.functionResponse] : []));
   // These wires carry only text in tool results, so media follow as the user's.
-  const media = provider === 'openai-compatible' ? responses.flatMap(mediaOf) : [];
-  const rest = partsOf(content).filter((part) => !part.functionResponse);
+  const media = provider === 'openai-compatible' ? responses.flatMap(toMedia) : [];
+  const rest = getParts(content).filter((part) => !part.functionResponse);
   const said = [...media, ...rest].flatMap(toUserPart);
   const messages: Message[] = [];
   if (responses.length > 0) {
@@ -85,16 +85,16 @@ function toUser(content: Content, provider: ProviderName): Message[] {
   return messages.length > 0 ? messages : [{ role: 'user', content: [{ type: 'text', text: EMPTY }] }];
 }
 
-const mediaOf = (response: FunctionResponse): Part[] => response.parts ?? [];
+const toMedia = (response: FunctionResponse): Part[] => response.parts ?? [];
 
 function toUserPart(part: Part): UserPart[] {
   if (part.inlineData ?? part.fileData) return [toFile(part)];
-  const text = textOf(part);
+  const text = getText(part);
   return text === '' ? [] : [{ type: 'text', text }];
 }
 
 /** Text of a part; code that ran at a provider becomes text, since only that provider knows its own form. */
-function textOf(part: Part): string {
+function getText(part: Part): string {
   if (part.executableCode) return `\`\`\`\n${part.executableCode.code ?? ''}\n\`\`\``;
   if (part.codeExecutionResult) return `Result of the code: ${part.codeExecutionResult.output ?? ''}`;
   return part.text ?? '';
@@ -124,7 +124,7 @@ function toRemoteFile(uri: string, mediaType: string, named: { filename?: string
 function toToolResult(response: FunctionResponse, provider: ProviderName): ToolPart {
   const value = (response.response ?? {}) as JsonObject & Json;
   const named = { type: 'tool-result', toolCallId: response.id ?? '', toolName: response.name ?? '' } as const;
-  const media = provider === 'openai-compatible' ? [] : mediaOf(response).map(toFile);
+  const media = provider === 'openai-compatible' ? [] : toMedia(response).map(toFile);
   if (media.length > 0) {
     return {
       ...named,

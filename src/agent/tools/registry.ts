@@ -1,4 +1,4 @@
-import { answerTextOf } from '../../core/content.ts';
+import { getAnswerText } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { EgressPolicy } from '../../platform/net/egress.ts';
 import type { Tool } from '../definition/tool.ts';
@@ -150,7 +150,7 @@ const loadMemory: Tool = {
     return {
       memories: found
         .slice(0, MAX_MEMORIES)
-        .map(({ author, timestamp, content }) => ({ author, timestamp, text: answerTextOf(content) })),
+        .map(({ author, timestamp, content }) => ({ author, timestamp, text: getAnswerText(content) })),
     };
   },
 };

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { HARNESS_APP } from '../../core/names.ts';
-import { childrenOf, unwrapped } from '../../core/zod-graph.ts';
+import { getChildren, unwrapped } from '../../core/zod-graph.ts';
 import type { Call, Operation } from '../../platform/http/operation/operation.ts';
 
 /** The names that mean `harness_agent` in a request: those configured, without those of hosted applications. */
@@ -47,7 +47,7 @@ function hasAppName(schema: z.core.$ZodType, seen: Set<z.core.$ZodType>): boolea
   const inner = unwrapped(schema);
   if (seen.has(inner)) return false;
   seen.add(inner);
-  const { members, elements, branches } = childrenOf(inner);
+  const { members, elements, branches } = getChildren(inner);
   return (
     'appName' in members || [...Object.values(members), ...elements, ...branches].some((each) => hasAppName(each, seen))
   );
@@ -57,7 +57,7 @@ function hasAppName(schema: z.core.$ZodType, seen: Set<z.core.$ZodType>): boolea
 function renamed(schema: z.core.$ZodType, value: unknown, name: (value: object) => object): unknown {
   const inner = unwrapped(schema);
   if (typeof value !== 'object' || value === null || !namesApps(inner)) return value;
-  const { members, elements, branches } = childrenOf(inner);
+  const { members, elements, branches } = getChildren(inner);
   if (Array.isArray(value))
     return elements.reduce((all, each) => all.map((item) => renamed(each, item, name)), value as unknown[]);
   const given = value as Record<string, unknown>;

@@ -1,5 +1,5 @@
 import { type AgentDescription, listAgents } from './agent-description.ts';
-import { functionCallsOf, functionResponsesOf } from '../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 
 /** An agent of the structure that the Web UI shows; names in snake_case as ADK has them. */
@@ -43,9 +43,9 @@ interface Step {
 
 /** Returns the steps of an event through the graph: tool calls, their answers, a transfer, or only text. */
 export function toSteps({ author, content, actions }: Event): Step[] {
-  const answers = functionResponsesOf(content).map(({ name }) => name ?? '');
+  const answers = getFunctionResponses(content).map(({ name }) => name ?? '');
   if (!author || author === 'user') return answers.map((from) => ({ from }));
-  const calls = functionCallsOf(content).map(({ name }) => name ?? '');
+  const calls = getFunctionCalls(content).map(({ name }) => name ?? '');
   const transfers = actions?.transferToAgent ? [actions.transferToAgent] : [];
   const steps = [
     ...[...calls, ...transfers].map((to) => ({ from: author, to })),
@@ -107,7 +107,7 @@ type Style = Record<string, string>;
 function toEdges(agents: AgentDescription[], steps: Step[], highlight: Style): string[] {
   const edges = new Map<string, Style>();
   for (const agent of agents) {
-    for (const [from, to] of flowOf(agent)) edges.set(toEdge(from, to), {});
+    for (const [from, to] of toFlow(agent)) edges.set(toEdge(from, to), {});
     for (const { name } of agent.tools) edges.set(toEdge(agent.name, name), { style: 'dashed' });
   }
   for (const { from, to } of steps) {
@@ -120,7 +120,7 @@ function toEdges(agents: AgentDescription[], steps: Step[], highlight: Style): s
 }
 
 /** How agents follow each other below one: in a row, in a ring, or from it to each. */
-function flowOf({ name, kind, subAgents }: AgentDescription): [from: string, to: string][] {
+function toFlow({ name, kind, subAgents }: AgentDescription): [from: string, to: string][] {
   const children = subAgents.map((child) => child.name);
   if (kind === 'llm' || kind === 'parallel') return children.map((child) => [name, child]);
   const row = children.map((child, index): [string, string] => [children[index - 1] ?? name, child]);

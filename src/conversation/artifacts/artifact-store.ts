@@ -20,14 +20,14 @@ export interface ArtifactKey extends SessionKey {
 }
 
 /** The session column of an artifact: empty for an artifact of the user. */
-const scopeOf = ({ sessionId, artifactName }: ArtifactKey) =>
+const toScope = ({ sessionId, artifactName }: ArtifactKey) =>
   artifactName.startsWith(USER_ARTIFACT_PREFIX) ? '' : sessionId;
 
-const isVersionOf = (key: ArtifactKey) =>
+const belongsTo = (key: ArtifactKey) =>
   and(
     eq(artifactVersions.appName, key.appName),
     eq(artifactVersions.userId, key.userId),
-    eq(artifactVersions.sessionId, scopeOf(key)),
+    eq(artifactVersions.sessionId, toScope(key)),
     eq(artifactVersions.artifactName, key.artifactName),
   );
 
@@ -43,7 +43,7 @@ const versionText = sql<string>`
 export function canonicalUriPrefix(key: ArtifactKey): string {
   const segment = encodeURIComponent;
   const user = `postgres://apps/${segment(key.appName)}/users/${segment(key.userId)}`;
-  const scope = scopeOf(key) === '' ? user : `${user}/sessions/${segment(key.sessionId)}`;
+  const scope = toScope(key) === '' ? user : `${user}/sessions/${segment(key.sessionId)}`;
   return `${scope}/artifacts/${segment(key.artifactName)}/versions/`;
 }
 
@@ -63,7 +63,7 @@ export async function saveArtifactVersion(
 ): Promise<string> {
   const bytes = content.bytes ?? Buffer.alloc(0);
   const { appName, userId } = key;
-  const sessionId = scopeOf(key);
+  const sessionId = toScope(key);
   const numbered = insertSelect(artifacts, { appName, userId, sessionId, name: key.artifactName, nextVersion: 1 });
   const version = insertSelect(artifactVersions, {
     appName,
@@ -102,7 +102,7 @@ export async function findArtifactVersionText(
 ): Promise<string | undefined> {
   if (!isVersion(version)) return undefined;
   const { appName, userId, artifactName } = key;
-  const [row] = await selectVersionText(db, { appName, userId, sessionId: scopeOf(key), artifactName, version });
+  const [row] = await selectVersionText(db, { appName, userId, sessionId: toScope(key), artifactName, version });
   return row && unescapeJson(row.text);
 }
 
@@ -132,7 +132,7 @@ export async function findStoredArtifact(
   const [row] = await db
     .select({ part: sql<string>`${artifactVersions.part}::text`, mimeType, content, objectKey, sha256 })
     .from(artifactVersions)
-    .where(and(isVersionOf(key), version === undefined ? undefined : eq(artifactVersions.version, version)))
+    .where(and(belongsTo(key), version === undefined ? undefined : eq(artifactVersions.version, version)))
     .orderBy(desc(artifactVersions.version))
     .limit(1);
   return (
@@ -151,7 +151,7 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
   const rows = await db
     .select({ version: artifactVersions.version })
     .from(artifactVersions)
-    .where(isVersionOf(key))
+    .where(belongsTo(key))
     .orderBy(artifactVersions.version);
   return rows.map(({ version }) => version);
 }
@@ -189,7 +189,7 @@ async function readVersionsPage(
   const { rows } = await db.execute<{ text: string | null; version: number }>(sql`
     with page as materialized (
       select ${versionText} as text, ${artifactVersions.version} as version from ${artifactVersions}
-      where ${isVersionOf(key)} and ${artifactVersions.version} > ${after}
+      where ${belongsTo(key)} and ${artifactVersions.version} > ${after}
       order by ${artifactVersions.version} limit ${PAGE_ROWS} + 1),
     sized as (
       select page.*, row_number() over listed as n, sum(octet_length(text)) over listed as bytes
@@ -208,7 +208,7 @@ async function readVersionsPage(
 export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
   const rows = await db
     .delete(artifactVersions)
-    .where(isVersionOf(key))
+    .where(belongsTo(key))
     .returning({ objectKey: artifactVersions.objectKey });
   return rows.flatMap(({ objectKey }) => objectKey ?? []);
 }

@@ -90,17 +90,17 @@ async function checkBucket(ask: () => Promise<unknown>, bucket: string): Promise
   try {
     await ask();
   } catch (error) {
-    if (statusOf(error) === 403) return;
-    const reason = statusOf(error) === 404 ? 'there is none' : `the store does not answer (${nameOf(error)})`;
+    if (getStatus(error) === 403) return;
+    const reason = getStatus(error) === 404 ? 'there is none' : `the store does not answer (${getName(error)})`;
     throw new ConfigError(`ARTIFACT_STORE: the bucket "${bucket}" cannot be used: ${reason}. Check AWS_ENDPOINT_URL.`, {
       cause: error,
     });
   }
 }
 
-const statusOf = (error: unknown): number | undefined =>
+const getStatus = (error: unknown): number | undefined =>
   (error as Partial<S3ServiceException> | undefined)?.$metadata?.httpStatusCode;
-const nameOf = (error: unknown) => (error instanceof Error ? error.name : 'unknown');
+const getName = (error: unknown) => (error instanceof Error ? error.name : 'unknown');
 
 /**
  * A store that is away, overloaded or broken passes; what it refuses for good (a right, a key) goes to the log as it
@@ -110,7 +110,7 @@ async function unlessAway<T>(request: Promise<T>): Promise<T> {
   try {
     return await request;
   } catch (error) {
-    const status = statusOf(error);
+    const status = getStatus(error);
     if (status !== undefined && status < 500 && status !== 429) throw error;
     throw new UnavailableError('The artifact store is not available for now.', { cause: error });
   }

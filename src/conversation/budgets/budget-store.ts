@@ -27,11 +27,11 @@ export interface Use {
 /** Adds up a number of invocations and the tokens of models; `undefined` if both are empty. */
 export function toUse(invocations: number, models: readonly ModelUse[]): Use | undefined {
   if (invocations === 0 && models.length === 0) return undefined;
-  const sumOf = (member: 'promptTokens' | 'outputTokens') => models.reduce((sum, use) => sum + use[member], 0);
+  const sumTokens = (member: 'promptTokens' | 'outputTokens') => models.reduce((sum, use) => sum + use[member], 0);
   return {
     invocations,
-    promptTokens: sumOf('promptTokens'),
-    outputTokens: sumOf('outputTokens'),
+    promptTokens: sumTokens('promptTokens'),
+    outputTokens: sumTokens('outputTokens'),
     models: escapeJson(models),
   };
 }
@@ -40,7 +40,7 @@ export function toUse(invocations: number, models: readonly ModelUse[]): Use | u
  * The cost of a usage; a model without a price is free. The rule for the price is that of `inspect.invocation_costs`,
  * which knows the name of the provider only, and of `priceOf` in evaluation.
  */
-const costOf = ({ models }: Use): SQL => {
+const toCost = ({ models }: Use): SQL => {
   const { model, promptPrice, outputPrice } = modelPrices;
   return sql`(select coalesce(sum(
       (used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
@@ -64,7 +64,7 @@ export function countUse({ appName, userId }: SessionKey, use: Use | undefined):
     invocations: sql`${use.invocations}::bigint`,
     promptTokens: sql`${use.promptTokens}::bigint`,
     outputTokens: sql`${use.outputTokens}::bigint`,
-    cost: costOf(use),
+    cost: toCost(use),
   });
   const added = [budgetUses.invocations, budgetUses.promptTokens, budgetUses.outputTokens, budgetUses.cost].map(
     (column) => sql`${names(column)} = ${column} + excluded.${names(column)}`,
@@ -87,7 +87,7 @@ export function overBudget({ appName, userId }: SessionKey, use: Use | undefined
     and mine.applies_to = 'user' and mine.user_id = ${userId} and mine.period = ${b.period})`;
   const since = sql`case ${b.period} when 'day' then ${TODAY} else date_trunc('month', ${TODAY}::timestamp)::date end`;
   const tokens = use ? sql`used.tokens + ${use.promptTokens}::bigint + ${use.outputTokens}::bigint` : sql`used.tokens`;
-  const cost = use ? sql`used.cost + ${costOf(use)}` : sql`used.cost`;
+  const cost = use ? sql`used.cost + ${toCost(use)}` : sql`used.cost`;
   // Each by itself: with both conditions in one, a budget of users read what all users of all days had used. That of
   // an application is a function: a cluster then asks all of its nodes for this, and one of them for the rest.
   return sql`select json_build_object('appliesTo', applies_to, 'period', period, 'what', what,

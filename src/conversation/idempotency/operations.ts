@@ -23,10 +23,10 @@ export function idempotent<Context extends IdempotentContext>(plain: Operation<C
   const declared = plain.parameters?.headers?.shape ?? {};
   if ('idempotency-key' in declared) return plain;
   const handler: Operation<Context>['handler'] = async (context, call) => {
-    if (!keyOf(call)) return plain.handler(context, call);
+    if (!getKey(call)) return plain.handler(context, call);
     return {
       kind: 'json',
-      text: await once(context, plain, call, async (inside) => textOf(await plain.handler(inside, call))),
+      text: await once(context, plain, call, async (inside) => toText(await plain.handler(inside, call))),
     };
   };
   const headers = idempotencyHeaders.extend(declared);
@@ -42,7 +42,7 @@ interface Sent {
   principal: Principal;
 }
 
-const keyOf = ({ headers }: Pick<Sent, 'headers'>) =>
+const getKey = ({ headers }: Pick<Sent, 'headers'>) =>
   (headers as z.output<typeof idempotencyHeaders>)['idempotency-key'];
 
 /**
@@ -57,18 +57,18 @@ export async function once<Context extends IdempotentContext>(
   work: (inside: Context) => Promise<string>,
 ): Promise<string> {
   const { path, query, body, principal } = sent;
-  const request = fingerprint(keyOf(sent), [path, query, body]);
+  const request = fingerprint(getKey(sent), [path, query, body]);
   if (!request) return work(context);
   const key = {
-    ...subjectOf(path, body, principal),
+    ...toSubject(path, body, principal),
     scope: `${operationId} ${toScope(principal)}`,
     key: request.idempotencyKey,
     hash: request.hash,
   };
   let topics: string[] = [];
   // What does not need its session outlives it: an artifact does, with the answer that says what it is.
-  const sessionOf = (answer: string) => (errors?.[404] ? sessionIdOf(path, body, answer) : undefined);
-  const text = await doOnce(context.database, key, sessionOf, async (database) => {
+  const findSession = (answer: string) => (errors?.[404] ? findSessionId(path, body, answer) : undefined);
+  const text = await doOnce(context.database, key, findSession, async (database) => {
     // A transaction that is repeated begins anew.
     topics = [];
     const notifications = collecting(context.notifications, topics);
@@ -96,13 +96,13 @@ const toScope = (principal: Principal) => {
  * Whom a kept answer is about, so that erasing a user finds it; a user's own request without a path is about the
  * user.
  */
-const subjectOf = ({ appName = '', userId }: Subject, body: unknown, principal: Principal) => ({
+const toSubject = ({ appName = '', userId }: Subject, body: unknown, principal: Principal) => ({
   appName,
   userId: userId ?? namedIn(body, 'userId') ?? (principal.kind === 'user' ? principal.userId : ''),
 });
 
 /** The session that an answer is about: the one that path or body names beside its user, or the one that was made. */
-function sessionIdOf({ userId, sessionId }: Subject, body: unknown, answer: string): string | undefined {
+function findSessionId({ userId, sessionId }: Subject, body: unknown, answer: string): string | undefined {
   if (sessionId !== undefined) return sessionId;
   if (userId === undefined && namedIn(body, 'userId') === undefined) return undefined;
   return namedIn(body, 'sessionId') ?? namedIn(JSON.parse(answer), 'id');
@@ -121,7 +121,7 @@ interface Subject {
   sessionId?: string;
 }
 
-function textOf(answer: Answer): string {
+function toText(answer: Answer): string {
   if (answer.kind === 'json') return answer.text;
   if (answer.kind === 'value') return JSON.stringify(answer.value);
   throw new TypeError('an operation with an Idempotency-Key must answer JSON');
@@ -130,13 +130,13 @@ function textOf(answer: Answer): string {
 /**
  * Does a request once per key: the work, its key and its answer are one transaction, so that a retry finds all of it
  * or nothing. The work gets the transaction in place of the pool. A request that fails leaves the key free.
- * `sessionOf` says which session an answer is about: it is forgotten with that.
+ * `findSession` says which session an answer is about: it is forgotten with that.
  * @throws {KeyReusedError} when the key came with another request before.
  */
 function doOnce(
   database: DatabasePool,
   key: IdempotencyKey,
-  sessionOf: (answer: string) => string | undefined,
+  findSession: (answer: string) => string | undefined,
   work: (inside: DatabasePool) => Promise<string>,
 ): Promise<string> {
   return database.transaction(async (tx) => {
@@ -150,7 +150,7 @@ function doOnce(
       transaction: <T>(more: (db: typeof tx) => Promise<T>) => more(tx),
     };
     const answer = await work(inside);
-    await keepAnswer(tx, key, answer, sessionOf(answer));
+    await keepAnswer(tx, key, answer, findSession(answer));
     return answer;
   });
 }

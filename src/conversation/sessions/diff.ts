@@ -1,5 +1,5 @@
 import type { JsonObject } from '../../core/content.ts';
-import { partsOf } from '../../core/content.ts';
+import { getParts } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import { jsonDifference } from '../../core/json-difference.ts';
 
@@ -97,7 +97,7 @@ function toDeed(event: Event, name: (id: string) => string): unknown {
   const named = <Named extends { id?: string | null | undefined } | null | undefined>(call: Named): Named =>
     call?.id ? { ...call, id: name(call.id) } : call;
   if (!event.content) return deed;
-  const parts = partsOf(event.content).map((part) => ({
+  const parts = getParts(event.content).map((part) => ({
     ...part,
     ...(part.functionCall && { functionCall: named(part.functionCall) }),
     ...(part.functionResponse && { functionResponse: named(part.functionResponse) }),

@@ -66,7 +66,7 @@ export async function converse(
   const closed = live.hold(context.draining);
   const cancel = whenEnded(request.principal, () => live.fail(CLOSE.policy, NOT_VALID_ANY_MORE));
   try {
-    const refusal = await refusalOf(context, request, isText);
+    const refusal = await toRefusal(context, request, isText);
     if (!refusal && !isText) await openCall();
     if (refusal) live.close(...refusal);
     else live.start(context.draining);
@@ -81,7 +81,7 @@ export async function converse(
   call?.end();
 }
 
-async function refusalOf(
+async function toRefusal(
   { agents, database }: InvocationContext,
   { key, modalities }: LiveSessionRequest,
   isText: boolean,

@@ -17,7 +17,7 @@ interface MadeCall {
 }
 
 /** The model calls of a tape that one agent made, in order. */
-export const callsOf = ({ payload }: Tape, agentName: string): Tape['payload']['calls'] =>
+export const getCalls = ({ payload }: Tape, agentName: string): Tape['payload']['calls'] =>
   payload.calls.filter(([prompt]) => payload.prompts[prompt]?.[0] === agentName);
 
 /**

@@ -1,4 +1,4 @@
-import { type Content, functionResponsesOf, type JsonObject, type Part, partsOf } from '../../core/content.ts';
+import { type Content, getFunctionResponses, type JsonObject, type Part, getParts } from '../../core/content.ts';
 import type { Event, EventActions } from '../../core/event.ts';
 
 /**
@@ -78,7 +78,7 @@ const withoutAbsent = (members: JsonObject): JsonObject =>
   Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined && value !== null));
 
 /** True for an event that answers calls. */
-export const answersCalls = (event: Event): boolean => functionResponsesOf(event.content).length > 0;
+export const answersCalls = (event: Event): boolean => getFunctionResponses(event.content).length > 0;
 
 /** True for an event of an agent that has nothing in it. */
-export const isBare = (event: Event): boolean => partsOf(event.content).length === 0;
+export const isBare = (event: Event): boolean => getParts(event.content).length === 0;

@@ -7,9 +7,9 @@ import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } f
 import { SIBLING_FAILED } from '../../agent/loop/run-agent.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
-import { answerTextOf, functionCallsOf, type JsonObject } from '../../core/content.ts';
+import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
-import { askedAgentDifference, callsOf, requestDifference } from './check-request.ts';
+import { askedAgentDifference, getCalls, requestDifference } from './check-request.ts';
 import { Differences } from './differences.ts';
 import { StoredAnswers, type ToolRun } from './stored-answers.ts';
 import { isFailure, isOfModel, type StoredEvent, type TapeRun } from './tape-run.ts';
@@ -121,10 +121,10 @@ export class Player implements RunObserver {
   take(event: Event): void {
     this.differences.take(event);
     Object.assign(this.#options.state, event.actions?.stateDelta);
-    const text = answerTextOf(event.content);
+    const text = getAnswerText(event.content);
     if (text !== '') this.output = text;
     // As in the stored run, its limit of tool calls ends it before the tools run.
-    const first = functionCallsOf(event.content)[0]?.id ?? '';
+    const first = getFunctionCalls(event.content)[0]?.id ?? '';
     const answer = this.#answers.find(first)?.stored.event;
     if (answer?.errorCode === 'tool_calls_limit' && this.#isStoredOnly) this.#abort(answer);
   }
@@ -185,7 +185,7 @@ export class Player implements RunObserver {
   /** A summary is made once: also a live model gets the history as it was. */
   #summarise(): ModelAnswer {
     const stored = this.#options.run.events.find(({ event }) => event.actions?.compaction)?.event;
-    const text = answerTextOf(stored?.actions?.compaction?.compactedContent);
+    const text = getAnswerText(stored?.actions?.compaction?.compactedContent);
     if (text === '') throw new Error('The stored run has no summary.');
     return { content: { role: 'model', parts: [{ text: text.slice(SUMMARY_START.length) }] } };
   }
@@ -199,7 +199,7 @@ export class Player implements RunObserver {
     const { tape } = this.#options.run;
     const agent = this.#agents.get(request);
     if (!tape || !agent) return;
-    const made = callsOf(tape, agentName)[index];
+    const made = getCalls(tape, agentName)[index];
     if (made) {
       const found = await requestDifference(tape, made, { agent, request, ...this.#options });
       if (found) this.differences.noteRequest(stored, found);

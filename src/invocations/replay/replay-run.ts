@@ -6,7 +6,7 @@ import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import { spend } from '../../conversation/budgets/budget-store.ts';
 import { budgetText } from '../../conversation/budgets/budget.ts';
-import { functionCallsOf, type JsonObject, type Part } from '../../core/content.ts';
+import { getFunctionCalls, type JsonObject, type Part } from '../../core/content.ts';
 import { toErrorCode } from '../../core/error-codes.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
@@ -16,7 +16,7 @@ import { endingEvents } from '../invocation.ts';
 import { toolCallsLimitError } from '../invoke.ts';
 import { newToolServices } from '../tool-services.ts';
 import { Player, type ReplayOptions } from './player.ts';
-import { isOfModel, responsesOf, type TapeRun } from './tape-run.ts';
+import { isOfModel, getResponses, type TapeRun } from './tape-run.ts';
 
 /** Dependencies of a replay. */
 export type ReplayContext = Pick<
@@ -84,7 +84,7 @@ export async function replayRun(
     if (!(error instanceof AgentError)) throw error;
     takeEnding(context, replayed, made, error, take);
   }
-  if (player.isAtEnding) takeEnding(context, replayed, made, errorOf(run), take);
+  if (player.isAtEnding) takeEnding(context, replayed, made, getError(run), take);
   if (player.stopped === undefined) player.differences.end();
   return player;
 }
@@ -128,7 +128,7 @@ async function playLoop(
       const event = step.done ? step.value.lastEvent : step.value;
       if (event) take(event);
       if (step.done) return;
-      toolCalls += functionCallsOf(event?.content).length;
+      toolCalls += getFunctionCalls(event?.content).length;
       if (toolCalls > limits.toolCalls) tooManyCalls.abort(toolCallsLimitError(limits.toolCalls));
     }
   } finally {
@@ -137,7 +137,7 @@ async function playLoop(
 }
 
 /** The error that ended the stored run from outside the loop. */
-function errorOf({ ending }: TapeRun): { code: string; message: string } {
+function getError({ ending }: TapeRun): { code: string; message: string } {
   const { errorCode, errorMessage } = ending.at(-1)?.event ?? {};
   return { code: errorCode ?? '', message: errorMessage ?? '' };
 }
@@ -178,8 +178,8 @@ function storedServerTools({ tape, events, ending }: TapeRun): ServerTools {
 
 /** Without a tape: the tools that an agent called and that answered; nothing is known of their arguments. */
 function calledTools(agentName: string, events: TapeRun['events']) {
-  const responses = responsesOf(events);
-  const calls = events.flatMap(({ event }) => (event.author === agentName ? functionCallsOf(event.content) : []));
+  const responses = getResponses(events);
+  const calls = events.flatMap(({ event }) => (event.author === agentName ? getFunctionCalls(event.content) : []));
   const names = new Set(calls.flatMap(({ id, name }) => (name && id && responses.has(id) ? [name] : [])));
   return [...names].map((name) => ({ name, description: '', parameters: { type: 'object' } }));
 }
@@ -205,18 +205,18 @@ function replayServices(
   const saved = new Map<string, Part[]>();
   const made = events.map(({ event }) => event);
   const versionThen = (name: string) => versionsIn(history, name).at(-1);
-  const numberOf = (name: string, count: number) =>
+  const getNumber = (name: string, count: number) =>
     versionsIn(made, name)[count] ?? (versionThen(name) ?? -1) + count + 1;
   return {
     ...stored,
     async saveArtifact(name, part) {
       const parts = saved.get(name) ?? [];
       saved.set(name, [...parts, structuredClone(part)]);
-      return numberOf(name, parts.length);
+      return getNumber(name, parts.length);
     },
     async loadArtifact(name, version) {
       const parts = saved.get(name) ?? [];
-      const own = version === undefined ? parts.at(-1) : parts.find((_, count) => numberOf(name, count) === version);
+      const own = version === undefined ? parts.at(-1) : parts.find((_, count) => getNumber(name, count) === version);
       return own ?? stored.loadArtifact(name, version ?? versionThen(name));
     },
     listArtifacts: async () => [...new Set([...(await stored.listArtifacts()), ...saved.keys()])].toSorted(),

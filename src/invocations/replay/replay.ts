@@ -1,6 +1,6 @@
 import { findHistory } from '../../conversation/sessions/history-store.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
-import { answerTextOf } from '../../core/content.ts';
+import { getAnswerText } from '../../core/content.ts';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { findInvocationText } from '../invocation-store.ts';
@@ -86,7 +86,7 @@ async function replayRuns(
     liveModelCalls: 0,
     liveToolCalls: 0,
     output: { before: '', after: '' },
-    notes: notesOf(runs, options),
+    notes: toNotes(runs, options),
   };
   for (const run of runs) {
     const state = stateBefore(run, history.state, initial);
@@ -116,7 +116,7 @@ function addRun(result: Replay, player: Player, { events }: TapeRun): void {
   if (first) result.difference ??= toShown(first);
   if (firstEvent) result.eventDifference ??= toShown(firstEvent);
   if (player.stopped !== undefined) result.stopped = player.stopped;
-  const before = events.map(({ event }) => answerTextOf(event.content)).findLast((text) => text !== '');
+  const before = events.map(({ event }) => getAnswerText(event.content)).findLast((text) => text !== '');
   result.output = { before: shortened(before ?? ''), after: shortened(player.output) };
 }
 
@@ -134,7 +134,7 @@ function concluded({ eventDifference, ...result }: Replay): Replay {
 }
 
 /** Sentences on what this replay cannot compare. */
-function notesOf(runs: TapeRun[], { model, tools }: ReplayOptions): string[] {
+function toNotes(runs: TapeRun[], { model, tools }: ReplayOptions): string[] {
   const tapes = runs.flatMap(({ tape }) => tape ?? []);
   const unkept = [...new Set(tapes.flatMap(({ payload }) => payload.unkept))];
   const isForgotten = tapes.some(({ payload, prompts }) => payload.prompts.some(([, hash]) => !prompts.has(hash)));

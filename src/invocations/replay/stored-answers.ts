@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import { functionCallsOf, type JsonObject, type Part } from '../../core/content.ts';
+import { getFunctionCalls, type JsonObject, type Part } from '../../core/content.ts';
 import type { EventActions } from '../../core/event.ts';
-import { responsesOf, type StoredEvent, type TapeRun } from './tape-run.ts';
+import { getResponses, type StoredEvent, type TapeRun } from './tape-run.ts';
 
 /** A tool call as a replay makes it. */
 export interface ToolRun {
@@ -26,10 +26,10 @@ export class StoredAnswers {
   readonly #acted = new Set<StoredEvent>();
 
   constructor({ events, ending, history }: TapeRun) {
-    this.#responses = responsesOf([...events, ...ending]);
+    this.#responses = getResponses([...events, ...ending]);
     const all = [...history, ...events.map(({ event }) => event)];
     this.#calls = all.flatMap((event) =>
-      functionCallsOf(event.content).flatMap(({ id, name, args }) =>
+      getFunctionCalls(event.content).flatMap(({ id, name, args }) =>
         id && this.#responses.has(id) ? [{ id, name: name ?? '', args: args ?? {} }] : [],
       ),
     );

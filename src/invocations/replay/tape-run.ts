@@ -1,5 +1,5 @@
 import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
-import { functionCallsOf, type JsonObject, type Part } from '../../core/content.ts';
+import { getFunctionCalls, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { Tape } from '../tape.ts';
 import { answersCalls, isBare } from './comparable.ts';
@@ -39,7 +39,7 @@ export function toRuns(session: Event[], invocationId: string, tapes: Tape[]): T
     const own = stored.filter(({ event, sequence }) => sequence > start && sequence <= end && event.author !== 'user');
     const tape = tapes.find((one) => one.start === start);
     if (own.length === 0 && !tape) return [];
-    const ending = endingOf(own);
+    const ending = findEnding(own);
     const events = own.slice(0, own.length - ending.length);
     return [{ history: session.slice(0, start), later: session.slice(start), events, ending, tape }];
   });
@@ -56,7 +56,7 @@ function guessStarts(stored: StoredEvent[], firstTape = Number.POSITIVE_INFINITY
 }
 
 /** Events of the loop always have actions, those of the runtime never. */
-function endingOf(own: StoredEvent[]): StoredEvent[] {
+function findEnding(own: StoredEvent[]): StoredEvent[] {
   const isOfRuntime = ({ event }: StoredEvent) =>
     event.actions == null && Boolean(event.errorCode || answersCalls(event));
   const from = own.findLastIndex((one) => !isOfRuntime(one)) + 1;
@@ -67,14 +67,14 @@ function endingOf(own: StoredEvent[]): StoredEvent[] {
 export const isOfModel = ({ actions, ...event }: Event): boolean =>
   !answersCalls(event) &&
   !actions?.compaction &&
-  !functionCallsOf(event.content).some(({ name }) => name === CONFIRMATION_CALL);
+  !getFunctionCalls(event.content).some(({ name }) => name === CONFIRMATION_CALL);
 
 /** True for an error in place of an answer. `empty_answer` is one where the model said so by an answer. */
 export const isFailure = (event: Event): boolean =>
   Boolean(event.errorCode) && isBare(event) && event.finishReason == null && event.modelVersion == null;
 
 /** The stored response to each call of a run, by the id of the call. */
-export function responsesOf(events: StoredEvent[]): Map<string, { stored: StoredEvent; part: Part }> {
+export function getResponses(events: StoredEvent[]): Map<string, { stored: StoredEvent; part: Part }> {
   const parts = events.flatMap((stored) => (stored.event.content?.parts ?? []).map((part) => ({ stored, part })));
   return new Map(
     parts.flatMap((one) => (one.part.functionResponse?.id ? [[one.part.functionResponse.id, one] as const] : [])),

@@ -61,7 +61,7 @@ export const invokeLegacy = operation({
   handler: async (context: InvocationContext, { body, headers, response }) => {
     const { user_id: userId, session_id: sentSession } = headers;
     const key = { appName: HARNESS_APP, userId, sessionId: sentSession || context.newId() };
-    const message = { newMessage: { role: 'user', parts: [{ text: promptOf(body) }] } };
+    const message = { newMessage: { role: 'user', parts: [{ text: toPrompt(body) }] } };
     const run = await toInvocation(context, key, message, toInvocationOptions(headers, [sentSession, body]));
     await streamInvocation(context, { ...run, createSession: true }, response, { withIds: false, split: true });
     return { kind: 'sent' };
@@ -72,7 +72,7 @@ export const invokeLegacy = operation({
  * The `prompt` of a JSON body, or the body's own text.
  * @throws {ValidationFailedError} for JSON that says it twice, or anything else that would not be taken as it was sent
  */
-function promptOf(body: string): string {
+function toPrompt(body: string): string {
   let value: unknown;
   try {
     value = JSON.parse(body);

@@ -124,7 +124,7 @@ export const INSTRUMENTS = {
   startTime: gauge('process_start_time_seconds', [], 'Unix time at which the process started.', 's'),
 } as const satisfies Record<string, Instrument>;
 
-const optionsOf = ({ unit, description, buckets }: Instrument): MetricOptions => ({
+const toOptions = ({ unit, description, buckets }: Instrument): MetricOptions => ({
   unit,
   description,
   ...(buckets ? { advice: { explicitBucketBoundaries: buckets } } : {}),
@@ -132,13 +132,13 @@ const optionsOf = ({ unit, description, buckets }: Instrument): MetricOptions =>
 
 /** A histogram as a function that records one value. */
 export function toRecorder(meter: Meter, instrument: Instrument): (value: number, labels: Attributes) => void {
-  const histogram = meter.createHistogram(instrument.name, optionsOf(instrument));
+  const histogram = meter.createHistogram(instrument.name, toOptions(instrument));
   return (value, labels) => histogram.record(value, labels);
 }
 
 /** A counter as a function that counts one. */
 export function toCounter(meter: Meter, instrument: Instrument): (labels?: Attributes) => void {
-  const created = meter.createCounter(instrument.name, optionsOf(instrument));
+  const created = meter.createCounter(instrument.name, toOptions(instrument));
   return (labels) => created.add(1, labels);
 }
 
@@ -148,7 +148,7 @@ export function observeValue(
   instrument: Instrument,
   look: () => [value: number, labels?: Attributes][],
 ): void {
-  const options = optionsOf(instrument);
+  const options = toOptions(instrument);
   const created =
     instrument.kind === 'counter'
       ? meter.createObservableCounter(instrument.name, options)

@@ -127,14 +127,14 @@ function observing(meter: Meter, names: KnownNames): () => InvocationObserver {
           end(event) {
             const error = event ? event.errorCode : 'cut_off';
             modelCall(answered(), { ...labels, ...(error ? { 'error.type': error } : {}) });
-            for (const [type, count] of tokensOf(event)) tokens(count, { ...labels, 'gen_ai.token.type': type });
+            for (const [type, count] of getTokens(event)) tokens(count, { ...labels, 'gen_ai.token.type': type });
           },
         };
       },
       toolCall: (_agent, { name }): ObservedStep<JsonObject> => {
         const answered = stopwatch();
         const tool = known(name, names.tools);
-        return { end: (response) => toolCall(answered(), { tool, outcome: outcomeOf(response) }) };
+        return { end: (response) => toolCall(answered(), { tool, outcome: toOutcome(response) }) };
       },
       event: () => undefined,
       end: (ending) => {
@@ -145,7 +145,7 @@ function observing(meter: Meter, names: KnownNames): () => InvocationObserver {
   };
 }
 
-function tokensOf(event: Event | undefined): [type: 'input' | 'output', count: number][] {
+function getTokens(event: Event | undefined): [type: 'input' | 'output', count: number][] {
   const { promptTokenCount: input, candidatesTokenCount: output } = event?.usageMetadata ?? {};
   return [
     ...(typeof input === 'number' ? [['input', input] as ['input', number]] : []),
@@ -153,7 +153,7 @@ function tokensOf(event: Event | undefined): [type: 'input' | 'output', count: n
   ];
 }
 
-const outcomeOf = (response: JsonObject | undefined) =>
+const toOutcome = (response: JsonObject | undefined) =>
   response === undefined ? 'open' : typeof response['error'] === 'string' ? 'error' : 'ok';
 
 /** Seconds since it was made. */

@@ -117,7 +117,7 @@ async function serveMetrics(
     server.once('error', (error: NodeJS.ErrnoException) => reject(new ConfigError(whyNot(error, host, port))));
     server.listen(port, host, resolve);
   });
-  return { url: urlOf(server), close: () => close(server) };
+  return { url: getUrl(server), close: () => close(server) };
 }
 
 const isMetrics = ({ method, url = '' }: IncomingMessage) =>
@@ -138,7 +138,7 @@ function whyNot({ code, message }: NodeJS.ErrnoException, host: string, port: nu
   return `METRICS_HOST: cannot listen on ${host} for /metrics: ${message}.`;
 }
 
-function urlOf(server: Server): string {
+function getUrl(server: Server): string {
   const { address, port, family } = server.address() as AddressInfo;
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }

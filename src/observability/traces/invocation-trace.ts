@@ -10,7 +10,7 @@ import {
 } from '@opentelemetry/api';
 import type { ModelRequest } from '../../agent/definition/model.ts';
 import type { InvocationObserver, ObservedAgent, ObservedStep } from '../../agent/loop/run.ts';
-import { functionResponsesOf, type JsonObject } from '../../core/content.ts';
+import { getFunctionResponses, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { currentContext } from '../../platform/context.ts';
@@ -18,7 +18,7 @@ import {
   agentAttributes,
   ATTRIBUTE,
   type Attributes,
-  callIdsOf,
+  getCallIds,
   invocationAttributes,
   modelAnswerAttributes,
   modelRequestAttributes,
@@ -69,7 +69,7 @@ export class InvocationTrace implements InvocationObserver {
     const end = (event: Event | undefined) => {
       if (event) span.setAttributes(modelAnswerAttributes(event, this.#keepsContent));
       if (event?.errorCode) fail(span, event.errorCode);
-      for (const id of callIdsOf(event ?? {})) this.#requestedBy.set(id, span);
+      for (const id of getCallIds(event ?? {})) this.#requestedBy.set(id, span);
       span.end(this.#now());
       this.#agent(name);
     };
@@ -90,7 +90,7 @@ export class InvocationTrace implements InvocationObserver {
   }
 
   event(event: Event): void {
-    for (const { id } of functionResponsesOf(event.content)) {
+    for (const { id } of getFunctionResponses(event.content)) {
       const answered = this.#answeredCalls.get(id ?? '');
       if (!answered) continue;
       if (event.id) answered.span.setAttribute(ATTRIBUTE.eventId, event.id);

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { functionCallsOf, type JsonObject } from '../../core/content.ts';
+import { getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 
@@ -143,7 +143,7 @@ export const toolResponseAttributes = (response: JsonObject): Attributes => ({
 });
 
 /** Ids of the function calls that an event holds. */
-export const callIdsOf = (event: Event): string[] => functionCallsOf(event.content).map(({ id }) => id ?? '');
+export const getCallIds = (event: Event): string[] => getFunctionCalls(event.content).map(({ id }) => id ?? '');
 
 /** Most bytes (UTF-8) of one JSON text in an attribute. */
 const MAX_JSON_BYTES = 32 * 1024;

@@ -68,12 +68,12 @@ export async function migrateDatabase(
 const MAX_NAMES = 3;
 
 function missingText(schema: string, isEmpty: boolean, pending: Migration[]): string {
-  const what = isEmpty ? `its schema ${schema} has no tables of this service` : `it lacks ${namesOf(pending)}`;
+  const what = isEmpty ? `its schema ${schema} has no tables of this service` : `it lacks ${toKnownNames(pending)}`;
   return `${what}. Apply the migrations: npm run db:migrate, or agent-runtime migrate`;
 }
 
 /** Names for a sentence: more than a few migrations by the first, the last and their number. */
-function namesOf(migrations: Applied[]): string {
+function toKnownNames(migrations: Applied[]): string {
   const names = migrations.map(({ name }) => name);
   return names.length <= MAX_NAMES ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;
 }
@@ -153,7 +153,7 @@ async function applyMissing(client: Client, schema: string, migrations: Migratio
     for (const migration of pending) await apply(client, schema, migration);
     await client.query('commit');
   } catch (error) {
-    const names = namesOf(pending) || JOURNAL;
+    const names = toKnownNames(pending) || JOURNAL;
     throw new ConfigError(`${names} missing, and could not be applied: ${(error as Error).message}`, { cause: error });
   }
 }

@@ -18,7 +18,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: loses the calls of a long-running final event',
-    changes: change('partsOfTurn', 'event === final && functionCallsOf(content).length === 0', 'event === final'),
+    changes: change('partsOfTurn', 'event === final && getFunctionCalls(content).length === 0', 'event === final'),
     tests: ['eval-case'],
   },
   {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import { unescapeJson } from '../../../src/platform/db/json-escape.ts';
 import type { JsonObject } from '../../../src/core/content.ts';
-import { functionCallsOf, functionResponsesOf } from '../../../src/core/content.ts';
+import { getFunctionCalls, getFunctionResponses } from '../../../src/core/content.ts';
 import type { Event } from '../../../src/core/event.ts';
 import type { TestApp } from '../../support/app.ts';
 
@@ -180,11 +180,11 @@ function callViolations(events: EventRow[]): string[] {
   for (const [invocationId, own] of Map.groupBy(events, ({ invocation_id }) => invocation_id)) {
     const responses = own
       .filter(({ payload }) => payload.content?.role === 'user')
-      .flatMap(({ sequence, payload }) => functionResponsesOf(payload.content).map(({ id }) => ({ id, sequence })));
+      .flatMap(({ sequence, payload }) => getFunctionResponses(payload.content).map(({ id }) => ({ id, sequence })));
     const waiting = new Set(own.flatMap(({ payload }) => payload.longRunningToolIds ?? []));
     const called = new Set<string | null | undefined>();
     for (const { sequence, payload } of own) {
-      for (const { id } of functionCallsOf(payload.content)) {
+      for (const { id } of getFunctionCalls(payload.content)) {
         called.add(id);
         const answers = responses.filter((response) => response.id === id);
         if (answers.length === 0 && waiting.has(id ?? '')) continue;

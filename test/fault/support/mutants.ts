@@ -220,7 +220,7 @@ export const MUTANTS: Mutant[] = [
     changes: [
       { in: 'idempotency/toScope', from: '`user ${principal.userId}`', to: "'user'" },
       {
-        in: 'subjectOf',
+        in: 'toSubject',
         from: "userId ?? namedIn(body, 'userId') ?? (principal.kind === 'user' ? principal.userId : '')",
         to: "userId && ''",
       },

@@ -123,9 +123,9 @@ export async function openSnapshots(url: string): Promise<Snapshots> {
   const { rows: columns } = await client.query<{ table: string; names: string }>(`
     select table_name as table, string_agg(quote_ident(column_name), ', ') as names from information_schema.columns
     where table_schema = 'public' and is_generated = 'NEVER' group by 1`);
-  const namesOf = new Map(columns.map(({ table, names }) => [table, names]));
+  const toKnownNames = new Map(columns.map(({ table, names }) => [table, names]));
   const back = tables.map((name) => {
-    const names = namesOf.get(name);
+    const names = toKnownNames.get(name);
     return `insert into ${escapeIdentifier(name)} (${names}) select ${names} from snapshot.${escapeIdentifier(name)}`;
   });
   // A legal hold would refuse the others.

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { loadSkills, skillsInstruction, skillTools } from '../../../src/agent/skills.ts';
-import { functionResponsesOf } from '../../../src/core/content.ts';
+import { getFunctionResponses } from '../../../src/core/content.ts';
 import { agent, runInput, runToEnd } from '../../support/agent-fixtures.ts';
 import { callPart, scriptedModel } from '../../support/scripted-model.ts';
 
@@ -49,7 +49,7 @@ async function use(calls: [string, Record<string, unknown>][]) {
   const tools = skillTools(await loadSkills(skillsDir, ['reports', 'other']));
   const model = scriptedModel([calls.map(([name, args], index) => callPart(name, args, `${index}`)), [{ text: 'ok' }]]);
   const { events } = await runToEnd(runInput({ agent: agent({ model, tools }) }));
-  return functionResponsesOf(events[1]?.content).map(({ response }) => response);
+  return getFunctionResponses(events[1]?.content).map(({ response }) => response);
 }
 
 test('the instruction lists names and descriptions, and nothing of the bodies', async () => {

@@ -1,6 +1,6 @@
 import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
 import { listAgents } from '../../../conversation/apps/agent-description.ts';
-import { functionResponsesOf } from '../../../core/content.ts';
+import { getFunctionResponses } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import { saysSomething, toTurnParts, type TurnParts } from './eval-case.ts';
 import type { Turn } from '../metrics/turn.ts';
@@ -62,7 +62,7 @@ function durationsOf({ events }: TurnParts): Pick<Turn, 'duration' | 'modelDurat
   return {
     duration: milliseconds(Math.max(0, last - first)),
     modelDuration: spentOn(({ usageMetadata, modelVersion }) => usageMetadata != null || modelVersion != null),
-    toolDuration: spentOn(({ content }) => functionResponsesOf(content).length > 0),
+    toolDuration: spentOn(({ content }) => getFunctionResponses(content).length > 0),
   };
 }
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { type Content, functionCallsOf, type JsonObject, partsOf } from '../../../core/content.ts';
+import { type Content, getFunctionCalls, type JsonObject, getParts } from '../../../core/content.ts';
 import { type Event, isFinalResponse, withoutRewound } from '../../../core/event.ts';
 import { identifierSchema } from '../../../core/session.ts';
 
@@ -74,12 +74,12 @@ export function toTurnParts(events: Event[]): TurnParts[] {
 }
 
 function partsOfTurn(invocationId: string, events: Event[]): TurnParts {
-  const said = events.filter((event) => !isUsers(event) && partsOf(event.content).length > 0);
+  const said = events.filter((event) => !isUsers(event) && getParts(event.content).length > 0);
   const final = said.findLast(isFinalResponse);
   const spoken = said.flatMap((event) => {
     const { author, content } = event;
     // The calls of a long-running tool stand in a final event: without it the trajectory would lose them.
-    const isAnswer = event === final && functionCallsOf(content).length === 0;
+    const isAnswer = event === final && getFunctionCalls(content).length === 0;
     return content ? [{ author: author ?? 'agent', content, isAnswer, event }] : [];
   });
   const question = events.findLast((event) => isUsers(event) && event.content);
@@ -90,7 +90,7 @@ const isUsers = (event: Event) => event.author?.toLowerCase() === 'user';
 
 /** False for a content that ADK leaves out of a case: only empty text, results of code, references to files. */
 export const saysSomething = (content: Content) =>
-  partsOf(content).some((part) => part.functionCall || part.functionResponse || part.text || part.inlineData);
+  getParts(content).some((part) => part.functionCall || part.functionResponse || part.text || part.inlineData);
 
 /** The part of a session's own state that no event changed: what the conversation started from; no shared scopes. */
 export function toInitialState(state: JsonObject, events: Event[]): JsonObject {

@@ -1,7 +1,7 @@
 import { type CallUse, type Model, type Sampling, toCallUse } from '../../../agent/definition/model.ts';
 import { spend as countSpent } from '../../../conversation/budgets/budget-store.ts';
 import { overBudgetError } from '../../../conversation/budgets/budget.ts';
-import { partsOf } from '../../../core/content.ts';
+import { getParts } from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Judge } from './judge.ts';
@@ -39,7 +39,7 @@ export function judgeWith(
       const step = await answer.next();
       if (!step.done) continue;
       await spend(toCallUse(modelName, step.value));
-      return toText(step.value.content?.parts ? partsOf(step.value.content) : []);
+      return toText(step.value.content?.parts ? getParts(step.value.content) : []);
     }
   };
 }

@@ -1,4 +1,4 @@
-import { functionCallsOf, functionResponsesOf } from '../../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses } from '../../../core/content.ts';
 import { callsOf, contentsOf, responsesOf, textOf, type Turn } from '../metrics/turn.ts';
 
 /** A step between question and answer as a judge sees it. */
@@ -12,7 +12,7 @@ interface Step {
 /** The steps of a turn in order; of ADK 1.x's form calls and responses come before the texts. */
 export function stepsOf({ intermediateData }: Turn): Step[] {
   const steps = contentsOf(intermediateData).map(({ author, content }) =>
-    toStep(author, textOf(content), functionCallsOf(content), functionResponsesOf(content)),
+    toStep(author, textOf(content), getFunctionCalls(content), getFunctionResponses(content)),
   );
   if (intermediateData?.invocationEvents) return steps;
   const [calls, responses] = [callsOf(intermediateData), responsesOf(intermediateData)];

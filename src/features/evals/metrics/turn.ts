@@ -1,12 +1,12 @@
 import {
   type Content,
   type FunctionCall,
-  functionCallsOf,
+  getFunctionCalls,
   type FunctionResponse,
-  functionResponsesOf,
+  getFunctionResponses,
   type JsonObject,
   type Part,
-  partsOf,
+  getParts,
 } from '../../../core/content.ts';
 import type { UsageMetadata } from '../../../core/model-metadata.ts';
 
@@ -58,12 +58,12 @@ export interface TurnPair {
 
 /** The function calls of a turn, in order: `toolUses`, else those in `invocationEvents`; `[]` without data. */
 export function callsOf(data: IntermediateData | null | undefined): FunctionCall[] {
-  return data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => functionCallsOf(content));
+  return data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionCalls(content));
 }
 
 /** The function responses of a turn, in order. */
 export function responsesOf(data: IntermediateData | null | undefined): FunctionResponse[] {
-  return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => functionResponsesOf(content));
+  return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionResponses(content));
 }
 
 /** The contents between question and answer, in order, each with its author; of ADK 1.x's form the texts only. */
@@ -81,7 +81,7 @@ export function contentsOf(data: IntermediateData | null | undefined): { author:
 
 /** The texts of a content's parts, thoughts included as in ADK, joined by line feeds; `''` where there is none. */
 export const textOf = (content: Content | null | undefined): string =>
-  partsOf(content)
+  getParts(content)
     .flatMap(({ text }) => (text ? [text] : []))
     .join('\n');
 
@@ -90,7 +90,7 @@ export const toToolUses = (data: IntermediateData | null | undefined) => ({
   toolUses: callsOf(data),
   toolResponses: responsesOf(data),
   intermediateResponses: contentsOf(data).flatMap(({ author, content }): [author: string, parts: Part[]][] => {
-    const texts = partsOf(content).filter((part) => part.text != null);
+    const texts = getParts(content).filter((part) => part.text != null);
     return texts.length > 0 ? [[author, texts]] : [];
   }),
 });

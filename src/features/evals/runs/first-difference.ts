@@ -1,4 +1,4 @@
-import { functionCallsOf, functionResponsesOf, partsOf } from '../../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses, getParts } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import { type JsonDifference, jsonDifference } from '../../../core/json-difference.ts';
 
@@ -23,8 +23,8 @@ export function firstDifference(before: Event[], after: Event[]): Difference | u
 const toDeed = (event: Event | undefined) =>
   event && {
     author: event.author ?? 'agent',
-    texts: partsOf(event.content).flatMap(({ text }) => (text ? [text] : [])),
-    calls: functionCallsOf(event.content).map(({ name, args }) => ({ name, args })),
-    responses: functionResponsesOf(event.content).map(({ name, response }) => ({ name, response })),
+    texts: getParts(event.content).flatMap(({ text }) => (text ? [text] : [])),
+    calls: getFunctionCalls(event.content).map(({ name, args }) => ({ name, args })),
+    responses: getFunctionResponses(event.content).map(({ name, response }) => ({ name, response })),
     ...(event.errorCode == null ? {} : { errorCode: event.errorCode }),
   };

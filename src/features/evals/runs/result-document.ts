@@ -1,4 +1,4 @@
-import { partsOf } from '../../../core/content.ts';
+import { getParts } from '../../../core/content.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { callsOf, type Turn, type TurnPair } from '../metrics/turn.ts';
 import { type ScoredCase, type ShownEfficiency, toShownEfficiency, toMetricResult } from '../scoring/score.ts';
@@ -115,7 +115,7 @@ const toFailure = (explanation: string) => ({
  * and texts in between stand in the session and are read by no client; the times would make ADK 2.2.0 refuse the turn.
  */
 function toShownTurn({ appDetails: _declarations, duration: _d, modelDuration: _m, toolDuration: _t, ...turn }: Turn) {
-  const parts = partsOf(turn.finalResponse);
+  const parts = getParts(turn.finalResponse);
   return {
     ...turn,
     finalResponse: parts.length > 0 ? turn.finalResponse : { role: 'model', parts: [{ text: '' }] },

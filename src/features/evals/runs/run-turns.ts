@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Content, partsOf } from '../../../core/content.ts';
+import { type Content, getParts } from '../../../core/content.ts';
 import {
   AgentError,
   AppError,
@@ -122,7 +122,7 @@ async function nextContent(
 const toDialogue = (events: Event[]): Exchange[] =>
   toEvalInvocations(events).map(({ userContent, finalResponse, intermediateData }) => ({
     user: textOf(userContent),
-    agent: textOf({ parts: partsOf(finalResponse).filter(({ thought }) => !thought) }),
+    agent: textOf({ parts: getParts(finalResponse).filter(({ thought }) => !thought) }),
     calls: callsOf(intermediateData).map(({ name, args }) => ({ name, args })),
   }));
 

@@ -3,7 +3,7 @@ import type { AgentNode, ServerTools } from '../../../agent/definition/agent.ts'
 import type { Model, ModelAnswer } from '../../../agent/definition/model.ts';
 import type { Tool } from '../../../agent/definition/tool.ts';
 import { AgentError } from '../../../core/errors.ts';
-import { type Content, functionResponsesOf, type JsonObject, partsOf } from '../../../core/content.ts';
+import { type Content, getFunctionResponses, type JsonObject, getParts } from '../../../core/content.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import { callsOf, contentsOf, responsesOf, type Turn } from '../metrics/turn.ts';
 
@@ -110,14 +110,14 @@ const UNKNOWN_TOOL = {
 
 /** What models said, the final response last. ADK 1.x's form does not say who or when: all calls are made at once. */
 function answersOf({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
-  const contents = contentsOf(intermediateData).filter(({ content }) => functionResponsesOf(content).length === 0);
+  const contents = contentsOf(intermediateData).filter(({ content }) => getFunctionResponses(content).length === 0);
   const calls = intermediateData?.invocationEvents ? [] : callsOf(intermediateData);
   const called: Content = { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
   const said = intermediateData?.invocationEvents ? contents : [];
   return [
     ...(calls.length > 0 ? [{ content: called }] : []),
     ...said.map(({ author, content }) => ({ author, content })),
-    ...(partsOf(finalResponse).length > 0 && finalResponse ? [{ content: finalResponse }] : []),
+    ...(getParts(finalResponse).length > 0 && finalResponse ? [{ content: finalResponse }] : []),
   ];
 }
 

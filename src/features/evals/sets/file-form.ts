@@ -6,7 +6,7 @@ import {
   functionCallSchema,
   functionResponseSchema,
 } from '../../../core/content.ts';
-import { childrenOf, unwrapped } from '../../../core/zod-graph.ts';
+import { getChildren, unwrapped } from '../../../core/zod-graph.ts';
 
 /**
  * The form of an eval case that every version of ADK reads from a file: events are `{author, content}`, and no record
@@ -87,7 +87,7 @@ export interface Pass {
 export function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: Pass): unknown {
   if (typeof value !== 'object' || value === null) return value;
   const plain = unwrapped(schema);
-  const { members, elements } = childrenOf(plain);
+  const { members, elements } = getChildren(plain);
   const below = (index: number) => elements[elements.length > 1 ? index : 0];
   if (Array.isArray(value)) {
     return value.map((each, index) => {

@@ -1,4 +1,4 @@
-import { type Content, type FunctionCall, functionCallsOf, partsOf } from '../../../core/content.ts';
+import { type Content, type FunctionCall, getFunctionCalls, getParts } from '../../../core/content.ts';
 import type { EvalCaseBody } from './eval-set.ts';
 import { callsOf, toToolUses } from '../metrics/turn.ts';
 
@@ -42,8 +42,8 @@ function withArguments<EventOfTurn extends { content?: Content | null | undefine
   event: EventOfTurn,
   edited: Map<FunctionCall, FunctionCall['args']>,
 ): EventOfTurn {
-  if (functionCallsOf(event.content).length === 0) return event;
-  const parts = partsOf(event.content).map((part) => {
+  if (getFunctionCalls(event.content).length === 0) return event;
+  const parts = getParts(event.content).map((part) => {
     if (!part.functionCall) return part;
     const { args: _before, ...call } = part.functionCall;
     const args = edited.get(part.functionCall);

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { childrenOf, unwrapped } from '../../../core/zod-graph.ts';
+import { getChildren, unwrapped } from '../../../core/zod-graph.ts';
 import { snakeCase } from '../operation/paths.ts';
 
 /**
@@ -24,7 +24,7 @@ function shapeOf(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): 
   if (made) return made;
   const shape: Shape = { renames: new Map(), members: new Map(), element: undefined };
   known.set(schema, shape);
-  const { members, elements, branches } = childrenOf(schema);
+  const { members, elements, branches } = getChildren(schema);
   for (const [name, member] of Object.entries(members)) {
     const other = snakeCase(name);
     if (other !== name) shape.renames.set(other, name);

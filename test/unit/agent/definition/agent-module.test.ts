@@ -6,7 +6,7 @@ import { loadAgentModules } from '../../../../src/agent/definition/agent-module.
 import { toDefinitionText } from '../../../../src/agent/definition/harness-yaml.ts';
 import { prepareAgent } from '../../../../src/agent/prepare-agent.ts';
 import { builtInTools } from '../../../../src/agent/tools/registry.ts';
-import { functionResponsesOf } from '../../../../src/core/content.ts';
+import { getFunctionResponses } from '../../../../src/core/content.ts';
 import { runInput, runToEnd } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
 
@@ -57,7 +57,7 @@ test('an agent in code is loaded, and its own tools run', async () => {
   const environment = { model, modelName: 'default-model', builtInTools: new Map([...builtInTools(), ...tools]) };
   const agent = await prepareAgent(definition, {}, environment, new AbortController().signal);
   const { events, end } = await runToEnd(runInput({ agent }));
-  expect(functionResponsesOf(events[1]?.content)[0]?.response).toEqual({ city: 'Berlin', sky: 'clear' });
+  expect(getFunctionResponses(events[1]?.content)[0]?.response).toEqual({ city: 'Berlin', sky: 'clear' });
   expect(end.lastEvent?.author).toBe('weather');
   expect([agent.modelName, agent.subAgents[0]?.modelName]).toEqual(['default-model', 'default-model']);
 });

@@ -4,7 +4,7 @@ import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
 import { agentTool } from '../../../../src/agent/loop/agent-tree.ts';
 import { exitLoop } from '../../../../src/agent/tools/registry.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
-import { answerTextOf, functionCallsOf, functionResponsesOf } from '../../../../src/core/content.ts';
+import { getAnswerText, getFunctionCalls, getFunctionResponses } from '../../../../src/core/content.ts';
 import type { Event, NewEvent } from '../../../../src/core/event.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel, type ScriptedAnswer } from '../../../support/scripted-model.ts';
@@ -28,7 +28,7 @@ const group = (name: string, kind: AgentNode['kind'], subAgents: AgentNode[], mo
 const authors = (events: (NewEvent | undefined)[]) => events.map((event) => event?.author);
 const saidBy = (events: (NewEvent | undefined)[]) =>
   events.flatMap((event) =>
-    answerTextOf(event?.content) ? [`${event?.author}: ${answerTextOf(event?.content)}`] : [],
+    getAnswerText(event?.content) ? [`${event?.author}: ${getAnswerText(event?.content)}`] : [],
   );
 const textsOf = (request: ModelRequest | undefined) =>
   (request?.contents ?? []).flatMap(({ parts }) => (parts ?? []).map((part) => part.text));
@@ -72,7 +72,7 @@ describe('transfer', () => {
   test('to an agent that does not exist is an error the model reads', async () => {
     const top = node('top', [transfer('nobody'), say('sorry')], { subAgents: [node('child', [])] });
     const { events, end } = await runToEnd(runInput({ agent: root(top) }));
-    expect(functionResponsesOf(events[1]?.content)[0]?.response?.['error']).toContain('allowed values');
+    expect(getFunctionResponses(events[1]?.content)[0]?.response?.['error']).toContain('allowed values');
     expect(end.output).toBe('sorry');
   });
 
@@ -121,7 +121,7 @@ describe('sequential', () => {
     expect(three.requests).toEqual([]);
 
     const [asked] = first.events
-      .flatMap(({ content }) => functionCallsOf(content))
+      .flatMap(({ content }) => getFunctionCalls(content))
       .filter(({ name }) => name !== 'pay');
     const reply: Event = {
       author: 'user',
@@ -146,7 +146,7 @@ describe('confirmations below', () => {
     content: {
       role: 'user',
       parts: events
-        .flatMap(({ content }) => functionCallsOf(content))
+        .flatMap(({ content }) => getFunctionCalls(content))
         .filter(({ name }) => name === 'adk_request_confirmation')
         .map(({ id, name }) => ({ functionResponse: { id, name, response: { confirmed: true } } })),
     },
@@ -247,7 +247,7 @@ describe('parallel', () => {
     const tree = root(group('pair', 'parallel', [make('a'), make('b'), make('c')]));
     await runToEnd(runInput({ agent: tree }), async (event) => {
       await Promise.resolve();
-      for (const call of functionCallsOf(event.content)) taken.add(call.name ?? '');
+      for (const call of getFunctionCalls(event.content)) taken.add(call.name ?? '');
     });
     expect(order.sort()).toEqual(['a after', 'b after', 'c after']);
   });
@@ -270,7 +270,7 @@ describe('parallel', () => {
       error: { code: 'model_unavailable', message: 'Away.' },
       lastEvent: { author: 'failing', errorCode: 'model_unavailable' },
     });
-    expect(functionResponsesOf(events.at(-1)?.content)).toEqual([
+    expect(getFunctionResponses(events.at(-1)?.content)).toEqual([
       { id: 'h', name: 'hang', response: { error: 'interrupted' } },
     ]);
   });
@@ -285,9 +285,9 @@ describe('parallel', () => {
     const tree = root(group('pair', 'parallel', [make('a'), make('b')]));
     const { events, end } = await runToEnd(runInput({ agent: tree, signal: controller.signal }));
     expect(end.error).toEqual({ code: 'cancelled', message: 'Cancelled.' });
-    const calls = [...events, end.lastEvent].flatMap((event) => functionCallsOf(event?.content).map(({ id }) => id));
+    const calls = [...events, end.lastEvent].flatMap((event) => getFunctionCalls(event?.content).map(({ id }) => id));
     const answers = [...events, end.lastEvent].flatMap((event) =>
-      functionResponsesOf(event?.content).map(({ id }) => id),
+      getFunctionResponses(event?.content).map(({ id }) => id),
     );
     expect(new Set(answers)).toEqual(new Set(calls));
     expect(answers).toHaveLength(2);
@@ -305,7 +305,7 @@ describe('agent as a tool', () => {
     const top = node('top', script, { tools: [agentTool(helper)] });
     const { events, end } = await runToEnd(runInput({ agent: root(top) }));
     expect(authors([...events, end.lastEvent])).toEqual(['top', 'top', 'top']);
-    expect(functionResponsesOf(events[1]?.content)[0]?.response).toEqual({ result: 'helped' });
+    expect(getFunctionResponses(events[1]?.content)[0]?.response).toEqual({ result: 'helped' });
     expect(events[1]?.actions).toMatchObject({ stateDelta: { kept: 1 }, artifactDelta: { 'a.md': 0 } });
     expect(textsOf(helper.requests[0])).toEqual(['help me']);
     expect(end).toMatchObject({ output: 'all done', llmCalls: 4, promptTokens: 40 });
@@ -316,7 +316,7 @@ describe('agent as a tool', () => {
     const script: ScriptedAnswer[] = [[callPart('helper', { request: 'x' }, 'h')], say('done')];
     const top = node('top', script, { tools: [agentTool(helper)] });
     const { events, end } = await runToEnd(runInput({ agent: root(top, { maxLlmCalls: 4 }) }));
-    expect(functionResponsesOf(events[1]?.content)[0]?.response).toEqual({
+    expect(getFunctionResponses(events[1]?.content)[0]?.response).toEqual({
       error: 'Max number of llm calls limit of `4` exceeded',
     });
     expect(end).toMatchObject({ error: { code: 'llm_calls_limit' }, llmCalls: 4 });
@@ -327,7 +327,7 @@ describe('agent as a tool', () => {
     const helper = node('helper', [[callPart('pay', {}, 'p')]], { tools: [pay] });
     const top = node('top', [[callPart('helper', { request: 'x' }, 'h')], say('done')], { tools: [agentTool(helper)] });
     const { events, end } = await runToEnd(runInput({ agent: root(top) }));
-    expect(functionResponsesOf(events[1]?.content)[0]?.response).toEqual({
+    expect(getFunctionResponses(events[1]?.content)[0]?.response).toEqual({
       error: 'The agent `helper` has to ask a person, which it cannot do here.',
     });
     expect(end).toMatchObject({ output: 'done', paused: false });

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Event } from '../../../../src/core/event.ts';
-import { functionResponsesOf } from '../../../../src/core/content.ts';
+import { getFunctionResponses } from '../../../../src/core/content.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
 
@@ -62,7 +62,7 @@ test('a tool that needs confirmation pauses the invocation as ADK does', async (
     error: undefined,
     lastEvent: { actions: { skipSummarization: true, requestedToolConfirmations: { p: { hint, confirmed: false } } } },
   });
-  expect(functionResponsesOf(end.lastEvent?.content)).toEqual([
+  expect(getFunctionResponses(end.lastEvent?.content)).toEqual([
     { id: 'p', name: 'pay', response: { error: 'This tool call requires confirmation, please approve or reject.' } },
     { id: 'l', name: 'look', response: { balance: 5 } },
   ]);
@@ -75,7 +75,7 @@ test.each([[{ confirmed: true }], [{ response: '{"confirmed":true}' }]])(
     const { history } = await untilPause(members);
     const resumed = await runToEnd(runInput({ agent: members.agent, history: [...history, decide('id-3', approval)] }));
     expect(members.paid).toEqual([{ euro: 3 }]);
-    expect(resumed.events.map(({ content }) => functionResponsesOf(content))).toEqual([
+    expect(resumed.events.map(({ content }) => getFunctionResponses(content))).toEqual([
       [{ id: 'p', name: 'pay', response: { paid: true } }],
     ]);
     expect(resumed.end).toMatchObject({ output: 'all done', paused: false, llmCalls: 1 });
@@ -100,7 +100,7 @@ test.each([[{ confirmed: false }], [{ confirmed: 'yes' }], [{ response: '{oops' 
     const { history } = await untilPause(members);
     const resumed = await runToEnd(runInput({ agent: members.agent, history: [...history, decide('id-3', refusal)] }));
     expect(members.paid).toEqual([]);
-    expect(functionResponsesOf(resumed.events[0]?.content)).toEqual([
+    expect(getFunctionResponses(resumed.events[0]?.content)).toEqual([
       { id: 'p', name: 'pay', response: { error: 'This tool call is rejected.' } },
     ]);
   },

@@ -4,7 +4,7 @@ import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
 import type { ToolServices } from '../../../../src/agent/definition/tool.ts';
 import { toPrompt } from '../../../../src/agent/models/to-prompt.ts';
 import { builtInTools } from '../../../../src/agent/tools/registry.ts';
-import { functionCallsOf, functionResponsesOf, type Part } from '../../../../src/core/content.ts';
+import { getFunctionCalls, getFunctionResponses, type Part } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
 import { agent, memoryServices, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { scriptedModel } from '../../../support/scripted-model.ts';
@@ -60,8 +60,8 @@ test('whatever a model says, every call has one response, and nothing happens ou
       const { events, end } = await runToEnd(runInput({ agent: agent(members), services }));
       const all = [...events, ...(end.lastEvent ? [end.lastEvent] : [])];
       const longRunning = new Set(all.flatMap((event) => event.longRunningToolIds ?? []));
-      const calls = all.flatMap((event) => functionCallsOf(event.content).map((each) => each.id));
-      const answered = all.flatMap((event) => functionResponsesOf(event.content).map((each) => each.id));
+      const calls = all.flatMap((event) => getFunctionCalls(event.content).map((each) => each.id));
+      const answered = all.flatMap((event) => getFunctionResponses(event.content).map((each) => each.id));
       expect(new Set(calls).size).toBe(calls.length);
       expect(new Set(answered).size).toBe(answered.length);
       for (const each of calls) expect(answered.includes(each) || longRunning.has(each ?? '')).toBe(true);
@@ -84,8 +84,8 @@ test('whatever a model says, every call has one response, and nothing happens ou
       expect(roles.join(' ')).toMatch(/^system user(?: assistant(?: tool(?: user)?| user))*$/);
       const { contents } = request;
       for (const [index, content] of contents.entries()) {
-        const asked = functionCallsOf(content).map((each) => each.id);
-        const replies = functionResponsesOf(contents[index + 1]).map((each) => each.id);
+        const asked = getFunctionCalls(content).map((each) => each.id);
+        const replies = getFunctionResponses(contents[index + 1]).map((each) => each.id);
         expect(replies).toEqual(asked);
       }
     }),

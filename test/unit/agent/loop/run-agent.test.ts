@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { AgentError } from '../../../../src/core/errors.ts';
 import { runAgent } from '../../../../src/agent/loop/run-agent.ts';
 import type { Model, ModelDelta } from '../../../../src/agent/definition/model.ts';
-import { functionResponsesOf } from '../../../../src/core/content.ts';
+import { getFunctionResponses } from '../../../../src/core/content.ts';
 import type { Event } from '../../../../src/core/event.ts';
 import { agent, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
@@ -12,7 +12,7 @@ const actions = { stateDelta: {}, artifactDelta: {}, requestedAuthConfigs: {}, r
 const usage = { promptTokenCount: 10, candidatesTokenCount: 5, thoughtsTokenCount: 2, totalTokenCount: 17 };
 const answered = { modelVersion: 'scripted-1', finishReason: 'STOP', usageMetadata: usage, actions };
 const base = { invocationId: 'inv-1', author: 'assistant', nodeInfo: { path: 'assistant@1' } };
-const responses = (event: Event | undefined) => functionResponsesOf(event?.content).map(({ response }) => response);
+const responses = (event: Event | undefined) => getFunctionResponses(event?.content).map(({ response }) => response);
 
 test('an answer without calls is the last event and is not yielded', async () => {
   const { events, end } = await runToEnd(runInput());
@@ -151,7 +151,7 @@ test('calls without an id and calls that reuse one get a fresh one', async () =>
     [{ text: 'ok' }],
   ]);
   const { events } = await runToEnd(runInput({ agent: agent({ model, tools: [tool('work', async () => 1)] }) }));
-  const ids = events.flatMap((event) => functionResponsesOf(event.content).map(({ id }) => id));
+  const ids = events.flatMap((event) => getFunctionResponses(event.content).map(({ id }) => id));
   expect(ids).toHaveLength(4);
   expect(new Set(ids).size).toBe(4);
   expect(ids[1]).toBe('same');
@@ -217,7 +217,7 @@ test('an abort during tools answers every open call, also of a tool that ignores
   const { events, end } = await runToEnd(input);
   expect(told).toEqual([true]);
   expect(events).toHaveLength(1);
-  expect(functionResponsesOf(end.lastEvent?.content)).toEqual([
+  expect(getFunctionResponses(end.lastEvent?.content)).toEqual([
     { id: '1', name: 'quick', response: { result: 'done' } },
     { id: '2', name: 'deaf', response: { error: 'interrupted' } },
   ]);
@@ -342,7 +342,7 @@ test('media that a tool attaches stand in the parts of its response', async () =
   });
   const model = scriptedModel([[callPart('draw', {}, '1')], [{ text: 'ok' }]]);
   const { events } = await runToEnd(runInput({ agent: agent({ model, tools: [draw] }) }));
-  expect(functionResponsesOf(events[1]?.content)).toEqual([
+  expect(getFunctionResponses(events[1]?.content)).toEqual([
     { id: '1', name: 'draw', response: { drawn: true }, parts: [image] },
   ]);
 });

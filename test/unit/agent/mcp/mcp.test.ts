@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { connectMcpServers, type McpSettings } from '../../../../src/agent/mcp/mcp-tools.ts';
 import { AgentError } from '../../../../src/core/errors.ts';
-import { functionResponsesOf } from '../../../../src/core/content.ts';
+import { getFunctionResponses } from '../../../../src/core/content.ts';
 import { agent, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
 import { startMcpServer, type FakeMcp, type FakeMcpOptions, type FakeMcpTool } from '../../../support/mcp-server.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
@@ -32,7 +32,7 @@ async function call(
 ) {
   const model = scriptedModel([calls.map(([name, args], index) => callPart(name, args, `${index}`)), [{ text: 'ok' }]]);
   const { events } = await runToEnd(runInput({ agent: agent({ model, tools }) }));
-  return functionResponsesOf(events[1]?.content).map(({ response, parts }) => ({
+  return getFunctionResponses(events[1]?.content).map(({ response, parts }) => ({
     response,
     ...(parts ? { parts } : {}),
   }));

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ToolServices } from '../../../../src/agent/definition/tool.ts';
 import { htmlToText } from '../../../../src/agent/tools/html-text.ts';
 import { builtInTools, findTools } from '../../../../src/agent/tools/registry.ts';
-import { functionResponsesOf } from '../../../../src/core/content.ts';
+import { getFunctionResponses } from '../../../../src/core/content.ts';
 import { agent, memoryServices, runInput, runToEnd } from '../../../support/agent-fixtures.ts';
 import { callPart, scriptedModel } from '../../../support/scripted-model.ts';
 
@@ -24,7 +24,7 @@ async function use(
   const steps = calls.map(([name, args], index) => [callPart(name, args, `${index}`)]);
   const members = { model: scriptedModel([...steps, [{ text: 'ok' }]]), tools: [...known.values()] };
   const { events, end } = await runToEnd(runInput({ agent: agent(members), state, services }));
-  const responses = events.flatMap((event) => functionResponsesOf(event.content));
+  const responses = events.flatMap((event) => getFunctionResponses(event.content));
   return {
     responses: responses.map(({ response }) => response),
     parts: responses.map(({ parts }) => parts),
