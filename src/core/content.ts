@@ -9,7 +9,7 @@ import { bytes, flag, number, openEnum, text, texts } from './members.ts';
 
 /** A free-form JSON object: its keys are data and are never renamed. */
 export const jsonObject = z.record(z.string(), z.unknown());
-/** A JSON object whose members nobody knows beforehand. */
+/** A JSON object with arbitrary members. */
 export type JsonObject = Record<string, unknown>;
 /** An optional free-form object with the sentence that the OpenAPI document shows. */
 export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);

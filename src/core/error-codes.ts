@@ -1,10 +1,10 @@
 /**
- * Every code that this runtime writes as the `errorCode` of an event and as `error.code` of an invocation, each with
- * a sentence for whoever reads the interface's document. Codes are stable: clients compare them. Events that come
- * from elsewhere (appended by a client) may carry codes of their own.
+ * Every code that this runtime writes as the `errorCode` of an event and as `error.code` of an invocation, with its
+ * sentence in the OpenAPI document. Codes are stable: clients compare them. Events that a client appends may carry
+ * other codes.
  */
 export const ERROR_CODES = {
-  cancelled: 'Somebody cancelled the invocation, or its client left where that cancels it.',
+  cancelled: 'A request cancelled the invocation, or its client left where that cancels it.',
   interrupted: 'A newer prompt took its place, the service stopped, or the process that ran it is gone.',
   time_limit: 'The invocation took longer than INVOCATION_TIMEOUT_MS.',
   llm_calls_limit: 'The invocation needed more model calls than it may make.',

@@ -149,7 +149,7 @@ export function createApp(context: Context): Express {
   });
 }
 
-/** An issuer that is down shows in the log: until its keys are an hour old nobody else notices. */
+/** Logs that an issuer is down: until its keys are an hour old nothing else shows it. */
 const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
   auth.mode === 'jwt'
     ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }

@@ -10,7 +10,7 @@ import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { VERSION } from './version.ts';
 
-/** The metrics of this process; `undefined`, at no cost, where nobody can read them. */
+/** Opens the metrics of this process; `undefined`, at no cost, where they are neither served nor exported. */
 export async function openMetricsIfWanted(config: Config, log: Log): Promise<OpenMetrics | undefined> {
   if (config.METRICS_PORT === undefined && config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined) return undefined;
   // OpenTelemetry's packages take 15 MB and a quarter of a second.
@@ -18,7 +18,7 @@ export async function openMetricsIfWanted(config: Config, log: Log): Promise<Ope
   return openMetrics(config, VERSION, log);
 }
 
-/** Traces of invocations: kept for the development UI, sent to a collector; `undefined` where nobody wants them. */
+/** Opens the traces for the development UI and a collector; `undefined` where there is neither. */
 export async function openTracingIfWanted(config: Config, db: Database, log: Log): Promise<Tracing | undefined> {
   const { DEV_UI, OTEL_EXPORTER_OTLP_ENDPOINT: endpoint } = config;
   if (!DEV_UI && endpoint === undefined) return undefined;

@@ -39,13 +39,13 @@ export interface Runtime {
   url: string;
   /** The database for people: where it is, without a password. */
   database: string;
-  /** Where its metrics are; `undefined` where nobody can read them. */
+  /** Address of the metrics; `undefined` where they are not served. */
   metrics: string | undefined;
   /** Stops: no new work, a grace period for what runs, then everything that was started ends. Safe to call twice. */
   close(): Promise<void>;
 }
 
-/** A runtime that somebody else's server hands its requests to. */
+/** A runtime that gets its requests from another server of the process. */
 export interface OpenRuntime extends Omit<Runtime, 'url'> {
   app: Express;
   /** Lets the WebSockets of a server in. */

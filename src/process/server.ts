@@ -13,29 +13,28 @@ import { limitConnections } from '../platform/http/limits/connection-limit.ts';
 const GRACE_SHARE = 0.9;
 /** Maximum time in which the headers of a request arrive. */
 const MAX_HEADERS_MS = 10_000;
-/** Time between two looks for idle connections of a stopping server. */
-const IDLE_LOOK_MS = 20;
+/** Interval at which a stopping server closes idle connections. */
+const IDLE_POLL_MS = 20;
 
 /** A server that listens. */
 export interface Listener {
-  /** Where it listens, e.g. `http://127.0.0.1:8000`. */
+  /** Its address, e.g. `http://127.0.0.1:8000`. */
   url: string;
   /**
-   * Ends it: for a while it goes on as before, but each answer ends its connection; then nobody is let in any more.
-   * Requests and invocations may finish, are notified when most of the grace period is over, and connections are cut
-   * at its end.
+   * Stops: it serves on for `drainMs`, each answer closing its connection, then accepts no more connections. Requests
+   * and invocations may finish, are interrupted when most of the grace period is over, and cut off at its end.
    */
   close(options: CloseOptions): Promise<void>;
 }
 
-/** How a server ends. */
+/** The times and actions of a stop. */
 export interface CloseOptions {
-  /** How long it goes on letting clients in, so that those who look at its readiness can turn elsewhere. */
+  /** Time in which it still accepts connections, so that load balancers notice that it is not ready. */
   drainMs: number;
   graceMs: number;
-  /** Settles when nothing runs that nobody waits for. */
+  /** Settles when no background work runs. */
   whenEnded: () => Promise<void>;
-  /** Called when what runs has to stop. */
+  /** Called to interrupt running work. */
   interrupt: () => void;
 }
 
@@ -67,7 +66,7 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
       await setImmediate();
       // Not the method of an HTTP server: that one ends every idle connection at once.
       const closed = new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()));
-      const idle = setInterval(() => connections.endIdle(drainMs), IDLE_LOOK_MS);
+      const idle = setInterval(() => connections.endIdle(drainMs), IDLE_POLL_MS);
       await endWithin({ graceMs, ended: Promise.all([closed, whenEnded()]), interrupt });
       connections.endAll();
       await closed;
@@ -76,7 +75,7 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
   };
 }
 
-/** Waits for the end of what runs; most of the time is over when it is interrupted, and at the end nobody waits. */
+/** Waits for running work, interrupts it when most of the grace period is over, and gives up at its end. */
 export async function endWithin(options: {
   graceMs: number;
   ended: Promise<unknown>;

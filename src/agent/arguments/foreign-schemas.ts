@@ -24,9 +24,9 @@ interface Check {
 }
 
 /**
- * Checks arguments by schemas that nobody here has written. Patterns, `uniqueItems` and nested `anyOf` can keep a
- * compiler or validator busy for good, and nothing on the same thread can end that; so it happens on another one, which
- * is ended when it is late. There is one for all invocations: a group whose schema was too costly gets no more of it.
+ * Checks arguments by untrusted schemas. Patterns, `uniqueItems` and nested `anyOf` can keep a compiler or validator
+ * busy for good, which nothing on the same thread can end; so checks run on another thread, which is terminated when
+ * one is late. All invocations share it: a sandbox with a schema that was too costly is not served again.
  */
 export class ForeignSchemas {
   #isRefused = false;

@@ -16,7 +16,7 @@ export interface LiveRequest {
   proactiveAudio: boolean;
   /** The model answers in the tone of what it hears. */
   affectiveDialog: boolean;
-  /** Aborted while it opens: nobody wants it any more. */
+  /** Aborted where the session is no longer wanted while it opens. */
   signal: AbortSignal;
 }
 

@@ -20,7 +20,7 @@ export interface OpenCall {
   invalidArguments?: string;
 }
 
-/** Call id → whether a person approved the call; absent where nobody has decided yet. */
+/** Whether a person approved a call, by the call's id; absent while undecided. */
 export type Decisions = ReadonlyMap<string, boolean>;
 
 interface Answer {

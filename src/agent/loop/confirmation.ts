@@ -75,9 +75,9 @@ function toOriginalCall(args: JsonObject | null | undefined): OpenCall | undefin
 }
 
 /**
- * The calls that the last user event decides on, one member for each requesting event (parallel agents make one each):
- * only calls that an agent requested in an event of `runtimeEventIds`, since anybody may append or import an event that
- * looks like a request; and none that was run since.
+ * Finds the calls that the last user event decides on, one member per requesting event (parallel agents make one each).
+ * Only calls of an event of `runtimeEventIds` count, since clients can append an event that looks like a request; and
+ * none that has run since.
  */
 export function findConfirmations(history: Event[], runtimeEventIds: ReadonlySet<string>): ConfirmedCalls[] {
   const last = history.at(-1);

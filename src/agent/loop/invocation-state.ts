@@ -23,7 +23,7 @@ export interface InvocationState {
   used: { llmCalls: number; promptTokens: number; outputTokens: number };
   /** The error behind an unexpected failure, for the log. */
   cause: unknown;
-  /** Asks an agent as a tool: its answer, and what it changed. Its events are seen by nobody else. */
+  /** Runs an agent as a tool and returns its answer and changes. Its events are not stored. */
   askAgent: AskAgent;
 }
 

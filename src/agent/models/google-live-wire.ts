@@ -92,7 +92,7 @@ const serverMessageSchema = z.object({
     .optional(),
 });
 
-/** A message of the server as far as anybody here reads it. */
+/** The members of a server's message that are read here. */
 export type ServerMessage = z.output<typeof serverMessageSchema>;
 
 /** Reads a message of the server. @throws {Error} for what is none. */

@@ -46,8 +46,8 @@ export async function loadArtifact(
 }
 
 /**
- * Deletes all versions of an artifact; deleting what is not there does nothing. Rows first, objects second: nobody
- * ever sees a version without its bytes. Objects that could not be removed are named in the log.
+ * Deletes all versions of an artifact; an absent one is no error. Rows first, objects second: no reader sees a version
+ * without its bytes. The log names objects that could not be removed.
  */
 export async function deleteArtifact(
   { db, contentStore, log }: { db: Database; contentStore: ContentStore; log: Log },

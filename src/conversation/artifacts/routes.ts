@@ -252,7 +252,7 @@ function answerContent({ part, bytes, mimeType = '' }: LoadedArtifact, requested
   throw new NotFoundError(`${absentArtifact({ artifactName: requested.name })}: ${why}`);
 }
 
-/** A download: whatever somebody saved is never shown as a page of this origin. */
+/** Answers with a download, so that a saved file is never shown as a page of this origin. */
 function sendBytes({ name, response }: ContentRequest, bytes: Buffer, type: string): Answer {
   response.attachment(name.startsWith(USER_ARTIFACT_PREFIX) ? name.slice(USER_ARTIFACT_PREFIX.length) : name);
   response.setHeader('content-security-policy', "sandbox; default-src 'none'; frame-ancestors 'none'");

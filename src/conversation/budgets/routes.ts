@@ -50,7 +50,7 @@ const saveOne = operation({
   errors: { 400: 'It applies to one user and names none, or names one and does not.' },
   handler: async ({ database }: BudgetContext, { path, body }) => {
     if ((body.appliesTo === 'user') !== (body.forUser != null))
-      throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and nobody otherwise.');
+      throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and is absent otherwise.');
     await saveBudget(database.db, path.appName, body);
     return { kind: 'value', value: null };
   },

@@ -84,7 +84,7 @@ export const holdSchema = z
 export const setHoldSchema = z
   .object({
     sessionId: z.string().min(1).max(256).nullish().describe('The session [all that the user has].'),
-    reason: z.string().min(1).max(2_000).describe('Why: a sentence for whoever finds it later.'),
+    reason: z.string().min(1).max(2_000).describe('Why: a sentence for later readers.'),
   })
   .describe('What must not be deleted, and why.');
 

@@ -74,7 +74,7 @@ export async function once<Context extends IdempotentContext>(
     const notifications = collecting(context.notifications, topics);
     return work({ ...context, database, notifications });
   });
-  // Whoever is woken before the commit looks, finds nothing, and looks again a second later.
+  // Published after the commit: a reader that is woken before it would find nothing, and poll again a second later.
   for (const topic of topics) context.notifications.publish(topic);
   return text;
 }

@@ -41,7 +41,7 @@ export async function converse(
     const agent = context.agents.get(request.key.appName);
     if (!agent?.hasLiveApi) return;
     call = await LiveCall.open(context, live, agent, { ...request, modality: isText ? 'TEXT' : 'AUDIO' }, left.signal);
-    // Nobody waits for it where the client has gone meanwhile.
+    // Not needed where the client has disconnected meanwhile.
     if (socket.readyState !== socket.OPEN) call.end();
   };
   live.onFrame = async (text) => {

@@ -111,7 +111,7 @@ export class LiveCall {
     else this.#live.send({ error: `${MAX_CONTENTS} contents wait for their turn already; this one is left out.` });
   }
 
-  /** Ends the connection; a turn that runs ends first, unless nobody waits for it any more. */
+  /** Closes the connection after the running turn, or at once where the client has disconnected. */
   end(): void {
     this.#hasEnded = true;
     if (!this.#isAnswering) void this.#close();
@@ -151,7 +151,7 @@ export class LiveCall {
     });
   }
 
-  /** One turn as an invocation. After a failure the model would go on with what nobody stores: the session ends. */
+  /** Runs one turn as an invocation. A failure ends the session: the model would go on with unstored events. */
   async #answer(content: Content | undefined): Promise<void> {
     this.#isAnswering = true;
     const turn = { connection: this.#connection, content, heard: this.#heard, audio: this.#audio };

@@ -70,7 +70,7 @@ export const runLive = operation({
       proactive_audio: flag('The model may leave unanswered what is not meant for it.'),
       enable_affective_dialog: flag('The model answers in the tone of what it hears.'),
       save_live_blob: flag('The sound of both sides is saved, each turn as artifacts of the session.'),
-      enable_session_resumption: flag(`${NO_EFFECT} whoever opens a live session goes on where the last one ended.`),
+      enable_session_resumption: flag(`${NO_EFFECT} a live session always continues where the last one ended.`),
       explicit_vad_signal: flag(`${NO_EFFECT} no voice activity is reported.`),
     }),
   },

@@ -50,7 +50,7 @@ const IDLE_SLEEPS = 100;
 const isStoppedBySibling = (event: Event) => event.errorCode === 'interrupted' && event.errorMessage === SIBLING_FAILED;
 const isAborted = ({ errorCode }: Event) => ABORTS.has(errorCode ?? '');
 
-/** Never settles: whoever waits for it is ended by a signal. */
+/** Never settles; a signal ends those who wait for it. */
 const forever = <Result>() => new Promise<Result>(() => undefined);
 
 /**

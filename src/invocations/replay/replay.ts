@@ -35,7 +35,7 @@ export interface Replay {
 
 /**
  * Runs the loop over a stored invocation again, from the history and state that it began with, and compares. Nothing is
- * written: no event, no state, no artifact, no memory. `gone` ends it: nobody waits for it any more.
+ * written: no event, no state, no artifact, no memory. `gone`, the client's disconnect, ends it.
  * @throws {NotFoundError} for an absent invocation. @throws {ConflictError} for one that has not ended.
  * @throws {InvalidError} for one that cannot be replayed like this. @throws {UnavailableError} when it is ended early:
  * after the time limit of an invocation, or because the process stops.

@@ -11,7 +11,7 @@ import { replayRequestSchema, replaySchema } from './replay-schema.ts';
 
 type Body = z.input<typeof replayRequestSchema> | undefined;
 
-/** A live model costs money, live tools act: both are for whoever may invoke the agent. */
+/** Live models cost money and live tools act, so both need the right to invoke the agent. */
 const replayDemands = ({ body }: { body: Body }): Demand[] => [
   ...(body?.modelExecutionMode === 'live' || body?.toolExecutionMode === 'live'
     ? [{ scope: 'invoke' as const, because: 'a part of the replay is live.' }]

@@ -40,7 +40,7 @@ export class StoredAnswers {
     return this.#responses.get(id);
   }
 
-  /** The answer to the first call of this tool with these arguments that nobody has asked for; each is given once. */
+  /** Returns the next unused answer to this tool with these arguments; each is used once. */
   findLike({ id, name, args }: ToolRun): StoredAnswer | undefined {
     if (this.#responses.has(id)) return this.find(id);
     const like = this.#calls.find(

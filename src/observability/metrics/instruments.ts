@@ -142,7 +142,7 @@ export function toCounter(meter: Meter, instrument: Instrument): (labels?: Attri
   return (labels) => created.add(1, labels);
 }
 
-/** A value that is looked at when somebody reads the metrics. */
+/** Registers a value that is read when the metrics are collected. */
 export function observeValue(
   meter: Meter,
   instrument: Instrument,

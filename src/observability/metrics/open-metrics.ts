@@ -27,7 +27,7 @@ export interface OpenMetrics {
 }
 
 /**
- * Begins to measure, and serves `/metrics` where the settings say so. Loaded only where somebody reads the metrics.
+ * Begins to measure, and serves `/metrics` where the settings say so. Loaded only where metrics are served or exported.
  * @throws {ConfigError} when its port cannot be had
  */
 export async function openMetrics(config: Config, version: string, log: Log): Promise<OpenMetrics> {
@@ -51,7 +51,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
     url: server && `${server.url}/metrics`,
     async close() {
       await server?.close();
-      // A collector that is away keeps nobody from ending.
+      // An unreachable collector does not delay the end of the process.
       const ended = provider.shutdown().catch(() => undefined);
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
       measures.close();
@@ -96,10 +96,10 @@ interface MetricsServer {
 }
 
 /**
- * Serves `GET /metrics` on a port of its own and nothing else. It has no login: whoever reaches the port may read it,
- * and a web page in somebody's browser is not to reach it by a name of its own (DNS rebinding).
- * @param allowedHosts further names that it answers to: every address, `localhost` and names without a dot are
- * @throws {ConfigError} when the address cannot be had, with what to do about it
+ * Serves `GET /metrics` and nothing else on a port of its own, without a login. Names of hosts are checked, so that a
+ * page in a browser cannot reach it by DNS rebinding.
+ * @param allowedHosts allowed names beside addresses, `localhost` and names without a dot
+ * @throws {ConfigError} when it cannot listen, with a remedy
  */
 async function serveMetrics(
   { host, port, allowedHosts }: { host: string; port: number; allowedHosts: readonly string[] },

@@ -23,7 +23,7 @@ const TIMEOUT_MS = 5_000;
 /** `ExportResultCode.SUCCESS` of @opentelemetry/core, which only OpenTelemetry's packages need. */
 const SUCCESS = 0;
 
-/** Sends spans to the collector of the settings, in the background: one that is away costs nobody any time. */
+/** Sends spans to the collector of the settings in the background, so that an unreachable one delays nothing. */
 export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Promise<SpanProcessor> {
   const { OTLPTraceExporter } =
     settings.OTEL_EXPORTER_OTLP_PROTOCOL === 'http/json'

@@ -74,7 +74,7 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
     close: async () => {
       await flush();
       const ended = Promise.allSettled(processors.map((processor) => processor.shutdown()));
-      // A collector that is away keeps nobody from ending.
+      // An unreachable collector does not delay the end of the process.
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
     },
   };
