@@ -1,6 +1,6 @@
+import { styleText } from 'node:util';
 import { type Config, readConfig } from '../../config/config.ts';
 import { processEnvironment } from '../../config/environment.ts';
-import { style } from '../output.ts';
 import { checkAgents, checkModel } from './check-agents.ts';
 import { checkDatabase } from './check-database.ts';
 import { checkContainer, checkDisk, checkPorts } from './check-machine.ts';
@@ -15,7 +15,7 @@ export async function doctor({ json }: { json?: boolean }): Promise<number> {
   else {
     for (const { check, status, detail } of findings) {
       const [colour, mark] = MARKS[status];
-      console.log(`${style(colour, mark)} ${check.padEnd(9)}  ${detail}`);
+      console.log(`${styleText(colour, mark, { stream: process.stdout })} ${check.padEnd(9)}  ${detail}`);
     }
   }
   return findings.some(({ status }) => status === 'fault') ? 1 : 0;
