@@ -6,7 +6,7 @@ import { freeTopic, QUEUE_TOPIC } from '../core/names.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toClaim } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
-import { claimEvents } from './question.ts';
+import { claimedUserEvents } from './user-event.ts';
 import { findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
 import { inBackground, startInvocationSchema, toRequest } from './request.ts';
 import { acquireSession, claimTurn } from './session-lock.ts';
@@ -114,7 +114,7 @@ async function runQueued(context: InvocationContext, { key, invocationId, body, 
   const parsed = startInvocationSchema.safeParse(body);
   const request = parsed.success ? toQueuedRequest(key, invocationId, parsed.data) : undefined;
   await context.admission.admit(key.userId, async () => {
-    const events = request ? claimEvents(request, context.newId) : [];
+    const events = request ? claimedUserEvents(request, context.newId) : [];
     if (!(await persist(() => claimTurn(context, lease, events), CLAIM_PATIENCE_MS))) return;
     context.metrics?.queued('claimed', waited);
     if (request) {

@@ -17,6 +17,8 @@ import type { StoredEvent } from '../conversation/sessions/append-store.ts';
 import type { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, InvocationError } from './invocation.ts';
+import type { SessionFeeds } from './session-feed.ts';
+import type { WaitQueue } from './wait-queue.ts';
 
 /** Limits of every invocation. */
 interface InvocationLimits {
@@ -34,6 +36,10 @@ interface InvocationLimits {
 export interface InvocationContext {
   database: DatabasePool;
   histories: HistoryCache;
+  /** The sessions that streams of this process follow. */
+  feeds: SessionFeeds;
+  /** The requests of this process that wait for busy sessions. */
+  waitQueue: WaitQueue;
   /** Where the bytes of artifacts are. */
   contentStore: ContentStore;
   notifications: Notifications;

@@ -3,29 +3,28 @@ import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { EventsAfter, FollowedEvent } from '../conversation/sessions/event-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
-import { watchInvocation } from './invocation-watch.ts';
-import { type FeedContext, openFeed } from './session-feed.ts';
+import type { SessionFeeds } from './session-feed.ts';
 
-/** Time between two tries of a database that is away. */
-const PAUSE_MS = 1_000;
+/** Pause between two attempts to read from a database that is away. */
+const RETRY_PAUSE_MS = 1_000;
 
-/** How a session is followed; without any, until `signal` aborts. */
+/** Options of following a session; without any it lasts until `signal` aborts. */
 export interface FollowOptions {
   /** The follower ends with an invocation: after the events so far, once `isOver` says that none are to come. */
   until?: { invocationId: string; isOver: () => Promise<boolean> };
   /**
-   * Called when the place of the follower is not one of this session: another one has its name by now, or it has fewer
-   * events. All its events follow then; without it the follower ends.
+   * Called when the place of the follower is not in this session: it was deleted and created again, or has fewer
+   * events. All its events follow then; without this function the follower ends.
    */
   onRestart?: (reason: string) => Promise<void>;
 }
 
 /**
- * The events of a session after a sequence, then those to come, in order, from whatever replica wrote them. Ends when
- * `signal` aborts, when the session is gone, and as the options say.
+ * Yields the events of a session after a sequence, then those to come, in order, whichever replica wrote them. Ends
+ * when `signal` aborts, when the session is gone, and as the options say.
  */
 export async function* followEvents(
-  context: FeedContext,
+  { feeds }: { feeds: SessionFeeds },
   key: SessionKey,
   afterSequence: number,
   signal: AbortSignal,
@@ -33,17 +32,17 @@ export async function* followEvents(
 ): AsyncGenerator<FollowedEvent> {
   const wakeup = new Wakeup();
   const { wake } = wakeup;
-  const feed = openFeed(context, key, wake);
-  const unwatch = until && watchInvocation(context.database, key, until.invocationId, wake);
+  const feed = feeds.follow(key, wake);
+  const unwatch = until && feeds.watch(key, until.invocationId, wake);
   signal.addEventListener('abort', wake);
   let seen: Seen = {};
   try {
     for (let after = afterSequence; !signal.aborted; ) {
       wakeup.reset();
-      const over = until ? await patiently(() => until.isOver(), signal) : false;
-      const found = await patiently(() => feed.read(after), signal);
+      const over = until ? await readPatiently(() => until.isOver(), signal) : false;
+      const found = await readPatiently(() => feed.read(after), signal);
       if (!found) return;
-      const reason = whyRestart(found, after, seen);
+      const reason = restartReason(found, after, seen);
       seen = { ...seen, createTime: found.createTime };
       if (reason !== undefined) {
         if (!onRestart) return;
@@ -65,19 +64,17 @@ export async function* followEvents(
   }
 }
 
-const pause = (signal: AbortSignal) => sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined);
-
-/** What a follower knows of the session that it follows. */
+/** The state of a session as a follower saw it last. */
 interface Seen {
   createTime?: string;
-  /** Of the event at its place. */
+  /** Id of the event at its place. */
   lastId?: string;
 }
 
 /**
- * A failover to a standby that was behind loses the last events, and others take their sequences: only the ids differ.
+ * Returns why a follower has to start again, if it has to. A failover to a standby that was behind loses the last events, and others take their sequences: only the ids differ.
  */
-function whyRestart({ createTime, lastSequence, placeId }: EventsAfter, after: number, seen: Seen): string | undefined {
+function restartReason({ createTime, lastSequence, placeId }: EventsAfter, after: number, seen: Seen): string | undefined {
   if (seen.createTime !== undefined && seen.createTime !== createTime) {
     return 'The session was deleted and created again.';
   }
@@ -86,14 +83,14 @@ function whyRestart({ createTime, lastSequence, placeId }: EventsAfter, after: n
   return undefined;
 }
 
-/** Asks the database, again while it is away: an open stream outlasts that. `undefined` also once `signal` aborts. */
-async function patiently<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T | undefined> {
+/** Reads, again while the database is away: an open stream outlasts that. `undefined` also once `signal` aborts. */
+async function readPatiently<T>(read: () => Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   while (!signal.aborted) {
     try {
-      return await ask();
+      return await read();
     } catch (error) {
       if (!isPassingFailure(error)) throw error;
-      await pause(signal);
+      await sleep(RETRY_PAUSE_MS, undefined, { signal }).catch(() => undefined);
     }
   }
   return undefined;

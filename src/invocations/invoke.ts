@@ -29,7 +29,7 @@ import { checkSize, endingEvents, isStopped } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { newUsage, type Usage } from './usage.ts';
 import { appendOnce, finishOnce, persist } from './persist.ts';
-import { claimEvents, lateEvents, withDelta } from './question.ts';
+import { claimedUserEvents, deferredUserEvents, withDelta } from './user-event.ts';
 import { acquireSession, type ClaimRequest } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
@@ -99,7 +99,7 @@ export const toClaim = (
   signal: AbortSignal,
 ): ClaimRequest => ({
   lease,
-  events: claimEvents(request, context.newId),
+  events: claimedUserEvents(request, context.newId),
   createSession: request.createSession,
   busyPolicy: request.busyPolicy ?? context.busyPolicy,
   resumes: request.resumes === true,
@@ -120,16 +120,16 @@ interface ClaimedInvocation {
 
 /** A claimed invocation between its limits. */
 interface RunningInvocation extends ClaimedInvocation {
-  /** Of its fence. */
+  /** Signal of its fence. */
   signal: AbortSignal;
-  /** The user's event while it is not stored; emptied as it is. */
-  question: NewEvent[];
-  /** So far. */
+  /** User events that are not stored yet; emptied when they are. */
+  userEvents: NewEvent[];
+  /** Tool calls so far. */
   toolCalls: number;
   /** What its model calls used. */
   usage: Usage;
   /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
-  tooMuch: AbortController;
+  limitReached: AbortController;
   observer: InvocationObserver | undefined;
   /** From the moment on that the loop begins. */
   recorder?: TapeRecorder;
@@ -150,9 +150,9 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
   try {
-    const question = lateEvents(claimed.request, context.newId);
-    const limits = { toolCalls: 0, usage: newUsage(), tooMuch: new AbortController() };
-    const running: RunningInvocation = { ...claimed, signal: fence.signal, question, ...limits, observer };
+    const userEvents = deferredUserEvents(claimed.request, context.newId);
+    const limits = { toolCalls: 0, usage: newUsage(), limitReached: new AbortController() };
+    const running: RunningInvocation = { ...claimed, signal: fence.signal, userEvents, ...limits, observer };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     observer?.end(ending);
     return await finish(running, ending);
@@ -177,8 +177,8 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   try {
     const history = await persist(() => context.histories.find(context.database.db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
-    const known = [...history.events, ...running.question];
-    const state = withDelta(history.state, request.stateDelta, running.question.length > 0);
+    const known = [...history.events, ...running.userEvents];
+    const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
     running.recorder = new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
       agent: prepared,
@@ -187,7 +187,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       history: known,
       runtimeEventIds: history.runtimeEventIds,
       state,
-      signal: AbortSignal.any([signal, running.tooMuch.signal]),
+      signal: AbortSignal.any([signal, running.limitReached.signal]),
       streaming: request.streaming,
       eventBytes: limits.eventBytes,
       services: newToolServices(context, lease),
@@ -201,7 +201,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
         if (step.done) return toEnding(step.value, limits.eventBytes);
         await storeEvent(running, withNotes(request, step.value));
         // The loop answers the calls that are open and ends.
-        if (running.toolCalls > limits.toolCalls) running.tooMuch.abort(toolCallsLimitError(limits.toolCalls));
+        if (running.toolCalls > limits.toolCalls) running.limitReached.abort(toolCallsLimitError(limits.toolCalls));
       }
     } finally {
       await steps.return(undefined as never);
@@ -228,10 +228,10 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   }
   running.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
-  for (const asked of running.question.splice(0)) await appendOnce(context.database.db, lease, asked);
+  for (const userEvent of running.userEvents.splice(0)) await appendOnce(context.database.db, lease, userEvent);
   const stored = await appendOnce(context.database.db, lease, event, running.usage.take());
   const over = stored[0]?.over;
-  if (over) running.tooMuch.abort(new AgentError('budget_exceeded', budgetText(over)));
+  if (over) running.limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
   notifyListener(listener, stored, [event]);
   context.notifications.publish(sessionTopic(lease.key));
 }
@@ -281,8 +281,8 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }
   const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused };
-  const question = isRefusal(error?.code) ? [] : running.question;
-  const stored = await finishOnce(context.database.db, lease, [...question, ...events], {
+  const userEvents = isRefusal(error?.code) ? [] : running.userEvents;
+  const stored = await finishOnce(context.database.db, lease, [...userEvents, ...events], {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
     error: end.error,
     answer: request.toAnswer?.(end),
@@ -291,9 +291,9 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     promptTokens,
     outputTokens,
     uses: running.usage.take(),
-    // Without its question there is nothing to replay it from.
-    tape: question.length < running.question.length ? undefined : running.recorder?.toTape(),
+    // Without its user event there is nothing to replay it from.
+    tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
-  notifyListener(listener, stored.slice(question.length), events);
+  notifyListener(listener, stored.slice(userEvents.length), events);
   return end;
 }

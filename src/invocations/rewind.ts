@@ -13,12 +13,6 @@ import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
 import { newToolServices } from './tool-services.ts';
 
-/** What a rewind needs of the process: it holds the session like an invocation, and runs no agent. */
-type RewindContext = Pick<
-  InvocationContext,
-  'database' | 'contentStore' | 'notifications' | 'log' | 'newId' | 'leaseTimes' | 'limits' | 'busyPolicy' | 'stopping'
->;
-
 /**
  * Takes a session back to before an invocation: one event says so, restores the session's own state keys and saves
  * the artifacts as they were as new versions. Events stay; models no longer see what was rewound. `user:` and `app:`
@@ -27,7 +21,7 @@ type RewindContext = Pick<
  * stays busy.
  */
 export async function rewind(
-  context: RewindContext,
+  context: InvocationContext,
   key: SessionKey,
   invocationId: string,
   request: IdempotentRequest | undefined,
@@ -56,7 +50,7 @@ export async function rewind(
 }
 
 async function rewindEvent(
-  context: Pick<RewindContext, 'database' | 'contentStore' | 'log' | 'newId'>,
+  context: InvocationContext,
   lease: Lease,
   invocationId: string,
 ): Promise<NewEvent> {
@@ -75,10 +69,7 @@ async function rewindEvent(
   return { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };
 }
 
-/**
- * What the keys that were changed from `from` on held before: by the events, like ADK; `null` for a key that none had
- * set.
- */
+/** Values before `from` of the keys that were changed from there on, by the events, like ADK; `null` where none was set. */
 function stateBefore(history: Event[], from: number): JsonObject {
   const deltas = history.map((event) => Object.entries(event.actions?.stateDelta ?? {}));
   const before = new Map(deltas.slice(0, from).flat());

@@ -1,65 +1,70 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { runAsSystem } from '../platform/context.ts';
 import type { SessionKey } from '../core/session.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import { sessionTopic } from '../core/names.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
+import { SingleFlight } from '../platform/work/single-flight.ts';
 import {
   type EventsAfter,
   listEventsAfter,
   listSessionEnds,
   type SessionEnd,
 } from '../conversation/sessions/event-store.ts';
+import { listInvocationStates } from './invocation-store.ts';
 
-/** Events that are read at once. */
+/** Events of one read. */
 const PAGE = 100;
-/** Time between two looks at all followed sessions: notifications only save time, they may be lost. */
-const LOOK_MS = 1_000;
+/** Time between two polls: notifications only save time, they may be lost. */
+const POLL_MS = 1_000;
 /** Time in which a notification comes, unless it is lost. */
 const NOTICE_MS = 100;
 
-/** What following needs of the process. */
-export interface FeedContext {
+/** The resources that feeds read from. */
+interface FeedContext {
   database: DatabasePool;
-  notifications: Notifications;
+  notifications: Pick<Notifications, 'subscribe'>;
 }
 
 /** A session as one of its followers sees it. */
 export interface Feed {
-  /** At most 100 events after a sequence; `undefined` where there is no session. Those who read at once share it. */
+  /** Reads at most 100 events after a sequence; `undefined` without a session. Followers that read at once share it. */
   read(after: number): Promise<EventsAfter | undefined>;
   end(): void;
 }
 
-/** The followed sessions of this process; two runtimes in one process, each with its database, have their own. */
-const followed = new WeakMap<DatabasePool, FollowedSessions>();
-
-/** Follows a session: `wake` is called whenever it may have changed. */
-export function openFeed(context: FeedContext, key: SessionKey, wake: () => void): Feed {
-  const sessions = followed.get(context.database) ?? new FollowedSessions(context);
-  followed.set(context.database, sessions);
-  return sessions.follow(key, wake);
+/** An invocation whose end a follower waits for. */
+interface Watcher {
+  key: SessionKey;
+  invocationId: string;
+  wake: () => void;
+  /** As the last poll found it; `undefined` before the first one, which therefore wakes. */
+  state?: string;
 }
 
 /**
- * The sessions that streams follow. One statement looks at all of them, and one reads for all followers of a session:
- * a look of each stream by itself was 998 statements a second for 1,000 streams that had nothing to send.
+ * The sessions and invocations that the streams of a process follow. Once a second one statement polls all sessions and
+ * one all invocations, and one reads for all followers of a session: polls of each stream by itself were 998 statements
+ * a second for 1,000 streams that had nothing to send.
  */
-class FollowedSessions {
+export class SessionFeeds {
   readonly #context: FeedContext;
   readonly #byTopic = new Map<string, FollowedSession>();
-  #isLooking = false;
+  readonly #watchers = new Set<Watcher>();
+  #isPolling = false;
 
   constructor(context: FeedContext) {
     this.#context = context;
   }
 
+  /** Follows a session: `wake` is called whenever it may have changed. */
   follow(key: SessionKey, wake: () => void): Feed {
     const topic = sessionTopic(key);
     const session = this.#byTopic.get(topic) ?? new FollowedSession(this.#context, key);
     this.#byTopic.set(topic, session);
     session.followers.add(wake);
-    this.#lookLater();
+    void this.#pollWhileFollowed();
     return {
       read: (after) => session.read(after),
       end: () => {
@@ -72,30 +77,56 @@ class FollowedSessions {
     };
   }
 
-  #lookLater(): void {
-    if (this.#isLooking || this.#byTopic.size === 0) return;
-    this.#isLooking = true;
-    setTimeout(() => {
-      // The timer was set within the request of one user, and looks for all.
-      void runAsSystem(() => this.#look()).finally(() => {
-        this.#isLooking = false;
-        this.#lookLater();
-      });
-    }, LOOK_MS).unref();
+  /**
+   * Calls `wake` when the status of an invocation has changed or its process has died, which no notification tells.
+   * @returns what ends it.
+   */
+  watch(key: SessionKey, invocationId: string, wake: () => void): () => void {
+    const watcher: Watcher = { key, invocationId, wake };
+    this.#watchers.add(watcher);
+    void this.#pollWhileFollowed();
+    return () => void this.#watchers.delete(watcher);
   }
 
-  async #look(): Promise<void> {
+  async #pollWhileFollowed(): Promise<void> {
+    if (this.#isPolling) return;
+    this.#isPolling = true;
+    while (this.#byTopic.size + this.#watchers.size > 0) {
+      await sleep(POLL_MS, undefined, { ref: false });
+      // The request of one user has started this, and it polls for all.
+      await runAsSystem(() => Promise.all([this.#pollSessions(), this.#pollInvocations()]));
+    }
+    this.#isPolling = false;
+  }
+
+  async #pollSessions(): Promise<void> {
     const sessions = [...this.#byTopic.values()];
+    if (sessions.length === 0) return;
     const keys = sessions.map(({ key }) => key);
-    try {
-      const ends = await listSessionEnds(this.#context.database.reads, keys);
-      for (const [position, session] of sessions.entries()) session.compare(ends[position]);
-    } catch (error) {
-      // A database that is away is looked at the next time; any other error is for those who read.
-      if (!isPassingFailure(error)) for (const session of sessions) session.wake();
+    const ends = await listSessionEnds(this.#context.database.reads, keys).catch(wakeUnlessPassing(sessions));
+    if (ends) for (const [position, session] of sessions.entries()) session.compare(ends[position]);
+  }
+
+  async #pollInvocations(): Promise<void> {
+    const watchers = [...this.#watchers];
+    if (watchers.length === 0) return;
+    const states = await listInvocationStates(this.#context.database.reads, watchers).catch(
+      wakeUnlessPassing(watchers),
+    );
+    if (!states) return;
+    for (const [position, watcher] of watchers.entries()) {
+      const state = states[position] ?? 'gone';
+      if (state !== watcher.state) watcher.wake();
+      watcher.state = state;
     }
   }
 }
+
+/** A database that is away is polled again later; any other error is for the followers, who meet it when they read. */
+const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) => {
+  if (!isPassingFailure(error)) for (const follower of followers) follower.wake();
+  return undefined;
+};
 
 class FollowedSession {
   readonly key: SessionKey;
@@ -103,7 +134,7 @@ class FollowedSession {
   readonly unsubscribe: () => void;
   readonly #database: DatabasePool;
   /** Reads under way, by the sequence that they begin after. */
-  readonly #reading = new Map<number, Promise<EventsAfter | undefined>>();
+  #reads = new SingleFlight<EventsAfter | undefined>();
   #seen: SessionEnd | undefined;
 
   constructor({ database, notifications }: FeedContext, key: SessionKey) {
@@ -114,7 +145,7 @@ class FollowedSession {
 
   wake(): void {
     // A read that began before may not see what this is about.
-    this.#reading.clear();
+    this.#reads = new SingleFlight();
     for (const follower of this.followers) follower();
   }
 
@@ -131,14 +162,8 @@ class FollowedSession {
   }
 
   read(after: number): Promise<EventsAfter | undefined> {
-    const shared = this.#reading.get(after);
-    if (shared) return shared;
-    const reading = listEventsAfter(this.#database.reads, this.key, after, PAGE)
-      .then((found) => (this.#seen = found))
-      .finally(() => {
-        if (this.#reading.get(after) === reading) this.#reading.delete(after);
-      });
-    this.#reading.set(after, reading);
-    return reading;
+    return this.#reads.run(String(after), () =>
+      listEventsAfter(this.#database.reads, this.key, after, PAGE).then((found) => (this.#seen = found)),
+    );
   }
 }

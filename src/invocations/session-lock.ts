@@ -19,7 +19,7 @@ import { claimQueued, claimSession, enqueueInvocation, type LockHolder, type Lea
 import { dequeueInvocation, findWaiter } from './queue-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { takeOver, type TakeOverContext } from './take-over.ts';
-import { hasLine, standInLine } from './waiting-line.ts';
+import type { WaitQueue } from './wait-queue.ts';
 
 /** How long sessions are held and waited for, in milliseconds. */
 export interface LeaseTimes {
@@ -31,8 +31,8 @@ export interface LeaseTimes {
   waitMs: number;
 }
 
-/** Maximum time between two looks at a busy session: notifications only save time, they may be lost. */
-const LOOK_MS = 1_000;
+/** Longest pause between two polls of a busy session: notifications only save time, they may be lost. */
+const POLL_MS = 1_000;
 
 /** A request for a session. */
 export interface ClaimRequest {
@@ -55,9 +55,10 @@ export interface ClaimRequest {
   onQueued?: (() => void) | undefined;
 }
 
-/** What acquiring sessions needs of the process. */
+/** The resources that acquiring sessions uses. */
 export interface LockContext extends TakeOverContext {
   notifications: Notifications;
+  waitQueue: WaitQueue;
 }
 
 /**
@@ -105,7 +106,7 @@ async function waitForTurn(
     context.notifications.publish(stopTopic(runningId));
   }
   if (place.kind !== 'queued' || body !== undefined) return false;
-  await waitInLine(context, request, place.createTime);
+  await waitInQueue(context, request, place.createTime);
   return true;
 }
 
@@ -117,17 +118,17 @@ async function waitForTurn(
 async function waitBehindOthers(context: LockContext, request: ClaimRequest): Promise<boolean> {
   const { lease, busyPolicy, resumes, body, queueDepth } = request;
   const isPlain = busyPolicy === 'enqueue' && !resumes && body === undefined;
-  if (!isPlain || !hasLine(context.database, freeTopic(lease.key))) return false;
+  if (!isPlain || !context.waitQueue.has(freeTopic(lease.key))) return false;
   await refuseWait(context.database.db, request);
   const place = await enqueueInvocation(context.database.db, lease, queueDepth);
   if (place.kind !== 'queued') return false;
   request.onQueued?.();
-  await waitInLine(context, request, place.createTime);
+  await waitInQueue(context, request, place.createTime);
   return true;
 }
 
 /** Waits for the turn of a request that has its place in the queue, and gives the place up where that is in vain. */
-async function waitInLine(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
+async function waitInQueue(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
   const { lease } = request;
   const startedAt = performance.now();
   const waited = (outcome: 'claimed' | 'refused') =>
@@ -181,14 +182,14 @@ async function placeLost(db: Database, lease: Lease): Promise<Error> {
  */
 async function takeTurn(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
   const { lease, events, times, signal } = request;
-  const { database, notifications } = context;
+  const { database, notifications, waitQueue } = context;
   const startedAt = performance.now();
   const deadline = startedAt + times.waitMs;
   let [renewAt, takeOverAt] = [startedAt + times.renewalMs, startedAt + times.renewalMs];
   const topic = freeTopic(lease.key);
   const wakeup = new Wakeup();
   const { wake } = wakeup;
-  const place = standInLine(database, topic, { position: [createTime, lease.invocationId], moveUp: wake });
+  const place = waitQueue.enqueue(topic, { position: [createTime, lease.invocationId], moveUp: wake });
   let holds = false;
   const subscriptions = [
     notifications.subscribe(topic, () => place.isFirst() && wake()),
@@ -216,7 +217,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
       if (signal.aborted) throw waitEnded(signal.reason);
       const now = performance.now();
       if (now >= deadline) throw waitedInVain(lease);
-      const pauseMs = Math.max(0, Math.min(LOOK_MS, deadline - now, renewAt - now));
+      const pauseMs = Math.max(0, Math.min(POLL_MS, deadline - now, renewAt - now));
       await wakeup.wait(pauseMs, signal);
     }
   } finally {

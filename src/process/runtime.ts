@@ -20,6 +20,8 @@ import { createAdmission } from '../invocations/admission.ts';
 import { createSlots } from '../platform/http/limits/slots.ts';
 import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
 import { runBackgroundQueue } from '../invocations/background.ts';
+import { SessionFeeds } from '../invocations/session-feed.ts';
+import { WaitQueue } from '../invocations/wait-queue.ts';
 import { runLive } from '../invocations/live/run-live.ts';
 import { type DatabaseAccess, type DatabaseSource, findDatabase, migrate, openPool } from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
@@ -210,6 +212,8 @@ async function toContext(
     admission,
     tracing,
     histories: new HistoryCache(config.HISTORY_CACHE_BYTES),
+    feeds: new SessionFeeds({ database, notifications }),
+    waitQueue: new WaitQueue(),
     metrics: metrics?.measures,
     observe: observeInvocations([tracing?.startInvocation, metrics?.measures.observe, logInvocations(log)]),
     audit,

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
 import { sessionTopic } from '../../src/core/names.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
+import { SessionFeeds } from '../../src/invocations/session-feed.ts';
 import { type FollowOptions, followEvents } from '../../src/invocations/follow.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
@@ -11,7 +12,11 @@ import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
 let notifications: Notifications;
-beforeAll(() => (notifications = openNotifications({ url: store.url }, () => undefined)));
+let feeds: SessionFeeds;
+beforeAll(() => {
+  notifications = openNotifications({ url: store.url }, () => undefined);
+  feeds = new SessionFeeds({ database: store.pool, notifications });
+});
 afterAll(() => notifications.close());
 
 const STREAMS = 1_000;
@@ -20,7 +25,7 @@ const SECONDS = 2;
 /** Follows sessions from a sequence, one stream each; `seen` grows by the sequence of each event. */
 async function followAll(keys: SessionKey[], after: number, signal: AbortSignal, options: FollowOptions = {}) {
   const seen: number[] = [];
-  const context = { database: store.pool, notifications };
+  const context = { feeds };
   const streams = keys.map(async (key) => {
     for await (const { sequence } of followEvents(context, key, after, signal, options)) seen.push(sequence);
   });

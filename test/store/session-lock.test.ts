@@ -4,6 +4,7 @@ import { openNotifications } from '../../src/platform/db/notifications.ts';
 import { toArtifactContent } from '../../src/conversation/artifacts/artifact-content.ts';
 import { findArtifactVersionText, saveArtifactVersion } from '../../src/conversation/artifacts/artifact-store.ts';
 import { LeaseLostError } from '../../src/core/errors.ts';
+import { WaitQueue } from '../../src/invocations/wait-queue.ts';
 import { acquireSession } from '../../src/invocations/session-lock.ts';
 import {
   claimQueued,
@@ -191,7 +192,7 @@ describe('take over', () => {
     const events = [textEvent('next', { invocationId: next.invocationId })];
     const notifications = openNotifications({ url: store.url }, () => undefined);
     await acquireSession(
-      { database: store.pool, notifications, newId: randomUUID },
+      { database: store.pool, notifications, newId: randomUUID, waitQueue: new WaitQueue() },
       {
         lease: next,
         events,

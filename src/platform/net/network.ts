@@ -1,12 +1,12 @@
 import ipaddr from 'ipaddr.js';
-import { RecentMap } from '../work/recent-map.ts';
+import { BoundedCache } from '../work/bounded-cache.ts';
 
 const PREFIX_BYTES = 8;
 
 /** Longest text of an address; one with the name of a zone may be longer, and is not kept. */
 const MAX_ADDRESS_LENGTH = 45;
 /** Networks of the addresses that came last: to read one takes 5 µs. */
-const known = new RecentMap<string>();
+const known = new BoundedCache<string>();
 
 /** Who counts as one by address: an IPv4 address, of IPv6 the /64 network that one client has whole. */
 export function networkOf(address: string | undefined): string {

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { RecentMap } from './recent-map.ts';
+import { BoundedCache } from './bounded-cache.ts';
 
 /**
  * The processors are shared by all callers of a process. While there are others, what one of them has done is paced: so
@@ -17,7 +17,7 @@ const RECENT_MS = 1_000;
 /** What callers have done lately. Times are those of `performance.now`, given to each call: tests need no clock. */
 export class Shares {
   /** Until when each caller has used its share. */
-  readonly #used = new RecentMap<number>();
+  readonly #used = new BoundedCache<number>();
   /** The two callers who wanted something last, the last one first. */
   #latest: { caller: string; at: number }[] = [];
 

@@ -3,7 +3,7 @@ import type { Request } from 'express';
 import type { JWTVerifyGetKey, JWTVerifyResult } from 'jose';
 import { networkOf } from '../../net/network.ts';
 import { UnauthenticatedError, UnavailableError } from '../../../core/errors.ts';
-import { RecentMap } from '../../work/recent-map.ts';
+import { BoundedCache } from '../../work/bounded-cache.ts';
 import { SingleFlight } from '../../work/single-flight.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import type { JwksOptions } from './jwks.ts';
@@ -110,7 +110,7 @@ function authenticator(options: AuthOptions): Authenticate {
   if (options.mode === 'key') return keyAuthenticator(options);
   // jose is loaded where tokens are, and there at the start, since the keys are fetched then.
   const keys = import('./jwks.ts').then(({ createKeySource }) => createKeySource(options));
-  const believed = new RecentMap<{ user: TokenUser; until: number }>();
+  const believed = new BoundedCache<{ user: TokenUser; until: number }>();
   const pendingVerifications = new SingleFlight<TokenUser>();
   return async (request) => {
     const token = bearerToken(request);

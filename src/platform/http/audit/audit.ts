@@ -1,7 +1,7 @@
 import type { Log } from '../../log.ts';
 import type { DatabasePool } from '../../db/database.ts';
 import type { Audit, AuditEntry } from '../operation/audit.ts';
-import { RecentMap } from '../../work/recent-map.ts';
+import { BoundedCache } from '../../work/bounded-cache.ts';
 import { type Decision, insertEntries } from './audit-store.ts';
 
 /** What is kept of decisions, and how much of it. */
@@ -109,7 +109,7 @@ interface Window {
  * @returns a function: how many of the caller were left out before this one; `undefined` where it is left out too
  */
 function createRefusalBound(perMinute: number): (entry: AuditEntry) => number | undefined {
-  const callers = new RecentMap<Window>();
+  const callers = new BoundedCache<Window>();
   let all: Window | undefined;
   const current = (known: Window | undefined): Window =>
     known && known.until > performance.now()

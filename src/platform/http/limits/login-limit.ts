@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { LimitError } from '../../../core/errors.ts';
-import { RecentMap } from '../../work/recent-map.ts';
+import { BoundedCache } from '../../work/bounded-cache.ts';
 import type { LoginLimit } from '../operation/request-limits.ts';
 import { type RateCounter, secondsUntil } from './rates.ts';
 
@@ -11,8 +11,8 @@ const LIMIT = 'MAX_FAILED_LOGINS_PER_MINUTE';
  * look at what is sent, unless that was right in this process before: nobody is shut out by a neighbour's guesses.
  */
 export function createLoginLimit(points: number, counter: RateCounter): LoginLimit {
-  const blocked = new RecentMap<number>();
-  const right = new RecentMap<true>();
+  const blocked = new BoundedCache<number>();
+  const right = new BoundedCache<true>();
   const isBlocked = (key: string) => (blocked.get(key) ?? 0) > performance.now();
   return {
     check({ names, credential }) {

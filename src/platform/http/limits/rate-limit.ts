@@ -1,5 +1,5 @@
 import { LimitError } from '../../../core/errors.ts';
-import { RecentMap } from '../../work/recent-map.ts';
+import { BoundedCache } from '../../work/bounded-cache.ts';
 import { SingleFlight } from '../../work/single-flight.ts';
 import { type RateCounter, secondsUntil } from './rates.ts';
 
@@ -25,7 +25,7 @@ interface Bucket {
 /** @param limit the setting that says `points`, which are what a caller may use in a minute */
 export function createRateLimit(limit: string, points: number, counter: RateCounter): RateLimit {
   const batch = Math.max(1, Math.floor(points / BATCHES));
-  const buckets = new RecentMap<Bucket>();
+  const buckets = new BoundedCache<Bucket>();
   const filling = new SingleFlight<void>();
   const fill = async (caller: string) => {
     const { isOver, until } = await counter.take(caller, batch);

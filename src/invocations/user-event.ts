@@ -2,16 +2,16 @@ import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { InvocationRequest } from './context.ts';
 
-/** The events that a claim stores. */
-export const claimEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
+/** Returns the user events that a claim stores. */
+export const claimedUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
   isUncertain(request) ? [] : userEvents(request, newId);
 
-/** The events that are stored with the first event of the agent, or with the end. */
-export const lateEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
+/** Returns the user events that are stored with the first event of the agent, or with the end. */
+export const deferredUserEvents = (request: InvocationRequest, newId: () => string): NewEvent[] =>
   isUncertain(request) ? userEvents(request, newId) : [];
 
 /**
- * True where the request names tools, skills or a model, which may not exist. Its question is stored with the first
+ * True where the request names tools, skills or a model, which may not exist. Its user event is stored with the first
  * event of the agent, so that a wrong request leaves none and its correction does not ask twice.
  */
 const isUncertain = ({ overrides: { tools, skills, modelName } }: InvocationRequest): boolean =>
@@ -38,8 +38,8 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
 }
 
 /**
- * The state with the keys of the request that are not in it: those with `temp:`, which this invocation sees and nobody
- * stores, and `all` where the question is not stored yet.
+ * Returns the state with the keys of the request that are not in it: those with `temp:`, which only this invocation
+ * sees, and `all` where the user event is not stored yet.
  */
 export function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
   const missing = Object.entries(delta ?? {}).filter(([name]) => all || name.startsWith('temp:'));
