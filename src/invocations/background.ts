@@ -19,9 +19,9 @@ const MIN_PAUSE_MS = 20;
 const MAX_HEADS = 100;
 
 /**
- * Starts an invocation that nobody waits for; settles when it has its row. Where its session is free it runs here;
- * where it is busy, its row with `body`, the request as it was sent, waits in the database for whatever process
- * takes it up ({@link runBackgroundQueue}): from then on no process has to live for it.
+ * Starts an invocation in the background; settles when it has its row. Where its session is free it runs here;
+ * where it is busy, its row with `body`, the request as it was sent, waits in the database for the process
+ * that takes it up ({@link runBackgroundQueue}): from then on no process has to live for it.
  * @throws as `invoke` does before an invocation begins.
  */
 export async function startInBackground(
@@ -104,7 +104,7 @@ class WatchedTopics {
   }
 }
 
-/** The address of a webhook was looked up at the start and stands in the row; here it says to keep the answer. */
+/** Returns the request of a queued row. The start has checked the address of its webhook, which is in the row. */
 const toQueuedRequest = (key: SessionKey, invocationId: string, body: z.infer<typeof startInvocationSchema>) =>
   inBackground(toRequest(key, invocationId, body), body.webhookUrl ?? undefined);
 
@@ -131,7 +131,7 @@ async function runQueued(context: InvocationContext, { key, invocationId, body, 
   });
 }
 
-/** What the runtime's own errors say stands in the invocation or is a matter of load; anything else is for the log. */
+/** Logs a failure, except errors of the runtime: they are stored in the invocation, or are a matter of load. */
 function logFailure({ log }: Pick<InvocationContext, 'log'>, error: unknown, invocationId?: string): void {
   if (!(error instanceof AppError)) log.error({ err: error, invocationId }, 'a background invocation failed');
 }

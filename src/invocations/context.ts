@@ -32,7 +32,7 @@ interface InvocationLimits {
   queueDepth: number;
 }
 
-/** What invocations need of the process. */
+/** The resources and settings of invocations in a process. */
 export interface InvocationContext {
   database: DatabasePool;
   histories: HistoryCache;
@@ -59,7 +59,7 @@ export interface InvocationContext {
   now: () => number;
   leaseTimes: LeaseTimes;
   limits: InvocationLimits;
-  /** What a request for a busy session does where it does not say. */
+  /** Policy of requests for a busy session that name none. */
   busyPolicy: BusyPolicy;
   /** True: an invocation ends as cancelled when the client that waits for it goes away. */
   cancelOnDisconnect: boolean;
@@ -78,7 +78,7 @@ export interface InvocationRequest {
   /** Fresh, or that of an ended invocation which goes on (`resumes`). */
   invocationId: string;
   resumes?: boolean;
-  /** What the user says; `undefined` only to resume. */
+  /** The user's message; `undefined` only to resume. */
   content: Content | undefined;
   /** Merged into the state with the user's event. */
   stateDelta?: JsonObject | undefined;
@@ -95,7 +95,7 @@ export interface InvocationRequest {
   webhookUrl?: string | undefined;
   /** The answer to keep with the invocation, made from its end; without it a retry's answer is made from its events. */
   toAnswer?: (end: InvocationEnd) => string;
-  /** Aborted when nobody wants the invocation any more. */
+  /** Aborted when the invocation is not wanted any more. */
   signal?: AbortSignal | undefined;
   /** Called when the invocation has its row: it waits in the queue, or it has begun. */
   onKnown?: () => void;
@@ -105,7 +105,7 @@ export interface InvocationRequest {
   steps?: (input: RunInput) => AsyncGenerator<NewEvent, RunEnd, void>;
 }
 
-/** How an invocation ended. */
+/** The end of an invocation. */
 export interface InvocationEnd {
   output: string;
   error: InvocationError | undefined;

@@ -5,10 +5,10 @@ import type { Notifications } from '../platform/db/notifications.ts';
 import { stoppedMessage } from './invocation.ts';
 import { type Lease, renewLease } from './lock-store.ts';
 
-/** What surrounds a running invocation: one signal for everything that ends it early; its reason says what that was. */
+/** One signal for everything that ends a running invocation early; its reason says what that was. */
 export interface Fence {
   /**
-   * Aborted by a time limit or a request to stop (reason: an `AgentError`), by whatever the caller gave, and when the
+   * Aborted by a time limit or a request to stop (reason: an `AgentError`), by the signal of the caller, and when the
    * lease is lost (reason: a {@link LeaseLostError}), after which nothing may be written.
    */
   signal: AbortSignal;

@@ -72,9 +72,14 @@ interface Seen {
 }
 
 /**
- * Returns why a follower has to start again, if it has to. A failover to a standby that was behind loses the last events, and others take their sequences: only the ids differ.
+ * Returns why a follower has to start again, if it has to. A failover to a standby that was behind loses the last
+ * events, and others take their sequences: only the ids differ.
  */
-function restartReason({ createTime, lastSequence, placeId }: EventsAfter, after: number, seen: Seen): string | undefined {
+function restartReason(
+  { createTime, lastSequence, placeId }: EventsAfter,
+  after: number,
+  seen: Seen,
+): string | undefined {
   if (seen.createTime !== undefined && seen.createTime !== createTime) {
     return 'The session was deleted and created again.';
   }

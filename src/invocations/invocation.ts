@@ -7,10 +7,10 @@ import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
-/** How an invocation stands. `queued` waits for its session, `paused` for a person; all after `running` have ended. */
+/** Status of an invocation. `queued` waits for its session, `paused` for a person; all after `running` have ended. */
 export type InvocationStatus = (typeof STATUSES)[number];
 
-/** What a request for a session does while an invocation runs there: wait, fail, or stop that one and wait. */
+/** Policies of a request for a session while an invocation runs there: wait, fail, or stop that one and wait. */
 export const BUSY_POLICIES = ['enqueue', 'reject', 'interrupt'] as const;
 /** One of {@link BUSY_POLICIES}; the header and the setting are called double texting, after LangGraph. */
 export type BusyPolicy = (typeof BUSY_POLICIES)[number];

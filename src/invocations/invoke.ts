@@ -27,8 +27,7 @@ import {
 import { fenceIn } from './fence.ts';
 import { checkSize, endingEvents, isStopped } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
-import { newUsage, type Usage } from './usage.ts';
-import { appendOnce, finishOnce, persist } from './persist.ts';
+import { appendOnce, finishOnce, newUsage, persist, type Usage } from './persist.ts';
 import { claimedUserEvents, deferredUserEvents, withDelta } from './user-event.ts';
 import { acquireSession, type ClaimRequest } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
@@ -47,7 +46,7 @@ export const CLAIM_PATIENCE_MS = 1_000;
  * @throws {NotFoundError} for an absent application or session. @throws {BusyError} when the session stays busy.
  * @throws {RepeatedInvocationError} when its idempotency key was used before. @throws {UnavailableError} when there
  * is no room.
- * @throws {StoppedError} when somebody stopped it while it waited. @throws {LeaseLostError} when another process took
+ * @throws {StoppedError} when it was stopped while it waited. @throws {LeaseLostError} when another process took
  * the session over.
  */
 export async function invoke(
@@ -66,7 +65,7 @@ export async function invoke(
   });
 }
 
-/** The agent that answers a request. @throws {NotFoundError} where this process does not host the application. */
+/** Returns the agent that answers a request. @throws {NotFoundError} where this process lacks the application. */
 export function findAgent(
   { agents }: Pick<InvocationContext, 'agents'>,
   { key }: Pick<InvocationRequest, 'key'>,
@@ -78,7 +77,7 @@ export function findAgent(
 
 type LeasedMembers = 'key' | 'invocationId' | 'idempotency' | 'webhookUrl';
 
-/** A lease with a fresh token, which nobody has granted yet. */
+/** Returns a lease with a fresh token, which is not granted yet. */
 export const newLease = (
   { newId, leaseTimes }: Pick<InvocationContext, 'newId' | 'leaseTimes'>,
   { key, invocationId, idempotency, webhookUrl }: Pick<InvocationRequest, LeasedMembers>,
@@ -91,7 +90,7 @@ export const newLease = (
   webhookUrl,
 });
 
-/** The claim of a request: the user's event is stored with it, unless it is not certain yet that it will be asked. */
+/** Returns the claim of a request: the user event is stored with it, unless the request may still be refused. */
 export const toClaim = (
   context: Pick<InvocationContext, 'busyPolicy' | 'leaseTimes' | 'limits' | 'newId'>,
   request: InvocationRequest,
@@ -126,7 +125,7 @@ interface RunningInvocation extends ClaimedInvocation {
   userEvents: NewEvent[];
   /** Tool calls so far. */
   toolCalls: number;
-  /** What its model calls used. */
+  /** Use of its model calls. */
   usage: Usage;
   /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
   limitReached: AbortController;
@@ -135,7 +134,7 @@ interface RunningInvocation extends ClaimedInvocation {
   recorder?: TapeRecorder;
 }
 
-/** What {@link runFenced} does; the log names session and invocation meanwhile. */
+/** Runs {@link runFenced}; the log names session and invocation meanwhile. */
 export const runClaimed: typeof runFenced = (claimed, outside) =>
   runWith({ sessionId: claimed.lease.key.sessionId, invocationId: claimed.lease.invocationId }, () =>
     runFenced(claimed, outside),
@@ -211,11 +210,11 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   }
 }
 
-/** What ends an invocation that made too many tool calls. */
+/** Returns the error that ends an invocation with too many tool calls. */
 export const toolCallsLimitError = (limit: number) =>
   new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
 
-/** An event of the agent with the notes of the request: as in ADK all of an invocation have them but the user's. */
+/** Returns an event of the agent with the notes of the request: as in ADK all events but the user's have them. */
 const withNotes = ({ customMetadata }: InvocationRequest, event: NewEvent): NewEvent =>
   customMetadata ? { ...event, customMetadata: { ...customMetadata, ...event.customMetadata } } : event;
 
@@ -236,7 +235,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   context.notifications.publish(sessionTopic(lease.key));
 }
 
-/** What is left to store of an invocation: how it ended, and its last events. */
+/** The part of an invocation that is not stored yet: how it ended, and its last events. */
 type InvocationEnding = Omit<RunEnd, 'lastEvent'> & { events: NewEvent[] };
 
 function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): InvocationEnding {
@@ -244,7 +243,7 @@ function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): Invocat
   return { ...end, events: lastEvent ? [lastEvent] : [] };
 }
 
-/** A state or a session over its limit is the agent's failure, not the runtime's. */
+/** Converts an error: a state or a session over its limit is the agent's failure, not the runtime's. */
 function toAgentError(error: unknown): unknown {
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
@@ -252,7 +251,7 @@ function toAgentError(error: unknown): unknown {
 }
 
 /**
- * The ending of an invocation that threw: the agent's failure is its answer.
+ * Returns the ending of an invocation that threw: the agent's failure is its answer.
  * @throws what was thrown where nothing can be written any more: the lease is lost or the database is away.
  */
 async function toFailedEnding(

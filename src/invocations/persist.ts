@@ -13,7 +13,7 @@ const FIRST_PAUSE_MS = 50;
 const MAX_PAUSE_MS = 500;
 
 /**
- * Does work again while the database is away, for `patienceMs` after its first failure. The work must recognise that
+ * Repeats work while the database is away, for `patienceMs` after its first failure. The work must recognise that
  * an earlier try was done although its answer was lost: it is looked up, never repeated blindly.
  */
 export async function persist<T>(work: () => Promise<T>, patienceMs: number): Promise<T> {
@@ -83,4 +83,23 @@ export function finishOnce(
       throw error;
     }
   }, lease.durationMs);
+}
+
+/** Uses of models by an invocation that no statement has counted in the budgets yet. */
+export interface Usage {
+  /** Called after each model call. */
+  add(use: ModelUse): void;
+  /** Takes the uses to count now; each is returned once. */
+  take(): ModelUse[];
+}
+
+/** Creates an empty record of uses. */
+export function newUsage(): Usage {
+  const uses: ModelUse[] = [];
+  return {
+    add(use) {
+      if (use.promptTokens > 0 || use.outputTokens > 0) uses.push(use);
+    },
+    take: () => uses.splice(0),
+  };
 }

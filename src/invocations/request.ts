@@ -1,12 +1,15 @@
+import type { Response } from 'express';
 import { z } from 'zod';
 import { harnessOverridesSchema, llmCallLimitSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import { contentSchema, freeForm } from '../core/content.ts';
-import { InvalidError, NotFoundError } from '../core/errors.ts';
+import { AgentError, InvalidError, NotFoundError } from '../core/errors.ts';
+import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/key.ts';
 import { text } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
 import { type InvocationRequest, newInvocationId } from './context.ts';
+import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';
 
@@ -47,7 +50,7 @@ export const runRequestSchema = z
   })
   .describe('One prompt, as the ADK clients send it.');
 
-/** The scopes that a prompt needs beside that of its operation. */
+/** Returns the scopes that a prompt needs beside that of its operation. */
 export const promptDemands = ({ body }: { body: z.input<typeof startInvocationSchema> }): Demand[] => [
   ...overrideDemands(body.harness),
   ...sharedStateDemands(body.stateDelta),
@@ -90,11 +93,11 @@ export const harnessResultSchema = z
   })
   .describe('What the agent answered. Status 200 alone does not mean success: `error` does.');
 
-/** The text of the 404 of an invocation. */
+/** Returns the text of the 404 of an invocation. */
 export const invocationNotFound = (invocationId: string): string => `Invocation not found: ${invocationId}`;
 
 /**
- * The invocation that a body and its headers request.
+ * Converts a body and its headers to an invocation request.
  * @throws {InvalidError} without a message and without an invocation to go on with. @throws {NotFoundError} when that
  * is absent.
  */
@@ -115,11 +118,11 @@ export async function toInvocation(
   return { ...request, resumes: invocationId != null, ...headers };
 }
 
-/** An invocation in the background: with a webhook, whose delivery may carry the answer, its row keeps that. */
+/** Returns a request in the background: with a webhook, whose delivery may carry the answer, its row keeps that. */
 export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest =>
   webhookUrl === undefined ? request : { ...request, webhookUrl, toAnswer: ({ output }) => output };
 
-/** The invocation that a body requests, in an existing session. */
+/** Converts a body to a request in an existing session. */
 export const toRequest = (
   key: SessionKey,
   invocationId: string,
@@ -134,3 +137,41 @@ export const toRequest = (
   createSession: false,
   streaming: false,
 });
+
+/** The headers of every operation that runs an agent. */
+export const invocationHeaders = idempotencyHeaders.extend({
+  'x-double-texting': z
+    .enum(BUSY_POLICIES)
+    .optional()
+    .describe('While the session runs another invocation: wait, fail with 409, or interrupt it.'),
+});
+
+/** Error statuses of a session that cannot be claimed now. */
+export const BUSY_ERRORS = {
+  409: 'The session is busy and the request would not wait, or the request with this key is still running.',
+  429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
+  503: 'The service has no room, or its database is away.',
+};
+
+/** Returns the options in the headers of a request; `requested` is everything that makes two requests the same. */
+export const toInvocationOptions = (
+  headers: z.output<typeof invocationHeaders>,
+  requested: unknown,
+): Pick<InvocationRequest, 'idempotency' | 'busyPolicy'> => ({
+  idempotency: fingerprint(headers['idempotency-key'], requested),
+  busyPolicy: headers['x-double-texting'],
+});
+
+/** Returns a signal that aborts when the client goes away before its answer, where that is to cancel the invocation. */
+export function disconnectSignal(
+  { cancelOnDisconnect }: { cancelOnDisconnect: boolean },
+  response: Response,
+): AbortSignal | undefined {
+  if (!cancelOnDisconnect) return undefined;
+  const gone = new AbortController();
+  response.on('close', () => {
+    if (!response.writableFinished)
+      gone.abort(new AgentError('cancelled', 'The invocation was cancelled: its client left.'));
+  });
+  return gone.signal;
+}

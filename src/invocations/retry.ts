@@ -7,15 +7,15 @@ import type { DatabasePool } from '../platform/db/database.ts';
 import type { InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
-/** What looking up an earlier invocation needs of the process. */
+/** The resources that the lookup of an earlier invocation uses. */
 interface RetryContext {
   database: DatabasePool;
   newId: () => string;
 }
 
 /**
- * The invocation that a repeated request belongs to. One whose process is gone is ended first, so that its answer is
- * final.
+ * Finds the invocation that a repeated request belongs to. One whose process is gone is ended first, so that its
+ * answer is final.
  * @returns `undefined` where the earlier request was abandoned before it began: its key is free.
  * @throws {KeyReusedError} when the key was used for another request.
  */
@@ -39,7 +39,7 @@ export async function findRepeated(
 /** True while the invocation waits or runs. */
 export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || status === 'running';
 
-/** The error of a repeated request whose first try was abandoned in this very moment. */
+/** Returns the error of a repeated request whose first try was abandoned in this very moment. */
 export const abandonedError = () =>
   new BusyError('The request with this Idempotency-Key has just been abandoned. Try again.', 1);
 

@@ -49,11 +49,7 @@ export async function rewind(
   }
 }
 
-async function rewindEvent(
-  context: InvocationContext,
-  lease: Lease,
-  invocationId: string,
-): Promise<NewEvent> {
+async function rewindEvent(context: InvocationContext, lease: Lease, invocationId: string): Promise<NewEvent> {
   const { database, newId } = context;
   const { key } = lease;
   const history = (await findHistory(database.db, key))?.events ?? [];
@@ -69,7 +65,7 @@ async function rewindEvent(
   return { id: newId(), invocationId: lease.invocationId, author: 'user', nodeInfo: { path: '' }, actions };
 }
 
-/** Values before `from` of the keys that were changed from there on, by the events, like ADK; `null` where none was set. */
+/** Returns the values before `from` of the keys that changed from there on, as the events tell; `null` for none. */
 function stateBefore(history: Event[], from: number): JsonObject {
   const deltas = history.map((event) => Object.entries(event.actions?.stateDelta ?? {}));
   const before = new Map(deltas.slice(0, from).flat());

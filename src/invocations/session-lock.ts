@@ -49,7 +49,7 @@ export interface ClaimRequest {
   queueDepth: number;
   /** Aborted with an `AgentError` when the client has left (`cancelled`) or the process stops (`interrupted`). */
   signal: AbortSignal;
-  /** Body of a start in the background: where the session is busy, it waits in the database and nobody here waits. */
+  /** Body of a start in the background: where the session is busy, it waits in the database and not in this process. */
   body?: unknown;
   /** Called when the request waits in the queue. */
   onQueued?: (() => void) | undefined;
@@ -67,7 +67,7 @@ export interface LockContext extends TakeOverContext {
  * @returns false for a start in the background that waits now, or that another process has begun meanwhile.
  * @throws {NotFoundError} when the session is absent and not to be created. @throws {BusyError} when the wait was in
  * vain, the queue is full or the policy rejects. @throws {RepeatedInvocationError} when the request was made before.
- * @throws {StoppedError} when somebody stopped it. @throws {UnavailableError} when it could not go on waiting.
+ * @throws {StoppedError} when it was stopped. @throws {UnavailableError} when it could not go on waiting.
  */
 export async function acquireSession(context: LockContext, request: ClaimRequest): Promise<boolean> {
   const { lease, events, createSession } = request;
@@ -111,9 +111,9 @@ async function waitForTurn(
 }
 
 /**
- * Waits without a look at who holds the session where others of this process do: that look locks the row which the
- * holder needs to finish, and the first in line takes it now and then. With 16 in flight it was half of a hand-over.
- * @returns false where the request has to look: a place that it cannot get may be due to a claim whose answer was lost.
+ * Waits without reading who holds the session where other requests of this process wait: that read locks the row which
+ * the holder needs to finish, and the first of them does it now and then. With 16 in flight it was half of a hand-over.
+ * @returns false where the request has to read it: a lost answer to its claim may be why it gets no place.
  */
 async function waitBehindOthers(context: LockContext, request: ClaimRequest): Promise<boolean> {
   const { lease, busyPolicy, resumes, body, queueDepth } = request;
@@ -165,7 +165,7 @@ const queueFull = ({ lease, queueDepth }: ClaimRequest) =>
   new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
 
 /**
- * The error of a request whose place in the queue is gone: somebody stopped it, it was not renewed in time, its row was
+ * Returns the error of a request without its place in the queue: it was stopped or not renewed in time, its row was
  * deleted alone (a retention of invocations, an operator) or with its session.
  */
 async function placeLost(db: Database, lease: Lease): Promise<Error> {
@@ -178,7 +178,7 @@ async function placeLost(db: Database, lease: Lease): Promise<Error> {
 
 /**
  * Waits until it is this request's turn; keeps its place in the queue alive meanwhile. Of this process only the first
- * in line looks at the session, and looks for a dead holder only as often as a lease can run out.
+ * request polls the session, and looks for a dead holder only as often as a lease can run out.
  */
 async function takeTurn(context: LockContext, request: ClaimRequest, createTime: string): Promise<void> {
   const { lease, events, times, signal } = request;
@@ -193,7 +193,7 @@ async function takeTurn(context: LockContext, request: ClaimRequest, createTime:
   let holds = false;
   const subscriptions = [
     notifications.subscribe(topic, () => place.isFirst() && wake()),
-    // A renewal finds out what somebody stopped this request as.
+    // A renewal finds out what this request was stopped as.
     notifications.subscribe(stopTopic(lease.invocationId), () => {
       renewAt = 0;
       wake();

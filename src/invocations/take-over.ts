@@ -1,3 +1,7 @@
+import type { Log } from '../platform/log.ts';
+import type { Notifications } from '../platform/db/notifications.ts';
+import { freeTopic, sessionTopic } from '../core/names.ts';
+import { listDeadHolders } from './dead-store.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Database, DatabasePool } from '../platform/db/database.ts';
 import { endingEvents, type InvocationError } from './invocation.ts';
@@ -13,7 +17,7 @@ const PROCESS_DIED: InvocationError = {
   message: 'The invocation was interrupted: its process stopped before the answer.',
 };
 
-/** What a take-over needs of the process. */
+/** The resources that a take-over uses. */
 export interface TakeOverContext {
   database: DatabasePool;
   newId: () => string;
@@ -56,4 +60,39 @@ async function endIfDead(
   const lease = { key, invocationId, token, durationMs: 0 };
   await finishInvocation(tx, lease, ending, { status: 'interrupted', error: PROCESS_DIED, revokesToken: true });
   return free;
+}
+
+/** The resources that ending uses. */
+interface EndingContext extends TakeOverContext {
+  notifications: Notifications;
+  log: Log;
+}
+
+/** Sessions of one list. */
+const PAGE_SIZE = 100;
+
+/**
+ * Ends the invocations of all sessions whose process died. One that another transaction has locked is left to the next
+ * time; one that cannot be read is logged and left. Neither keeps the others.
+ */
+export async function endDeadInvocations(context: EndingContext): Promise<void> {
+  // Those that are ended leave the list; those that are left stand before the next page.
+  for (let left = 0; ; ) {
+    const keys = await listDeadHolders(context.database.db, PAGE_SIZE, left);
+    for (const key of keys) if (!(await endHolder(context, key))) left += 1;
+    if (keys.length < PAGE_SIZE) return;
+  }
+}
+
+async function endHolder(context: EndingContext, key: SessionKey): Promise<boolean> {
+  const { notifications, log } = context;
+  try {
+    const holder = await takeOver(context, key, { skipLocked: true });
+    if (holder.kind === 'absent') return false;
+    for (const topic of [sessionTopic(key), freeTopic(key)]) notifications.publish(topic);
+    return true;
+  } catch (error) {
+    log.error({ err: error, ...key }, 'the dead invocation of a session could not be ended');
+    return false;
+  }
 }

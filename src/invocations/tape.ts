@@ -5,7 +5,7 @@ import { findPlaceholders } from '../agent/loop/instruction.ts';
 import { type ObservedAgent, type ObservedStep, type RunObserver, UNOBSERVED } from '../agent/loop/run.ts';
 import { type Content, type JsonObject, getParts } from '../core/content.ts';
 
-/** What an agent gave its model beside the conversation. */
+/** The prompt of an agent: what it gave its model beside the conversation. */
 export interface AgentPrompt {
   agent: string;
   /** The template; absent where the request of the invocation replaced it. */
@@ -21,17 +21,17 @@ export interface Tape {
   /** Number of events of the session when the run began, its prompt included. */
   start: number;
   payload: TapePayload;
-  /** What the model calls were given, by its hash. */
+  /** The prompts of the model calls, by hash. */
   prompts: ReadonlyMap<string, AgentPrompt>;
 }
 
 /** The part of a tape that is the invocation's own. */
 export interface TapePayload {
   version: 1;
-  /** What the request changed of the agent, its MCP servers left out: their addresses and headers may hold secrets. */
+  /** Overrides of the request without MCP servers: their addresses and headers may hold secrets. */
   overrides: AgentOverrides;
   hasOwnServers: boolean;
-  /** What the instructions name of the state, as it was at the start; null for what was absent. */
+  /** Values of the state at the start that the instructions name; null for those that were absent. */
   values: JsonObject;
   /** State keys with values too large to keep here. */
   unkept: string[];
@@ -41,7 +41,7 @@ export interface TapePayload {
   calls: [prompt: number, contents: string, instruction: string][];
 }
 
-/** Maximum of model calls that a tape has; later ones are replayed without a look at their requests. */
+/** Maximum of model calls that a tape has; later ones are replayed without comparing their requests. */
 const MAX_CALLS = 1_000;
 /** Maximum size of the values that a tape keeps, characters of JSON. */
 const MAX_VALUES = 16_384;
@@ -60,7 +60,7 @@ interface KnownDigest {
 
 /** By the last content: those that are frozen are the same for every invocation of a session. */
 const knownDigests = new WeakMap<Content, KnownDigest>();
-/** Maximum of contents that are looked at for what is known. */
+/** Maximum of contents that are searched for known ones. */
 const MAX_ADDED = 400;
 
 /**
@@ -101,7 +101,7 @@ const toShape = (content: Content): unknown[] => [
   }),
 ];
 
-/** What an agent gives its model, and the hash of it. */
+/** Returns the prompt of an agent, and its hash. */
 export function toPrompt(
   agent: ObservedAgent,
   { modelName, sampling }: Pick<ModelRequest, 'modelName' | 'sampling'>,

@@ -23,7 +23,7 @@ interface ToolContext {
 }
 
 /**
- * What the tools of an invocation may reach: artifacts and memories of the session's own user, and nothing else. Their
+ * Returns the services of an invocation's tools: artifacts and memories of the session's own user, nothing else. Their
  * writes are refused without the lease, like every write of an invocation.
  */
 export function newToolServices(

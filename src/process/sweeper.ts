@@ -11,7 +11,7 @@ import * as evaluations from '../features/evals/erase-store.ts';
 import { forgetOldRuns } from '../features/evals/runs/forget-runs.ts';
 import type { RunRetention } from '../features/evals/runs/trend-store.ts';
 import { deleteOldKeys } from '../conversation/idempotency/key-store.ts';
-import { endDeadInvocations } from '../invocations/end-dead-invocations.ts';
+import { endDeadInvocations } from '../invocations/take-over.ts';
 import { forgetInvocationKeys } from '../invocations/invocation-store.ts';
 import { deleteOldPrompts } from '../invocations/tape-store.ts';
 import { endDeadWaiters, endLostInvocations } from '../invocations/dead-store.ts';

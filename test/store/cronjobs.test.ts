@@ -8,7 +8,7 @@ import {
   insertCronjob,
   type CronjobRow,
 } from '../../src/features/cronjobs/cronjob-store.ts';
-import { fireDueCronjobs } from '../../src/features/cronjobs/fire-due.ts';
+import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
 import {
   cancelRun,
   deleteOldRuns,

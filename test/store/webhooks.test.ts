@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
 import { claimRuns } from '../../src/features/cronjobs/claim-store.ts';
 import { insertCronjob, type CronjobRow } from '../../src/features/cronjobs/cronjob-store.ts';
-import { fireDueCronjobs } from '../../src/features/cronjobs/fire-due.ts';
+import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
 import { cancelRun, endRun, listRuns, retryRun, skipWaitingRuns } from '../../src/features/cronjobs/run-store.ts';
 import { endDeadWaiters, endLostInvocations } from '../../src/invocations/dead-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
@@ -21,7 +21,7 @@ import {
   postponeDelivery,
   replayDelivery,
 } from '../../src/invocations/webhooks/delivery-store.ts';
-import { newSecret } from '../../src/invocations/webhooks/sign.ts';
+import { newSecret } from '../../src/invocations/webhooks/webhook.ts';
 import { deleteWebhook, insertWebhook, type WebhookRow } from '../../src/invocations/webhooks/webhook-store.ts';
 import { newKey, testPool, textEvent } from '../support/store.ts';
 

@@ -2,31 +2,31 @@ import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
-import { instantOf } from './clock-times.ts';
+import { toInstant } from './clock-times.ts';
 import type { CreateCronjob, UpdateCronjob } from './cronjob.ts';
 import { type CronjobChanges, type CronjobRow, findTime, type NewCronjob, updateCronjob } from './cronjob-store.ts';
-import { scheduleOf, toStored, toText } from './cronjob-view.ts';
+import { toSchedule, toStored, toText } from './cronjob-view.ts';
 import { skipWaitingRuns } from './run-store.ts';
-import { anchored, nextTimes, type Schedule, whyNeverFires } from './schedule.ts';
+import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './schedule.ts';
 
 /** Times of a schedule that are compared to find how often it fires. */
 const SAMPLED_TIMES = 20;
 
-/** What operators allow of a schedule. */
+/** Limits of schedules. */
 export interface ScheduleLimits {
-  /** Shortest time between two runs of a cronjob. */
+  /** Shortest time between two runs of a cronjob, in seconds. */
   minIntervalSeconds: number;
 }
 
-/** An end by the clock of a schedule. */
-export const untilOf = (until: string | null | undefined, schedule: Schedule): Date | null =>
-  until == null ? null : (instantOf(until, schedule.timezone ?? 'UTC') ?? null);
+/** Returns an end by the clock of a schedule. */
+export const toUntil = (until: string | null | undefined, schedule: Schedule): Date | null =>
+  until == null ? null : (toInstant(until, schedule.timezone ?? 'UTC') ?? null);
 
-/** @throws {ValidationFailedError} with a sentence for a schedule that never fires, or more often than is allowed. */
+/** Refuses a schedule that never fires, or more often than is allowed. @throws {ValidationFailedError} */
 export function checkSchedule(schedule: Schedule, now: Date, until: Date | null, limits: ScheduleLimits): void {
-  const never = whyNeverFires(schedule, now, until ?? undefined);
+  const never = neverFiresReason(schedule, now, until ?? undefined);
   if (never !== undefined) throw new ValidationFailedError([valueError(['body', 'schedule'], never)]);
-  const times = nextTimes(schedule, now, SAMPLED_TIMES).map((time) => time.getTime());
+  const times = getNextTimes(schedule, now, SAMPLED_TIMES).map((time) => time.getTime());
   const gaps = times.slice(1).map((time, position) => (time - (times[position] ?? time)) / 1000);
   const shortest = Math.min(...gaps);
   if (shortest >= limits.minIntervalSeconds) return;
@@ -36,10 +36,9 @@ export function checkSchedule(schedule: Schedule, now: Date, until: Date | null,
 }
 
 /**
- * Settings that may not stand together. @throws {ValidationFailedError} for a session id without the policy that has
- * one.
+ * Returns the session of a cronjob. @throws {ValidationFailedError} for a session id without the policy `fixed`.
  */
-function sessionIdOf(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: string): string | null {
+function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: string): string | null {
   if (policy === 'fixed') return body.sessionId ?? fallback;
   if (body.sessionId === undefined) return null;
   const message = 'only the sessionPolicy fixed has a session of its own';
@@ -47,8 +46,8 @@ function sessionIdOf(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: str
 }
 
 /**
- * A new cronjob as it is stored, with its defaults and its first time. @throws {ValidationFailedError} as {@link
- * checkSchedule}.
+ * Returns a new cronjob to store, with its defaults and its first time.
+ * @throws {ValidationFailedError} as {@link checkSchedule} does.
  */
 export function toNewCronjob(
   body: CreateCronjob,
@@ -56,8 +55,8 @@ export function toNewCronjob(
   limits: ScheduleLimits,
 ): NewCronjob {
   const { id, userId, now } = made;
-  const schedule = anchored(body.schedule, now);
-  const until = untilOf(body.until, schedule);
+  const schedule = withAnchor(body.schedule, now);
+  const until = toUntil(body.until, schedule);
   checkSchedule(schedule, now, until, limits);
   const enabled = body.enabled ?? true;
   const sessionPolicy = body.sessionPolicy ?? 'new';
@@ -71,7 +70,7 @@ export function toNewCronjob(
     schedule: toStored(schedule),
     enabled,
     sessionPolicy,
-    sessionId: sessionIdOf(body, sessionPolicy, `cronjob-${id}`),
+    sessionId: toSessionId(body, sessionPolicy, `cronjob-${id}`),
     missedRuns: body.missedRuns ?? 'once',
     overlap: body.overlap ?? 'skip',
     maxAttempts: body.maxAttempts ?? 3,
@@ -82,16 +81,16 @@ export function toNewCronjob(
     maxRuns: body.maxRuns ?? null,
     maxFailures: body.maxFailures ?? 10,
     webhookUrl: body.webhookUrl ?? null,
-    nextRunTime: enabled ? (nextTimes(schedule, now, 1)[0] ?? null) : null,
+    nextRunTime: enabled ? (getNextTimes(schedule, now, 1)[0] ?? null) : null,
     createTime: now,
     updateTime: now,
   };
 }
 
 /**
- * Changes a locked cronjob as its owner says. With another schedule the runs that wait for the old one are left out.
- * @throws {ConflictError} when it has another revision by now. @throws {ValidationFailedError} as {@link
- * checkSchedule}.
+ * Changes a locked cronjob as its owner says. With another schedule the waiting runs of the old one are skipped.
+ * @throws {ConflictError} when it has another revision by now.
+ * @throws {ValidationFailedError} as {@link checkSchedule} does.
  */
 export async function changeCronjob(
   tx: Database,
@@ -108,7 +107,7 @@ export async function changeCronjob(
     prompt: body.prompt === undefined ? undefined : toText(body.prompt),
     harness: body.harness == null ? body.harness : toStored(body.harness),
     sessionPolicy,
-    sessionId: sessionIdOf(body, sessionPolicy, cronjob.sessionId ?? `cronjob-${cronjob.id}`),
+    sessionId: toSessionId(body, sessionPolicy, cronjob.sessionId ?? `cronjob-${cronjob.id}`),
     missedRuns: body.missedRuns,
     overlap: body.overlap,
     maxAttempts: body.maxAttempts,
@@ -133,34 +132,34 @@ async function newTimes(
 ): Promise<CronjobChanges> {
   if (body.schedule === undefined && body.until === undefined) return {};
   const now = await findTime(tx);
-  const schedule = body.schedule ? anchored(body.schedule, now) : scheduleOf(cronjob);
-  const until = body.until === undefined ? cronjob.until : untilOf(body.until, schedule);
+  const schedule = body.schedule ? withAnchor(body.schedule, now) : toSchedule(cronjob);
+  const until = body.until === undefined ? cronjob.until : toUntil(body.until, schedule);
   checkSchedule(schedule, now, until, limits);
-  const nextRunTime = cronjob.enabled ? (nextTimes(schedule, now, 1)[0] ?? null) : null;
+  const nextRunTime = cronjob.enabled ? (getNextTimes(schedule, now, 1)[0] ?? null) : null;
   return { schedule: toStored(schedule), until, nextRunTime };
 }
 
 /**
- * Lets a locked cronjob fire again from now on; one that does so stays as it is. @throws {ConflictError} when it never
- * would.
+ * Enables a locked cronjob from now on; an enabled one stays as it is.
+ * @throws {ConflictError} when it would never fire.
  */
 export async function enableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
   if (cronjob.enabled) return;
   const now = await findTime(tx);
-  const schedule = scheduleOf(cronjob);
-  const never = whyNeverFires(schedule, now, cronjob.until ?? undefined);
+  const schedule = toSchedule(cronjob);
+  const never = neverFiresReason(schedule, now, cronjob.until ?? undefined);
   if (never !== undefined) throw new ConflictError(never);
   if (cronjob.maxRuns !== null && cronjob.runCount >= cronjob.maxRuns) {
     throw new ConflictError(
       `The cronjob ran ${cronjob.runCount} times, as often as its maxRuns allows. Raise that first.`,
     );
   }
-  const [nextRunTime = null] = nextTimes(schedule, now, 1);
+  const [nextRunTime = null] = getNextTimes(schedule, now, 1);
   const revision = cronjob.revision + 1;
   await updateCronjob(tx, cronjob, { enabled: true, disabledReason: null, failureCount: 0, nextRunTime, revision });
 }
 
-/** Lets a locked cronjob fire no more; its waiting runs are left out, one that goes on ends by itself. */
+/** Disables a locked cronjob; its waiting runs are skipped, a running one ends by itself. */
 export async function disableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
   if (!cronjob.enabled) return;
   await skipWaitingRuns(tx, cronjob, 'The cronjob was disabled.');

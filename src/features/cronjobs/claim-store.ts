@@ -4,15 +4,14 @@ import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import type { CronjobKey, CronjobRow } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 
-/** Runs that are looked at beside as many as are wanted, twice: instead of those that others have locked. */
+/** Candidates beside twice as many as are wanted: they replace those that others have locked. */
 const SPARE_CANDIDATES = 10;
 const now = sql`clock_timestamp()`;
 const msUntil = (time: unknown) => sql`ceil(extract(epoch from ${time} - ${now}) * 1000)`;
 const expiry = (durationMs: number) => sql`${now} + ${durationMs} * interval '1 millisecond'`;
 
 /**
- * What there is to do for a scheduler, and when; milliseconds from now by the clock of the database, negative where it
- * is late.
+ * Times of a scheduler's next work, in milliseconds from now by the clock of the database; negative where it is late.
  */
 export interface Agenda {
   /** Until the next cronjob is due. */
@@ -23,7 +22,7 @@ export interface Agenda {
   leaseMs: number | undefined;
 }
 
-/** Looks at what is to be done next: three ends of indexes, whatever the number of cronjobs. */
+/** Reads the times of the next work: three ends of indexes, whatever the number of cronjobs. */
 export async function findAgenda(db: Database): Promise<Agenda> {
   const { rows } = await db.execute<Record<'due' | 'waiting' | 'lease', string | null>>(sql`
     select (select ${msUntil(sql`min(${cronjobs.nextRunTime})`)} from ${cronjobs} where ${cronjobs.enabled}) as due,
@@ -71,13 +70,13 @@ export function claimDueCronjobs(tx: Database, limit: number): Promise<DueCronjo
     .for('update', { skipLocked: true, of: cronjobs });
 }
 
-/** What a due cronjob becomes. */
+/** The new values of a due cronjob. */
 export interface Advance {
   key: CronjobKey;
   /** `undefined` where it never fires again: it is disabled then, for this reason. */
   next: Date | undefined;
   reason: string | undefined;
-  /** Runs that it got. */
+  /** Number of runs that it got. */
   runs: number;
 }
 
@@ -104,15 +103,15 @@ export interface ClaimedRun {
   isTakenOver: boolean;
 }
 
-/** How many runs may be claimed. */
+/** Limits of a claim. */
 export interface ClaimLimits {
-  /** At most so many. */
+  /** Maximum of runs to claim. */
   slots: number;
-  /** Runs of one user at once, over all processes. */
+  /** Maximum of runs of one user at once, over all processes. */
   perUser: number;
-  /** Ids of runs that this process is busy with: it never takes over from itself. */
+  /** Ids of runs that this process holds: it never takes over from itself. */
   active: string[];
-  /** Whether to look for dead runs too. */
+  /** True: claims dead runs too. */
   takesOver: boolean;
   leaseMs: number;
 }
@@ -157,12 +156,13 @@ async function takeOverRuns(tx: Database, { slots, active, leaseMs }: ClaimLimit
 }
 
 /**
+ * Claims waiting runs.
  * 1. `ready`: waiting runs whose time has come, of cronjobs that run nothing, the first one of each.
  * 2. `allowed`: the places of those among the runs of their users; `next`: the first that have one.
  * 3. `chosen`: locked, with a share of the cronjob, so that it is not deleted or changed meanwhile; what others hold
  * is skipped.
- * What runs is read once and hashed, and only a few are joined to their rows: looked up for each of 500 waiting runs
- * that took ten milliseconds while all schedulers waited. The invocation has its id from here on.
+ * The running ones are read once and hashed, and only a few rows are joined: a lookup for each of 500 waiting runs took
+ * ten milliseconds while all schedulers waited. The invocation has its id from here on.
  */
 async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits): Promise<string[]> {
   if (slots <= 0) return [];

@@ -5,7 +5,9 @@ import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
-import { CRONJOBS_TOPIC } from './topics.ts';
+
+/** Topic published when the schedulers have something new: a cronjob, a run, a change of either. */
+export const CRONJOBS_TOPIC = 'cronjobs';
 
 /** A cronjob as its row has it. Texts and JSON are escaped for PostgreSQL. */
 export type CronjobRow = typeof cronjobs.$inferSelect;
@@ -13,14 +15,14 @@ export type CronjobRow = typeof cronjobs.$inferSelect;
 export type NewCronjob = typeof cronjobs.$inferInsert;
 /** New values of columns; `undefined` leaves a column as it is. */
 export type CronjobChanges = { [Name in Exclude<keyof NewCronjob, keyof CronjobKey>]?: NewCronjob[Name] | undefined };
-/** What names one cronjob. */
+/** The primary key of a cronjob. */
 export type CronjobKey = Pick<CronjobRow, 'appName' | 'userId' | 'id'>;
 
 /** The condition for the row of one cronjob. */
 export const isCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
   and(eq(cronjobs.appName, appName), eq(cronjobs.userId, userId), eq(cronjobs.id, id));
 
-/** The time by the clock that decides, in whole milliseconds. */
+/** Returns the time by the clock of the database, in whole milliseconds. */
 export async function findTime(db: Database): Promise<Date> {
   const { rows } = await db.execute<{ ms: string }>(
     sql`select floor(extract(epoch from clock_timestamp()) * 1000) as ms`,
@@ -50,7 +52,7 @@ export interface CronjobWithRun {
   latestRun: typeof cronjobRuns.$inferSelect | null;
 }
 
-const withLatestRun = (db: Database) => {
+const selectWithLatestRun = (db: Database) => {
   const latest = db
     .select()
     .from(cronjobRuns)
@@ -72,17 +74,17 @@ const withLatestRun = (db: Database) => {
 const isVisible = (id: string, userId: string | undefined) =>
   and(eq(cronjobs.id, id), userId === undefined ? undefined : eq(cronjobs.userId, userId));
 
-/** A cronjob by its id, of one user where `userId` is given; `undefined` where there is none. */
+/** Finds a cronjob by its id, of one user where `userId` is given; `undefined` where there is none. */
 export async function findCronjob(
   db: Database,
   id: string,
   userId: string | undefined,
 ): Promise<CronjobWithRun | undefined> {
-  const [found] = await withLatestRun(db).where(isVisible(id, userId)).limit(1);
+  const [found] = await selectWithLatestRun(db).where(isVisible(id, userId)).limit(1);
   return found && { cronjob: found.cronjobs, latestRun: found.latest };
 }
 
-/** Locks a cronjob until the transaction ends; `undefined` where there is none. As {@link findCronjob} otherwise. */
+/** Locks a cronjob until the transaction ends; otherwise as {@link findCronjob}. */
 export async function lockCronjob(
   tx: Database,
   id: string,
@@ -93,8 +95,8 @@ export async function lockCronjob(
 }
 
 /**
- * The cronjobs of a user over all applications, newest first, then by id; at most `limit`, after a place. Each with its
- * own place.
+ * Lists the cronjobs of a user over all applications, newest first, then by id; at most `limit`, after a place. Each
+ * has its own place.
  */
 export async function listCronjobs(
   db: Database,
@@ -102,7 +104,7 @@ export async function listCronjobs(
   limit: number,
   after: ListPlace | undefined,
 ): Promise<(CronjobWithRun & { place: ListPlace })[]> {
-  const rows = await withLatestRun(db)
+  const rows = await selectWithLatestRun(db)
     .where(and(eq(cronjobs.userId, userId), isAfterPlace({ time: cronjobs.createTime, id: cronjobs.id }, after)))
     .orderBy(desc(cronjobs.createTime), desc(cronjobs.id))
     .limit(limit);

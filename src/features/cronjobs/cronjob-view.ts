@@ -1,26 +1,32 @@
+import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
+import type { Config } from '../../config/config.ts';
+import { NotFoundError } from '../../core/errors.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import { visibleTo } from '../../platform/http/operation/own-user.ts';
+import type { Principal } from '../../platform/http/operation/principal.ts';
 import type { z } from 'zod';
 import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
 import type { cronjobRunSchema, cronjobSchema } from './cronjob.ts';
-import type { CronjobRow, CronjobWithRun } from './cronjob-store.ts';
+import { type CronjobRow, type CronjobWithRun, findCronjob, lockCronjob } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 import type { Schedule } from './schedule.ts';
 
-/** A value as a jsonb column takes it, and back. */
+/** Converts a value for a jsonb column. */
 export const toStored = (value: unknown): unknown => JSON.parse(escapeJson(value));
 const fromStored = (stored: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(stored)));
 
-/** The schedule of a cronjob's row. */
-export const scheduleOf = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => fromStored(schedule) as Schedule;
-/** The overrides of a cronjob's row. */
-export const harnessOf = ({ harness }: Pick<CronjobRow, 'harness'>) =>
+/** Returns the schedule of a cronjob's row. */
+export const toSchedule = ({ schedule }: Pick<CronjobRow, 'schedule'>): Schedule => fromStored(schedule) as Schedule;
+/** Returns the overrides of a cronjob's row. */
+export const toHarness = ({ harness }: Pick<CronjobRow, 'harness'>) =>
   fromStored(harness) as z.infer<typeof cronjobSchema>['harness'];
 
-/** A text for a column: trimmed, and without the code units that PostgreSQL refuses. */
+/** Converts a text for a column: trimmed, and without the code units that PostgreSQL refuses. */
 export const toText = (text: string): string => escapeText(text.trim());
 
 const iso = (time: Date | null) => time?.toISOString();
 
-/** A run as the wire has it. */
+/** Converts a run for the wire. */
 export function toRunWire(run: RunRow): z.infer<typeof cronjobRunSchema> {
   return withoutAbsent({
     runId: run.id,
@@ -42,7 +48,7 @@ export function toRunWire(run: RunRow): z.infer<typeof cronjobRunSchema> {
   });
 }
 
-/** A cronjob as the wire has it. */
+/** Converts a cronjob for the wire. */
 export function toCronjobWire({ cronjob, latestRun }: CronjobWithRun): z.infer<typeof cronjobSchema> {
   return withoutAbsent({
     jobId: cronjob.id,
@@ -50,8 +56,8 @@ export function toCronjobWire({ cronjob, latestRun }: CronjobWithRun): z.infer<t
     appName: cronjob.appName,
     name: unescapeText(cronjob.name),
     prompt: unescapeText(cronjob.prompt),
-    schedule: scheduleOf(cronjob),
-    harness: harnessOf(cronjob) ?? undefined,
+    schedule: toSchedule(cronjob),
+    harness: toHarness(cronjob) ?? undefined,
     enabled: cronjob.enabled,
     disabledReason: cronjob.disabledReason === null ? undefined : unescapeText(cronjob.disabledReason),
     sessionPolicy: cronjob.sessionPolicy,
@@ -76,7 +82,32 @@ export function toCronjobWire({ cronjob, latestRun }: CronjobWithRun): z.infer<t
   });
 }
 
-/** The object without its undefined members. */
+/** Returns an object without its undefined members. */
 function withoutAbsent<T extends object>(value: T): T {
   return Object.fromEntries(Object.entries(value).filter(([, member]) => member !== undefined)) as T;
+}
+
+/** The resources of the operations on cronjobs. */
+export interface CronjobContext {
+  database: DatabasePool;
+  agents: ReadonlyMap<string, HostedAgent>;
+  newId: () => string;
+  config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS' | 'WEBHOOKS'>;
+}
+
+/** The 404 of a cronjob; that of another user gets the same bytes. */
+const cronjobNotFound = (jobId: string): NotFoundError => new NotFoundError(`Cronjob not found: ${jobId}`);
+
+/** Returns a cronjob that the caller may see. @throws {NotFoundError} */
+export async function getCronjob(db: Database, principal: Principal, jobId: string): Promise<CronjobWithRun> {
+  const found = await findCronjob(db, jobId, visibleTo(principal));
+  if (!found) throw cronjobNotFound(jobId);
+  return found;
+}
+
+/** Locks a cronjob that the caller may see until the transaction ends. @throws {NotFoundError} */
+export async function getLockedCronjob(tx: Database, principal: Principal, jobId: string): Promise<CronjobRow> {
+  const found = await lockCronjob(tx, jobId, visibleTo(principal));
+  if (!found) throw cronjobNotFound(jobId);
+  return found;
 }

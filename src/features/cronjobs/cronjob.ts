@@ -13,7 +13,7 @@ const notBlank = (text: string) => /\S/.test(text);
 const text = (maxLength: number) => z.string().max(maxLength).refine(notBlank, 'this must not be blank');
 const seconds = (least: number) => z.int().min(least).max(MAX_TIMEOUT_SECONDS);
 
-/** What an owner may say of a cronjob; `null` takes back what may be absent. */
+/** Members of a cronjob that its owner sets; `null` removes an optional one. */
 const settings = {
   name: text(MAX_NAME_LENGTH).describe('Name for people.'),
   prompt: text(MAX_PROMPT_LENGTH).describe('What the user says at each run.'),
@@ -82,7 +82,7 @@ export const previewSchema = z
   })
   .describe('A schedule to look at.');
 
-/** What a preview answers. */
+/** Answer of a preview. */
 export const previewResultSchema = z
   .looseObject({ times: z.array(z.string()).describe('The next times, ten at most, ISO 8601 in UTC.') })
   .describe('When a schedule fires.');
@@ -156,3 +156,45 @@ export const cronjobRunPageSchema = z
 export type CreateCronjob = z.infer<typeof createCronjobSchema>;
 /** A change as it is sent. */
 export type UpdateCronjob = z.infer<typeof updateCronjobSchema>;
+
+/** Example of a run for the API document. */
+export const RUN_EXAMPLE: z.infer<typeof cronjobRunSchema> = {
+  runId: 'f5b0a6a2-4a4e-4b0a-9d0e-0d8e6a3f1c77',
+  jobId: '0a7c9d4e-1b2f-4c3d-8e5f-6a7b8c9d0e1f',
+  ownerId: 'u1',
+  status: 'success',
+  scheduledAt: '2026-01-05T07:00:00.000Z',
+  manual: false,
+  attempt: 1,
+  createdAt: '2026-01-05T07:00:00.020Z',
+  startedAt: '2026-01-05T07:00:00.031Z',
+  finishedAt: '2026-01-05T07:00:01.200Z',
+  sessionId: 'f5b0a6a2-4a4e-4b0a-9d0e-0d8e6a3f1c77',
+  invocationId: 'e-5e8f2a10-7c3b-4d6e-9f01-2a3b4c5d6e7f',
+  output: '17 * 23 = 391',
+};
+
+/** Example of a cronjob for the API document. */
+export const CRONJOB_EXAMPLE: z.infer<typeof cronjobSchema> = {
+  jobId: RUN_EXAMPLE.jobId,
+  ownerId: 'u1',
+  appName: 'harness_agent',
+  name: 'Morning sums',
+  prompt: 'What is 17 * 23? Use the calculator.',
+  schedule: { type: 'weekly', time: '08:00', weekdays: [1, 2, 3, 4, 5], timezone: 'Europe/Berlin' },
+  enabled: true,
+  sessionPolicy: 'new',
+  missedRuns: 'once',
+  overlap: 'skip',
+  maxAttempts: 3,
+  retryPauseSeconds: 30,
+  maxRetryPauseSeconds: 600,
+  maxFailures: 10,
+  nextRunAt: '2026-01-06T07:00:00.000Z',
+  runCount: 1,
+  failureCount: 0,
+  revision: 1,
+  createdAt: '2026-01-04T12:00:00.000Z',
+  updatedAt: '2026-01-04T12:00:00.000Z',
+  latestRun: RUN_EXAMPLE,
+};

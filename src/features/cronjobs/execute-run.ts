@@ -11,12 +11,11 @@ import { persist } from '../../invocations/persist.ts';
 import { findRepeated, isActive } from '../../invocations/retry.ts';
 import type { ClaimedRun } from './claim-store.ts';
 import type { CronjobRow } from './cronjob-store.ts';
-import { harnessOf } from './cronjob-view.ts';
+import { toHarness } from './cronjob-view.ts';
 import { endRun, retryRun, type RunOutcome, type RunRow, setInvocation, skipWaitingRuns } from './run-store.ts';
 
 /**
- * Failures after which the same prompt can succeed: the model's that pass. What may have had effects is never
- * repeated.
+ * Failures of the model after which the same prompt can succeed. A run that may have had effects is never repeated.
  */
 const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
   'model_rate_limited',
@@ -24,25 +23,25 @@ const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
   'model_timeout',
   'model_stream_cut',
 ]);
-/** Time between two looks at an invocation that another process runs, and at a database that is away. */
-const LOOK_MS = 500;
+/** Pause between two polls of an invocation that another process runs, or of a database that is away. */
+const POLL_MS = 500;
 const WAITS_FOR_A_PERSON = { code: 'paused', message: 'The invocation waits for a person, in its session.' };
 
-/** How an attempt ended, and whether another one makes sense. */
+/** The end of an attempt, and whether another one makes sense. */
 interface Attempt extends Omit<RunOutcome, 'status'> {
-  /** `again`: nothing was done, and not for a reason of its own (the process stops). */
+  /** `again`: nothing was done, because the process stops. */
   kind: 'success' | 'failed' | 'passing' | 'cancelled' | 'again';
 }
 
 /**
  * Runs the invocation of a claimed run to its end and stores how it ended. The invocation carries an idempotency key
- * of the run and its attempt, so that of two processes that both hold the run to be theirs one begins it and the other
+ * of the run and its attempt, so that of two processes that both believe to hold the run one begins it and the other
  * follows it.
- * @param signal aborted with an {@link AgentError} when the run is to end, with anything else when it is another's.
+ * @param signal aborted with an {@link AgentError} when the run is to end, with any other reason when the run is lost.
  */
 export async function executeRun(context: InvocationContext, claimed: ClaimedRun, signal: AbortSignal): Promise<void> {
   const { run, cronjob } = claimed;
-  const limit = timeLimit(cronjob.timeoutSeconds);
+  const limit = startTimeLimit(cronjob.timeoutSeconds);
   try {
     const attempt = await attemptRun(context, claimed, AbortSignal.any([signal, limit.signal]));
     if (attempt) await persist(() => settle(context, run, cronjob, attempt), context.leaseTimes.durationMs);
@@ -51,13 +50,13 @@ export async function executeRun(context: InvocationContext, claimed: ClaimedRun
   }
 }
 
-/** Begins the invocation, or finds the one that was begun. `undefined` where the run is another's by now. */
+/** Begins the invocation, or finds the one that was begun. `undefined` where the run is lost. */
 async function attemptRun(
   context: InvocationContext,
   claimed: ClaimedRun,
   signal: AbortSignal,
 ): Promise<Attempt | undefined> {
-  // The id of the claim is nobody's yet; each further try has its own, since nobody knows what came of the one before.
+  // Only the first try uses the id of the claim: what became of an earlier try is unknown.
   let given = claimed.isTakenOver ? null : claimed.run.invocationId;
   for (;;) {
     if (signal.aborted && !(signal.reason instanceof AgentError)) return undefined;
@@ -70,7 +69,7 @@ async function attemptRun(
       if (attempt) return attempt;
     }
     // Another process runs it, or the database is away: its lease and ours say when that is over.
-    await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.stopping]) }).catch(() => undefined);
+    await sleep(POLL_MS, undefined, { signal: AbortSignal.any([signal, context.stopping]) }).catch(() => undefined);
     if (context.stopping.aborted) return undefined;
   }
 }
@@ -82,14 +81,14 @@ function begin(
   signal: AbortSignal,
 ): Promise<InvocationEnd> {
   return invoke(context, {
-    key: sessionOf(run),
+    key: toSessionKey(run),
     invocationId,
     content: { role: 'user', parts: [{ text: unescapeText(cronjob.prompt) }] },
-    overrides: toAgentOverrides(harnessOf(cronjob)),
+    overrides: toAgentOverrides(toHarness(cronjob)),
     createSession: true,
     streaming: false,
     busyPolicy: 'enqueue',
-    idempotency: keyOf(run),
+    idempotency: toIdempotentRequest(run),
     toAnswer: ({ output }) => output,
     signal,
     onKnown: () => {
@@ -99,17 +98,17 @@ function begin(
   });
 }
 
-const sessionOf = ({ appName, userId, sessionId }: RunRow) => ({ appName, userId, sessionId: sessionId ?? '' });
+const toSessionKey = ({ appName, userId, sessionId }: RunRow) => ({ appName, userId, sessionId: sessionId ?? '' });
 
-/** No client can send a key that begins with a blank: header values are trimmed (RFC 9110, 5.5). */
-const keyOf = ({ id, attempt }: RunRow): IdempotentRequest => ({
+/** Returns a key that no client can send: it begins with a blank, and header values are trimmed (RFC 9110, 5.5). */
+const toIdempotentRequest = ({ id, attempt }: RunRow): IdempotentRequest => ({
   idempotencyKey: ` cronjob run ${id}, attempt ${attempt}`,
   hash: id,
 });
 
-/** The end of the invocation that an earlier holder of the run began; `undefined` while it goes on. */
+/** Finds the end of the invocation that an earlier holder of the run began; `undefined` while it goes on. */
 async function findEarlier(context: InvocationContext, { run }: ClaimedRun): Promise<Attempt | undefined> {
-  const found = await findRepeated(context, sessionOf(run), keyOf(run));
+  const found = await findRepeated(context, toSessionKey(run), toIdempotentRequest(run));
   if (!found || isActive(found)) return undefined;
   const { invocationId, answer = '', error, status } = found;
   return { invocationId, ...toAttempt({ output: answer, error, paused: status === 'paused' }) };
@@ -122,8 +121,8 @@ function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'inv
 }
 
 /**
- * What an invocation that could not begin means for its run; `undefined` where that is not known and has to be looked
- * up.
+ * Returns the outcome of a run whose invocation could not begin; `undefined` where that is not known and has to be
+ * looked up.
  */
 function toFailure(error: unknown): Attempt | undefined {
   if (isPassingFailure(error)) return undefined;
@@ -154,8 +153,8 @@ async function settle(
 const retryPauseMs = ({ retryPauseSeconds, maxRetryPauseSeconds }: CronjobRow, attempt: number): number =>
   backOffMs(attempt, { firstMs: retryPauseSeconds * 1000, maxMs: maxRetryPauseSeconds * 1000 });
 
-/** A signal that aborts when the run has taken longer than its cronjob allows. */
-function timeLimit(seconds: number | null): { signal: AbortSignal; stop(): void } {
+/** Starts a signal that aborts when the run takes longer than its cronjob allows. */
+function startTimeLimit(seconds: number | null): { signal: AbortSignal; stop(): void } {
   const limit = new AbortController();
   if (seconds === null) return { signal: limit.signal, stop: () => undefined };
   const message = `The run took longer than its limit of ${seconds} s.`;

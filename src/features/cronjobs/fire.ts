@@ -1,45 +1,114 @@
+import { escapeText } from '../../platform/db/json-escape.ts';
+import type { DatabasePool } from '../../platform/db/database.ts';
+import type { Metrics } from '../../platform/metrics.ts';
+import { advanceCronjobs, claimDueCronjobs, type DueCronjob } from './claim-store.ts';
 import type { CronjobRow } from './cronjob-store.ts';
-import { nextTimes, type Schedule, timesBetween } from './schedule.ts';
+import { toSchedule } from './cronjob-view.ts';
+import { cancelAllRuns, insertRuns, type NewRun } from './run-store.ts';
+import { getNextTimes, type Schedule, getTimesBetween } from './schedule.ts';
+
+/** Cronjobs of one transaction: their next times take about half a millisecond each. */
+const BATCH = 100;
+
+/** The resources that firing uses. */
+export interface FireContext {
+  database: DatabasePool;
+  newId: () => string;
+  metrics?: Metrics | undefined;
+}
 
 /**
- * A due time that nobody ran for longer than this was missed, and the policy of the cronjob decides; seconds are only
- * lateness.
+ * Queues the runs of cronjobs that are due and moves these to their next times, all in one transaction: a process that
+ * dies in it leaves the cronjobs due, and a due time has one row, whichever process queues it.
+ * @returns how many cronjobs were due.
+ */
+export async function fireDueCronjobs({ database, newId, metrics }: FireContext): Promise<number> {
+  const fired = await database.transaction(async (tx) => {
+    const due = await claimDueCronjobs(tx, BATCH);
+    if (due.length === 0) return [];
+    const firings = due.map((one) => ({
+      ...one,
+      firing: planFiring(one.cronjob, toSchedule(one.cronjob), one.now, one.activeRuns),
+    }));
+    const replaced = firings.filter(({ firing }) => firing.replaces).map(({ cronjob }) => cronjob);
+    if (replaced.length > 0) await cancelAllRuns(tx, replaced);
+    const runs = firings.flatMap(({ cronjob, firing, now }) =>
+      firing.runs.map((run) => toNewRun({ ...run, cronjob, now, id: newId() })),
+    );
+    if (runs.length > 0) await insertRuns(tx, runs);
+    await advanceCronjobs(
+      tx,
+      firings.map(({ cronjob, firing }) => ({
+        key: cronjob,
+        next: firing.next,
+        reason: firing.reason,
+        runs: firing.runs.filter(({ skipped }) => skipped === undefined).length,
+      })),
+    );
+    return due;
+  });
+  for (const { cronjob, now } of fired) {
+    if (cronjob.nextRunTime) metrics?.fired((now.getTime() - cronjob.nextRunTime.getTime()) / 1000);
+  }
+  return fired.length;
+}
+
+function toNewRun({
+  cronjob,
+  dueTime,
+  skipped,
+  now,
+  id,
+}: Firing['runs'][number] & Pick<DueCronjob, 'cronjob' | 'now'> & { id: string }): NewRun {
+  const { appName, userId, id: cronjobId } = cronjob;
+  const run = { appName, userId, cronjobId, id, dueTime, isManual: false };
+  return skipped === undefined
+    ? { ...run, status: 'queued', nextAttemptTime: dueTime }
+    : { ...run, status: 'skipped', endTime: now, errorCode: 'skipped', errorMessage: escapeText(skipped) };
+}
+
+/**
+ * Lateness after which a due time was missed and the policy of the cronjob decides; a run that is a few seconds late is
+ * only late.
  */
 const MISSED_AFTER_MS = 60_000;
-/** Missed times that are made up for at most. */
+/** Maximum of missed times that are made up for. */
 const MAX_MADE_UP = 100;
-/** Runs of one cronjob that wait at most; further ones are left out. */
+/** Maximum of waiting runs of one cronjob; further ones are skipped. */
 const MAX_WAITING = 100;
 
-/** A run to be queued, or left out for a reason. */
+/** A run to queue, or to skip for a reason. */
 interface PlannedRun {
   dueTime: Date;
   skipped?: string;
 }
 
-/** What a due cronjob gets. */
-export interface Firing {
+/** The runs of a due cronjob, and when it fires next. */
+interface Firing {
   runs: PlannedRun[];
   /** True: the runs that go on are asked to end. */
   replaces: boolean;
-  /** `undefined` where it never fires again, for a reason. */
+  /** `undefined` where it never fires again, which `reason` explains. */
   next: Date | undefined;
   reason?: string;
 }
 
 /**
- * What happens to a cronjob whose next time has come. Pure: the same answer wherever it is asked.
+ * Plans the runs of a cronjob whose next time has come.
  * @param activeRuns runs of it that have not ended.
  */
-export function planFiring(cronjob: CronjobRow, schedule: Schedule, now: Date, activeRuns: number): Firing {
+function planFiring(cronjob: CronjobRow, schedule: Schedule, now: Date, activeRuns: number): Firing {
   const last = cronjob.until && cronjob.until <= now ? new Date(cronjob.until.getTime() - 1) : now;
-  const times = timesBetween(schedule, cronjob.nextRunTime ?? now, last, MAX_MADE_UP);
+  const times = getTimesBetween(schedule, cronjob.nextRunTime ?? now, last, MAX_MADE_UP);
   const left = cronjob.maxRuns === null ? Infinity : Math.max(0, cronjob.maxRuns - cronjob.runCount);
-  const planned = missed(times, now, cronjob.missedRuns);
+  const planned = planMissedRuns(times, now, cronjob.missedRuns);
   const fired = planned.filter(({ skipped }) => skipped === undefined).slice(0, left);
-  const runs = [...planned.filter(({ skipped }) => skipped !== undefined), ...overlapping(fired, cronjob, activeRuns)];
+  const runs = [
+    ...planned.filter(({ skipped }) => skipped !== undefined),
+    ...applyOverlapPolicy(fired, cronjob, activeRuns),
+  ];
   const isLast = fired.length >= left;
-  const [next] = isLast ? [] : nextTimes(schedule, now, 1);
+  const [next] = isLast ? [] : getNextTimes(schedule, now, 1);
   const replaces = cronjob.overlap === 'replace' && activeRuns > 0 && fired.length > 0;
   if (next && !(cronjob.until && next >= cronjob.until)) return { runs, replaces, next };
   const reason = isLast
@@ -48,8 +117,8 @@ export function planFiring(cronjob: CronjobRow, schedule: Schedule, now: Date, a
   return { runs, replaces, next: undefined, reason };
 }
 
-/** The times that are run for, and, of those that are not, the newest with the reason. */
-function missed(times: Date[], now: Date, policy: CronjobRow['missedRuns']): PlannedRun[] {
+/** Plans runs for due times by the policy for missed ones; of those that are skipped the newest, with the reason. */
+function planMissedRuns(times: Date[], now: Date, policy: CronjobRow['missedRuns']): PlannedRun[] {
   const late = times.filter((time) => now.getTime() - time.getTime() > MISSED_AFTER_MS);
   const onTime = times.slice(late.length).map((dueTime) => ({ dueTime }));
   const newest = late.at(-1);
@@ -60,8 +129,8 @@ function missed(times: Date[], now: Date, policy: CronjobRow['missedRuns']): Pla
   return [{ dueTime: newest, skipped: `No scheduler ran when it was due (${count} missed).` }, ...onTime];
 }
 
-/** What the runs become beside those that go on. */
-function overlapping(runs: PlannedRun[], { overlap }: CronjobRow, activeRuns: number): PlannedRun[] {
+/** Skips planned runs that the overlap policy does not allow beside those that go on. */
+function applyOverlapPolicy(runs: PlannedRun[], { overlap }: CronjobRow, activeRuns: number): PlannedRun[] {
   return runs.map((run, position) => {
     const before = overlap === 'replace' ? position : activeRuns + position;
     // Made-up times come at once: they queue behind each other, and only what goes on from before makes them skip.

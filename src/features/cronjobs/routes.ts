@@ -8,17 +8,17 @@ import { operation } from '../../platform/http/operation/operation.ts';
 import type { Principal } from '../../platform/http/operation/principal.ts';
 import { cronjobPath, pageSize } from '../../platform/http/operation/parameters.ts';
 import { ownerOf } from '../../platform/http/operation/own-user.ts';
-import { type CronjobContext, getCronjob, getLockedCronjob } from './access.ts';
 import {
   changeCronjob,
   checkSchedule,
   disableCronjob,
   enableCronjob,
   toNewCronjob,
-  untilOf,
+  toUntil,
 } from './change-cronjob.ts';
 import {
   createCronjobSchema,
+  CRONJOB_EXAMPLE,
   cronjobPageSchema,
   cronjobSchema,
   previewResultSchema,
@@ -26,10 +26,9 @@ import {
   updateCronjobSchema,
 } from './cronjob.ts';
 import { type CronjobRow, deleteCronjob, findTime, insertCronjob, listCronjobs } from './cronjob-store.ts';
-import { toCronjobWire } from './cronjob-view.ts';
-import { CRONJOB_EXAMPLE } from './examples.ts';
+import { type CronjobContext, getCronjob, getLockedCronjob, toCronjobWire } from './cronjob-view.ts';
 import { cronjobRunOperations } from './run-routes.ts';
-import { anchored, nextTimes } from './schedule.ts';
+import { withAnchor, getNextTimes } from './schedule.ts';
 import { requireWebhook } from '../../invocations/webhooks/address.ts';
 
 const LIST_PATH = '/harness/cronjobs';
@@ -41,7 +40,7 @@ const PREVIEWED_TIMES = 10;
 
 const oneCronjob = { schema: cronjobSchema, description: 'The cronjob.', example: CRONJOB_EXAMPLE };
 const absent = { 404: 'No such cronjob.' };
-const limitsOf = ({ config }: CronjobContext) => ({ minIntervalSeconds: config.CRONJOBS_MIN_INTERVAL_SECONDS });
+const toLimits = ({ config }: CronjobContext) => ({ minIntervalSeconds: config.CRONJOBS_MIN_INTERVAL_SECONDS });
 
 /** The body with the address of its webhook as that is registered. @throws {ValidationFailedError} where it is not. */
 async function withWebhook<Body extends { webhookUrl?: string | null | undefined }>(
@@ -83,7 +82,7 @@ const createCronjob = operation({
     const cronjob = await context.database.transaction(async (tx) => {
       const made = { id: context.newId(), userId, now: await findTime(tx) };
       const given = await withWebhook(tx, context, { appName, userId }, body);
-      return insertCronjob(tx, toNewCronjob(given, made, limitsOf(context)), context.config.CRONJOBS_MAX_PER_USER);
+      return insertCronjob(tx, toNewCronjob(given, made, toLimits(context)), context.config.CRONJOBS_MAX_PER_USER);
     });
     return { kind: 'value', value: toCronjobWire({ cronjob, latestRun: null }) };
   },
@@ -160,7 +159,7 @@ const updateOne = operation({
   errors: { ...absent, 409: 'It has another revision by now.' },
   handler: (context: CronjobContext, { path, body, principal }) =>
     change(context, principal, path.jobId, async (tx, cronjob) => {
-      await changeCronjob(tx, cronjob, await withWebhook(tx, context, cronjob, body), limitsOf(context));
+      await changeCronjob(tx, cronjob, await withWebhook(tx, context, cronjob, body), toLimits(context));
     }),
 });
 
@@ -236,10 +235,10 @@ const preview = operation({
   },
   handler: async (context: CronjobContext, { body }) => {
     const now = await findTime(context.database.reads);
-    const schedule = anchored(body.schedule, now);
-    const until = untilOf(body.until, schedule);
-    checkSchedule(schedule, now, until, limitsOf(context));
-    const times = nextTimes(schedule, now, PREVIEWED_TIMES).filter((time) => !until || time < until);
+    const schedule = withAnchor(body.schedule, now);
+    const until = toUntil(body.until, schedule);
+    checkSchedule(schedule, now, until, toLimits(context));
+    const times = getNextTimes(schedule, now, PREVIEWED_TIMES).filter((time) => !until || time < until);
     return { kind: 'value', value: { times: times.map((time) => time.toISOString()) } };
   },
 });

@@ -3,11 +3,9 @@ import { ConflictError, NotFoundError } from '../../core/errors.ts';
 import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { cronjobPath, cronjobRunPath, pageSize } from '../../platform/http/operation/parameters.ts';
-import { type CronjobContext, getCronjob, getLockedCronjob } from './access.ts';
-import { cronjobRunPageSchema, cronjobRunSchema } from './cronjob.ts';
+import { cronjobRunPageSchema, cronjobRunSchema, RUN_EXAMPLE } from './cronjob.ts';
 import { findTime } from './cronjob-store.ts';
-import { toRunWire } from './cronjob-view.ts';
-import { RUN_EXAMPLE } from './examples.ts';
+import { type CronjobContext, getCronjob, getLockedCronjob, toRunWire } from './cronjob-view.ts';
 import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from './run-store.ts';
 
 const CRONJOB_PATH = '/harness/cronjobs/{job_id}';

@@ -7,8 +7,10 @@ import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
-import { type CronjobKey, isCronjob } from './cronjob-store.ts';
-import { CANCEL_TOPIC, CRONJOBS_TOPIC } from './topics.ts';
+import { type CronjobKey, CRONJOBS_TOPIC, isCronjob } from './cronjob-store.ts';
+
+/** Topic published when runs were asked to end. */
+export const CANCEL_TOPIC = 'cronjobs:cancel';
 
 /** A run as its row has it. Texts are escaped for PostgreSQL. */
 export type RunRow = typeof cronjobRuns.$inferSelect;
@@ -16,7 +18,7 @@ export type RunRow = typeof cronjobRuns.$inferSelect;
 export type NewRun = typeof cronjobRuns.$inferInsert;
 
 /** The condition for the runs of one cronjob. */
-const isRunOf = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
+const isRunForCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
   and(eq(cronjobRuns.appName, appName), eq(cronjobRuns.userId, userId), eq(cronjobRuns.cronjobId, id));
 
 const isWaiting = inArray(cronjobRuns.status, ['queued', 'retrying']);
@@ -28,8 +30,7 @@ export function insertRuns(db: Database, runs: NewRun[]): Promise<RunRow[]> {
 }
 
 /**
- * Queues a run that somebody asked for, and wakes the schedulers. @returns `undefined` where this millisecond has a
- * run.
+ * Queues a run that a caller asked for, and wakes the schedulers. @returns `undefined` where this millisecond has one.
  */
 export async function insertManualRun(
   tx: Database,
@@ -45,7 +46,7 @@ export async function insertManualRun(
   return run;
 }
 
-/** Forgets what the runs of cronjobs in a session answered. */
+/** Deletes the answers of the runs of cronjobs in a session. */
 export async function forgetRunOutputs(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
   const isOfSession = and(
     eq(cronjobRuns.appName, appName),
@@ -55,11 +56,11 @@ export async function forgetRunOutputs(tx: Database, { appName, userId, sessionI
   await tx.update(cronjobRuns).set({ output: null, errorMessage: null }).where(isOfSession);
 }
 
-/** How many runs of a cronjob have not ended. */
+/** Counts the runs of a cronjob that have not ended. */
 export const countActiveRuns = (db: Database, key: CronjobKey): Promise<number> =>
-  db.$count(cronjobRuns, and(isRunOf(key), isNull(cronjobRuns.endTime)));
+  db.$count(cronjobRuns, and(isRunForCronjob(key), isNull(cronjobRuns.endTime)));
 
-/** The runs of a cronjob, newest due time first; at most `limit`, after a place. Each with its own place. */
+/** Lists the runs of a cronjob, newest due time first; at most `limit`, after a place. Each has its own place. */
 export async function listRuns(
   db: Database,
   key: CronjobKey,
@@ -69,22 +70,22 @@ export async function listRuns(
   const rows = await db
     .select({ run: cronjobRuns, time: exactTime(cronjobRuns.dueTime) })
     .from(cronjobRuns)
-    .where(and(isRunOf(key), isAfterPlace({ time: cronjobRuns.dueTime, id: cronjobRuns.id }, after)))
+    .where(and(isRunForCronjob(key), isAfterPlace({ time: cronjobRuns.dueTime, id: cronjobRuns.id }, after)))
     .orderBy(desc(cronjobRuns.dueTime), desc(cronjobRuns.id))
     .limit(limit);
   return rows.map(({ run, time }) => ({ ...run, place: { time, id: run.id } }));
 }
 
-/** One run of a cronjob; `undefined` where there is none. */
+/** Finds a run of a cronjob; `undefined` where there is none. */
 export async function findRun(db: Database, key: CronjobKey, runId: string): Promise<RunRow | undefined> {
   const [run] = await db
     .select()
     .from(cronjobRuns)
-    .where(and(isRunOf(key), eq(cronjobRuns.id, runId)));
+    .where(and(isRunForCronjob(key), eq(cronjobRuns.id, runId)));
   return run;
 }
 
-/** Asks the runs that a condition picks to end: a waiting one ends at once, a running one when its process sees it. */
+/** Cancels the runs that a condition picks: a waiting one ends at once, a running one when its process sees it. */
 async function cancelWhere(tx: Database, condition: SQL | undefined): Promise<void> {
   await tx
     .update(cronjobRuns)
@@ -98,26 +99,26 @@ async function cancelWhere(tx: Database, condition: SQL | undefined): Promise<vo
   await notifyOnCommit(tx, CANCEL_TOPIC);
 }
 
-/** Asks a run to end; one that has ended stays as it is. */
+/** Cancels a run; one that has ended stays as it is. */
 export const cancelRun = (tx: Database, key: CronjobKey, runId: string): Promise<void> =>
-  cancelWhere(tx, and(isRunOf(key), eq(cronjobRuns.id, runId)));
+  cancelWhere(tx, and(isRunForCronjob(key), eq(cronjobRuns.id, runId)));
 
-/** Asks all runs of cronjobs to end. */
-export const cancelRunsOf = (tx: Database, keys: CronjobKey[]): Promise<void> =>
+/** Cancels all runs of cronjobs. */
+export const cancelAllRuns = (tx: Database, keys: CronjobKey[]): Promise<void> =>
   cancelWhere(
     tx,
     sql.join(
-      keys.map((key) => sql`(${isRunOf(key)})`),
+      keys.map((key) => sql`(${isRunForCronjob(key)})`),
       sql` or `,
     ),
   );
 
-/** Leaves the scheduled runs of a cronjob out that have not begun, and says why. */
+/** Skips the scheduled runs of a cronjob that have not begun, and stores why. */
 export async function skipWaitingRuns(db: Database, key: CronjobKey, message: string): Promise<void> {
   await db
     .update(cronjobRuns)
     .set({ status: 'skipped', endTime: now, nextAttemptTime: null, errorCode: 'skipped', errorMessage: message })
-    .where(and(isRunOf(key), isWaiting, eq(cronjobRuns.isManual, false)));
+    .where(and(isRunForCronjob(key), isWaiting, eq(cronjobRuns.isManual, false)));
 }
 
 /**
@@ -143,7 +144,7 @@ export async function deleteOldRuns(db: Database, days: number, count: number, l
     );
 }
 
-/** How a run ended. */
+/** The end of a run. */
 export interface RunOutcome {
   status: 'success' | 'failed' | 'cancelled';
   invocationId: string | undefined;
@@ -153,7 +154,7 @@ export interface RunOutcome {
 
 const isHeld = (run: RunRow) =>
   and(
-    isRunOf({ ...run, id: run.cronjobId }),
+    isRunForCronjob({ ...run, id: run.cronjobId }),
     eq(cronjobRuns.id, run.id),
     eq(cronjobRuns.status, 'running'),
     eq(cronjobRuns.leaseToken, run.leaseToken ?? ''),
@@ -161,7 +162,7 @@ const isHeld = (run: RunRow) =>
 
 /**
  * Ends a run that this process holds and counts its failure: too many in a row disable the cronjob. One statement.
- * @returns whether the cronjob was disabled; `undefined` where the run is another's by now, and nothing was written.
+ * @returns whether the cronjob was disabled; `undefined` where the run is lost, and nothing was written.
  */
 export async function endRun(
   db: Database,
@@ -208,7 +209,7 @@ export async function endRun(
   return row && { disabled: row.disabled === true };
 }
 
-/** Puts a run that this process holds back, to be tried again after a pause; nothing where it is another's. */
+/** Puts back a run that this process holds, to be tried again after a pause. */
 export async function retryRun(
   db: Database,
   run: RunRow,
@@ -229,7 +230,7 @@ export async function retryRun(
     .where(isHeld(run));
 }
 
-/** Keeps which invocation a run has begun where that is not the one of its claim. */
+/** Stores the invocation that a run has begun, where that is not the one of its claim. */
 export async function setInvocation(db: Database, run: RunRow, invocationId: string): Promise<void> {
   await db.update(cronjobRuns).set({ invocationId }).where(isHeld(run));
 }

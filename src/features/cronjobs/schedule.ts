@@ -1,35 +1,35 @@
 import { z } from 'zod';
 import {
-  instantOf,
+  toInstant,
   MAX_CRON_LENGTH,
-  nextCronTimes,
-  previousCronTimes,
-  whyNoCron,
-  whyNoDateTime,
-  whyNoTimezone,
+  getNextCronTimes,
+  getPreviousCronTimes,
+  cronError,
+  dateTimeError,
+  timezoneError,
 } from './clock-times.ts';
 
 /** Shortest interval in seconds, and the longest (366 days). */
 const MIN_INTERVAL_SECONDS = 30;
 const MAX_INTERVAL_SECONDS = 31_622_400;
 
-/** A string that a function judges, which returns why it cannot be accepted. */
-const judged = (maxLength: number, whyNot: (text: string) => string | undefined) =>
+/** A string that is refused where a function finds an error in it. */
+const refine = (maxLength: number, findError: (text: string) => string | undefined) =>
   z
     .string()
     .max(maxLength)
     .superRefine((text, refusal) => {
-      const message = text.length > maxLength ? undefined : whyNot(text);
+      const message = text.length > maxLength ? undefined : findError(text);
       if (message !== undefined) refusal.addIssue({ code: 'custom', message });
     });
 
-export const dateTimeSchema = judged(64, whyNoDateTime);
+export const dateTimeSchema = refine(64, dateTimeError);
 const timeOfDay = z
   .string()
   .regex(/^(?:[01]\d|2[0-3]):[0-5]\d$/)
   .describe('Hour and minute by the clock of `timezone`, as `HH:MM`.');
 const weekday = z.int().min(0).max(6).describe('Day of the week; 0 is Sunday.');
-const timezone = judged(128, whyNoTimezone).optional().describe('Name of an IANA time zone [UTC].');
+const timezone = refine(128, timezoneError).optional().describe('Name of an IANA time zone [UTC].');
 
 const once = z.strictObject({
   type: z.literal('once').describe('Kind of the schedule.'),
@@ -71,14 +71,14 @@ const monthly = z.strictObject({
 });
 const cron = z.strictObject({
   type: z.literal('cron').describe('Kind of the schedule.'),
-  cron: judged(MAX_CRON_LENGTH, whyNoCron).describe(
+  cron: refine(MAX_CRON_LENGTH, cronError).describe(
     'Five fields: minute, hour, day of the month, month, day of the week. Names, `L` and `#` are known; where both ' +
       'days are given, either of them matches.',
   ),
   timezone,
 });
 
-/** When a cronjob fires, as the wire has it; members that its type does not have are refused. */
+/** A schedule on the wire; members that its type does not have are refused. */
 export const scheduleSchema = z
   .discriminatedUnion('type', [once, interval, daily, weekly, monthly, cron], {
     error: ({ code }) =>
@@ -93,39 +93,38 @@ export const scheduleSchema = z
       'through a repeated hour and skips what is left out.',
   );
 
-/** A schedule as the wire has it. */
+/** A schedule of any type. */
 export type Schedule = z.infer<typeof scheduleSchema>;
 
 /**
- * The next times of a schedule after a moment, that moment left out, in order; fewer than `count` where it comes to
- * its end. Whole seconds; an interval without an anchor counts from `after`.
+ * Returns the next times of a schedule after a moment, without that moment, in order; fewer than `count` where it
+ * ends. Whole seconds; an interval without an anchor counts from `after`.
  */
-export function nextTimes(schedule: Schedule, after: Date, count: number): Date[] {
+export function getNextTimes(schedule: Schedule, after: Date, count: number): Date[] {
   const zone = schedule.timezone ?? 'UTC';
   if (schedule.type === 'once') {
-    const at = instantOf(schedule.onceAt, zone);
+    const at = toInstant(schedule.onceAt, zone);
     return at && at > after ? [at] : [];
   }
   if (schedule.type === 'interval') {
-    const anchor = schedule.anchorAt === undefined ? undefined : instantOf(schedule.anchorAt, zone);
+    const anchor = schedule.anchorAt === undefined ? undefined : toInstant(schedule.anchorAt, zone);
     return intervalTimes(anchor ?? after, schedule.intervalSeconds * 1000, after, count);
   }
-  return nextCronTimes(toCron(schedule), zone, after, count);
+  return getNextCronTimes(toCron(schedule), zone, after, count);
 }
 
 /**
- * The times of a schedule from `first` up to `last`, oldest first; of more than `count` the newest. `first` is one of
- * them, also where the rules of its zone have changed since it was computed. What a scheduler finds that comes late,
- * however late it is.
+ * Returns the times of a schedule from `first` up to `last`, oldest first; of more than `count` the newest. `first` is
+ * one of them, also where the rules of its zone have changed since it was computed.
  */
-export function timesBetween(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
-  const [second] = nextTimes(schedule, first, 1);
+export function getTimesBetween(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
+  const [second] = getNextTimes(schedule, first, 1);
   if (!second || second > last) return [first];
-  const times = lastTimes(schedule, first, last, count);
+  const times = getLastTimes(schedule, first, last, count);
   return times.length < count && (times[0] ?? last) > first ? [first, ...times] : times;
 }
 
-function lastTimes(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
+function getLastTimes(schedule: Schedule, first: Date, last: Date, count: number): Date[] {
   if (schedule.type === 'once') return [];
   if (schedule.type === 'interval') {
     const stepMs = schedule.intervalSeconds * 1000;
@@ -135,11 +134,11 @@ function lastTimes(schedule: Schedule, first: Date, last: Date, count: number): 
   }
   // croner leaves the moment itself out, and reads it in whole seconds.
   const end = new Date(Math.floor(last.getTime() / 1000) * 1000 + 1000);
-  const times = previousCronTimes(toCron(schedule), schedule.timezone ?? 'UTC', end, count);
+  const times = getPreviousCronTimes(toCron(schedule), schedule.timezone ?? 'UTC', end, count);
   return times.filter((time) => time >= first).toReversed();
 }
 
-/** The cron expression of a schedule that goes by the calendar. */
+/** Returns the cron expression of a schedule that goes by the calendar. */
 function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): string {
   if (schedule.type === 'cron') return schedule.cron;
   if (schedule.type === 'daily') return `${clock(schedule.time)} * * *`;
@@ -147,10 +146,10 @@ function toCron(schedule: Exclude<Schedule, { type: 'once' | 'interval' }>): str
   return `${clock(schedule.time)} * * ${(schedule.weekdays ?? [schedule.weekday]).join(',')}`;
 }
 
-/** `08:05` as the first two fields of a cron expression. */
+/** Returns `08:05` as the first two fields of a cron expression. */
 const clock = (time: string) => time.split(':').map(Number).toReversed().join(' ');
 
-/** Seconds on the time line, whatever the clocks do: nothing of a calendar is in it. */
+/** Returns the times of an interval: seconds on the time line, whatever the clocks do. */
 function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number): Date[] {
   const passed = Math.floor((after.getTime() - anchor.getTime()) / stepMs);
   const first = anchor.getTime() + Math.max(0, passed + 1) * stepMs;
@@ -158,21 +157,21 @@ function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number)
 }
 
 /**
- * The schedule with its anchor, for keeping: what is counted from the request is counted from the same moment for
+ * Returns a schedule with its anchor, to be stored: an interval that begins with the request keeps that moment for
  * good.
  */
-export function anchored(schedule: Schedule, now: Date): Schedule {
+export function withAnchor(schedule: Schedule, now: Date): Schedule {
   if (schedule.type !== 'interval' || schedule.anchorAt !== undefined) return schedule;
-  const [first = now] = nextTimes(schedule, now, 1);
+  const [first = now] = getNextTimes(schedule, now, 1);
   return { ...schedule, anchorAt: first.toISOString() };
 }
 
 /**
- * Why a schedule has no time after `now` and before `until`, a sentence; `undefined` where it has one.
- * A 29th of February is found, also that of a Monday; a 31st is known to have none.
+ * Returns why a schedule has no time after `now` and before `until`, a sentence; `undefined` where it has one.
+ * A 29th of February is found, also on a Monday; a 31st of February is known never to come.
  */
-export function whyNeverFires(schedule: Schedule, now: Date, until?: Date): string | undefined {
-  const [first] = nextTimes(schedule, now, 1);
+export function neverFiresReason(schedule: Schedule, now: Date, until?: Date): string | undefined {
+  const [first] = getNextTimes(schedule, now, 1);
   if (first && (!until || first < until)) return undefined;
   if (first && until) {
     const times = `its first time, ${first.toISOString()}, is not before its end, ${until.toISOString()}`;

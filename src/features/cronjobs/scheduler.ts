@@ -4,9 +4,9 @@ import type { InvocationContext } from '../../invocations/context.ts';
 import { stoppedMessage } from '../../invocations/invocation.ts';
 import { type ClaimedRun, claimRuns, findAgenda, renewRuns } from './claim-store.ts';
 import { executeRun } from './execute-run.ts';
-import { fireDueCronjobs } from './fire-due.ts';
-import { deleteOldRuns } from './run-store.ts';
-import { CANCEL_TOPIC, CRONJOBS_TOPIC } from './topics.ts';
+import { CRONJOBS_TOPIC } from './cronjob-store.ts';
+import { fireDueCronjobs } from './fire.ts';
+import { CANCEL_TOPIC, deleteOldRuns } from './run-store.ts';
 
 /** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
 const MAX_PAUSE_MS = 30_000;

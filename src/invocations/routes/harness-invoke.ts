@@ -6,9 +6,15 @@ import { HARNESS_APP } from '../../core/names.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../context.ts';
-import { harnessInvokeSchema, harnessResultSchema } from '../request.ts';
+import {
+  BUSY_ERRORS,
+  disconnectSignal,
+  harnessInvokeSchema,
+  harnessResultSchema,
+  invocationHeaders,
+  toInvocationOptions,
+} from '../request.ts';
 import { invoke } from '../invoke.ts';
-import { BUSY_ERRORS, disconnectSignal, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
 import { answerOnce } from '../retry.ts';
 
 /**

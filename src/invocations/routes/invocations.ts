@@ -10,8 +10,16 @@ import type { InvocationContext, InvocationRequest } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
 import { findInvocationText, listInvocationsText, requestStop } from '../invocation-store.ts';
 import { startInBackground } from '../background.ts';
-import { inBackground, invocationNotFound, promptDemands, startInvocationSchema, toInvocation } from '../request.ts';
-import { BUSY_ERRORS, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
+import {
+  BUSY_ERRORS,
+  inBackground,
+  invocationHeaders,
+  invocationNotFound,
+  promptDemands,
+  startInvocationSchema,
+  toInvocation,
+  toInvocationOptions,
+} from '../request.ts';
 import { findRepeated, abandonedError } from '../retry.ts';
 import { requireWebhook } from '../webhooks/address.ts';
 

@@ -6,8 +6,7 @@ import { operation } from '../../platform/http/operation/operation.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
 import { exampleAnswer } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
-import { toInvocation } from '../request.ts';
-import { BUSY_ERRORS, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
+import { BUSY_ERRORS, invocationHeaders, toInvocation, toInvocationOptions } from '../request.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
 const DEFAULT_USER = 'agentkit_user';

@@ -6,9 +6,16 @@ import { listEventTexts } from '../../conversation/sessions/event-store.ts';
 import { exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { invoke } from '../invoke.ts';
-import { BUSY_ERRORS, disconnectSignal, invocationHeaders, toInvocationOptions } from '../request-headers.ts';
 import { answerOnce } from '../retry.ts';
-import { promptDemands, runRequestSchema, toInvocation } from '../request.ts';
+import {
+  BUSY_ERRORS,
+  disconnectSignal,
+  invocationHeaders,
+  promptDemands,
+  runRequestSchema,
+  toInvocation,
+  toInvocationOptions,
+} from '../request.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
 const area = 'Agent execution';

@@ -10,10 +10,9 @@ import { listEventsAfter, listEventTexts } from '../../conversation/sessions/eve
 import { exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { followEvents } from '../follow.ts';
-import { BUSY_ERRORS } from '../request-headers.ts';
 import { answerOnce } from '../retry.ts';
 import { rewind } from '../rewind.ts';
-import { rewindSchema } from '../request.ts';
+import { BUSY_ERRORS, rewindSchema } from '../request.ts';
 
 const SESSION_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}';
 const area = 'Sessions';

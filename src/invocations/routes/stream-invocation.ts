@@ -7,9 +7,9 @@ import { findFirstSequence } from '../../conversation/sessions/event-store.ts';
 import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
 import { followEvents } from '../follow.ts';
 import { invoke } from '../invoke.ts';
-import { disconnectSignal } from '../request-headers.ts';
 import type { KeyedInvocation } from '../invocation-store.ts';
 import { findRepeated, abandonedError, isActive } from '../retry.ts';
+import { disconnectSignal } from '../request.ts';
 
 /** Maximum length of the frames that wait for a client, characters; with more its connection is ended. */
 const MAX_WAITING = 8_388_608;

@@ -4,7 +4,7 @@ import { ValidationFailedError, valueError } from '../../platform/http/operation
 import { type EgressPolicy, whyDenied } from '../../platform/net/egress.ts';
 import { findWebhookByUrl, type WebhookKey } from './webhook-store.ts';
 
-/** What deliveries may reach: public addresses by https, and origins that the operator vouches for. */
+/** Returns what deliveries may reach: public addresses by https, and origins that the operator vouches for. */
 export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS'>) =>
   ({ allowLoopback: false, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) }) satisfies EgressPolicy;
 
@@ -12,7 +12,7 @@ const refused = (place: string, message: string, input: unknown) =>
   new ValidationFailedError([valueError(['body', place], message, input)]);
 
 /**
- * An address that may be registered, as its URL. Where its name leads is looked at when it is called, each time.
+ * Returns the URL of an address that may be registered. Where its name leads is checked at each call.
  * @throws {ValidationFailedError} with a sentence for one that may never be called.
  */
 export function toAddress(text: string, policy: EgressPolicy): URL {
@@ -27,7 +27,7 @@ export function toAddress(text: string, policy: EgressPolicy): URL {
 }
 
 /**
- * The address of a webhook that a request or a cronjob names, as it is registered; `undefined` without one.
+ * Returns the registered address of the webhook that a request or a cronjob names; `undefined` without one.
  * @throws {ValidationFailedError} where the user has registered no such webhook.
  */
 export async function requireWebhook(

@@ -7,24 +7,26 @@ import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts'
 import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
-import { WEBHOOKS_TOPIC } from './topics.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 import type { WebhookKey, WebhookRow } from './webhook-store.ts';
+
+/** Topic published when there is something to send; the triggers that fill the outbox write this very name. */
+export const WEBHOOKS_TOPIC = 'webhooks';
 
 /** A delivery as its row has it. */
 export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
 
 const d = webhookDeliveries;
 const now = sql`clock_timestamp()`;
-/** For how long a delivery is tried. */
+/** Time in which a delivery is tried. */
 const RETRY_TIME = sql`interval '24 hours'`;
 
-const isOf = ({ appName, userId, id }: WebhookKey) =>
+const isForWebhook = ({ appName, userId, id }: WebhookKey) =>
   and(eq(d.appName, appName), eq(d.userId, userId), eq(d.webhookId, id));
 const isDelivery = ({ appName, userId, id }: Pick<DeliveryRow, 'appName' | 'userId' | 'id'>) =>
   and(eq(d.appName, appName), eq(d.userId, userId), eq(d.id, id));
 
-/** Milliseconds until the next delivery is due, by the clock of the database; `undefined` where none waits. */
+/** Returns the milliseconds until the next delivery is due, by the clock of the database; `undefined` without one. */
 export async function findNextDueMs(db: Database): Promise<number | undefined> {
   const { rows } = await db.execute<{ ms: string | null }>(sql`
     select ceil(extract(epoch from min(${d.nextAttemptTime}) - ${now}) * 1000) as ms from ${d}
@@ -33,15 +35,15 @@ export async function findNextDueMs(db: Database): Promise<number | undefined> {
   return ms == null ? undefined : Number(ms);
 }
 
-/** How many deliveries may be sent. */
+/** Limits of a claim. */
 export interface SendLimits {
-  /** At most so many more by this process. */
+  /** Maximum of deliveries to claim. */
   slots: number;
-  /** To one host at once, over all processes. */
+  /** Maximum to one host at once, over all processes. */
   perHost: number;
-  /** Of one user at once, over all processes. */
+  /** Maximum of one user at once, over all processes. */
   perUser: number;
-  /** After so long an attempt is taken for dead. */
+  /** Time after which an attempt is taken for dead. */
   leaseMs: number;
 }
 
@@ -78,7 +80,7 @@ export async function claimDeliveries(tx: Database, limits: SendLimits): Promise
     );
 }
 
-/** What names a claimed delivery. */
+/** The primary key of a claimed delivery. */
 interface TakenRow extends Record<string, unknown> {
   app: string;
   owner: string;
@@ -86,8 +88,8 @@ interface TakenRow extends Record<string, unknown> {
 }
 
 /**
- * `due`: each with its place among those of its host and of its user, after those that are being sent. A lease that
- * has run out is a due time that has come: whoever died in an attempt leaves the delivery to others.
+ * Claims due deliveries; `due` has the place of each among those of its host and of its user, after those that are
+ * being sent. A lease that has run out is a due time that has come: the process died in an attempt.
  */
 async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendLimits): Promise<TakenRow[]> {
   const { rows } = await tx.execute<TakenRow>(sql`
@@ -121,7 +123,7 @@ const isHeld = (delivery: DeliveryRow) =>
   and(isDelivery(delivery), eq(d.status, 'pending'), eq(d.leaseToken, delivery.leaseToken ?? ''));
 const answersColumn = (answers: DeliveryAnswer[]) => sql`${escapeJson(answers)}::jsonb`;
 
-/** Ends a delivery that this process holds; nothing where it is another's by now. */
+/** Ends a delivery that this process holds; a lost one stays as it is. */
 export async function endDelivery(
   db: Database,
   delivery: DeliveryRow,
@@ -134,7 +136,7 @@ export async function endDelivery(
     .where(isHeld(delivery));
 }
 
-/** Puts a delivery that this process holds back for a pause, or ends it where its time is over then. */
+/** Puts back a delivery that this process holds for a pause, or ends it where its time is over by then. */
 export async function postponeDelivery(
   db: Database,
   delivery: DeliveryRow,
@@ -158,8 +160,8 @@ export async function postponeDelivery(
 }
 
 /**
- * The deliveries of a webhook, newest first, then by id; at most `limit`, of a status where given, after a place. Each
- * with its own place.
+ * Lists the deliveries of a webhook, newest first, then by id; at most `limit`, of a status where given, after a place.
+ * Each has its own place.
  */
 export async function listDeliveries(
   db: Database,
@@ -170,26 +172,28 @@ export async function listDeliveries(
   const rows = await db
     .select({ delivery: d, time: exactTime(d.createTime) })
     .from(d)
-    .where(and(isOf(webhook), status && eq(d.status, status), isAfterPlace({ time: d.createTime, id: d.id }, after)))
+    .where(
+      and(isForWebhook(webhook), status && eq(d.status, status), isAfterPlace({ time: d.createTime, id: d.id }, after)),
+    )
     .orderBy(desc(d.createTime), desc(d.id))
     .limit(limit);
   return rows.map(({ delivery, time }) => ({ ...delivery, place: { time, id: delivery.id } }));
 }
 
-/** One delivery of a webhook; `undefined` where there is none. */
+/** Finds a delivery of a webhook; `undefined` where there is none. */
 export async function findDelivery(db: Database, webhook: WebhookKey, id: string): Promise<DeliveryRow | undefined> {
   const [found] = await db
     .select()
     .from(d)
-    .where(and(isOf(webhook), eq(d.id, id)));
+    .where(and(isForWebhook(webhook), eq(d.id, id)));
   return found;
 }
 
-/** How many deliveries of a user wait, in one application. */
+/** Counts the waiting deliveries of a user, in one application. */
 export const countPending = (db: Database, { appName, userId }: WebhookKey): Promise<number> =>
   db.$count(d, and(eq(d.appName, appName), eq(d.userId, userId), eq(d.status, 'pending')));
 
-/** Lets a delivery that has ended be sent again, and wakes the senders; one that waits stays as it is. */
+/** Sends a delivery that has ended again, and wakes the senders; a waiting one stays as it is. */
 export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promise<void> {
   await tx
     .update(d)
@@ -204,7 +208,7 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
   await notifyOnCommit(tx, WEBHOOKS_TOPIC);
 }
 
-/** Deletes the deliveries that tell of a session, those that wait too. */
+/** Deletes the deliveries about a session, waiting ones too. */
 export async function deleteSessionDeliveries(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
   await tx
     .delete(webhookDeliveries)

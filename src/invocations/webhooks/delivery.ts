@@ -7,36 +7,36 @@ import type { WebhookRow } from './webhook-store.ts';
 
 const FIRST_PAUSE_MS = 5_000;
 const MAX_PAUSE_MS = 4 * 3_600_000;
-/** Answers that are kept of a delivery. */
+/** Maximum of answers that a delivery keeps. */
 const MAX_ANSWERS = 20;
 
-/** Pause after an attempt (from 1). Over 24 hours these are 17 to 23 attempts. */
+/** Returns the pause after an attempt (from 1), in milliseconds. Over 24 hours these are 17 to 23 attempts. */
 export const retryPauseMs = (attempt: number, random?: () => number): number =>
   backOffMs(attempt, { firstMs: FIRST_PAUSE_MS, maxMs: MAX_PAUSE_MS }, random);
 
-/** The answers of a delivery with a further one. */
+/** Returns the answers of a delivery with a further one. */
 export const withAnswer = (delivery: DeliveryRow, answer: DeliveryAnswer): DeliveryAnswer[] =>
-  [...answersOf(delivery), answer].slice(-MAX_ANSWERS);
+  [...getAnswers(delivery), answer].slice(-MAX_ANSWERS);
 
-const answersOf = ({ answers }: DeliveryRow) => JSON.parse(unescapeJson(JSON.stringify(answers))) as DeliveryAnswer[];
+const getAnswers = ({ answers }: DeliveryRow) => JSON.parse(unescapeJson(JSON.stringify(answers))) as DeliveryAnswer[];
 
-/** The body of a delivery: the bytes that are signed and sent, the same at each attempt. */
-export const bodyOf = ({ payload }: DeliveryRow): string => unescapeJson(payload);
+/** Returns the body of a delivery: the bytes that are signed and sent, the same at each attempt. */
+export const getBody = ({ payload }: DeliveryRow): string => unescapeJson(payload);
 
-/** A delivery as the wire has it. */
+/** Converts a delivery for the wire. */
 export const toDeliveryWire = (row: DeliveryRow): z.infer<typeof deliverySchema> => ({
   deliveryId: row.id,
   webhookId: row.webhookId,
   status: row.status,
   attempt: row.attempt,
-  payload: JSON.parse(bodyOf(row)) as Record<string, unknown>,
-  answers: answersOf(row),
+  payload: JSON.parse(getBody(row)) as Record<string, unknown>,
+  answers: getAnswers(row),
   createdAt: row.createTime.toISOString(),
   ...(row.nextAttemptTime ? { nextAttemptAt: row.nextAttemptTime.toISOString() } : {}),
   ...(row.endTime ? { finishedAt: row.endTime.toISOString() } : {}),
 });
 
-/** A webhook as the wire has it, without its secrets. */
+/** Converts a webhook for the wire, without its secrets. */
 export const toWebhookWire = (row: WebhookRow): z.infer<typeof webhookSchema> => ({
   webhookId: row.id,
   ownerId: row.userId,

@@ -11,15 +11,16 @@ import type { Principal } from '../../platform/http/operation/principal.ts';
 import { toAddress, toEgressPolicy } from './address.ts';
 import { toDeliveryWire, toWebhookWire } from './delivery.ts';
 import { countPending, findDelivery, listDeliveries, replayDelivery } from './delivery-store.ts';
-import { DELIVERY_EXAMPLE, WEBHOOK_EXAMPLE } from './examples.ts';
-import { newSecret } from './sign.ts';
 import {
   createWebhookSchema,
   DEFAULT_GRACE_SECONDS,
+  DELIVERY_EXAMPLE,
   DELIVERY_STATUSES,
   deliveryPageSchema,
   deliverySchema,
+  newSecret,
   rotateSecretSchema,
+  WEBHOOK_EXAMPLE,
   webhookListSchema,
   webhookSchema,
 } from './webhook.ts';
@@ -32,10 +33,10 @@ import {
   type WebhookRow,
 } from './webhook-store.ts';
 
-/** What the operations on webhooks need. */
+/** The resources of the operations on webhooks. */
 interface WebhookContext {
   database: DatabasePool;
-  /** By the names of the hosted applications. */
+  /** Agents by application name. */
   agents: ReadonlyMap<string, unknown>;
   newId: () => string;
   config: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS' | 'WEBHOOKS_MAX_PER_USER' | 'WEBHOOKS_MAX_PENDING_PER_USER'>;

@@ -1,15 +1,15 @@
+import { Webhook } from 'standardwebhooks';
 import { AgentError, causes } from '../../core/errors.ts';
 import type { Egress } from '../../platform/net/egress.ts';
-import { bodyOf } from './delivery.ts';
+import { getBody } from './delivery.ts';
 import type { ClaimedDelivery } from './delivery-store.ts';
-import { signedHeaders } from './sign.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 
-/** What is kept of the body of an answer, characters; not more bytes than four times that are read. */
+/** Maximum of characters that are kept of the body of an answer; at most four times as many bytes are read. */
 const MAX_EXCERPT = 1_024;
 
 /**
- * Sends a delivery once; redirects are answers like others. Never throws: what kept it from an answer is in `error`,
+ * Sends a delivery once; redirects are answers like others. Never throws: `error` says what kept it from an answer,
  * without the address that a name leads to.
  * @param stopping aborted when the process has to end.
  */
@@ -23,7 +23,7 @@ export async function sendOnce(
   const startedAt = performance.now();
   const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopping]);
   const outcome = await attempt(egress, claimed, webhook.url, signal).catch((error: unknown) => ({
-    error: signal.aborted && !stopping.aborted ? `No answer within ${timeoutMs} ms.` : reasonOf(error),
+    error: signal.aborted && !stopping.aborted ? `No answer within ${timeoutMs} ms.` : toReason(error),
   }));
   const durationMs = Math.round(performance.now() - startedAt);
   return { at: now.toISOString(), attempt: delivery.attempt, ...outcome, durationMs };
@@ -34,16 +34,16 @@ async function attempt(egress: Egress, claimed: ClaimedDelivery, url: string, si
     method: 'POST',
     redirect: 'manual',
     headers: signedHeaders(claimed),
-    body: bodyOf(claimed.delivery),
+    body: getBody(claimed.delivery),
     signal,
   });
   // The status counts, also where the body breaks off.
-  const body = await beginningOf(response).catch(() => '');
+  const body = await readBeginning(response).catch(() => '');
   return { status: response.status, ...(body === '' ? {} : { body }) };
 }
 
-/** The first characters of a body; the rest is not read. */
-async function beginningOf({ body }: Response): Promise<string> {
+/** Reads the first characters of a body and no more. */
+async function readBeginning({ body }: Response): Promise<string> {
   if (!body) return '';
   const decoder = new TextDecoder();
   let text = '';
@@ -54,11 +54,29 @@ async function beginningOf({ body }: Response): Promise<string> {
   return text.slice(0, MAX_EXCERPT);
 }
 
-/** Why a request got no answer: the policy's sentence, or the code of the failure. */
-function reasonOf(error: unknown): string {
+/** Returns why a request got no answer: the policy's sentence, or the code of the failure. */
+function toReason(error: unknown): string {
   const causeList = [...causes(error)];
   const denied = causeList.find((cause) => cause instanceof AgentError);
   if (denied instanceof AgentError) return denied.message;
   const code = causeList.map((cause) => cause.code).find((each) => typeof each === 'string');
   return `The request failed: ${typeof code === 'string' ? code : 'the connection broke'}.`;
+}
+
+/**
+ * Returns the headers of an attempt: id, time and signatures of Standard Webhooks. A replaced secret signs too while it
+ * is valid: a receiver accepts either.
+ */
+function signedHeaders({ delivery, webhook, now }: ClaimedDelivery): Record<string, string> {
+  const { secret, oldSecret, oldSecretExpireTime } = webhook;
+  const isOldValid = oldSecret !== null && oldSecretExpireTime !== null && oldSecretExpireTime > now;
+  const secrets = isOldValid ? [secret, oldSecret] : [secret];
+  const body = getBody(delivery);
+  return {
+    'content-type': 'application/json',
+    'user-agent': 'agent-runtime',
+    'webhook-id': delivery.id,
+    'webhook-timestamp': String(Math.floor(now.getTime() / 1000)),
+    'webhook-signature': secrets.map((each) => new Webhook(each).sign(delivery.id, now, body)).join(' '),
+  };
 }

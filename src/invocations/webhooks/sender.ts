@@ -12,41 +12,41 @@ import {
   endDelivery,
   findNextDueMs,
   postponeDelivery,
+  WEBHOOKS_TOPIC,
 } from './delivery-store.ts';
 import { sendOnce } from './send.ts';
-import { WEBHOOKS_TOPIC } from './topics.ts';
 
 /** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
 const MAX_PAUSE_MS = 60_000;
-/** What the database may take at both ends of an attempt before it is taken for dead. */
+/** Time of the database at both ends of an attempt, before the attempt is taken for dead. */
 const LEASE_SLACK_MS = 10_000;
 const CLEANING_BATCH = 10_000;
-/** A receiver that says so wants no further attempt (Standard Webhooks). */
+/** Status of a receiver that wants no further attempt (Standard Webhooks). */
 const GONE = 410;
 
-/** What operators say about all webhooks together. */
+/** Settings of all webhooks together. */
 export interface SenderSettings {
   policy: EgressPolicy;
-  /** Deliveries of this process at once. */
+  /** Maximum of deliveries of this process at once. */
   maxSending: number;
-  /** To one host, and of one user, at once, over all processes. */
+  /** Maximum to one host, and of one user, at once, over all processes. */
   perHost: number;
   perUser: number;
-  /** Of one attempt. */
+  /** Time limit of one attempt. */
   timeoutMs: number;
   /** How long ended deliveries are kept, and how many of each webhook. */
   retentionDays: number;
   retentionCount: number;
 }
 
-/** What sending needs of the process. */
+/** The resources that sending uses. */
 export interface SenderContext {
   database: DatabasePool;
   notifications: Notifications;
   log: Log;
   /** Aborted when the process begins to stop: nothing new is sent. */
   draining: AbortSignal;
-  /** Aborted when it has to end: what is being sent is left to others. */
+  /** Aborted when the process has to end: what is being sent is left to others. */
   stopping: AbortSignal;
   metrics?: Metrics | undefined;
 }

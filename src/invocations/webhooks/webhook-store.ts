@@ -5,7 +5,7 @@ import { webhooks } from '../../platform/db/schema/schema.ts';
 
 /** A webhook as its row has it, with its secrets. */
 export type WebhookRow = typeof webhooks.$inferSelect;
-/** What names one webhook. */
+/** The primary key of a webhook. */
 export type WebhookKey = Pick<WebhookRow, 'appName' | 'userId' | 'id'>;
 
 const isWebhook = ({ appName, userId, id }: WebhookKey) =>
@@ -30,7 +30,7 @@ export async function insertWebhook(
   return inserted;
 }
 
-/** The webhook of a user with an address; `undefined` where there is none. */
+/** Finds the webhook of a user with an address; `undefined` where there is none. */
 export async function findWebhookByUrl(
   db: Database,
   { appName, userId }: Pick<WebhookKey, 'appName' | 'userId'>,
@@ -43,7 +43,7 @@ export async function findWebhookByUrl(
   return found;
 }
 
-/** A webhook by its id, of one user where `userId` is given; `undefined` where there is none. */
+/** Finds a webhook by its id, of one user where `userId` is given; `undefined` where there is none. */
 export async function findWebhook(
   db: Database,
   id: string,
@@ -58,13 +58,13 @@ export async function findWebhook(
   return found;
 }
 
-/** The webhooks of a user over all applications, newest first; their number is limited. */
+/** Lists the webhooks of a user over all applications, newest first; their number is limited. */
 export const listWebhooks = (db: Database, userId: string): Promise<WebhookRow[]> =>
   db.select().from(webhooks).where(eq(webhooks.userId, userId)).orderBy(desc(webhooks.createTime), desc(webhooks.id));
 
 /**
- * Gives a webhook a new secret; the one that it has signs too for so many seconds. @returns `undefined` where there is
- * no such webhook.
+ * Replaces the secret of a webhook; the old one signs too for so many seconds. @returns `undefined` where there is no
+ * such webhook.
  */
 export async function replaceSecret(
   db: Database,

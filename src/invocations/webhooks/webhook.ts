@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import { identifierSchema } from '../../core/session.ts';
 
@@ -6,7 +7,7 @@ const MAX_URL_LENGTH = 1_024;
 const MAX_GRACE_SECONDS = 604_800;
 export const DEFAULT_GRACE_SECONDS = 86_400;
 
-/** An address as requests name it. */
+/** An address in a request. */
 export const webhookUrlSchema = z.string().min(1).max(MAX_URL_LENGTH);
 
 const isoTime = (meaning: string) => z.string().describe(`${meaning}, ISO 8601 in UTC.`);
@@ -62,7 +63,7 @@ export const webhookListSchema = z
   .looseObject({ items: z.array(webhookSchema).describe('The webhooks, without their secrets.') })
   .describe('Webhooks, newest first.');
 
-/** What an attempt to deliver came to, as it is kept and on the wire. */
+/** The outcome of an attempt, stored and on the wire. */
 const answerSchema = z
   .looseObject({
     at: isoTime('When it was sent'),
@@ -74,10 +75,10 @@ const answerSchema = z
   })
   .describe('What an attempt came to.');
 
-/** What an attempt came to. */
+/** The outcome of an attempt. */
 export type DeliveryAnswer = z.infer<typeof answerSchema>;
 
-/** What a delivery can be. */
+/** Statuses of a delivery. */
 export const DELIVERY_STATUSES = ['pending', 'delivered', 'failed'] as const;
 
 /** A delivery on the wire. */
@@ -104,3 +105,43 @@ export const deliveryPageSchema = z
     nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
   })
   .describe('A page of deliveries, newest first; `nextCursor` gets the next one.');
+
+const SECRET_BYTES = 32;
+
+/** Returns a fresh secret, in the form of Standard Webhooks. */
+export const newSecret = (): string => `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`;
+
+/** Example of a webhook for the API document. */
+export const WEBHOOK_EXAMPLE = {
+  webhookId: '2f1c5b9e-6a7d-4c3e-9b0a-1d2e3f405162',
+  ownerId: 'u1',
+  appName: 'harness_agent',
+  url: 'https://example.com/hooks/agent',
+  includeOutput: false,
+  createdAt: '2026-01-01T08:00:00.000Z',
+} satisfies z.infer<typeof webhookSchema>;
+
+/** Example of a delivery for the API document. */
+export const DELIVERY_EXAMPLE = {
+  deliveryId: 'msg_7d3f9c52-0c1e-4b7a-8f59-5a4b3c2d1e0f',
+  webhookId: WEBHOOK_EXAMPLE.webhookId,
+  status: 'delivered',
+  attempt: 2,
+  payload: {
+    type: 'invocation.ended',
+    timestamp: '2026-01-01T08:00:02.125Z',
+    data: {
+      appName: 'harness_agent',
+      userId: 'u1',
+      sessionId: 's1',
+      invocationId: 'e-1c2d3e4f-5061-4728-9a0b-1c2d3e4f5061',
+      status: 'succeeded',
+    },
+  },
+  answers: [
+    { at: '2026-01-01T08:00:02.130Z', attempt: 1, status: 503, body: 'busy', durationMs: 12 },
+    { at: '2026-01-01T08:00:06.480Z', attempt: 2, status: 204, durationMs: 9 },
+  ],
+  createdAt: '2026-01-01T08:00:02.125Z',
+  finishedAt: '2026-01-01T08:00:06.495Z',
+} satisfies z.infer<typeof deliverySchema>;

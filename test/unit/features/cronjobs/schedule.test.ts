@@ -1,12 +1,12 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import {
-  anchored,
-  nextTimes,
+  withAnchor,
+  getNextTimes,
   type Schedule,
   scheduleSchema,
-  timesBetween,
-  whyNeverFires,
+  getTimesBetween,
+  neverFiresReason,
 } from '../../../../src/features/cronjobs/schedule.ts';
 import { HOSTILE_NOW, HOSTILE_SCHEDULES } from '../../../data/cronjobs/hostile-schedules.ts';
 
@@ -36,7 +36,7 @@ function firings(from: string): { day: Date; at: Date }[] {
 }
 
 const timesOf = (schedule: Schedule, after: string, count = 3) =>
-  nextTimes(scheduleSchema.parse(schedule), new Date(after), count).map((time) => time.toISOString());
+  getNextTimes(scheduleSchema.parse(schedule), new Date(after), count).map((time) => time.toISOString());
 
 describe('over the changes of the clocks of three years', () => {
   test('the time zones of this Node are as new as the table', () => {
@@ -50,7 +50,7 @@ describe('over the changes of the clocks of three years', () => {
     const check = (schedule: Schedule, holds: (day: Date) => boolean) => {
       const wanted = expected.filter(({ day }) => holds(day)).map(({ at }) => at.toISOString());
       expect(wanted.length).toBeGreaterThan(30);
-      const got = nextTimes(schedule, before, wanted.length).map((at) => at.toISOString());
+      const got = getNextTimes(schedule, before, wanted.length).map((at) => at.toISOString());
       expect(got).toEqual(wanted);
     };
     check({ type: 'daily', time, timezone }, () => true);
@@ -84,9 +84,9 @@ describe('over the changes of the clocks of three years', () => {
     const times = ['2026-03-28T01:45:00.000Z', '2026-03-29T01:00:00.000Z', '2026-03-30T00:15:00.000Z'];
     expect(timesOf(half, '2026-03-28T01:30:00Z')).toEqual(times);
     const [first = '', , last = ''] = times;
-    const between = timesBetween(half, new Date(first), new Date(last), 10);
+    const between = getTimesBetween(half, new Date(first), new Date(last), 10);
     expect(between.map((time) => time.toISOString())).toEqual(times);
-    expect(timesBetween(half, new Date(first), new Date(last), 2)).toEqual(between.slice(1));
+    expect(getTimesBetween(half, new Date(first), new Date(last), 2)).toEqual(between.slice(1));
     const pace = { type: 'cron', cron: '*/30 23 * * *', timezone: nuuk } as const;
     expect(timesOf(pace, '2026-03-28T12:00:00Z', 1)).toEqual(['2026-03-30T00:00:00.000Z']);
     expect(timesOf({ type: 'daily', time: '08:00', timezone: 'Pacific/Apia' }, '2011-12-29T12:00:00Z', 3)).toEqual([
@@ -132,9 +132,9 @@ describe('the time after a moment', () => {
 
   test('an interval without an anchor is kept with one, and keeps its times', () => {
     const now = new Date('2026-11-21T12:00:00.250Z');
-    const kept = anchored({ type: 'interval', intervalSeconds: 60 }, now);
+    const kept = withAnchor({ type: 'interval', intervalSeconds: 60 }, now);
     expect(kept).toEqual({ type: 'interval', intervalSeconds: 60, anchorAt: '2026-11-21T12:01:00.250Z' });
-    expect(nextTimes(kept, now, 2)).toEqual(nextTimes({ type: 'interval', intervalSeconds: 60 }, now, 2));
+    expect(getNextTimes(kept, now, 2)).toEqual(getNextTimes({ type: 'interval', intervalSeconds: 60 }, now, 2));
   });
 
   test.each([
@@ -156,7 +156,7 @@ describe('a schedule is refused', () => {
   const refusalOf = (schedule: unknown, until?: string) => {
     const parsed = scheduleSchema.safeParse(schedule);
     if (parsed.success) {
-      const reason = whyNeverFires(parsed.data, HOSTILE_NOW, until === undefined ? undefined : new Date(until));
+      const reason = neverFiresReason(parsed.data, HOSTILE_NOW, until === undefined ? undefined : new Date(until));
       return reason === undefined ? undefined : { at: [], says: reason };
     }
     const [issue] = parsed.error.issues;
