@@ -41,12 +41,12 @@ function getInner(schema: Schema): Schema | undefined {
 }
 
 /** The schema without its wrappers. */
-export function unwrapped(schema: Schema): Schema {
+export function unwrap(schema: Schema): Schema {
   const inner = getInner(schema);
-  return inner ? unwrapped(inner) : schema;
+  return inner ? unwrap(inner) : schema;
 }
 
-/** The children of an unwrapped schema. */
+/** The children of an unwrap schema. */
 export function getChildren(schema: Schema): Children {
   const { shape, element, valueType, items, options, left, right } = getDefinition(schema);
   return {
@@ -79,7 +79,7 @@ export const withoutKnownNulls = <Value>(schema: z.core.$ZodType, value: Value):
 
 function strip(schema: z.core.$ZodType, value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
-  const { shape, element } = getDefinition(unwrapped(schema));
+  const { shape, element } = getDefinition(unwrap(schema));
   if (Array.isArray(value)) return element ? value.map((each) => strip(element, each)) : value;
   if (!shape) return value;
   // fromEntries makes own properties, also of a key named `__proto__`.

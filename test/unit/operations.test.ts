@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, test } from 'vitest';
 import type { z } from 'zod';
-import { getChildren, unwrapped } from '../../src/core/zod-graph.ts';
+import { getChildren, unwrap } from '../../src/core/zod-graph.ts';
 import { listOperations } from '../../src/process/app.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
 import { pathParameters, routesOf } from '../../src/platform/http/operation/paths.ts';
@@ -40,7 +40,7 @@ describe('every operation has an owner and a scope', () => {
 /** Names of the members of a body, two levels deep. The `sessionInput` of a case is data: it names nobody's session. */
 function toKnownNames(schema: z.core.$ZodType | undefined, depth = 2): string[] {
   if (!schema || depth === 0) return [];
-  const { members } = getChildren(unwrapped(schema));
+  const { members } = getChildren(unwrap(schema));
   return Object.entries(members).flatMap(([name, member]) =>
     name === 'sessionInput' ? [] : [name, ...toKnownNames(member, depth - 1)],
   );

@@ -3,7 +3,7 @@ import { RE2JS } from 're2js';
 import type { JsonObject } from '../../core/content.ts';
 import { argumentsErrorOnce, type ToPattern } from './check-arguments.ts';
 
-/** The thread of `foreign-schemas.ts`: one check at a time; a message back when it is there, and one per check. */
+/** The thread of `schema-sandbox.ts`: sends one message when it is ready, and one per check. */
 
 /** In linear time, whatever the pattern and the text; Ajv tells patterns apart by their text. */
 const linear: ToPattern = (pattern) => {

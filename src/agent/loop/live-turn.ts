@@ -17,7 +17,7 @@ export interface LiveTurn {
   /** The user's typed content, sent first; `undefined` where the model began to answer speech. */
   content: NonNullable<Event['content']> | undefined;
   /** Transcript of the user's speech before the turn began. */
-  heard: string;
+  inputTranscript: string;
   /** Keeps the sound, where it is to be saved. */
   audio: LiveAudio | undefined;
 }
@@ -30,8 +30,8 @@ interface OpenTurn {
   text: string;
   isThought: boolean;
   /** Transcriptions that no whole event has yet. */
-  heard: string;
-  spoken: string;
+  inputTranscript: string;
+  outputTranscript: string;
   usage: LiveMessage['usageMetadata'];
   grounding: LiveMessage['groundingMetadata'];
   /** True where a call waits for a person. */
@@ -52,8 +52,8 @@ export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenera
     turn,
     text: '',
     isThought: false,
-    heard: live.heard,
-    spoken: '',
+    inputTranscript: live.inputTranscript,
+    outputTranscript: '',
     usage: undefined,
     grounding: undefined,
     paused: false,
@@ -65,9 +65,9 @@ export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenera
     if (!signal.aborted && !(error instanceof AgentError)) invocation.cause = error;
     const failure = signal.aborted ? abortError(signal) : error;
     const known = failure instanceof AgentError ? failure : new AgentError('internal', 'The live session failed.');
-    yield* wholeText(open);
-    yield* wholeTranscription(open, 'inputTranscription');
-    yield* wholeTranscription(open, 'outputTranscription');
+    yield* flushText(open);
+    yield* flushTranscript(open, 'inputTranscription');
+    yield* flushTranscript(open, 'outputTranscription');
     return toEnd(invocation, { event: withError(liveEvent(open, {}), known), paused: false });
   }
 }
@@ -103,26 +103,26 @@ const liveEvent = ({ invocation, turn }: OpenTurn, members: Parameters<typeof ne
 /** Partial events of what a message adds, and whole ones of what it ends. */
 function* piecesOf(open: OpenTurn, message: LiveMessage): Generator<NewEvent, void, void> {
   for (const part of message.parts ?? []) yield* pieceOf(open, part);
-  yield* transcribed(open, 'inputTranscription', message.inputTranscription);
-  yield* transcribed(open, 'outputTranscription', message.outputTranscription);
+  yield* takeTranscript(open, 'inputTranscription', message.inputTranscription);
+  yield* takeTranscript(open, 'outputTranscription', message.outputTranscription);
   if (message.interrupted || message.turnComplete || message.generationComplete) {
-    yield* wholeTranscription(open, 'inputTranscription');
-    yield* wholeTranscription(open, 'outputTranscription');
+    yield* flushTranscript(open, 'inputTranscription');
+    yield* flushTranscript(open, 'outputTranscription');
   }
-  if (message.interrupted || message.turnComplete || message.calls) yield* wholeText(open);
+  if (message.interrupted || message.turnComplete || message.calls) yield* flushText(open);
 }
 
 function* pieceOf(open: OpenTurn, part: Part): Generator<NewEvent, void, void> {
   if (part.text) {
     const isThought = part.thought === true;
-    if (isThought !== open.isThought) yield* wholeText(open);
+    if (isThought !== open.isThought) yield* flushText(open);
     open.text += part.text;
     open.isThought = isThought;
   } else if (!part.inlineData) return;
   yield liveEvent(open, { content: { role: 'model', parts: [part] }, partial: true });
 }
 
-function* wholeText(open: OpenTurn): Generator<NewEvent, void, void> {
+function* flushText(open: OpenTurn): Generator<NewEvent, void, void> {
   const { text, isThought, grounding } = open;
   if (text === '') return;
   open.text = '';
@@ -136,9 +136,9 @@ function* wholeText(open: OpenTurn): Generator<NewEvent, void, void> {
 }
 
 type Transcription = 'inputTranscription' | 'outputTranscription';
-const KEPT = { inputTranscription: 'heard', outputTranscription: 'spoken' } as const;
+const KEPT = { inputTranscription: 'inputTranscript', outputTranscription: 'outputTranscript' } as const;
 
-function* transcribed(
+function* takeTranscript(
   open: OpenTurn,
   name: Transcription,
   piece: { text: string; finished: boolean } | undefined,
@@ -148,10 +148,10 @@ function* transcribed(
     open[KEPT[name]] += piece.text;
     yield transcription(open, name, piece.text, false);
   }
-  if (piece.finished) yield* wholeTranscription(open, name);
+  if (piece.finished) yield* flushTranscript(open, name);
 }
 
-function* wholeTranscription(open: OpenTurn, name: Transcription): Generator<NewEvent, void, void> {
+function* flushTranscript(open: OpenTurn, name: Transcription): Generator<NewEvent, void, void> {
   const text = open[KEPT[name]];
   if (text === '') return;
   open[KEPT[name]] = '';

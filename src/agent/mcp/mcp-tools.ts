@@ -1,6 +1,6 @@
 import { AgentError } from '../../core/errors.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
-import { ForeignSchemas } from '../arguments/foreign-schemas.ts';
+import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
 import type { McpConnection } from './mcp.ts';
@@ -55,7 +55,7 @@ export async function connectMcpServers(
   const { connectMcp } = await import('./mcp.ts');
   const egress = createEgress(settings.egress, userId);
   const timeouts = { ...DEFAULT_MCP_TIMEOUTS, ...settings.timeouts };
-  const schemas = new ForeignSchemas();
+  const schemas = new SchemaSandbox();
   const connect = async (server: McpServer): Promise<McpConnection> => {
     const release = settings.connections?.take(userId, server);
     const connecting = connectMcp(server, egress, timeouts, signal, schemas);
@@ -91,7 +91,7 @@ function withUniqueNames(connections: McpConnection[], taken: Set<string>): Tool
   return connections.flatMap(({ server, tools }) =>
     tools.map((tool) => {
       const name = [tool.name, `${server.name}_${tool.name}`].map(toName).find((candidate) => !taken.has(candidate));
-      const unique = name ?? numbered(toName(`${server.name}_${tool.name}`), taken);
+      const unique = name ?? addNumber(toName(`${server.name}_${tool.name}`), taken);
       taken.add(unique);
       return { ...tool, name: unique };
     }),
@@ -106,7 +106,7 @@ const toName = (name: string) => {
   return (RESERVED.test(plain) ? `tool_${plain}` : plain).slice(0, 64);
 };
 
-function numbered(name: string, taken: Set<string>): string {
+function addNumber(name: string, taken: Set<string>): string {
   for (let number = 2; ; number += 1) {
     const candidate = `${name.slice(0, 60)}_${number}`;
     if (!taken.has(candidate)) return candidate;

@@ -7,7 +7,7 @@ import { AgentError } from '../../core/errors.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import type { Egress } from '../../platform/net/egress.ts';
-import type { ForeignSchemas } from '../arguments/foreign-schemas.ts';
+import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
 import { MAX_TOOLS, type McpTimeouts } from './mcp-tools.ts';
@@ -40,7 +40,7 @@ export async function connectMcp(
   egress: Egress,
   timeouts: McpTimeouts,
   signal: AbortSignal,
-  schemas: ForeignSchemas,
+  schemas: SchemaSandbox,
 ): Promise<McpConnection> {
   if (!URL.canParse(server.url))
     throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
@@ -146,7 +146,7 @@ function getLength(value: unknown): number {
   }
 }
 
-function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: number, schemas: ForeignSchemas): Tool {
+function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: number, schemas: SchemaSandbox): Tool {
   return {
     name: tool.name,
     description: tool.description ?? '',

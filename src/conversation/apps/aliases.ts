@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { HARNESS_APP } from '../../core/names.ts';
-import { getChildren, unwrapped } from '../../core/zod-graph.ts';
+import { getChildren, unwrap } from '../../core/zod-graph.ts';
 import type { Call, Operation } from '../../platform/http/operation/operation.ts';
 
 /** The names that mean `harness_agent` in a request: those configured, without those of hosted applications. */
@@ -44,7 +44,7 @@ function namesApps(schema: z.core.$ZodType): boolean {
 }
 
 function hasAppName(schema: z.core.$ZodType, seen: Set<z.core.$ZodType>): boolean {
-  const inner = unwrapped(schema);
+  const inner = unwrap(schema);
   if (seen.has(inner)) return false;
   seen.add(inner);
   const { members, elements, branches } = getChildren(inner);
@@ -55,7 +55,7 @@ function hasAppName(schema: z.core.$ZodType, seen: Set<z.core.$ZodType>): boolea
 
 /** A value with `name` done to all that its schema gives a member `appName`; the rest of it is not looked at. */
 function renamed(schema: z.core.$ZodType, value: unknown, name: (value: object) => object): unknown {
-  const inner = unwrapped(schema);
+  const inner = unwrap(schema);
   if (typeof value !== 'object' || value === null || !namesApps(inner)) return value;
   const { members, elements, branches } = getChildren(inner);
   if (Array.isArray(value))

@@ -71,7 +71,7 @@ export async function once<Context extends IdempotentContext>(
   const text = await doOnce(context.database, key, findSession, async (database) => {
     // A transaction that is repeated begins anew.
     topics = [];
-    const notifications = collecting(context.notifications, topics);
+    const notifications = collectTopics(context.notifications, topics);
     return work({ ...context, database, notifications });
   });
   // Published after the commit: a reader that is woken before it would find nothing, and poll again a second later.
@@ -80,7 +80,7 @@ export async function once<Context extends IdempotentContext>(
 }
 
 /** Notifications that keep what is published for later. */
-const collecting = (notifications: Notifications, topics: string[]): Notifications => ({
+const collectTopics = (notifications: Notifications, topics: string[]): Notifications => ({
   publish: (topic) => void topics.push(topic),
   subscribe: (topic, wake) => notifications.subscribe(topic, wake),
   close: () => notifications.close(),

@@ -48,7 +48,7 @@ export class LiveCall {
   #hasEnded = false;
   #invocationId: string;
   /** Transcript of the user's speech since the last turn. */
-  #heard = '';
+  #inputTranscript = '';
 
   private constructor(
     context: InvocationContext,
@@ -139,7 +139,7 @@ export class LiveCall {
     if (message?.closed) throw message.closed;
     const { text, finished } = message?.inputTranscription ?? {};
     if (!text) return;
-    this.#heard += text;
+    this.#inputTranscript += text;
     this.#live.send({
       id: this.#context.newId(),
       invocationId: this.#invocationId,
@@ -154,7 +154,7 @@ export class LiveCall {
   /** Runs one turn as an invocation. A failure ends the session: the model would go on with unstored events. */
   async #answer(content: Content | undefined): Promise<void> {
     this.#isAnswering = true;
-    const turn = { connection: this.#connection, content, heard: this.#heard, audio: this.#audio };
+    const turn = { connection: this.#connection, content, inputTranscript: this.#inputTranscript, audio: this.#audio };
     const request = {
       key: this.#key,
       invocationId: this.#invocationId,
@@ -166,7 +166,7 @@ export class LiveCall {
       prepared: this.#prepared,
       steps: (input: Parameters<typeof runLiveTurn>[0]) => runLiveTurn(input, turn),
     };
-    this.#heard = '';
+    this.#inputTranscript = '';
     try {
       await this.#countTurn();
       const { error } = await invoke(this.#context, request, (frame) => this.#live.sendText(toText(frame)));

@@ -1,4 +1,4 @@
-import { ForeignSchemas } from '../../agent/arguments/foreign-schemas.ts';
+import { SchemaSandbox } from '../../agent/arguments/schema-sandbox.ts';
 import type { PreparedAgent, ServerTools } from '../../agent/definition/agent.ts';
 import { type ModelAnswer, toCallUse } from '../../agent/definition/model.ts';
 import type { ToolServices } from '../../agent/definition/tool.ts';
@@ -157,7 +157,7 @@ function takeEnding(
 
 /** The tools of MCP servers as the tape knows them: no server is contacted. The player answers their calls. */
 function storedServerTools({ tape, events, ending }: TapeRun): ServerTools {
-  const schemas = new ForeignSchemas();
+  const schemas = new SchemaSandbox();
   return (agentName, servers) => {
     if (servers.length === 0 && tape?.payload.hasOwnServers !== true) return [];
     const declared = tape?.payload.prompts

@@ -117,12 +117,12 @@ function addRun(result: Replay, player: Player, { events }: TapeRun): void {
   if (firstEvent) result.eventDifference ??= toShown(firstEvent);
   if (player.stopped !== undefined) result.stopped = player.stopped;
   const before = events.map(({ event }) => getAnswerText(event.content)).findLast((text) => text !== '');
-  result.output = { before: shortened(before ?? ''), after: shortened(player.output) };
+  result.output = { before: shorten(before ?? ''), after: shorten(player.output) };
 }
 
 const toShown = (difference: ReplayDifference): ReplayDifference => ({
   ...difference,
-  ...shortenedPair(difference.before, difference.after),
+  ...shortenPair(difference.before, difference.after),
 });
 
 /** The difference in an event is said once. */
@@ -158,16 +158,16 @@ const MAX_TEXT = 4_000;
 const CONTEXT = 200;
 
 /** A text of bounded length, which says what was left out. */
-const shortened = (text: string): string =>
+const shorten = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}… [${text.length - MAX_TEXT} characters left out]`;
 
 /** Two values of bounded size. Of long texts that part which holds the first difference. */
-function shortenedPair(before: unknown, after: unknown): { before: unknown; after: unknown } {
+function shortenPair(before: unknown, after: unknown): { before: unknown; after: unknown } {
   if (typeof before === 'string' && typeof after === 'string') {
     const start = Math.max(commonLength(before, after) - CONTEXT, 0);
     const isLong = Math.max(before.length, after.length) > MAX_TEXT;
     const from = (text: string) => (isLong && start > 0 ? `…${text.slice(start)}` : text);
-    return { before: shortened(from(before)), after: shortened(from(after)) };
+    return { before: shorten(from(before)), after: shorten(from(after)) };
   }
   return { before: shortenedValue(before), after: shortenedValue(after) };
 }
@@ -175,7 +175,7 @@ function shortenedPair(before: unknown, after: unknown): { before: unknown; afte
 /** A large value becomes the beginning of its JSON text. */
 function shortenedValue(value: unknown): unknown {
   const text = JSON.stringify(value) ?? 'null';
-  return text.length <= MAX_TEXT ? value : shortened(text);
+  return text.length <= MAX_TEXT ? value : shorten(text);
 }
 
 function commonLength(one: string, other: string): number {

@@ -59,7 +59,7 @@ export function createMeasures(meter: Meter): Measures {
     // Two clocks: that of the database may have been set back.
     fired: (seconds) => lateness(Math.max(0, seconds), {}),
     delivered: (outcome) => delivery({ outcome }),
-    observe: observing(meter, names),
+    observe: createObserver(meter, names),
     watch(sources, known) {
       Object.assign(names, known);
       observeValue(meter, INSTRUMENTS.active, () => [[sources.activeInvocations()]]);
@@ -107,7 +107,7 @@ function watchProcess(meter: Meter): { disable(): void } {
 }
 
 /** Measures invocations, one observer each. */
-function observing(meter: Meter, names: KnownNames): () => InvocationObserver {
+function createObserver(meter: Meter, names: KnownNames): () => InvocationObserver {
   const invocation = toRecorder(meter, INSTRUMENTS.invocation);
   const modelCall = toRecorder(meter, INSTRUMENTS.modelCall);
   const tokens = toRecorder(meter, INSTRUMENTS.tokens);

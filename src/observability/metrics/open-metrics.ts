@@ -34,7 +34,7 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
   const { METRICS_PORT: port, METRICS_HOST: host, ALLOWED_HOSTS: allowedHosts } = config;
   const exporter =
     port === undefined ? undefined : new PrometheusExporter({ preventServerStart: true, withoutScopeInfo: true });
-  const pushing = await pushingReader(config, log);
+  const pushing = await createPushReader(config, log);
   const provider = new MeterProvider({
     resource: toResource(config, version),
     readers: [exporter, pushing].filter((reader) => reader !== undefined),
@@ -64,7 +64,7 @@ export const toResource = ({ OTEL_SERVICE_NAME: name }: Pick<Config, 'OTEL_SERVI
   resourceFromAttributes({ 'service.name': name, 'service.version': version });
 
 /** Sends the metrics to the collector now and then; `undefined` where there is none. */
-async function pushingReader(config: Config, log: Log): Promise<MetricReader | undefined> {
+async function createPushReader(config: Config, log: Log): Promise<MetricReader | undefined> {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_METRIC_EXPORT_INTERVAL: intervalMs } = config;
   if (endpoint === undefined) return undefined;
   const { OTLPMetricExporter } =

@@ -32,7 +32,7 @@ export function toGenAiSpan(span: ReadableSpan, keepsContent: boolean): Readable
     else attributes[RENAMED[name] ?? name] = value;
   }
   return {
-    ...plain(span),
+    ...toPlain(span),
     attributes,
     name: isChat ? `chat ${String(attributes['gen_ai.request.model'])}` : span.name,
     kind: isChat ? SpanKind.CLIENT : SpanKind.INTERNAL,
@@ -40,7 +40,7 @@ export function toGenAiSpan(span: ReadableSpan, keepsContent: boolean): Readable
 }
 
 /** The members of a span without its class. */
-function plain(span: ReadableSpan): ReadableSpan {
+function toPlain(span: ReadableSpan): ReadableSpan {
   const { kind, name, parentSpanContext, startTime, endTime, duration, status, attributes, links, events } = span;
   const { ended, resource, instrumentationScope } = span;
   const { droppedAttributesCount, droppedEventsCount, droppedLinksCount } = span;
@@ -75,7 +75,10 @@ interface Content {
 }
 
 function requestContent(json: string): Attributes {
-  const { config, contents } = parsed(json) as { config?: Record<string, unknown>; contents?: (Content | string)[] };
+  const { config, contents } = parseObject(json) as {
+    config?: Record<string, unknown>;
+    contents?: (Content | string)[];
+  };
   const [tools] = (config?.['tools'] ?? []) as { function_declarations?: unknown }[];
   return {
     'gen_ai.system_instructions': JSON.stringify([{ type: 'text', content: config?.['system_instruction'] ?? '' }]),
@@ -85,7 +88,7 @@ function requestContent(json: string): Attributes {
 }
 
 function answerContent(json: string): Attributes {
-  const { content, finishReason } = parsed(json) as { content?: Content; finishReason?: string };
+  const { content, finishReason } = parseObject(json) as { content?: Content; finishReason?: string };
   const reason = finishReason ? { finish_reason: finishReason.toLowerCase() } : {};
   return content ? { 'gen_ai.output.messages': JSON.stringify([{ ...toMessage(content), ...reason }]) } : {};
 }
@@ -104,7 +107,7 @@ function toMessage(content: Content | string): object {
 }
 
 /** A text that was shortened beyond being JSON has no members. */
-function parsed(json: string): object {
+function parseObject(json: string): object {
   try {
     return Object(JSON.parse(json)) as object;
   } catch {

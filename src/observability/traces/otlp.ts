@@ -31,7 +31,7 @@ export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Pro
       : await import('@opentelemetry/exporter-trace-otlp-proto');
   const exporter = new OTLPTraceExporter({ ...toOtlpOptions(settings, 'traces'), timeoutMillis: TIMEOUT_MS });
   const keepsContent = settings.OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT;
-  return new BatchSpanProcessor(conventional(exporter, keepsContent, log), {
+  return new BatchSpanProcessor(withConventions(exporter, keepsContent, log), {
     scheduledDelayMillis: LINGER_MS,
     maxQueueSize: MAX_WAITING,
     maxExportBatchSize: MAX_BATCH,
@@ -40,7 +40,7 @@ export async function createOtlpProcessor(settings: OtlpSettings, log: Log): Pro
 }
 
 /** Exports spans as the conventions have them. A failure is logged here: its text may quote what was sent. */
-function conventional(exporter: SpanExporter, keepsContent: boolean, log: Log): SpanExporter {
+function withConventions(exporter: SpanExporter, keepsContent: boolean, log: Log): SpanExporter {
   return {
     export(spans: ReadableSpan[], done) {
       exporter.export(

@@ -82,7 +82,7 @@ export function createTracing(db: Database | undefined, log: Log, options: Traci
 
 /** Keeps spans in the database, a moment after they have ended. */
 function storeSpans(db: Database, log: Log, { lingerMs = 200, maxWaiting = 5_000 }: TracingOptions) {
-  const exporter = storingExporter(db, log);
+  const exporter = createStoringExporter(db, log);
   // Everything is set here: provider and processor would read the OTEL_* variables for what is left out.
   const processor = new BatchSpanProcessor(exporter, {
     scheduledDelayMillis: lingerMs,
@@ -113,7 +113,7 @@ function logDropped(log: Log): void {
  * batch that cannot be stored is logged here and dropped: reported to OpenTelemetry, the error's text, which quotes
  * prompts, would reach OpenTelemetry's own log.
  */
-function storingExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
+function createStoringExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
   let storing = Promise.resolve();
   const store = async (spans: ReadableSpan[], done: Parameters<SpanExporter['export']>[1]) => {
     // A batch holds the spans of several users, and begins within the request of one.

@@ -6,7 +6,7 @@ import {
   functionCallSchema,
   functionResponseSchema,
 } from '../../../core/content.ts';
-import { getChildren, unwrapped } from '../../../core/zod-graph.ts';
+import { getChildren, unwrap } from '../../../core/zod-graph.ts';
 
 /**
  * The form of an eval case that every version of ADK reads from a file: events are `{author, content}`, and no record
@@ -86,7 +86,7 @@ export interface Pass {
 /** A value without nulls and without members that its schema does not name; free-form objects stay as they are. */
 export function passOver(schema: z.core.$ZodType, value: unknown, path: string, pass: Pass): unknown {
   if (typeof value !== 'object' || value === null) return value;
-  const plain = unwrapped(schema);
+  const plain = unwrap(schema);
   const { members, elements } = getChildren(plain);
   const below = (index: number) => elements[elements.length > 1 ? index : 0];
   if (Array.isArray(value)) {

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { getChildren, unwrapped } from '../../../core/zod-graph.ts';
+import { getChildren, unwrap } from '../../../core/zod-graph.ts';
 import { snakeCase } from '../operation/paths.ts';
 
 /**
@@ -19,7 +19,7 @@ interface Shape {
 
 /** The shape of a schema; a schema that contains itself gives a shape that contains itself. */
 function shapeOf(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): Shape {
-  const schema = unwrapped(wrapped);
+  const schema = unwrap(wrapped);
   const made = known.get(schema);
   if (made) return made;
   const shape: Shape = { renames: new Map(), members: new Map(), element: undefined };

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { getDefinition, unwrapped } from '../../../core/zod-graph.ts';
+import { getDefinition, unwrap } from '../../../core/zod-graph.ts';
 import type { ValidationDetail } from '../operation/error-bodies.ts';
 import { parseScalar, type ScalarType } from './pydantic-messages.ts';
 import { readWith } from './zod-to-pydantic.ts';
@@ -35,7 +35,7 @@ export function parameterReader(
   const parameters = Object.entries(declared?.shape ?? {}).map(([name, schema]) => {
     const spelling = wireName(name);
     const loc = [place, spelling];
-    const { element } = getDefinition(unwrapped(schema));
+    const { element } = getDefinition(unwrap(schema));
     return { name, spelling, loc, schema, element, absent: absentValue(schema) };
   });
   return (sentAs) => {
@@ -86,7 +86,7 @@ function read(
 }
 
 function scalarTypeOf(schema: z.core.$ZodType): ScalarType {
-  const { type, format } = getDefinition(unwrapped(schema));
+  const { type, format } = getDefinition(unwrap(schema));
   if (type === 'number') return format?.includes('int') ? 'integer' : 'number';
   return type === 'boolean' ? 'boolean' : 'string';
 }

@@ -26,7 +26,7 @@ function scriptedConnection(...messages: LiveMessage[]) {
 }
 
 async function run(input: ReturnType<typeof runInput>, connection: LiveConnection, audio?: LiveAudio) {
-  const steps = runLiveTurn(input, { connection, content: undefined, heard: '', audio });
+  const steps = runLiveTurn(input, { connection, content: undefined, inputTranscript: '', audio });
   const events: NewEvent[] = [];
   for (;;) {
     const { done, value } = await steps.next();

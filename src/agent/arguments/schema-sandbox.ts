@@ -16,7 +16,7 @@ const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.u
 
 /** One check on its way. */
 interface Check {
-  group: ForeignSchemas;
+  group: SchemaSandbox;
   parameters: JsonObject;
   args: JsonObject;
   signal: AbortSignal;
@@ -28,7 +28,7 @@ interface Check {
  * busy for good, which nothing on the same thread can end; so checks run on another thread, which is terminated when
  * one is late. All invocations share it: a sandbox with a schema that was too costly is not served again.
  */
-export class ForeignSchemas {
+export class SchemaSandbox {
   #isRefused = false;
 
   /**
