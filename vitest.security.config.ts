@@ -1,15 +1,38 @@
 import { defineConfig } from 'vitest/config';
 
+const shared = {
+  globalSetup: ['test/support/global-setup.ts'],
+  pool: 'forks' as const,
+  disableConsoleIntercept: true,
+  testTimeout: 300_000,
+  hookTimeout: 120_000,
+};
+
 /** Attacks of one signed-in user on a real process: `npm run test:security`. */
 export default defineConfig({
   test: {
-    include: ['test/security/**/*.test.ts'],
-    globalSetup: ['test/support/global-setup.ts'],
-    pool: 'forks',
-    maxWorkers: 1,
-    fileParallelism: false,
-    disableConsoleIntercept: true,
-    testTimeout: 300_000,
-    hookTimeout: 120_000,
+    projects: [
+      {
+        // What another user may see and do has no times in it: two files at once.
+        test: {
+          ...shared,
+          name: 'rights',
+          include: ['test/security/{b,d}-*.test.ts'],
+          maxWorkers: 2,
+          sequence: { groupOrder: 0 },
+        },
+      },
+      {
+        // What an attack costs others is measured, so one file after the other.
+        test: {
+          ...shared,
+          name: 'load',
+          include: ['test/security/{a,c}-*.test.ts'],
+          maxWorkers: 1,
+          fileParallelism: false,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
   },
 });

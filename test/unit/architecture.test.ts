@@ -70,7 +70,8 @@ function reaches(next: Map<string, Set<string>>, from: string, to: string, seen 
 }
 
 test('the environment is read in one file', () => {
-  expect(files.filter((file) => textOf(file).includes('process.env'))).toEqual(['src/config/environment.ts']);
+  const readers = files.filter((file) => textOf(file).includes('process.env'));
+  expect(readers).toEqual([expect.stringMatching('^src/config/')]);
 });
 
 describe('ARCHITECTURE.md', () => {
