@@ -12,7 +12,7 @@ import {
 } from './observability.ts';
 import { VERSION } from './version.ts';
 import { openAudit } from '../platform/http/audit/audit.ts';
-import { openContentStore } from '../conversation/artifacts/open-content-store.ts';
+import { openContentStore } from '../conversation/artifacts/s3-content.ts';
 import type { Config } from '../config/config.ts';
 import { openNotifications } from '../platform/db/notifications.ts';
 import { AgentError } from '../core/errors.ts';

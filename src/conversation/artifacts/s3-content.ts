@@ -1,10 +1,11 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { GetObjectCommand, S3Client, S3ServiceException } from '@aws-sdk/client-s3';
+import type { Config } from '../../config/config.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
-import { checkContentSize, type ContentStore } from './content-store.ts';
+import { checkContentSize, type ContentStore, rowContent } from './content-store.ts';
 
 /** An S3-compatible store and how to reach it. */
-export interface S3Settings {
+interface S3Settings {
   bucket: string;
   /** In front of every key; empty, or ends with `/`. */
   prefix: string;
@@ -114,4 +115,37 @@ async function unlessAway<T>(request: Promise<T>): Promise<T> {
     if (status !== undefined && status < 500 && status !== 429) throw error;
     throw new UnavailableError('The artifact store is not available for now.', { cause: error });
   }
+}
+
+/**
+ * The content store that the settings name: the database itself, or an S3-compatible store.
+ * @throws {ConfigError} when the store cannot be used.
+ */
+export async function openContentStore(config: Config): Promise<ContentStore> {
+  const { MAX_ARTIFACT_BYTES: maxBytes, ARTIFACT_STORE, AWS_ENDPOINT_URL: endpoint } = config;
+  if (ARTIFACT_STORE === undefined) return rowContent(maxBytes);
+  const [bucket = '', ...prefix] = ARTIFACT_STORE.slice('s3://'.length).split('/').filter(Boolean);
+  return openS3Content({
+    bucket,
+    prefix: prefix.map((segment) => `${segment}/`).join(''),
+    region: config.AWS_REGION,
+    endpoint,
+    forcePathStyle: (config.ARTIFACT_STORE_PATH_STYLE ?? String(endpoint !== undefined)) === 'true',
+    credentials: toCredentials(config),
+    maxBytes,
+  });
+}
+
+function toCredentials(config: Config): S3Settings['credentials'] {
+  const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey, AWS_SESSION_TOKEN } = config;
+  if (accessKeyId === undefined && secretAccessKey === undefined) return undefined;
+  if (accessKeyId === undefined || secretAccessKey === undefined) {
+    const missing = accessKeyId === undefined ? 'AWS_ACCESS_KEY_ID' : 'AWS_SECRET_ACCESS_KEY';
+    throw new ConfigError(`${missing}: found nothing; a credential is AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.`);
+  }
+  return {
+    accessKeyId,
+    secretAccessKey,
+    ...(AWS_SESSION_TOKEN === undefined ? {} : { sessionToken: AWS_SESSION_TOKEN }),
+  };
 }

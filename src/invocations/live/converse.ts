@@ -1,16 +1,19 @@
 import type { WebSocket } from 'ws';
+import { z } from 'zod';
+import type { LiveInput } from '../../agent/definition/live.ts';
 import { runAgent } from '../../agent/loop/run-agent.ts';
 import type { RunEnd, RunInput } from '../../agent/loop/run.ts';
+import { findSession } from '../../conversation/sessions/session-store.ts';
+import { base64Error } from '../../core/base64.ts';
+import { type Content, contentSchema } from '../../core/content.ts';
 import { AgentError, AppError, isSessionTooLarge, NotFoundError, SESSION_TOO_LARGE } from '../../core/errors.ts';
-import type { Content } from '../../core/content.ts';
 import type { NewEvent } from '../../core/event.ts';
+import { findInexact } from '../../core/exact-json.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../platform/http/operation/principal.ts';
-import { findSession } from '../../conversation/sessions/session-store.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';
-import { toLiveFrame } from './live-frame.ts';
 import { CLOSE, type LiveLimits, LiveSocket, STOPPING } from './live-socket.ts';
 
 const NO_AUDIO = 'This model has no live API: audio and video cannot be used. Send text instead.';
@@ -141,4 +144,56 @@ async function* runTextTurn(input: RunInput): AsyncGenerator<NewEvent, RunEnd, v
   } finally {
     await steps.return(undefined as never);
   }
+}
+
+const blobSchema = z
+  .looseObject({ mime_type: z.string().nullish(), mimeType: z.string().nullish(), data: z.string().default('') })
+  .refine(({ data }) => base64Error(data) === undefined, { path: ['data'], message: 'not base64' });
+
+/** One text frame from a client of a live session; unknown members are ignored. */
+const liveFrameSchema = z.looseObject({
+  content: contentSchema.nullish(),
+  blob: blobSchema.nullish(),
+  activity_start: z.unknown().optional(),
+  activity_end: z.unknown().optional(),
+  close: z.boolean().nullish(),
+});
+
+/** The request in a frame. */
+type LiveFrame =
+  | { kind: 'content'; content: Content }
+  | { kind: 'media'; input: LiveInput }
+  | { kind: 'close' | 'nothing' }
+  | { kind: 'invalid'; error: string };
+
+/**
+ * Reads a frame. Of several members the first of close, activity_start, activity_end, blob, content counts (ADK's
+ * order); `{}` asks for nothing.
+ */
+function toLiveFrame(text: string): LiveFrame {
+  let sent: unknown;
+  try {
+    sent = JSON.parse(text);
+  } catch {
+    return { kind: 'invalid', error: 'The frame is not valid JSON.' };
+  }
+  const inexact = findInexact(text);
+  if (inexact)
+    return { kind: 'invalid', error: `The frame is not valid at ${inexact.path.join('.')}: ${inexact.reason}.` };
+  const parsed = liveFrameSchema.safeParse(sent);
+  if (!parsed.success) return { kind: 'invalid', error: firstIssue(parsed.error) };
+  const { content, blob, close, activity_start: start, activity_end: end } = parsed.data;
+  if (close === true) return { kind: 'close' };
+  if (start != null) return { kind: 'media', input: { kind: 'activityStart' } };
+  if (end != null) return { kind: 'media', input: { kind: 'activityEnd' } };
+  if (!blob) return content ? { kind: 'content', content } : { kind: 'nothing' };
+  // Google's live API reads the standard alphabet only; ADK's clients send either.
+  const data = blob.data.replaceAll('-', '+').replaceAll('_', '/');
+  return { kind: 'media', input: { kind: 'blob', blob: { mimeType: blob.mime_type ?? blob.mimeType ?? '', data } } };
+}
+
+function firstIssue({ issues }: z.ZodError): string {
+  const [issue] = issues;
+  const place = issue?.path.join('.') ?? '';
+  return `The frame is not valid${place === '' ? '' : ` at ${place}`}: ${issue?.message ?? 'unknown member'}.`;
 }
