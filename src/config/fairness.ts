@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { documented, integer, rangeText, whole } from './setting-schemas.ts';
 
-/** What holds where several share the service and a setting is not given. */
+/** Defaults where several callers share the service. */
 const DEFAULTS = {
   MAX_INVOCATIONS_PER_USER: 50,
   MAX_REQUESTS_PER_USER: 100,
@@ -21,8 +21,8 @@ const limit = (name: keyof typeof DEFAULTS, meaning: string) =>
   documented(integer(RANGE).optional(), meaning, rangeText(RANGE), `\`${DEFAULTS[name]}\`; ${PRIVATE}`);
 
 /**
- * What one user, runtime key, or user that a key acts for may take of what all share; anonymous callers are told apart
- * by their address.
+ * Limits of one caller: a user, a runtime key, or a user that a key acts for; anonymous callers are told apart by their
+ * address.
  */
 export const FAIRNESS = {
   MAX_INVOCATIONS_PER_USER: limit(
@@ -86,7 +86,7 @@ type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof FAIRNES
 /** The limits of one user as they hold; infinite where there is none. */
 export type FairnessLimits = Record<keyof typeof DEFAULTS, number>;
 
-/** The limits as they hold: `isShared` is false where the service is for whoever uses this machine. */
+/** Returns the limits that apply: `isShared` is false where only the users of this machine use the service. */
 export function toFairness(given: Given, isShared: boolean): FairnessLimits {
   const entries = Object.entries(DEFAULTS).map(([name, shared]) => [
     name,

@@ -25,7 +25,7 @@ const isDead = lt(invocations.leaseExpireTime, sql`statement_timestamp()`);
 const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
   isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
 
-/** Ends the queued invocations that nobody waits for any more; those in the background wait by themselves. */
+/** Ends the queued invocations whose waiter has died; those in the background need none. */
 export async function endDeadWaiters(db: Database): Promise<void> {
   const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
   await inBatches(() =>

@@ -63,7 +63,7 @@ export interface KeyedInvocation {
   key: SessionKey;
   invocationId: string;
   status: InvocationStatus;
-  /** Of the request that the key came with. */
+  /** Hash of the request with the key. */
   hash: string | null;
   answer: string | undefined;
   error: InvocationError | undefined;
@@ -130,7 +130,7 @@ export async function listInvocationStates(
 
 /**
  * Asks an invocation to end as `cancelled` or `interrupted`. A queued one ends at once, a running one when its
- * process sees it, a paused one (nobody runs it) at once.
+ * process sees it, a paused one (which no process runs) at once.
  * @returns its status after the request; `undefined` where there is no such invocation.
  */
 export async function requestStop(

@@ -8,10 +8,10 @@ import type { InvocationStatus } from './invocation.ts';
 import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
 
-/** What an invocation that was to wait has become. */
+/** The state of an invocation that waits. */
 export interface Waiter {
   status: InvocationStatus;
-  /** What a request to stop it wanted it to end as. */
+  /** The status that a stop request asked for. */
   stopAs: 'interrupted' | 'cancelled' | null;
   /** True while its row carries the token of the lease. */
   isMine: boolean;
@@ -39,7 +39,7 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   /** Body of its start, as it was sent. */
   body: unknown;
-  /** True where nobody holds the session. */
+  /** True where the session is free. */
   isFree: boolean;
   /** How long it has waited, seconds. */
   waited: number;

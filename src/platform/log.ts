@@ -5,7 +5,7 @@ import { causes, connectionReason } from '../core/errors.ts';
 /** The log: JSON lines on standard error. Bodies, prompts and answers are never given to it. */
 export type Log = pino.Logger;
 
-/** What must not reach a log line, wherever a caller might put it. */
+/** Members that must not reach a log line, wherever a caller might put them. */
 const REDACTED = [
   'authorization',
   'apiKey',
@@ -28,8 +28,8 @@ export function createLog(level: string, destination: pino.DestinationStream = p
 }
 
 /**
- * What the log keeps of an error. Messages of drizzle and pg quote statements and values, so of those only codes and
- * names stay, and the reason why a database cannot be used.
+ * Returns the fields of an error for the log. Messages of drizzle and pg quote statements and values, so only their
+ * codes and names stay, and the reason why a database cannot be used.
  */
 export function toLogFields(error: unknown): Record<string, unknown> {
   const chain = [...causes(error)];
@@ -88,7 +88,7 @@ function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
   return { logMethod };
 }
 
-/** What lines have to share to be the same failure; `undefined` for those that are never left out. */
+/** Returns the key by which lines count as the same failure; `undefined` for lines that are never left out. */
 function repeatKey([fields, message]: unknown[]): string | undefined {
   if (typeof fields !== 'object' || fields === null) return undefined;
   const reason = 'err' in fields ? connectionReason(fields.err) : (fields as { reason?: unknown }).reason;

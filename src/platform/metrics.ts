@@ -1,6 +1,6 @@
 /**
- * What a process counts of its work while somebody reads its metrics. Every method returns at once and never throws.
- * No label is chosen by a caller: names of operations, outcomes and pools only.
+ * Records the work of a process where metrics are collected. Every method returns at once and never throws. Callers
+ * choose no label: only names of operations, outcomes and pools are labels.
  */
 export interface Metrics {
   /** A request was answered. `operation` is its operation id, `unknown` where no route took it. */

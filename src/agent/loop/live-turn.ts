@@ -59,7 +59,7 @@ export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenera
     paused: false,
   };
   try {
-    const last = yield* answerOf(open, live);
+    const last = yield* getAnswer(open, live);
     return toEnd(invocation, { event: last, paused: open.paused });
   } catch (error) {
     if (!signal.aborted && !(error instanceof AgentError)) invocation.cause = error;
@@ -73,7 +73,7 @@ export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenera
 }
 
 /** Returns the event of the turn's end. @throws {AgentError} for a limit, an abort, or where the connection ends */
-async function* answerOf(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+async function* getAnswer(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { connection, audio } = live;
   const { invocation, turn } = open;
   countCall(open);
@@ -85,7 +85,7 @@ async function* answerOf(open: OpenTurn, live: LiveTurn): AsyncGenerator<NewEven
     open.usage = message.usageMetadata ?? open.usage;
     open.grounding = message.groundingMetadata ?? open.grounding;
     audio?.addOutput(message.parts ?? []);
-    yield* piecesOf(open, message);
+    yield* getPieces(open, message);
     if (message.calls) yield* answerCalls(open, connection, message.calls);
     for (const { role, part } of (await audio?.save(message, invocation.input)) ?? []) {
       const author = role === 'user' ? { author: 'user' } : {};
@@ -101,8 +101,8 @@ const liveEvent = ({ invocation, turn }: OpenTurn, members: Parameters<typeof ne
   newEvent(invocation, turn, { nodeInfo: { path: '' }, ...members });
 
 /** Partial events of what a message adds, and whole ones of what it ends. */
-function* piecesOf(open: OpenTurn, message: LiveMessage): Generator<NewEvent, void, void> {
-  for (const part of message.parts ?? []) yield* pieceOf(open, part);
+function* getPieces(open: OpenTurn, message: LiveMessage): Generator<NewEvent, void, void> {
+  for (const part of message.parts ?? []) yield* getPiece(open, part);
   yield* takeTranscript(open, 'inputTranscription', message.inputTranscription);
   yield* takeTranscript(open, 'outputTranscription', message.outputTranscription);
   if (message.interrupted || message.turnComplete || message.generationComplete) {
@@ -112,7 +112,7 @@ function* piecesOf(open: OpenTurn, message: LiveMessage): Generator<NewEvent, vo
   if (message.interrupted || message.turnComplete || message.calls) yield* flushText(open);
 }
 
-function* pieceOf(open: OpenTurn, part: Part): Generator<NewEvent, void, void> {
+function* getPiece(open: OpenTurn, part: Part): Generator<NewEvent, void, void> {
   if (part.text) {
     const isThought = part.thought === true;
     if (isThought !== open.isThought) yield* flushText(open);

@@ -7,13 +7,13 @@ import { appStates } from '../../platform/db/schema/schema.ts';
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
 /** The keys of an application's state that agents wrote last in the sessions of a user. */
-const keysOf = (userId: string): SQL => sql`array(
+const getKeys = (userId: string): SQL => sql`array(
   select key from jsonb_each(${appStates.writers}) where value = ${escapeJson(userId)}::jsonb)`;
 
 /** How many keys of the state that all users share were written last by agents for this user. */
 export async function countAppStateKeys(db: Database, { appName, userId }: User): Promise<number> {
   const [row] = await db
-    .select({ keys: sql<number>`cardinality(${keysOf(userId)})::int` })
+    .select({ keys: sql<number>`cardinality(${getKeys(userId)})::int` })
     .from(appStates)
     .where(eq(appStates.appName, appName));
   return row?.keys ?? 0;
@@ -27,8 +27,8 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
   await tx
     .update(appStates)
     .set({
-      state: sql`${appStates.state} - ${keysOf(userId)}`,
-      writers: sql`${appStates.writers} - ${keysOf(userId)}`,
+      state: sql`${appStates.state} - ${getKeys(userId)}`,
+      writers: sql`${appStates.writers} - ${getKeys(userId)}`,
       updateTime: sql`statement_timestamp()`,
     })
     .where(eq(appStates.appName, appName));

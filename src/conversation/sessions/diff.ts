@@ -64,13 +64,13 @@ export function diffStates(
   other: JsonObject,
   limit: number,
 ): { differing: number; differences: StateDifference[] } {
-  const valueOf = (of: JsonObject, key: string) => (Object.hasOwn(of, key) ? of[key] : undefined);
+  const getValue = (of: JsonObject, key: string) => (Object.hasOwn(of, key) ? of[key] : undefined);
   const keys = [...new Set([...Object.keys(state), ...Object.keys(other)])].toSorted();
-  const differing = keys.filter((key) => jsonDifference(valueOf(state, key), valueOf(other, key)));
+  const differing = keys.filter((key) => jsonDifference(getValue(state, key), getValue(other, key)));
   const differences = differing.slice(0, limit).map((key) => ({
     key,
-    value: shown(valueOf(state, key)),
-    other: shown(valueOf(other, key)),
+    value: shown(getValue(state, key)),
+    other: shown(getValue(other, key)),
   }));
   return { differing: differing.length, differences };
 }
@@ -91,7 +91,7 @@ function namer(): (id: string) => string {
   };
 }
 
-/** What an event says and does, without what names it. */
+/** Reduces an event to its content and actions, without ids and times. */
 function toDeed(event: Event, name: (id: string) => string): unknown {
   const { id: _id, invocationId: _invocation, timestamp: _time, usageMetadata: _tokens, ...deed } = event;
   const named = <Named extends { id?: string | null | undefined } | null | undefined>(call: Named): Named =>

@@ -3,7 +3,7 @@ import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { findHistoryAfter, type HistoryPart, type HistoryPlace, type SessionHistory } from './history-store.ts';
 
-/** What is kept of a session. */
+/** The cached history of a session. */
 interface Kept {
   /** Frozen: every invocation of the session gets the same objects. */
   events: readonly Event[];

@@ -30,7 +30,7 @@ export const newLabelsSchema = z
     `at most ${MAX_LABELS_BYTES} bytes are allowed`,
   );
 
-/** What a session is labelled with. */
+/** Labels of a session. */
 export const labelsSchema = z.record(z.string(), z.string()).describe('The labels, by name.');
 
 /** A condition on labels as a query has it: `name=value`, or `name` for whatever value. */
@@ -39,7 +39,7 @@ export const labelCondition = z
   .regex(new RegExp(`^${NAME}(?:=${VALUE})?$`, 'u'), { abort: true })
   .refine((text) => text.isWellFormed(), 'lone surrogates are not allowed');
 
-/** What {@link labelCondition}s ask for: each of the `values` as `{name: value}`, and the names that must be there. */
+/** A filter by labels: each of the `values` as `{name: value}`, and the names that must exist. */
 export interface LabelChoice {
   values: Record<string, string>[];
   names: string[];

@@ -23,7 +23,7 @@ const cursor = z
 
 const seconds = (which: string) => z.number().optional().describe(`Only sessions ${which} this Unix time in seconds.`);
 
-/** What of a list is wanted. */
+/** Query of a list. */
 const listQuery = z.object({
   sort: z.enum(['updated', 'created']).default('updated').describe('The time that they are sorted by.'),
   order: z.enum(['desc', 'asc']).default('desc').describe('`desc`: newest first; `asc`: oldest first.'),
@@ -51,7 +51,7 @@ const listQuery = z.object({
 });
 
 /** The name of an order within cursors; those of the default one have none. */
-const nameOf = ({ sort, order }: SessionOrder) =>
+const toName = ({ sort, order }: SessionOrder) =>
   sort === 'updated' && order === 'desc' ? undefined : `${sort} ${order}`;
 
 /** The sessions of a user. */
@@ -74,7 +74,7 @@ export const listSessionsOperation = operation({
   errors: { 404: 'No such application, nor sessions of a former one.' },
   handler: async ({ database, agents }: SessionContext, { path: { appName, userId }, query, response }) => {
     const { cursor: after, label, ...filter } = query;
-    const sort = nameOf(filter);
+    const sort = toName(filter);
     if (after && after.sort !== sort) {
       throw new ValidationFailedError([valueError(['query', 'cursor'], 'it is of a list in another order')]);
     }

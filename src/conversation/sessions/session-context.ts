@@ -12,7 +12,7 @@ export const area = 'Sessions';
 /** The answer's header that says where the next page begins; absent on the last one. */
 export const NEXT_CURSOR_HEADER = 'x-next-cursor';
 
-/** What the session operations need. */
+/** Dependencies of the session operations. */
 export interface SessionContext {
   database: DatabasePool;
   notifications: Notifications;
@@ -31,7 +31,7 @@ export interface SessionContext {
   limits: { eventBytes: number };
 }
 
-/** The error of an application that nobody serves. */
+/** The error of an application that does not exist. */
 export const appNotFound = (appName: string): NotFoundError => new NotFoundError(`App not found: ${appName}`);
 
 /** The text of the 404 of the session that a path names. */

@@ -13,7 +13,7 @@ import {
   type SessionRetention,
 } from '../../conversation/sessions/retention-store.ts';
 
-/** What is kept of users; 0 means all. */
+/** Limits of stored data; 0 means no limit. */
 export interface Retention {
   sessions: SessionRetention;
   /** The newest versions of each artifact. */
@@ -26,7 +26,7 @@ export const toRetention = (config: Config): Retention => ({
   artifactVersions: config.ARTIFACT_RETENTION_COUNT,
 });
 
-/** What retention needs of the process. */
+/** Dependencies of retention. */
 export interface RetainContext {
   database: DatabasePool;
   contentStore: ContentStore;
@@ -46,7 +46,7 @@ const SESSIONS = 100;
 
 const isOn = ({ days, count }: SessionRetention) => days > 0 || count > 0;
 
-/** What {@link retain} would delete. Changes nothing. */
+/** Counts the data that {@link retain} would delete. Changes nothing. */
 export async function countUnretained(
   { database }: Pick<RetainContext, 'database'>,
   { sessions, artifactVersions }: Retention,

@@ -1,6 +1,6 @@
 /**
- * What statements hold rows to, as their arguments: settings of a connection reach neither the workers of a distributed
- * database nor all connections of a pooler.
+ * Limits of rows, passed as arguments of statements: settings of a connection reach neither the workers of a
+ * distributed database nor all connections of a pooler.
  */
 export interface RowLimits {
   /** Maximum size of the state of a session, user or app, bytes of its JSON: `assert_state_size` holds it. */

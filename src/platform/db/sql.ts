@@ -27,13 +27,13 @@ export const excluded = (column: AnyPgColumn): SQL => sql`excluded.${names(colum
 /** `a = 1, b = 2`: what an `update` that the builder cannot write sets. */
 export const assignments = <Table extends PgTable>(table: Table, values: Values<Table>): SQL =>
   sql.join(
-    entriesOf(table, values).map(([column, value]) => sql`${names(column)} = ${value}`),
+    getEntries(table, values).map(([column, value]) => sql`${names(column)} = ${value}`),
     sql`, `,
   );
 
 /** `insert into t (a, b) select 1, 2`, to go on with `from`: the builder's own names every column of the table. */
 export function insertSelect<Table extends PgTable>(table: Table, values: Values<Table>): SQL {
-  const entries = entriesOf(table, values);
+  const entries = getEntries(table, values);
   const selected = sql.join(
     entries.map(([, value]) => sql`${value}`),
     sql`, `,
@@ -41,7 +41,7 @@ export function insertSelect<Table extends PgTable>(table: Table, values: Values
   return sql`insert into ${table} (${names(...entries.map(([column]) => column))}) select ${selected}`;
 }
 
-function entriesOf<Table extends PgTable>(table: Table, values: Values<Table>): [AnyPgColumn, Value][] {
+function getEntries<Table extends PgTable>(table: Table, values: Values<Table>): [AnyPgColumn, Value][] {
   const columns: Record<string, AnyPgColumn> = getTableColumns(table);
   return Object.entries(values).flatMap(([name, value]) => {
     const column = columns[name];

@@ -13,7 +13,7 @@ interface NodeStatement {
   tables: string[];
 }
 
-/** What is not SQL, tables where they stand as such, values, and what `format` would take for a place. */
+/** Tokens that are no SQL, table names, values, and place-holders of `format`. */
 const TOKENS = new RegExp(
   [
     /--[^\n]*|'(?:[^']|'')*'/,

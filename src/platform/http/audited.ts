@@ -10,11 +10,11 @@ import type { EdgeLog } from './error-handler.ts';
 
 /** Longest name that an entry keeps: a stranger's path may be longer than any identifier. */
 const MAX_NAME = 256;
-/** What a page of another site, a proxy or two credentials are refused for. */
+/** Reasons of refusals for pages of other sites, proxies and duplicate credentials. */
 const EDGE_REFUSALS: ReadonlySet<RefusalReason> = new Set(['forbidden_origin', 'not_deliberate', 'malformed_headers']);
 const FOREIGN = 'what it asks for belongs to another user or application';
 
-/** What the steps before have noted of a request. */
+/** Notes of earlier steps on a request. */
 interface Noted {
   requestId: string;
   principal?: Principal;
@@ -43,7 +43,7 @@ export function entryOf(
   const { appName, userId } = resource ?? {};
   const named = { ...(appName === undefined ? {} : { appName }), ...(userId === undefined ? {} : { userId }) };
   return {
-    ...callerOf(locals.principal),
+    ...getCaller(locals.principal),
     address: request.ip,
     operation: locals.operationId,
     resource: { ...(Object.fromEntries(inPath) as Record<string, string>), ...named },
@@ -51,7 +51,7 @@ export function entryOf(
   };
 }
 
-function callerOf(principal: Principal | undefined): Pick<AuditEntry, 'callerKind' | 'caller'> {
+function getCaller(principal: Principal | undefined): Pick<AuditEntry, 'callerKind' | 'caller'> {
   if (!principal) return { callerKind: 'unknown' };
   if (principal.kind === 'user') return { callerKind: 'user', caller: principal.userId };
   return { callerKind: principal.kind, caller: principal.kind === 'key' ? principal.id : undefined };
@@ -74,12 +74,12 @@ export function keepRefusals(audit: Audit | undefined, log: EdgeLog): ErrorReque
 
 /** Keeps that a request, or what follows on its open stream, was refused; not that it failed for another reason. */
 export function keepRefusal(audit: Audit | undefined, error: unknown, request: Request, response: Response): void {
-  const reason = response.locals.isForeign === true ? FOREIGN : reasonOf(error);
+  const reason = response.locals.isForeign === true ? FOREIGN : toReason(error);
   if (reason !== undefined) audit?.refused(entryOf(request, response), reason);
 }
 
 /** Why a request may not do what it asks for; `undefined` for every other error. */
-function reasonOf(error: unknown): string | undefined {
+function toReason(error: unknown): string | undefined {
   if (error instanceof UnauthenticatedError) return 'no credential, or a wrong one';
   if (error instanceof LimitError) return `limit ${error.limit}`;
   if (error instanceof ForbiddenError) return error.message;
@@ -87,6 +87,6 @@ function reasonOf(error: unknown): string | undefined {
   return isForbidden ? error.message : undefined;
 }
 
-/** A token that has only expired was somebody's. */
+/** A token that has only expired was valid once. */
 const isWrongCredential = (error: unknown, request: Request) =>
   error instanceof UnauthenticatedError && request.headers.authorization !== undefined && !isExpired(error);

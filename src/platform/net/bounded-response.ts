@@ -1,11 +1,11 @@
 /** How much an answer may have; each is counted as it comes. */
 export interface AnswerBounds {
   bytes: number;
-  /** Of one message: members, elements, and the arrays and objects that hold them. */
+  /** Members, elements, arrays and objects of one message. */
   values: number;
-  /** Of one message: arrays and objects within each other. */
+  /** Nesting of arrays and objects in one message. */
   levels: number;
-  /** Of one stream of server-sent events. */
+  /** Messages of one stream of server-sent events. */
   messages: number;
 }
 

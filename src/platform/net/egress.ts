@@ -5,7 +5,7 @@ import ipaddr from 'ipaddr.js';
 import type { Agent } from 'undici';
 import { AgentError } from '../../core/errors.ts';
 
-/** What may be reached by addresses that a request, a model or a tool chose. */
+/** Rules for addresses that a request, a model or a tool chose. */
 export interface EgressPolicy {
   /** True in local mode: loopback addresses, and http to them. */
   allowLoopback: boolean;
@@ -57,7 +57,7 @@ export function createEgress(policy: EgressPolicy, userId = ''): Egress {
 }
 
 /** Bytes of answers that have begun and not ended, by user, in this process. */
-const incomingOf = new Map<string, number>();
+const toIncoming = new Map<string, number>();
 
 /** The part of one client in what is coming for its user. */
 class Incoming {
@@ -72,15 +72,15 @@ class Incoming {
   /** Counts bytes that came, or with a negative number those of an answer that has ended. @throws {AgentError} */
   add(bytes: number): void {
     if (this.#isClosed) return;
-    const all = (incomingOf.get(this.#userId) ?? 0) + bytes;
+    const all = (toIncoming.get(this.#userId) ?? 0) + bytes;
     this.#bytes += bytes;
-    if (all > 0) incomingOf.set(this.#userId, all);
-    else incomingOf.delete(this.#userId);
+    if (all > 0) toIncoming.set(this.#userId, all);
+    else toIncoming.delete(this.#userId);
     if (bytes > 0 && all > MAX_INCOMING_BYTES)
       throw denied(`The responses that are coming for this user are together larger than ${MAX_INCOMING_BYTES} bytes`);
   }
 
-  /** Takes back what answers that nobody read to their end have left. */
+  /** Releases the byte budget of responses that were not read to the end. */
   close(): void {
     this.add(-this.#bytes);
     this.#isClosed = true;
@@ -186,7 +186,7 @@ export function checkUrl(url: URL, policy: EgressPolicy): void {
 const bareHost = (url: URL) => url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 
 const isLoopbackName = (host: string) =>
-  host === 'localhost' || host.endsWith('.localhost') || (isIP(host) !== 0 && rangeOf(host) === 'loopback');
+  host === 'localhost' || host.endsWith('.localhost') || (isIP(host) !== 0 && toRange(host) === 'loopback');
 
 const isVouchedFor = (url: URL, { allowedHosts = [] }: EgressPolicy) =>
   allowedHosts.some((allowed) => allowed.includes('://') && URL.parse(allowed)?.origin === url.origin);
@@ -198,7 +198,7 @@ function matchesHost(host: string, allowed: string): boolean {
 }
 
 /** `public`, `loopback`, or what else ipaddr.js calls it; an IPv4 address inside an IPv6 one counts as itself. */
-function rangeOf(address: string): string {
+function toRange(address: string): string {
   const parsed = ipaddr.process(address);
   const range = parsed.range();
   if (range !== 'unicast' || METADATA_ADDRESSES.has(parsed.toString())) return range === 'unicast' ? 'metadata' : range;
@@ -207,7 +207,7 @@ function rangeOf(address: string): string {
 }
 
 function checkAddress(address: string, host: string, policy: EgressPolicy): void {
-  const range = rangeOf(address);
+  const range = toRange(address);
   if (range === 'public' || (range === 'loopback' && policy.allowLoopback)) return;
   throw denied(`${host} is not a public address`);
 }

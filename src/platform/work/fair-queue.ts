@@ -1,4 +1,4 @@
-/** What waits for something that all share: owners are served in turn, however much one of them wants. */
+/** A queue that serves its owners in turn, however many items one of them has. */
 export class FairQueue<Item> {
   /** By owner, those who are served next first. */
   readonly #waiting = new Map<string, Item[]>();
@@ -11,7 +11,7 @@ export class FairQueue<Item> {
 
   /**
    * Takes the next one; `undefined` where nothing waits that may be served.
-   * @param mayServe false for owners who are passed over and keep their place [everybody may be served]
+   * @param mayServe false for owners who are passed over and keep their place [all may be served]
    */
   shift(mayServe: (owner: string) => boolean = () => true): Item | undefined {
     for (const [owner, items] of this.#waiting) {
@@ -31,7 +31,7 @@ export class FairQueue<Item> {
     return this.#waiting.keys();
   }
 
-  /** Of all owners together. */
+  /** Number of items of all owners. */
   get size(): number {
     return [...this.#waiting.values()].reduce((sum, items) => sum + items.length, 0);
   }

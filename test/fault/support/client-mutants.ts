@@ -18,7 +18,7 @@ export const CLIENT_MUTANTS: Mutant[] = [
   },
   {
     name: 'stores the sound of a live session in its events',
-    changes: change('pieceOf', 'partial: true', 'partial: part.text !== undefined'),
+    changes: change('getPiece', 'partial: true', 'partial: part.text !== undefined'),
     tests: SOUND,
     only: 'sound goes out',
   },

@@ -16,8 +16,8 @@ export interface Account {
 }
 
 /**
- * Where root keeps what the server's account cannot reach elsewhere: owned by root and writable by nobody else, because
- * a program run from a world-writable parent such as /var/tmp could be somebody else's.
+ * Where root keeps what the server's account cannot reach elsewhere: owned by root and writable by no other, because
+ * another user could replace a program in a world-writable parent such as /var/tmp.
  */
 export const SYSTEM_DIR = process.platform === 'darwin' ? '/var/db/agent-runtime' : '/var/lib/agent-runtime';
 
@@ -97,7 +97,7 @@ async function prepareSystemDir(): Promise<void> {
 async function requireRootOnly(path: string): Promise<void> {
   const found = await lstat(path);
   if (!found.isDirectory() || found.uid !== 0 || (found.mode & 0o022) !== 0)
-    throw embeddedError(`${path} must be a directory that belongs to root and that nobody else may write to.`);
+    throw embeddedError(`${path} must be a directory that belongs to root and that only root may write to.`);
 }
 
 /**
@@ -148,7 +148,7 @@ function modeFor(isDirectory: boolean, parent: string): number {
 }
 
 /**
- * npm drops symbolic links from packages, and where install scripts are blocked nobody made them again: the server then
+ * npm drops symbolic links from packages, and where install scripts are blocked they are missing: the server then
  * misses its libraries.
  */
 async function addMissingLinks(native: string): Promise<void> {

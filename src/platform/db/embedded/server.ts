@@ -27,7 +27,7 @@ export interface Cluster {
 export interface FoundServer {
   pid: number;
   port: number;
-  /** The name of the process that launched it (process-name.ts); empty where somebody launched it by hand. */
+  /** The name of the process that launched it (process-name.ts); empty where a person launched it. */
   owner: string;
 }
 
@@ -70,8 +70,7 @@ export async function runProgram(cluster: Cluster, name: string, args: string[],
 }
 
 /**
- * What runs the server's programs: an absolute path and no variable of ours, neither PGDATA nor a locale that does not
- * exist.
+ * Options for the server's programs: none of our environment, neither PGDATA nor a locale that does not exist.
  */
 function spawnOptions(cluster: Cluster) {
   const env = process.platform === 'win32' ? {} : { env: { PATH: '/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' } };
@@ -134,7 +133,7 @@ async function disownPidFile(cluster: Cluster, staleText: string): Promise<void>
   await rm(aside);
 }
 
-/** Who launched the server at `url`; undefined: it does not answer, or it is not the server of `data`. */
+/** Finds the process that launched the server at `url`; `undefined` where it is not the server of `data`. */
 async function readOwner(url: string, data: string): Promise<string | undefined> {
   try {
     return await withClient(url, async (client) => {
@@ -187,7 +186,7 @@ export async function launch(cluster: Cluster, password: string, owner: string):
 
 /** Also a process that ends in the middle of something, by `process.exit` or an error, leaves no server behind. */
 function endWithProcess(server: ChildProcess): void {
-  const end = () => void server.kill('SIGINT'); // PostgreSQL's fast shutdown, which needs nobody to wait for it
+  const end = () => void server.kill('SIGINT'); // PostgreSQL's fast shutdown, which needs no waiter
   process.once('exit', end);
   server.once('exit', () => process.off('exit', end));
 }

@@ -3,8 +3,8 @@ import { bigint, check, index, integer, jsonb, pgTable, text, varchar } from 'dr
 import { time } from './columns.ts';
 
 /**
- * Who was allowed or refused what, without content. The role that serves inserts and does nothing else; a trigger
- * refuses changes of all roles but for `delete_old_audit_entries`.
+ * Decisions on access, without content. The serving role can only insert; a trigger refuses changes by all roles but
+ * for `delete_old_audit_entries`.
  */
 export const auditLog = pgTable(
   'audit_log',
@@ -28,7 +28,7 @@ export const auditLog = pgTable(
   ],
 );
 
-/** What callers did in the running minute; the columns are those of rate-limiter-flexible, which reads by position. */
+/** Use by callers in the running minute; the columns are those of rate-limiter-flexible, which reads by position. */
 export const rateLimits = pgTable('rate_limits', {
   key: varchar('key', { length: 255 }).primaryKey(),
   points: integer('points').notNull().default(0),

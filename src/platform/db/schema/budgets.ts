@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { bigint, check, date, index, numeric, pgTable, primaryKey, smallint, text } from 'drizzle-orm/pg-core';
 import { identifier, ofUser, time } from './columns.ts';
 
-/** What users of an application may use in a day or a month. */
+/** Allowances of an application's users for a day or a month. */
 export const budgets = pgTable(
   'budgets',
   {
@@ -22,7 +22,7 @@ export const budgets = pgTable(
   ],
 );
 
-/** What users used, by day in UTC; several rows of a day, so that one user's invocations do not wait for each other. */
+/** Use by users and day in UTC; a day has several rows, so that a user's invocations do not wait for each other. */
 export const budgetUses = pgTable(
   'budget_uses',
   {
@@ -40,7 +40,7 @@ export const budgetUses = pgTable(
   ],
 );
 
-/** What models cost, for a million tokens, in a currency of the operator's. */
+/** Prices of models for a million tokens, in the operator's currency. */
 export const modelPrices = pgTable('model_prices', {
   model: identifier('model').primaryKey(),
   promptPrice: numeric('prompt_price', { mode: 'number' }).notNull(),

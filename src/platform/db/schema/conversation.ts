@@ -133,7 +133,7 @@ export const artifactVersions = pgTable(
   ],
 );
 
-/** What was said in sessions that were added to the memory of a user. */
+/** Events of sessions that were added to a user's memory. */
 export const memories = pgTable(
   'memories',
   {
@@ -169,7 +169,7 @@ export const idempotencyKeys = pgTable(
   ],
 );
 
-/** What must not be deleted, whoever wants it: of a user all, or a session. Triggers refuse it (migrations). */
+/** Users and sessions whose data must not be deleted. Triggers enforce it (migrations). */
 export const legalHolds = pgTable(
   'legal_holds',
   {

@@ -36,7 +36,7 @@ export const evalSets = pgTable(
   (t) => [primaryKey({ name: 'eval_sets_pkey', columns: [t.appName, t.id] })],
 );
 
-/** What a case said and says; they outlive the case, since a run is about one of them. */
+/** Versions of a case; they outlive the case, since runs refer to them. */
 export const evalCaseVersions = pgTable(
   'eval_case_versions',
   {
@@ -189,7 +189,7 @@ export const evalRunCases = pgTable(
   ],
 );
 
-/** What people say of turns, beside the judges: of one turn in one metric each person once. */
+/** Verdicts of people on turns, one per person, turn and metric. */
 export const evalVerdicts = pgTable(
   'eval_verdicts',
   {

@@ -67,7 +67,7 @@ export const invocations = pgTable(
   ],
 );
 
-/** What agents give their models beside the conversation, each once per application. */
+/** Prompts of agents, each stored once per application. */
 export const agentPrompts = pgTable(
   'agent_prompts',
   {
@@ -82,7 +82,7 @@ export const agentPrompts = pgTable(
   ],
 );
 
-/** What a replay needs to know of an invocation beside its events, one row for each time that it ran. */
+/** Inputs for replays that are not in the events, one row for each run of an invocation. */
 export const invocationTapes = pgTable(
   'invocation_tapes',
   {

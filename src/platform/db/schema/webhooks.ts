@@ -40,8 +40,7 @@ export const webhooks = pgTable(
 );
 
 /**
- * What is to be sent to webhooks, and how that went. Triggers insert the rows, in the statement that ends an
- * invocation or a run, whichever it is (migrations).
+ * The outbox of webhooks. Triggers insert its rows in the statement that ends an invocation or a run (migrations).
  */
 export const webhookDeliveries = pgTable(
   'webhook_deliveries',

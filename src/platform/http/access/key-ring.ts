@@ -26,19 +26,19 @@ type KeyEntry = z.output<typeof keySchema>;
 
 interface Known {
   digest: Buffer;
-  /** What the file says of it, as one text; nothing of a plain one. */
+  /** Its entry in the file as one text; absent for a plain key. */
   entry?: string;
   principal: Principal;
   expiresAt: number;
 }
 
-/** What waits for a key to be revoked. */
+/** A listener for the revocation of a key. */
 interface Watcher {
   entry: string;
   work: () => void;
 }
 
-/** Who holds a key, `undefined` for nobody. @throws {UnavailableError} while the file of keys cannot be used */
+/** Finds the holder of a key; `undefined` for an unknown one. @throws {UnavailableError} while the file is unusable */
 export type FindHolder = (key: string) => Promise<Principal | undefined>;
 
 /**
@@ -100,16 +100,16 @@ function watching(findValid: () => Promise<ReadonlySet<string | undefined>>) {
     };
 }
 
-const digestOf = (text: string) => createHash('sha256').update(text).digest();
+const toDigest = (text: string) => createHash('sha256').update(text).digest();
 const toPlain = (key: string): Known => ({
-  digest: digestOf(key),
+  digest: toDigest(key),
   principal: FULL_KEY,
   expiresAt: Number.POSITIVE_INFINITY,
 });
 
 /** Compares digests, which have one length, and always with all: the time reveals nothing about any of them. */
 function match(known: Known[], key: string): Principal | undefined {
-  const sent = digestOf(key);
+  const sent = toDigest(key);
   const found = known.filter(({ digest }) => timingSafeEqual(digest, sent));
   return found.find(({ expiresAt }) => Date.now() < expiresAt)?.principal;
 }
@@ -152,13 +152,13 @@ function parseFile(file: string, content: string): KeyEntry[] {
   });
 }
 
-const setOf = (values: string[] | undefined) => values && new Set(values);
+const toSet = (values: string[] | undefined) => values && new Set(values);
 
 const toKnown = (given: KeyEntry, watch: ReturnType<typeof watching>): Known => {
   const { id, digest, scopes, users, apps, expires } = given;
   const expiresAt = expires === undefined ? undefined : Date.parse(expires);
   const entry = JSON.stringify(given);
-  const limits = { scopes: new Set(scopes), users: setOf(users), apps: setOf(apps) };
+  const limits = { scopes: new Set(scopes), users: toSet(users), apps: toSet(apps) };
   return {
     digest: Buffer.from(digest, 'hex'),
     entry,
@@ -167,7 +167,7 @@ const toKnown = (given: KeyEntry, watch: ReturnType<typeof watching>): Known => 
   };
 };
 
-/** What a new key is for; what is left out is not limited. */
+/** The restrictions of a new key; absent members do not restrict it. */
 export interface NewKey {
   id?: string | undefined;
   scopes: readonly Scope[];
@@ -179,7 +179,7 @@ export interface NewKey {
 /** A fresh key, which exists nowhere else, and its entry for the file. @throws {ConfigError} where a part is wrong */
 export function createKey({ id = randomBytes(6).toString('hex'), ...limits }: NewKey): { key: string; entry: string } {
   const key = `${id}.${randomBytes(SECRET_BYTES).toString('base64url')}`;
-  const read = keySchema.safeParse({ id, digest: digestOf(key).toString('hex'), ...limits });
+  const read = keySchema.safeParse({ id, digest: toDigest(key).toString('hex'), ...limits });
   if (read.success) return { key, entry: JSON.stringify(read.data) };
   throw new ConfigError(read.error.issues.map((each) => `${each.path.join('.')}: ${each.message}.`).join('\n'));
 }

@@ -4,7 +4,7 @@ import type { DatabasePool } from '../../db/database.ts';
 
 const MINUTE = 60;
 
-/** What has happened of a kind that may happen so often in a minute, over all replicas. */
+/** Counters per minute, over all replicas. */
 export interface RateCounter {
   /**
    * Takes some of what a key may do in this minute.
@@ -16,7 +16,7 @@ export interface RateCounter {
 /**
  * Counts in PostgreSQL, by windows of a minute that begin with the first use of a key; while the database cannot be
  * used each process counts for itself, with the same limit. The windows follow the clocks of the processes: that is
- * how the library does it. Keys are digests: the table names nobody.
+ * how the library does it. Keys are digests, so the table names no caller.
  */
 export function createRateCounter(
   { query }: Pick<DatabasePool, 'query'>,
@@ -28,7 +28,7 @@ export function createRateCounter(
     async take(key, wanted) {
       const { limiter, Refusal } = await (opening ??= openLimiter(query, { name, points }));
       try {
-        return { isOver: false, until: toEnd(await limiter.consume(digestOf(key), wanted)) };
+        return { isOver: false, until: toEnd(await limiter.consume(toDigest(key), wanted)) };
       } catch (error) {
         if (error instanceof Refusal) return { isOver: true, until: toEnd(error) };
         throw error;
@@ -52,7 +52,7 @@ async function openLimiter(query: DatabasePool['query'], { name, points }: { nam
   return { limiter, Refusal };
 }
 
-const digestOf = (key: string) => createHash('sha256').update(key).digest('base64url');
+const toDigest = (key: string) => createHash('sha256').update(key).digest('base64url');
 
 /** Seconds from now to a time of `performance.now`. */
 export const secondsUntil = (time: number): number => Math.max(1, Math.ceil((time - performance.now()) / 1000));

@@ -69,7 +69,7 @@ export const cronjobRunPath = cronjobPath.extend({ runId: identifier('Run identi
 export const webhookPath = z.object({ webhookId: identifier('Webhook identifier.') });
 /** A delivery to a webhook. */
 export const deliveryPath = webhookPath.extend({ deliveryId: identifier('Delivery identifier.') });
-/** Of the operations that look through all applications. */
+/** Paths of the operations on all applications. */
 export const bareSessionPath = sessionPath.pick({ sessionId: true });
 export const bareEventPath = eventPath.pick({ eventId: true });
 export const appSessionPath = sessionPath.omit({ userId: true });

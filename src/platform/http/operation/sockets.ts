@@ -45,7 +45,7 @@ export function createSockets(limits: { frameBytes: number; sockets: number }): 
         const response = new ServerResponse(request);
         response.shouldKeepAlive = false;
         response.assignSocket(request.socket);
-        // Nobody reads the socket any more: ended from our side alone it would stay, also when its client has gone.
+        // The socket is no longer read: ended from our side alone it would stay, also when its client has gone.
         response.on('finish', () => request.socket.destroySoon());
         socket.on('error', () => socket.destroy());
         upgrades.set(request, { socket, head });

@@ -1,6 +1,6 @@
 /**
- * What a JSON text is like, seen without parsing it. All of it runs over the text once and without recursion: ten
- * million opening brackets must cost neither the stack nor the memory of ten million arrays.
+ * Measures a JSON text without parsing it, in one pass and without recursion: ten million opening brackets must cost
+ * neither the stack nor the memory of ten million arrays.
  */
 
 const QUOTE = 0x22;
@@ -12,14 +12,14 @@ const CASE_BIT = 0x20;
 /** Digits that can at most make an integer below 1.8e308, the largest double. */
 const SAFE_DIGITS = 308;
 
-/** What a JSON text may hold; values are counted by their commas and opening brackets. */
+/** Limits of a JSON text; values are counted by their commas and opening brackets. */
 export interface JsonLimits {
   /** Levels of arrays and objects. */
   maxDepth: number;
   maxValues: number;
 }
 
-/** What one pass over the bytes of a JSON text found. */
+/** The result of one pass over the bytes of a JSON text. */
 export interface JsonScan {
   /** True when more levels are open at once than allowed. */
   isTooDeep: boolean;
