@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { runAsUser } from '../../src/platform/context.ts';
 import { type Database, type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
-import { prepareRowSecurity, queryFor } from '../../src/platform/db/row-security.ts';
+import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
 import { deleteCasesOf } from '../../src/features/evals/erase-store.ts';
 import { insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { insertEvalCase } from '../../src/features/evals/cases/eval-case-store.ts';
@@ -262,23 +262,16 @@ test.each(roles)('what %s keeps of a history is given to nobody else', async (ro
   await deleteSession(db, key);
 });
 
-test('a read that a replica was too far behind for is prepared when it comes again on that connection', async () => {
-  const limits = { role: 'agent_runtime_user', planMode: 'force_generic_plan' } as const;
-  const looked = { text: 'select user_id from sessions where id = $1', values: ['s'] };
-  const read = (since?: string) =>
-    queryFor(client, 'alice', limits, looked, { isFixed: true, ...(since === undefined ? {} : { since }) });
-  const prepares = async () => {
-    const { rows } = await client.query('select count(*)::int as n from pg_prepared_statements where statement = $1', [
-      looked.text,
-    ]);
-    return rows;
-  };
-  // A primary is no replica: the check always fails, and the server leaves out what stands behind it.
-  await expect(read('0/0')).rejects.toMatchObject({ code: '22012' });
-  await expect(read('0/0')).rejects.toMatchObject({ code: '22012' });
-  expect(await prepares()).toEqual([{ n: 0 }]);
-  for (const _ of [1, 2]) expect(await read()).toMatchObject({ rows: [{ user_id: 'alice' }] });
-  await expect(read('0/0')).rejects.toMatchObject({ code: '22012' });
-  expect(await read()).toMatchObject({ rows: [{ user_id: 'alice' }] });
-  expect(await prepares()).toEqual([{ n: 1 }]);
+test('a user whose name PostgreSQL cannot read sees nothing, and never the rows of all', async () => {
+  const { db, ...rest } = pool('superuser');
+  for (const name of ['bob\u0000', "\u0000'; select 1; --"]) {
+    const refused = { cause: { code: '22021' } };
+    await expect(runAsUser(name, () => db.execute(everybody))).rejects.toMatchObject(refused);
+    await expect(runAsUser(name, () => rest.transaction((tx) => tx.execute(everybody)))).rejects.toMatchObject({
+      code: '22021',
+    });
+  }
+  for (const name of ["'; reset role; --", '\\x', "bob'", '\ud800']) {
+    expect((await runAsUser(name, () => db.execute(everybody))).rows).toEqual([]);
+  }
 });

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../../config/config.ts';
 import { findReplicaFault } from '../../platform/db/check-replica.ts';
 import type { DatabaseAddress } from '../../platform/db/connection.ts';
-import { connect, type ServerClient } from '../../platform/db/server-client.ts';
+import { connect, type ServerClient } from '../../platform/db/client.ts';
 import { findDatabase, migrate } from '../../process/open-database.ts';
 import { failing, fault, type FaultRule, type Finding, skipped, toFindings, toReason } from './finding.ts';
 

@@ -1,11 +1,9 @@
 import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
 import { type StoredEvent, unescaped } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { unescapeJson, unescapePiece } from '../../platform/db/json-escape.ts';
-import type { LargeText } from '../../platform/db/row-bytes.ts';
+import { unescapeJson } from '../../platform/db/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { statement, value } from '../../platform/db/statement.ts';
-import { WITH_LARGE_TEXT } from '../../platform/db/value-types.ts';
 import type { JsonStream } from './json-stream.ts';
 import { type GivenSession, isSession, KEY } from './session-key.ts';
 import { estimatedBytes, s } from './session-text.ts';
@@ -39,18 +37,17 @@ export async function listEvents(
 }
 
 /** Pieces of a list with commas between them, apart: to send them as one string Node would copy all of them again. */
-export const joined = (texts: (string | LargeText)[]): (string | LargeText)[] =>
-  texts.flatMap((text, place) => (place === 0 ? [unescapePiece(text)] : [',', unescapePiece(text)]));
+export const joined = (texts: string[]): string[] =>
+  texts.flatMap((text, place) => (place === 0 ? [unescapeJson(text)] : [',', unescapeJson(text)]));
 
 const AFTER = sql`${value('after')}::int`;
 const LIMIT = sql`${value('limit')}::int`;
 
-const selectPage = statement<{ text: string | LargeText | null; last: number | null; final: number }>(
+const selectPage = statement<{ text: string | null; last: number | null; final: number }>(
   () => sql`
     select page.text, page.last, ${s.lastSequence} as final
     from ${sessions} ${s} left join ${eventPieces(KEY, AFTER, sql`${s.lastSequence}`, LIMIT)} on true
     where ${isSession(KEY, s)} order by page.place`,
-  WITH_LARGE_TEXT,
 );
 
 /**
@@ -69,7 +66,7 @@ const textBytes = sql`coalesce(${events.bytes}, ${estimatedBytes(events.payload)
 
 /**
  * The piece of a statement that reads the events of a session from one sequence to another, or the first of them:
- * `page` with their `text` and the `last` sequence, both null for none.
+ * `page` with their `text`, the `last` sequence, and `own`, the ids of those that the runtime made; null for none.
  */
 export const eventPage = (
   key: GivenSession,
@@ -77,12 +74,14 @@ export const eventPage = (
   upTo: SQL | number,
   limit: SQL | number = MAX_EVENTS,
 ): SQL => sql`lateral (
-  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last
+  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
+         array_agg(sized.id order by sized.sequence) filter (where sized.is_own) as own
   from ${sizedEvents(key, after, upTo, limit)} where sized.bytes_before < ${MAX_BYTES}) page`;
 
 const sizedEvents = (key: GivenSession, after: SQL | number, upTo: SQL | number, limit: SQL | number): SQL => sql`(
-  select e.payload, e.sequence, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
-  from (select ${events.payload} as payload, ${events.sequence} as sequence, ${textBytes} as bytes from ${events}
+  select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
+  from (select ${events.payload} as payload, ${events.sequence} as sequence, ${events.id} as id,
+               ${events.isFromRuntime} as is_own, ${textBytes} as bytes from ${events}
         where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}
         order by ${events.sequence} limit ${limit}) e) sized`;
 
@@ -110,17 +109,11 @@ const isOfSession = sql`${events.appName} = ${s.appName} and ${events.userId} = 
  * sessions are, and reads all entries of the session: 2.3 ms each time for 3,000 events.
  */
 
-/** The piece of a statement that has the ids of the events of a session after a sequence that the runtime made. */
-export const runtimeEventIds = (key: GivenSession, after: SQL): SQL => sql`array(
-  select ${events.id} from ${events}
-  where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.isFromRuntime}
-  order by ${events.sequence})`;
-
 /** The piece of a statement that has the id of the event of a session with a sequence; null where none has it. */
 export const eventIdAt = (key: GivenSession, sequence: SQL): SQL => sql`(
   select ${events.id} from ${events}
   where ${isSession(key, events)} and ${events.sequence} >= ${sequence} and ${events.sequence} <= ${sequence}
-  order by ${events.sequence})`;
+  order by ${events.sequence} limit 1)`;
 
 /** The condition that an agent called a tool in session `s`. */
 export const callsTool = (name: string): SQL => sql`exists (
@@ -146,19 +139,18 @@ export async function findEventPage(
   key: SessionKey,
   after: number,
   { final, created }: Moment,
-): Promise<{ texts: (string | LargeText)[]; last: number } | undefined> {
+): Promise<{ texts: string[]; last: number } | undefined> {
   const pieces = await selectFurtherPage(db, { ...key, after, final, created });
   const last = pieces.at(-1)?.last;
   return last === undefined ? undefined : { texts: pieces.map(({ text }) => text), last };
 }
 
-const selectFurtherPage = statement<{ text: string | LargeText; last: number }>(
+const selectFurtherPage = statement<{ text: string; last: number }>(
   () => sql`
     select page.text, page.last
     from ${sessions} ${s} cross join ${eventPieces(KEY, AFTER, sql`${value('final')}::int`)}
     where ${isSession(KEY, s)} and extract(epoch from ${s.createTime}) = ${value('created')}::numeric
     order by page.place`,
-  WITH_LARGE_TEXT,
 );
 
 /** One event of a session; `undefined` where there is none. */
@@ -229,6 +221,7 @@ const selectAfter = statement<RowAfter>(
       from (select ${events.sequence} as sequence, ${events.payload} as payload, ${textBytes} as bytes,
                    ${events.id} as id, ${events.invocationId} as "invocationId"
             from ${events} where ${isSession(KEY, events)} and ${events.sequence} > ${AFTER}
+              and ${events.sequence} <= ${s.lastSequence}
             order by ${events.sequence} limit ${LIMIT}) sized) e on e.bytes_before < ${MAX_BYTES}
     where ${isSession(KEY, s)} order by e.sequence`,
 );

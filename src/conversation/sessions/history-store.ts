@@ -7,7 +7,7 @@ import { unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { limitedSize, storedBytes } from './append-events.ts';
-import { eventIdAt, eventPage, findEventPage, type Moment, runtimeEventIds } from './event-store.ts';
+import { eventIdAt, eventPage, type Moment } from './event-store.ts';
 import { isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
 
@@ -56,19 +56,19 @@ export async function findHistoryAfter(db: Database, key: SessionKey, after: num
   if (!row) return undefined;
   // Page by page, so that others are served between them: 27 MB at once kept all waiting for 70 ms.
   const events = toEvents(row.text ?? '');
+  const own = row.own ?? [];
   let length = row.text?.length ?? 0;
   for (let read = row.last ?? row.final; read < row.final; ) {
-    const page = await findEventPage(db, key, read, row);
-    if (!page) return undefined;
-    for (const text of page.texts) {
-      events.push(...toEvents(text.toString()));
-      length += text.length;
-    }
+    const [page] = await selectFurtherHistory(db, { ...key, after: read, final: row.final, created: row.created });
+    if (page?.last == null) return undefined;
+    events.push(...toEvents(page.text ?? ''));
+    own.push(...(page.own ?? []));
+    length += page.text?.length ?? 0;
     read = page.last;
   }
   return {
     events,
-    runtimeEventIds: row.own.map(unescapeText),
+    runtimeEventIds: own.map(unescapeText),
     state: JSON.parse(unescapeJson(row.state)) as JsonObject,
     length,
     place: { last: row.final, edition: `${row.created} ${row.version}` },
@@ -76,18 +76,33 @@ export async function findHistoryAfter(db: Database, key: SessionKey, after: num
   };
 }
 
-type HistoryRow = Moment &
-  Record<'state', string> &
-  Record<'text' | 'idBefore', string | null> & { last: number | null; own: string[]; version: number };
+interface HistoryPage {
+  text: string | null;
+  last: number | null;
+  own: string[] | null;
+}
+
+interface HistoryRow extends HistoryPage, Moment {
+  state: string;
+  idBefore: string | null;
+  version: number;
+}
 
 const AFTER = sql`${value('after')}::int`;
 
 const selectHistory = statement<HistoryRow>(
   () => sql`
-    select page.text, page.last, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
-           ${s.eventsVersion} as version, ${eventIdAt(KEY, AFTER)} as "idBefore", ${runtimeEventIds(KEY, AFTER)} as own,
+    select page.text, page.last, page.own, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
+           ${s.eventsVersion} as version, ${eventIdAt(KEY, AFTER)} as "idBefore",
            ${mergedState}::text as state, ${limitedSize(storedBytes(KEY, s), value('maxBytes'))} as size
     from ${withStates(KEY)} cross join ${eventPage(KEY, AFTER, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
+);
+
+const selectFurtherHistory = statement<HistoryPage>(
+  () => sql`
+    select page.text, page.last, page.own
+    from ${sessions} ${s} cross join ${eventPage(KEY, AFTER, sql`${value('final')}::int`)}
+    where ${isSession(KEY, s)} and extract(epoch from ${s.createTime}) = ${value('created')}::numeric`,
 );
 
 const toEvents = (texts: string) => JSON.parse(`[${unescapeJson(texts)}]`) as Event[];

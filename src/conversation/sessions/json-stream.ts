@@ -1,13 +1,11 @@
-import type { LargeText } from '../../platform/db/row-bytes.ts';
-
 /**
  * JSON text that may be too long for one string: its first pieces and the further ones as they are read, one value when
  * joined. Whoever sends them empties the lists, so that nothing holds the texts while a client reads.
  */
 export interface JsonStream {
-  first: (string | LargeText)[];
+  first: string[];
   /** Absent where `first` is all. */
-  rest?: AsyncIterable<(string | LargeText)[]>;
+  rest?: AsyncIterable<string[]>;
 }
 
 /** The value as one string: for the response to a change, which may be kept for a retry and so is not sent in parts. */

@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import type { Response } from 'express';
 import type { Answer } from '../../platform/http/operation/operation.ts';
-import type { LargeText } from '../../platform/db/row-bytes.ts';
 import type { JsonStream } from './json-stream.ts';
 
 /** Characters that go out as one text: for a longer one Node takes three times its size to write it. */
@@ -25,8 +24,7 @@ export async function sendText(response: Response, { first, rest }: JsonStream):
 }
 
 /** The texts as bytes, taken out of their list. */
-const toBytes = (texts: (string | LargeText)[]) =>
-  texts.splice(0).map((text) => (typeof text === 'string' ? Buffer.from(text) : text.bytes));
+const toBytes = (texts: string[]) => texts.splice(0).map((text) => Buffer.from(text));
 
 /** Writes all pieces at once, then waits while the client reads more slowly than that, or until it has left. */
 async function write(response: Response, pieces: Buffer[]): Promise<void> {

@@ -9,9 +9,7 @@ import {
   userOf,
 } from './append-events.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
-import { escapeJson, unescapeJson, unescapePiece } from '../../platform/db/json-escape.ts';
-import type { LargeText } from '../../platform/db/row-bytes.ts';
-import { WITH_LARGE_TEXT } from '../../platform/db/value-types.ts';
+import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
 import { insertSelect, names } from '../../platform/db/sql.ts';
 import { shapedStatement, statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
@@ -65,10 +63,7 @@ export async function findSession(
   if (!row) return undefined;
   checkReached(row.reached, atSequence);
   const { etag, final, created } = row;
-  const [head, tail] = [row.head, row.tail].map((text) => unescapePiece(text ?? '')) as [
-    string | LargeText,
-    string | LargeText,
-  ];
+  const [head, tail] = [unescapeJson(row.head ?? ''), unescapeJson(row.tail ?? '')];
   const first = [head, ...joined(pieces.flatMap(({ events }) => (events === null ? [] : [events])))];
   const last = pieces.at(-1)?.last ?? final;
   if (last === final) return { first: [...first, tail], etag };
@@ -119,7 +114,7 @@ function bothOf(form: (withDetails: boolean) => SessionForm) {
                ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created, ${etagOf} as etag
         from ${withStates(KEY)} ${join} left join ${eventPieces(KEY, after, n)} on true
         where ${isSession(KEY, s)} order by page.place`;
-    }, WITH_LARGE_TEXT);
+    });
   return { plain: select(false), detailed: select(true) };
 }
 
@@ -132,9 +127,9 @@ const selectSession = {
 
 /** A piece of the events, the first with what stands around all of them; one without events where there are none. */
 interface SessionRow extends Moment {
-  head: string | LargeText | null;
-  events: string | LargeText | null;
-  tail: string | LargeText | null;
+  head: string | null;
+  events: string | null;
+  tail: string | null;
   /** Sequence of the last event in `events`. */
   last: number | null;
   /** The last sequence of the session now. */
@@ -146,8 +141,8 @@ async function* readFurtherEvents(
   db: Database,
   key: SessionKey,
   moment: Moment,
-  { last, tail }: { last: number; tail: string | LargeText },
-): AsyncGenerator<(string | LargeText)[]> {
+  { last, tail }: { last: number; tail: string },
+): AsyncGenerator<string[]> {
   for (let after = last; after < moment.final; ) {
     const page = await findEventPage(db, key, after, moment);
     if (!page) throw new ConflictError(`Session ${key.sessionId} was deleted while it was read.`);

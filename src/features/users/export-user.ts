@@ -3,7 +3,7 @@ import { findStoredArtifact } from '../../conversation/artifacts/artifact-store.
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { InvalidError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
-import { sqlState } from '../../platform/db/repeated.ts';
+import { sqlState } from '../../platform/db/client.ts';
 import { repairLastSequences } from '../../conversation/sessions/import-store.ts';
 import { type ExportedRow, type ImportedContent, insertRows, listRows } from './user-tables.ts';
 import { type User, USER_TABLES, type UserTable } from './user-tables.ts';

@@ -1,5 +1,5 @@
 import type { DatabaseAddress } from './connection.ts';
-import { connect } from './server-client.ts';
+import { connect } from './client.ts';
 
 /**
  * Runs `work` while no other process does anything under the same lock; where another one does, nothing happens. The

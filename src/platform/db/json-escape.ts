@@ -1,5 +1,4 @@
 import { STORE_MARK } from '../../core/session.ts';
-import type { LargeText } from './row-bytes.ts';
 
 /**
  * jsonb refuses U+0000 (SQLSTATE 22P05) and lone surrogates (22P02), JSON allows both. The escape works on JSON
@@ -26,15 +25,6 @@ export function escapeJson(value: unknown): string {
 export function unescapeJson(text: string): string {
   if (!text.includes(MARK)) return text;
   return text.replace(MARKED, (_, code: string) => (code === MARK_CODE ? MARK : `\\u${code}`));
-}
-
-/** The first byte of the mark; among the bytes of UTF-8 only characters of private use have it. */
-const MARK_BYTE = 0xee;
-
-/** As {@link unescapeJson}; bytes without anything to undo stay bytes. */
-export function unescapePiece(text: string | LargeText): string | LargeText {
-  if (typeof text === 'string') return unescapeJson(text);
-  return text.bytes.includes(MARK_BYTE) ? unescapeJson(text.toString()) : text;
 }
 
 /** A plain string for a text column, which refuses the same code units; undone by {@link unescapeText}. */

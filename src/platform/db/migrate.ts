@@ -5,7 +5,7 @@ import { ConfigError } from '../../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { checkDistributed, distributeTables, isOnCluster, listUndistributed } from './distribute.ts';
 import { checkTables, grantRights, JOURNAL } from './rights.ts';
-import { connect } from './server-client.ts';
+import { connect } from './client.ts';
 import { makeRoles, outlineSchemaOf, viewSchemaOf } from './shared-roles.ts';
 
 /** One key for this service; any number does, as long as every version uses the same. */

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { bindUser } from '../context.ts';
 import type { DatabaseAddress } from './connection.ts';
-import { connect, readOnlyServer, type ServerClient } from './server-client.ts';
+import { connect, readOnlyServer, type ServerClient } from './client.ts';
 import type { Database } from './database.ts';
 
 /** Notifies processes that share a database that something changed: topics only, never data. */

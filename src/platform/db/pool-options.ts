@@ -1,6 +1,6 @@
 import { type DatabaseAddress, STAY_OPEN } from './connection.ts';
 import type { RowLimits } from './row-limits.ts';
-import { FOR_ALL_USERS, type Limits, type PlanMode, type RowSecurity } from './row-security.ts';
+import { FOR_ALL_USERS, type RowSecurity, type SessionSettings } from './row-security.ts';
 
 /** How the pools behave. */
 export interface PoolOptions extends DatabaseAddress, RowLimits {
@@ -38,8 +38,6 @@ const ownSettings = (options: PoolOptions) => ({
   'agent_runtime.max_pending_deliveries': String(options.maxPendingDeliveries),
 });
 
-const FOR_FIXED: PlanMode = 'force_generic_plan';
-
 /** Settings that a connection is opened with; none behind a pooler, which would refuse them or drop them. */
 export const connectionSettings = (options: PoolOptions): Record<string, string> =>
   options.isPooled
@@ -52,17 +50,11 @@ export const connectionSettings = (options: PoolOptions): Record<string, string>
         DateStyle: 'ISO',
         TimeZone: 'UTC',
         ...STAY_OPEN,
-        // What is sent most is fixed, so the others bring theirs along.
-        ...(options.preparesStatements ? { plan_cache_mode: FOR_FIXED } : {}),
       };
 
-/** What statements and transactions bring along: behind a pooler in transaction mode, all that is set. */
-export function limitsOf(options: PoolOptions): Limits {
-  const { security = { role: undefined }, schema, isPooled, preparesStatements } = options;
-  if (!isPooled) return { ...security, ...(preparesStatements ? { planMode: FOR_FIXED } : {}) };
-  return {
-    ...security,
-    ...(preparesStatements ? { planMode: 'auto' } : {}),
-    settings: { ...ownSettings(options), ...(schema === undefined ? {} : { search_path: schema }) },
-  };
+/** Settings that statements and transactions bring along: behind a pooler in transaction mode, all of them. */
+export function settingsFor(options: PoolOptions): SessionSettings {
+  const { security = { role: undefined }, schema, isPooled } = options;
+  if (!isPooled) return security;
+  return { ...security, local: { ...ownSettings(options), ...(schema === undefined ? {} : { search_path: schema }) } };
 }

@@ -4,7 +4,7 @@ import { type Client, type ClientConfig, escapeIdentifier } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
 import * as tables from './schema/schema.ts';
-import { connect } from './server-client.ts';
+import { connect } from './client.ts';
 
 /** Table of the applied migrations, in the schema of the tables it tells of: it is dumped and restored with them. */
 export const JOURNAL = 'agent_runtime_migrations';

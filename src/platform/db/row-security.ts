@@ -1,12 +1,9 @@
-import { type ClientConfig, escapeLiteral, Query, type QueryArrayConfig, type QueryConfig } from 'pg';
+import { type ClientConfig, escapeLiteral } from 'pg';
 import { ConfigError } from '../../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { isOnCluster } from './distribute.ts';
-import { takeBytes } from './row-bytes.ts';
-import { connect } from './server-client.ts';
+import { connect } from './client.ts';
 import { isLimitedRoleReady, LIMITED_ROLE } from './shared-roles.ts';
-import { fixText, nameOf } from './statement-names.ts';
-import { WITH_LARGE_TEXT } from './value-types.ts';
 
 /** The settings that the policies look at: a user, or `on` for all of them; without either there are no rows. */
 const USER = 'agent_runtime.user';
@@ -55,147 +52,27 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
   }
 }
 
-/** Values of PostgreSQL's `plan_cache_mode`: whether a prepared statement may be planned anew for its values. */
-export type PlanMode = 'auto' | 'force_generic_plan';
-const planModeOf = (isFixed: boolean): PlanMode => (isFixed ? 'force_generic_plan' : 'auto');
+/** What the statements of a pool run under; `local`: settings that a connection behind a pooler does not keep. */
+export type SessionSettings = RowSecurity & { local?: Record<string, string> };
 
 /**
- * What a statement or transaction is limited by; `settings`: those that its connection does not keep; `planMode`: the
- * one that its connection has, absent where statements are not prepared.
+ * Returns what begins a transaction that is held to the rows of a user, or of all users: one message. Nothing of it
+ * stays with the connection, which makes it safe behind a pooler in transaction mode.
+ * @param check an expression that fails where the transaction must not go on
  */
-export type Limits = RowSecurity & { settings?: Record<string, string>; planMode?: PlanMode };
-
-/** True where what limits a statement goes with it, and is not what the connection has. */
-export const needsLimits = (userId: string | undefined, limits: Limits, isFixed: boolean): boolean =>
-  userId !== undefined || limits.settings !== undefined || isPlannedOtherwise(limits, isFixed);
-
-const isPlannedOtherwise = ({ planMode }: Limits, isFixed: boolean) =>
-  planMode !== undefined && planMode !== planModeOf(isFixed);
-
-/** The statement that limits the rest of its transaction to a user, which its parameter or a literal names, or not. */
-function limitingTo(user: string | undefined, limits: Limits, isFixed: boolean, check?: string): string {
-  const { role, settings } = limits;
+export function beginFor(userId: string | undefined, { role, local }: SessionSettings, check?: string): string {
   const ofUser = { [ALL_USERS]: 'off', ...(role === undefined ? {} : { role }) };
-  const ofPlans = isPlannedOtherwise(limits, isFixed) ? { plan_cache_mode: planModeOf(isFixed) } : {};
-  const all = Object.entries({ ...settings, ...ofPlans, ...(user === undefined ? FOR_ALL_USERS : ofUser) });
-  const calls = all.map(([name, value]) => `set_config('${name}', ${escapeLiteral(value)}, true)`);
-  const first = user === undefined ? [] : [`set_config('${USER}', ${user}, true)`];
-  return `select ${[...first, ...calls, ...(check === undefined ? [] : [check])].join(', ')}`;
+  const constants = Object.entries({ ...local, ...(userId === undefined ? FOR_ALL_USERS : ofUser) });
+  const calls = constants.map(([name, value]) => setting(name, escapeLiteral(value)));
+  if (userId !== undefined) calls.unshift(setting(USER, toSafeText(userId)));
+  if (check !== undefined) calls.push(check);
+  return `begin isolation level read committed; select ${calls.join(', ')}`;
 }
 
-/** What begins a transaction that is limited: one message. */
-export function beginFor(userId: string | undefined, limits: Limits): string {
-  const user = userId === undefined ? undefined : escapeLiteral(userId);
-  return `begin isolation level read committed; ${limitingTo(user, limits, false)}`;
-}
-
-/** The part of node-postgres's connection that sends messages of the extended protocol. */
-interface Wire {
-  /** Texts of the prepared statements of the connection, by name. */
-  parsedStatements: Record<string, string>;
-  parse(message: { text: string; name: string }): void;
-  bind(message: { statement: string; values: unknown[] }): void;
-  execute(message: object): void;
-}
-/** What node-postgres's queries have beside their published types (pg 8.23.1, lib/query.js). */
-interface QueryInternals {
-  prepare(connection: Wire): void;
-  handleError(error: unknown, connection: Wire): void;
-  handleDataRow(message: unknown): void;
-  handleCommandComplete(message: unknown, connection: Wire): void;
-}
-const base = Query.prototype as unknown as QueryInternals;
-
-/** The statement that limits; `name`: empty where statements are not prepared. */
-interface Limit {
-  text: string;
-  name: string;
-  values: string[];
-}
+const setting = (name: string, value: string) => `set_config('${name}', ${value}, true)`;
 
 /**
- * A statement that sees the rows of one user. What limits it goes before it in the same message, before the one Sync:
- * they are one transaction and one round trip, and nothing of it stays with the connection, which makes it safe behind
- * a pooler in transaction mode.
+ * A message with a syntax error would begin nothing, and the statement that is sent behind it would run for all users.
+ * So what a request says stands in it as digits only: what PostgreSQL cannot read of them fails after the `begin`.
  */
-class LimitedQuery extends Query {
-  readonly #limit: Limit;
-  readonly #name: string | undefined;
-  readonly #takesBytes: boolean;
-  /** True while the answers that come are those of the statement that limits. */
-  #isLimiting = true;
-  #wasPrepared = false;
-
-  constructor(
-    limit: Limit,
-    config: QueryConfig | QueryArrayConfig,
-    done: (error: Error | undefined, result: unknown) => void,
-  ) {
-    super({ ...config, queryMode: 'extended' } as unknown as QueryConfig, undefined, done);
-    this.#limit = limit;
-    this.#name = config.name;
-    this.#takesBytes = config.types === WITH_LARGE_TEXT;
-  }
-
-  prepare(connection: Wire): void {
-    const { text, name, values } = this.#limit;
-    if (this.#takesBytes) takeBytes(connection);
-    // A connection whose statement failed is closed, unless only its check did, before which it was prepared: what is
-    // sent is there the next time.
-    if (name === '' || connection.parsedStatements[name] === undefined) connection.parse({ text, name });
-    if (name !== '') connection.parsedStatements[name] = text;
-    connection.bind({ statement: name, values });
-    connection.execute({});
-    this.#wasPrepared = this.#name !== undefined && connection.parsedStatements[this.#name] !== undefined;
-    base.prepare.call(this, connection);
-  }
-
-  /** node-postgres takes the first statement that was prepared for its own, which the server skips where that fails. */
-  handleError(error: unknown, connection: Wire): void {
-    if (this.#isLimiting && this.#name !== undefined && !this.#wasPrepared)
-      delete connection.parsedStatements[this.#name];
-    base.handleError.call(this, error, connection);
-  }
-
-  handleDataRow(message: unknown): void {
-    if (!this.#isLimiting) base.handleDataRow.call(this, message);
-  }
-
-  handleCommandComplete(message: unknown, connection: Wire): void {
-    if (this.#isLimiting) this.#isLimiting = false;
-    else base.handleCommandComplete.call(this, message, connection);
-  }
-}
-
-/** Something that takes a query of node-postgres. */
-interface Queryable {
-  query(query: Query): unknown;
-}
-
-/** Fails with a division by zero unless the server is a replica that has got to the position of a parameter. */
-const hasGotTo = (parameter: string) =>
-  `1 / (pg_is_in_recovery() and pg_last_wal_replay_lsn() >= ${parameter}::pg_lsn)::int`;
-
-/**
- * Runs one statement within limits, with only the rows of a user where one is named, in one round trip.
- * @param plan `since`: the position that the server, a replica, must have got to
- */
-export const queryFor = (
-  client: Queryable,
-  userId: string | undefined,
-  limits: Limits,
-  config: QueryConfig | QueryArrayConfig,
-  { isFixed, since }: { isFixed: boolean; since?: string },
-): Promise<unknown> =>
-  new Promise((resolve, reject) => {
-    const values = [userId, since].filter((each) => each !== undefined);
-    const check = since === undefined ? undefined : hasGotTo(`$${values.length}`);
-    const text = limitingTo(userId === undefined ? undefined : '$1', limits, isFixed, check);
-    const isPrepared = limits.planMode !== undefined;
-    const limit = { text, name: isPrepared ? fixText(text) : '', values };
-    const name = isPrepared && (config.values ?? []).length > 0 ? nameOf(config.text) : undefined;
-    // A plan is made for a role: one name for two would have it made anew whenever the other one had used it.
-    const role = userId === undefined ? '' : (limits.role ?? '');
-    const named = name === undefined ? config : { ...config, name: name + role };
-    client.query(new LimitedQuery(limit, named, (error, result) => (error ? reject(error) : resolve(result))));
-  });
+const toSafeText = (value: string) => `convert_from('\\x${Buffer.from(value).toString('hex')}', 'UTF8')`;

@@ -1,0 +1,111 @@
+import { Client, type ClientConfig, DatabaseError } from 'pg';
+import { type DatabaseAddress, listServers, type ServerAddress, STAY_OPEN } from './connection.ts';
+
+/** A value that a server reports by itself: at the start of a connection and at each change. */
+interface ParameterStatus {
+  parameterName: string;
+  parameterValue: string;
+}
+
+/**
+ * A connection that knows whether its server takes writes. From PostgreSQL 14 on the server reports that by itself, so
+ * it costs no round trip; an older one, or a pooler that keeps it to itself, passes for one that does.
+ */
+export class ServerClient extends Client {
+  readonly #reported = new Map<string, string>();
+  readonly #isAnyPrimary: boolean;
+
+  constructor({ isAnyPrimary, readPassword, ...config }: ClientConfig & Partial<ServerAddress>) {
+    super(config);
+    // As an option, the empty one of the URL would win.
+    if (readPassword) Object.assign(this, { password: () => this.#orEnd(readPassword()) });
+    this.#isAnyPrimary = isAnyPrimary === true;
+    // A statement that a broken connection interrupts rejects as well, and the pool listens while it is idle. An event
+    // without a listener ends the process: FATAL can come in the very packet that opens a connection.
+    this.on('error', () => undefined);
+    this.connection.on('parameterStatus', ({ parameterName, parameterValue }: ParameterStatus) => {
+      this.#reported.set(parameterName, parameterValue);
+    });
+  }
+
+  /** Closes a connection whose password was not had: node-postgres leaves it open, and the server waits a minute. */
+  #orEnd(reading: Promise<string>): Promise<string> {
+    return reading.catch((error: unknown) => {
+      this.connection.stream.destroy();
+      throw error;
+    });
+  }
+
+  /** True while the server is in recovery, or refuses writes by default: it is not, or no longer, the primary. */
+  get isReadOnly(): boolean {
+    if (this.#reported.get('in_hot_standby') === 'on') return true;
+    return !this.#isAnyPrimary && this.#reported.get('default_transaction_read_only') === 'on';
+  }
+}
+
+/** Returns the error for a server that does not take writes, with PostgreSQL's own code for one. */
+export const readOnlyServer = (): Error =>
+  Object.assign(new Error('The server is in recovery or read-only.'), { code: '25006' });
+
+/** The servers of a `DATABASE_URL` and the one of them that is tried next: the one that served last. */
+export class ServerChoice {
+  readonly #servers: [ServerAddress, ...ServerAddress[]];
+  #at = 0;
+
+  constructor(servers: [ServerAddress, ...ServerAddress[]]) {
+    this.#servers = servers;
+  }
+
+  get count(): number {
+    return this.#servers.length;
+  }
+
+  get current(): ServerAddress {
+    return this.#servers[this.#at] ?? this.#servers[0];
+  }
+
+  /** Goes on to the next server, unless another connection that failed has done so already. */
+  leave(server: ServerAddress): void {
+    if (server === this.current) this.#at = (this.#at + 1) % this.#servers.length;
+  }
+}
+
+/**
+ * Opens a connection of its own to the first server that takes writes; where none does and `acceptsReadOnly` is set, to
+ * one that does not. Each connection that is not returned is closed. @throws what the last server answered.
+ */
+export async function connect(
+  address: DatabaseAddress,
+  config: ClientConfig,
+  { acceptsReadOnly = false, settings = {} }: { acceptsReadOnly?: boolean; settings?: Record<string, string> } = {},
+): Promise<ServerClient> {
+  const servers = listServers(address, { ...STAY_OPEN, ...settings });
+  let failure: unknown;
+  for (const [position, server] of [...servers, ...(acceptsReadOnly ? servers : [])].entries()) {
+    const client = new ServerClient({ ...config, ...server });
+    try {
+      await client.connect();
+      if (!client.isReadOnly || position >= servers.length) return client;
+      throw readOnlyServer();
+    } catch (error) {
+      failure = error;
+      await client.end().catch(() => undefined);
+    }
+  }
+  throw failure;
+}
+
+/**
+ * Returns SQLSTATE, constraint and words of a failed statement, wherever drizzle put the driver's error; `undefined`
+ * for any other error.
+ */
+export function sqlState(
+  error: unknown,
+): { code: string; constraint: string | undefined; message: string } | undefined {
+  for (let at = error; at instanceof Error; at = at.cause) {
+    if (at instanceof DatabaseError && at.code) {
+      return { code: at.code, constraint: at.constraint, message: at.message };
+    }
+  }
+  return undefined;
+}

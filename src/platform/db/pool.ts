@@ -1,0 +1,234 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  type CustomTypesConfig,
+  Pool,
+  type PoolClient,
+  type PoolConfig,
+  type QueryConfig,
+  type QueryResult,
+  types,
+} from 'pg';
+import { currentContext } from '../context.ts';
+import { FairSemaphore } from '../work/fair-semaphore.ts';
+import { readOnlyServer, type ServerChoice, ServerClient, sqlState } from './client.ts';
+import type { ServerAddress } from './connection.ts';
+import { beginFor, type SessionSettings } from './row-security.ts';
+
+/** A connection that is lent, and the function that gives it back; `mustEnd` closes it. */
+interface Loan {
+  client: ServerClient;
+  release: (mustEnd: boolean) => void;
+}
+
+/** How a pool connects, and what its statements run under. */
+export interface ServerPoolOptions {
+  config: PoolConfig & { max: number; connectionTimeoutMillis: number };
+  settings: SessionSettings;
+  /** True: the server keeps the plans of statements, by name. */
+  preparesStatements: boolean;
+  /** Called with the time that a caller waited for a connection. */
+  onLent: (seconds: number) => void;
+  /** An idle connection broke; the pool has dropped it. */
+  onIdleError: (error: Error) => void;
+}
+
+/** The error of node-postgres's pool for the same wait. */
+const NO_FREE_CONNECTION = 'timeout exceeded when trying to connect';
+/** Work of the process itself, which no caller asked for. */
+const OF_PROCESS = '';
+
+/** Connections that are lent to callers in turn. */
+export class ServerPool {
+  readonly #pool: Pool;
+  readonly #places: FairSemaphore;
+  readonly #options: ServerPoolOptions;
+
+  /** @param nextServer returns the server that a new connection is opened to */
+  constructor(options: ServerPoolOptions, nextServer: () => ServerAddress) {
+    const { config, onIdleError } = options;
+    this.#options = options;
+    this.#pool = new Pool({
+      ...config,
+      types: TIMES_AS_TEXT,
+      // A statement goes with what limits it to a user in one round trip (row-security.ts).
+      pipeline: true,
+      Client: class extends ServerClient {
+        constructor(given: PoolConfig = {}) {
+          super({ ...given, ...nextServer() });
+        }
+      },
+    });
+    // Without a listener an idle connection that breaks ends the process (node-postgres#2439).
+    this.#pool.on('error', (error: Error) => {
+      // While it ends, its connections may outlive it by a moment: an embedded server that stops then breaks them.
+      if (!this.#pool.ending) onIdleError(error);
+    });
+    this.#places = new FairSemaphore(config.max, {
+      timeoutMs: config.connectionTimeoutMillis,
+      message: NO_FREE_CONNECTION,
+    });
+  }
+
+  /** Lends a connection once it is the caller's turn. @throws {Error} after too long a wait */
+  async lend(): Promise<Loan> {
+    const startedAt = performance.now();
+    const leave = await this.#places.acquire(currentContext().caller ?? OF_PROCESS);
+    try {
+      const client = await this.connect();
+      this.#options.onLent((performance.now() - startedAt) / 1000);
+      const release = (mustEnd: boolean) => {
+        client.release(mustEnd);
+        leave();
+      };
+      return { client, release };
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
+  protected async connect(): Promise<PoolClient & ServerClient> {
+    return (await this.#pool.connect()) as PoolClient & ServerClient;
+  }
+
+  /** Sends a statement under the settings of the pool, for the user that the work is limited to. */
+  send(client: ServerClient, statement: QueryConfig, check?: string): Promise<QueryResult> {
+    const { settings } = this.#options;
+    const { userId } = currentContext();
+    const named = this.named(statement);
+    if (userId === undefined && settings.local === undefined && check === undefined) return client.query(named);
+    return sendInTransaction(client, beginFor(userId, settings, check), named);
+  }
+
+  /** Begins a transaction under the settings of the pool, for the user that the work is limited to. */
+  async begin(client: ServerClient): Promise<void> {
+    const { settings } = this.#options;
+    const { userId } = currentContext();
+    await client.query(userId === undefined && settings.local === undefined ? 'begin' : beginFor(userId, settings));
+  }
+
+  /** Returns a statement with a name where the server is to keep its plan. */
+  named(statement: QueryConfig): QueryConfig {
+    const { preparesStatements, settings } = this.#options;
+    if (!preparesStatements || !statement.values?.length) return statement;
+    const name = nameFor(statement.text);
+    // A plan is made for a role: one name for two would have it made anew whenever the other one had used it.
+    const hasOwnRole = settings.role !== undefined && currentContext().userId !== undefined;
+    return name === undefined ? statement : { ...statement, name: hasOwnRole ? `${name}_user` : name };
+  }
+
+  /** Returns the use of the connections right now, for metrics. */
+  use(): { open: number; idle: number; waiting: number } {
+    const { totalCount: open, idleCount: idle } = this.#pool;
+    return { open, idle, waiting: this.#places.waiting };
+  }
+
+  end(): Promise<void> {
+    return this.#pool.end();
+  }
+}
+
+/** A pool that follows the primary: its connections are to the server that was found to take writes. */
+export class PrimaryPool extends ServerPool {
+  readonly #servers: ServerChoice;
+  readonly #acceptsReadOnly: boolean;
+
+  /** @param acceptsReadOnly true: a server that is read-only will do where there is no other */
+  constructor(options: ServerPoolOptions, servers: ServerChoice, { acceptsReadOnly = false } = {}) {
+    super(options, () => servers.current);
+    this.#servers = servers;
+    this.#acceptsReadOnly = acceptsReadOnly;
+  }
+
+  /** Runs a statement, again after a deadlock or the like: it was a transaction of its own, so nothing of it is left. */
+  query(statement: QueryConfig): Promise<QueryResult> {
+    return withRepeats(async () => {
+      const { client, release } = await this.lend();
+      let mustEnd = true;
+      try {
+        const result = await this.send(client, statement);
+        // The next read looks for the primary again.
+        mustEnd = client.isReadOnly;
+        return result;
+      } finally {
+        release(mustEnd);
+      }
+    });
+  }
+
+  /** Connects to the primary, or to a read-only server where that is accepted. @throws what the last server answered. */
+  protected override async connect(): Promise<PoolClient & ServerClient> {
+    let readOnly: (PoolClient & ServerClient) | undefined;
+    let failure: unknown;
+    for (let tries = 0; tries < this.#servers.count; tries++) {
+      const server = this.#servers.current;
+      try {
+        const client = await super.connect();
+        if (!client.isReadOnly) {
+          readOnly?.release(true);
+          return client;
+        }
+        failure = readOnlyServer();
+        if (this.#acceptsReadOnly && !readOnly) readOnly = client;
+        else client.release(true);
+      } catch (error) {
+        failure = error;
+      }
+      this.#servers.leave(server);
+    }
+    if (readOnly) return readOnly;
+    throw failure;
+  }
+}
+
+/**
+ * Sends a statement in a transaction of its own, and all three messages without a wait. Where the first fails, the
+ * server leaves out the second, and the commit is a rollback. @throws what failed first
+ */
+async function sendInTransaction(client: ServerClient, begin: string, statement: QueryConfig): Promise<QueryResult> {
+  const sent = [client.query(begin), client.query(statement), client.query('commit')] as const;
+  const [, result] = await Promise.all(sent);
+  return result;
+}
+
+const { DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ } = types.builtins;
+const TIMES = new Set<number>([DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ]);
+const asItIs = (text: unknown) => text;
+
+/** Times stay text, as drizzle's own session reads them: what a `Date` reads of one has lost three digits. */
+const TIMES_AS_TEXT: CustomTypesConfig = {
+  getTypeParser: (id: number, format?: 'text' | 'binary') => (TIMES.has(id) ? asItIs : types.getTypeParser(id, format)),
+};
+
+/** Texts that get a name: the stores have some hundred, and one that is made of data must not fill the server. */
+const MAX_NAMES = 500;
+const names = new Map<string, string>();
+
+/**
+ * Returns the name that a statement is prepared under, the same on every connection. PostgreSQL plans an unnamed
+ * statement at each call, which costs more than to execute it: 0.62 instead of 0.17 ms for a session of ten events.
+ */
+function nameFor(text: string): string | undefined {
+  const known = names.get(text);
+  if (known !== undefined || names.size >= MAX_NAMES) return known;
+  const name = `s${names.size + 1}`;
+  names.set(text, name);
+  return name;
+}
+
+/** Serialization failure, deadlock, lock not available: nothing was done, and the same work can succeed at once. */
+const REPEATABLE = new Set(['40001', '40P01', '55P03']);
+const MAX_REPEATS = 3;
+const MAX_PAUSE_MS = 200;
+
+/** Does `work` again, at most three times and after a random pause, when it failed in a way that leaves nothing behind. */
+export async function withRepeats<T>(work: () => Promise<T>): Promise<T> {
+  for (let repeats = 0; ; repeats++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (repeats >= MAX_REPEATS || !REPEATABLE.has(sqlState(error)?.code ?? '')) throw error;
+      await sleep(Math.random() * MAX_PAUSE_MS);
+    }
+  }
+}
