@@ -37,7 +37,7 @@ export async function startProgram(name: keyof typeof PROGRAMS, databaseUrl: str
   const { file, health } = PROGRAMS[name];
   const port = await freePort();
   // As `npm start` has it.
-  const flags = name === 'ours' ? ['--max-semi-space-size=16', '--v8-pool-size=1'] : [];
+  const flags = name === 'ours' ? ['--max-semi-space-size=16', '--v8-pool-size=1', '--heap-growing-percent=100'] : [];
   const compiled = name === 'ours' ? { NODE_COMPILE_CACHE: COMPILED } : {};
   return startServer([...flags, file, String(port), databaseUrl], port, health, {
     NODE_ENV: 'production',

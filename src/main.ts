@@ -1,9 +1,7 @@
 #!/usr/bin/env node
-import { collectLessOften } from './process/heap.ts';
 import { loadFaster } from './process/module-loading.ts';
 
 /** The service and its command line: without a command it starts the service. */
-collectLessOften();
 loadFaster();
 // Not above: what is imported there is loaded before this file runs.
 const { runProgram } = await import('./cli/program.ts');

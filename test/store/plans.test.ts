@@ -17,7 +17,7 @@ import { listSessions, type SessionPage } from '../../src/conversation/sessions/
 import { findSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, poolOptions, statementsOf, testPool, textEvent } from '../support/store.ts';
 
-/** Statements that are not fixed have five plans for the values at hand; then mostly one for any values. */
+/** A statement has five plans for the values at hand; then one for any values. */
 const CALLS = 100;
 const MAX_PLANS_PER_CALL = 0.05;
 
@@ -96,18 +96,6 @@ test.each([
   } finally {
     await pool.close();
   }
-});
-
-test('only fixed statements have one plan for all values; others are planned for theirs', async () => {
-  const selectMode = statement<{ mode: string }>(() => sql`select current_setting(${value('name')}) as mode`);
-  const fixed = async (db: Database) => (await selectMode(db, { name: 'plan_cache_mode' }))[0]?.mode;
-  const other = async (db: Database) =>
-    (await db.execute<{ mode: string }>(sql`select current_setting(${'plan_cache_mode'}) as "mode"`)).rows[0]?.mode;
-  const { pool } = store;
-  const { db } = pool;
-  const modes = async () => [await fixed(db), await other(db), await fixed(db), await pool.transaction(other)];
-  const expected = ['force_generic_plan', 'auto', 'force_generic_plan', 'auto'];
-  expect([await modes(), await runAsUser('u', modes)]).toEqual([expected, expected]);
 });
 
 test.each<[string, SessionPage]>([

@@ -38,7 +38,14 @@ export async function startWatched(environment: Record<string, string> = {}): Pr
   const child = fork(MAIN, [], {
     cwd: mkdtempSync(join(tmpdir(), 'agent-runtime-watched-')),
     // The flags of `npm start`.
-    execArgv: ['--max-old-space-size=512', '--max-semi-space-size=16', '--v8-pool-size=1', '--import', WATCH],
+    execArgv: [
+      '--max-old-space-size=512',
+      '--max-semi-space-size=16',
+      '--v8-pool-size=1',
+      '--heap-growing-percent=100',
+      '--import',
+      WATCH,
+    ],
     env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: database.url, PORT: '0', LOG_LEVEL: 'error', ...environment },
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   });

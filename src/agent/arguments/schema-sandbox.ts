@@ -1,8 +1,9 @@
+import { once } from 'node:events';
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { currentContext } from '../../platform/context.ts';
 import { orAborted } from '../../core/abort.ts';
-import { FairQueue } from '../../platform/work/fair-queue.ts';
+import { FairSemaphore } from '../../platform/work/fair-semaphore.ts';
 import type { JsonObject } from '../../core/content.ts';
 
 /** Maximum time of one check, from the moment on that the thread has it. */
@@ -13,15 +14,6 @@ const TOO_COSTLY = 'The schema of this tool takes too long to check, so it canno
 
 /** Beside this file, TypeScript here and JavaScript in the package. */
 const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.url);
-
-/** One check on its way. */
-interface Check {
-  group: SchemaSandbox;
-  parameters: JsonObject;
-  args: JsonObject;
-  signal: AbortSignal;
-  done: (problem: string | undefined) => void;
-}
 
 /**
  * Checks arguments by untrusted schemas. Patterns, `uniqueItems` and nested `anyOf` can keep a compiler or validator
@@ -36,9 +28,7 @@ export class SchemaSandbox {
    * aborts. Never rejects.
    */
   check(parameters: JsonObject, args: JsonObject, signal: AbortSignal): Promise<string | undefined> {
-    const { promise, resolve } = Promise.withResolvers<string | undefined>();
-    thread.add({ group: this, parameters, args, signal, done: resolve });
-    return orAborted(promise, signal).catch(() => undefined);
+    return orAborted(thread.check(this, [parameters, args], signal), signal).catch(() => undefined);
   }
 
   get isRefused(): boolean {
@@ -51,73 +41,60 @@ export class SchemaSandbox {
   }
 }
 
-/** The one thread, started with the first check and anew after one that was too costly. Callers have it by turns. */
+interface Answer {
+  problem: string | undefined;
+}
+
+/** The one thread, which callers hold in turn: started with the first check and anew after one that was too costly. */
 class CheckThread {
-  readonly #waiting = new FairQueue<Check>();
-  #current: Check | undefined;
+  readonly #turns = new FairSemaphore(1);
   #worker: Worker | undefined;
-  #isReady = false;
-  #timer: NodeJS.Timeout | undefined;
 
-  add(check: Check): void {
-    this.#waiting.push(currentContext().caller ?? '', check);
-    this.#next();
-  }
-
-  #next(): void {
-    while (!this.#current && !this.#waiting.isEmpty) {
-      if (!this.#worker) this.#start();
-      if (!this.#isReady) return;
-      const check = this.#waiting.shift() as Check;
-      if (check.signal.aborted) check.done(undefined);
-      else if (check.group.isRefused) check.done(TOO_COSTLY);
-      else this.#send(check);
-    }
-  }
-
-  #send(check: Check): void {
+  async check(
+    group: SchemaSandbox,
+    given: [parameters: JsonObject, args: JsonObject],
+    signal: AbortSignal,
+  ): Promise<string | undefined> {
+    const release = await this.#turns.acquire(currentContext().caller ?? '');
     try {
-      this.#worker?.postMessage([check.parameters, check.args]);
-    } catch {
-      // Nested too deeply to be copied.
-      return check.done(TOO_COSTLY);
+      if (signal.aborted) return undefined;
+      return group.isRefused ? TOO_COSTLY : await this.#run(group, given);
+    } finally {
+      release();
     }
-    this.#current = check;
-    this.#timer = setTimeout(() => this.#drop(), CHECK_MS);
   }
 
-  #start(): void {
+  async #run(group: SchemaSandbox, given: [JsonObject, JsonObject]): Promise<string | undefined> {
+    try {
+      const worker = this.#worker ?? (await this.#start());
+      try {
+        worker.postMessage(given);
+      } catch {
+        // Nested too deeply to be copied.
+        return TOO_COSTLY;
+      }
+      const [{ problem }] = (await once(worker, 'message', { signal: AbortSignal.timeout(CHECK_MS) })) as [Answer];
+      return problem;
+    } catch {
+      // The thread is late or has failed; the next check starts another.
+      void this.#worker?.terminate();
+      this.#worker = undefined;
+      group.refuse();
+      return TOO_COSTLY;
+    }
+  }
+
+  async #start(): Promise<Worker> {
     const worker = new Worker(WORKER, { resourceLimits: RESOURCES });
     this.#worker = worker;
     // The thread alone does not keep the process.
     worker.unref();
-    worker.on('message', (message: 'ready' | { problem: string | undefined }) => {
-      if (worker !== this.#worker) return;
-      if (message === 'ready') this.#isReady = true;
-      else this.#end(message.problem);
-      this.#next();
+    worker.on('error', () => {
+      if (worker === this.#worker) this.#worker = undefined;
     });
-    worker.on('error', () => worker === this.#worker && this.#drop());
-  }
-
-  /** Ends the thread with what it does; the next check starts another. */
-  #drop(): void {
-    // What it cannot even start with would fail again.
-    const failed = this.#current ?? this.#waiting.shift();
-    void this.#worker?.terminate();
-    this.#worker = undefined;
-    this.#isReady = false;
-    failed?.group.refuse();
-    this.#current = failed;
-    this.#end(TOO_COSTLY);
-    this.#next();
-  }
-
-  #end(problem: string | undefined): void {
-    clearTimeout(this.#timer);
-    const check = this.#current;
-    this.#current = undefined;
-    check?.done(problem);
+    // Its sign that it is ready.
+    await once(worker, 'message');
+    return worker;
   }
 }
 
