@@ -16,7 +16,8 @@ describe('A: nobody stops the process by what is read', () => {
     await client.connect();
     // 540 MB of text, 6 MB on disk: more than any limit lets a client store.
     await client.query(`
-      insert into sessions (app_name, user_id, id, last_sequence) values ('harness_agent', 'mallory', 'huge', 540);
+      insert into sessions (app_name, user_id, id, last_sequence, event_bytes)
+        values ('harness_agent', 'mallory', 'huge', 540, 540054000);
       insert into events
         (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, payload, bytes)
       select 'harness_agent', 'mallory', 'huge', n, 'e' || n, 'i' || n, 'user', now(), jsonb_build_object(

@@ -4,7 +4,6 @@ import { beforeAll, expect, test } from 'vitest';
 import { runAsUser } from '../../src/platform/context.ts';
 import { type Database, openDatabase } from '../../src/platform/db/database.ts';
 import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
-import { statement, value } from '../../src/platform/db/statement.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import { overBudget } from '../../src/conversation/budgets/budget-store.ts';
 import { findArtifactVersionText, saveArtifactVersion } from '../../src/conversation/artifacts/artifact-store.ts';

@@ -1,4 +1,7 @@
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { Client } from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -13,7 +16,7 @@ import { insertEvalRun } from '../../src/features/evals/runs/eval-run-store.ts';
 import { HistoryCache } from '../../src/conversation/sessions/history-cache.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testDatabase } from '../support/database.ts';
-import { textEvent } from '../support/store.ts';
+import { poolOptions, textEvent } from '../support/store.ts';
 
 /** The database keeps users apart where a statement forgot to. */
 
@@ -274,4 +277,46 @@ test('a user whose name PostgreSQL cannot read sees nothing, and never the rows 
   for (const name of ["'; reset role; --", '\\x', "bob'", '\ud800']) {
     expect((await runAsUser(name, () => db.execute(everybody))).rows).toEqual([]);
   }
+});
+
+/** Opens a way to the database that counts round trips: each time that the client sends after an answer. */
+async function openCountingProxy() {
+  let trips = 0;
+  let isAnswered = true;
+  const { hostname, port } = new URL(database.url);
+  const proxy = createServer((socket) => {
+    const server = connect(Number(port), hostname);
+    socket.on('data', (bytes) => {
+      if (isAnswered) trips += 1;
+      isAnswered = false;
+      server.write(bytes);
+    });
+    // Late enough for all that is sent without a wait.
+    server.on('data', (bytes) => void sleep(20).then(() => (isAnswered = socket.write(bytes))));
+    for (const [from, to] of [
+      [socket, server],
+      [server, socket],
+    ] as const) {
+      from.on('error', () => undefined).on('close', () => to.destroy());
+    }
+  });
+  proxy.listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  const url = new URL(database.url);
+  [url.hostname, url.port] = ['127.0.0.1', String((proxy.address() as AddressInfo).port)];
+  return { url: url.href, takeTrips: () => [trips, (trips = 0)][0], close: () => proxy.close() };
+}
+
+test('what holds a statement to a user costs no further round trip', async () => {
+  const proxy = await openCountingProxy();
+  const limited = openDatabase({ ...poolOptions(proxy.url, 1), security: { role: 'agent_runtime_user' } });
+  const read = () => limited.db.execute(sql`select id from sessions where id = ${'s'}`);
+  await read();
+  proxy.takeTrips();
+  await read();
+  expect(proxy.takeTrips()).toBe(1);
+  expect((await runAsUser('bob', read)).rows).toHaveLength(1);
+  expect(proxy.takeTrips()).toBe(1);
+  await limited.close();
+  proxy.close();
 });

@@ -68,6 +68,7 @@ class CheckThread {
     try {
       const worker = this.#worker ?? (await this.#start());
       try {
+        // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
         worker.postMessage(given);
       } catch {
         // Nested too deeply to be copied.

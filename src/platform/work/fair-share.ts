@@ -84,9 +84,9 @@ export function chargeShare(caller: string | undefined, bytes: number): void {
 }
 
 /** Longest time between two looks of one who waits: whoever is alone by then waits no longer. */
-export const LOOK_MS = 100;
+const LOOK_MS = 100;
 /** A shorter wait is none: no timer measures it. */
-export const TIMER_MS = 1;
+const TIMER_MS = 1;
 
 /** Takes bytes from a caller's share once it has some left; at once while the caller is alone. */
 export async function payShare(caller: string, bytes: number): Promise<void> {
