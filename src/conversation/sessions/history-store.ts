@@ -92,8 +92,9 @@ const AFTER = sql`${value('after')}::int`;
 
 const selectHistory = statement<HistoryRow>(
   () => sql`
-    select page.text, page.last, page.own, ${s.lastSequence} as final, extract(epoch from ${s.createTime})::text as created,
-           ${s.eventsVersion} as version, ${eventIdAt(KEY, AFTER)} as "idBefore",
+    select page.text, page.last, page.own, ${s.lastSequence} as final,
+           extract(epoch from ${s.createTime})::text as created, ${s.eventsVersion} as version,
+           ${eventIdAt(KEY, AFTER)} as "idBefore",
            ${mergedState}::text as state, ${limitedSize(storedBytes(KEY, s), value('maxBytes'))} as size
     from ${withStates(KEY)} cross join ${eventPage(KEY, AFTER, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
 );

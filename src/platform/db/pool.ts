@@ -140,7 +140,7 @@ export class PrimaryPool extends ServerPool {
     this.#acceptsReadOnly = acceptsReadOnly;
   }
 
-  /** Runs a statement, again after a deadlock or the like: it was a transaction of its own, so nothing of it is left. */
+  /** Runs a statement, again after a deadlock: it was a transaction of its own, so nothing of it is left. */
   query(statement: QueryConfig): Promise<QueryResult> {
     return withRepeats(async () => {
       const { client, release } = await this.lend();
@@ -156,7 +156,7 @@ export class PrimaryPool extends ServerPool {
     });
   }
 
-  /** Connects to the primary, or to a read-only server where that is accepted. @throws what the last server answered. */
+  /** Connects to the primary, or else to a read-only server that is accepted. @throws what the last server answered */
   protected override async connect(): Promise<PoolClient & ServerClient> {
     let readOnly: (PoolClient & ServerClient) | undefined;
     let failure: unknown;
@@ -221,7 +221,7 @@ const REPEATABLE = new Set(['40001', '40P01', '55P03']);
 const MAX_REPEATS = 3;
 const MAX_PAUSE_MS = 200;
 
-/** Does `work` again, at most three times and after a random pause, when it failed in a way that leaves nothing behind. */
+/** Does `work`, again at most three times and after a random pause where it failed and left nothing behind. */
 export async function withRepeats<T>(work: () => Promise<T>): Promise<T> {
   for (let repeats = 0; ; repeats++) {
     try {

@@ -134,7 +134,7 @@ export const MUTANTS: Mutant[] = [
   // What is kept, and for whom.
   {
     name: 'orders a page of events by their timestamps',
-    changes: change('eventPage', 'order by sized.sequence', "order by (sized.payload ->> 'timestamp')::float8"),
+    changes: change('eventPage', "',' order by sized.sequence", "',' order by (sized.payload ->> 'timestamp')::float8"),
     tests: ['history-cache'],
   },
   {
