@@ -1,8 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { type Gate, toExitCode, toJunit, toTable } from '../features/evals/runs/report.ts';
-import { parseSelectors } from '../features/evals/runs/selectors.ts';
 import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
-import { DEFAULT_TEST_CONFIG, readTestConfig } from '../features/evals/runs/test-config.ts';
+import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../features/evals/runs/test-config.ts';
 import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
 import { CommandError, printList, toBar } from './output.ts';
 

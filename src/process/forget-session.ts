@@ -1,7 +1,7 @@
 import { forgetRunOutputs } from '../features/cronjobs/run-store.ts';
 import type { Database } from '../platform/db/database.ts';
 import type { SessionKey } from '../core/session.ts';
-import { deleteCasesOf } from '../features/evals/erase-store.ts';
+import { deleteSessionCases } from '../features/evals/erase-store.ts';
 import { forgetKeptAnswers } from '../conversation/idempotency/key-store.ts';
 import { deleteMemories } from '../conversation/memory/memory-store.ts';
 import { deleteSession } from '../conversation/sessions/session-store.ts';
@@ -26,7 +26,7 @@ export function createForgetSession(tracing: Tracing | undefined): ForgetSession
     await deleteSessionDeliveries(tx, key);
     if (!copiesToo) return;
     await deleteMemories(tx, key);
-    for (const repeated of await deleteCasesOf(tx, key)) {
+    for (const repeated of await deleteSessionCases(tx, key)) {
       await deleteSession(tx, repeated);
       await deleteSessionSpans(tx, repeated);
     }

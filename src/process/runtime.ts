@@ -28,7 +28,7 @@ import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import { runCronjobs, type SchedulerSettings } from '../features/cronjobs/scheduler.ts';
 import { type EvalWorkerSettings, runEvalCases } from '../features/evals/runs/run-worker.ts';
-import { toRetention } from '../features/users/retain.ts';
+import { toRetention } from '../features/users/retention.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from '../platform/log.ts';
 import type { OpenMetrics } from '../observability/metrics/open-metrics.ts';

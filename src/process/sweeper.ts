@@ -8,8 +8,7 @@ import type { DatabaseAddress } from '../platform/db/connection.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import * as evaluations from '../features/evals/erase-store.ts';
-import { forgetOldRuns } from '../features/evals/runs/forget-runs.ts';
-import type { RunRetention } from '../features/evals/runs/trend-store.ts';
+import { forgetOldRuns, type RunRetention } from '../features/evals/runs/trend-store.ts';
 import { deleteOldKeys } from '../conversation/idempotency/key-store.ts';
 import { endDeadInvocations } from '../invocations/take-over.ts';
 import { forgetInvocationKeys } from '../invocations/invocation-store.ts';
@@ -18,7 +17,7 @@ import { endDeadWaiters, endLostInvocations } from '../invocations/dead-store.ts
 import { deleteOldSpans } from '../observability/traces/span-store.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { createForgetSession } from './forget-session.ts';
-import { type Retention, retain } from '../features/users/retain.ts';
+import { type Retention, applyRetention } from '../features/users/retention.ts';
 import { goOnErasing } from '../features/users/erase-user.ts';
 
 /** Dependencies of the sweeper. */
@@ -88,7 +87,7 @@ function createRetention(context: SweepContext): () => Promise<void> {
   return async () => {
     if (performance.now() < next) return;
     next = performance.now() + RETENTION_INTERVAL_MS;
-    await retain({ ...context, forgetSession: createForgetSession(context.tracing) }, context.retention);
+    await applyRetention({ ...context, forgetSession: createForgetSession(context.tracing) }, context.retention);
   };
 }
 

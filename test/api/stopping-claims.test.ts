@@ -36,7 +36,7 @@ async function insertDelivery(): Promise<void> {
 
 async function insertEvaluation(): Promise<void> {
   const turn = { userContent: { role: 'user', parts: [{ text: 'hello' }] } };
-  await insertEvalSet(store.pool.db, key, { cases: [{ evalId: 'c', conversation: [turn] }] });
+  await insertEvalSet(store.pool.db, key, { eval_cases: [{ evalId: 'c', conversation: [turn] }] });
   const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: 'u' }));
   const settings = {
     requestedBy: undefined,

@@ -12,7 +12,7 @@ import {
 } from '../../src/features/evals/runs/claim-store.ts';
 import { deleteEvalSet, type EvalSetKey, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { replaceEvalCase, listRunnableCases } from '../../src/features/evals/cases/eval-case-store.ts';
-import { forgetOldRuns } from '../../src/features/evals/runs/forget-runs.ts';
+import { forgetOldRuns } from '../../src/features/evals/runs/trend-store.ts';
 import {
   cancelEvalRun,
   endFinishedRuns,
@@ -42,7 +42,7 @@ async function newRun(
 ) {
   const { trials = 1, parallelism = 100, appName = `app-${randomUUID()}` } = more;
   const key = more.again ?? { appName, evalSetId: `set_${randomUUID().replaceAll('-', '')}` };
-  if (!more.again) await insertEvalSet(store.pool.db, key, { cases: ids.map((id) => evalCase(id)) });
+  if (!more.again) await insertEvalSet(store.pool.db, key, { eval_cases: ids.map((id) => evalCase(id)) });
   const cases = (await listRunnableCases(store.pool.db, key)).map((one) => ({ ...one, userId: one.userId ?? '' }));
   const runId = randomUUID();
   const settings = {
@@ -217,7 +217,7 @@ describe('runs', () => {
     expect((await listRunCases(store.pool.db, run)).map(({ caseText }) => JSON.parse(caseText))).toEqual([
       { ...evalCase('a', 'hi'), creationTimestamp: expect.any(Number) },
     ]);
-    await insertEvalSet(store.pool.db, key, { cases: [evalCase('a', 'new')] });
+    await insertEvalSet(store.pool.db, key, { eval_cases: [evalCase('a', 'new')] });
     expect(await listRunnableCases(store.pool.db, key)).toEqual([
       { evalId: 'a', version: 3, appName: 'a', userId: 'u-a', writesSharedState: false },
     ]);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import { ConflictError, NotFoundError } from '../../src/core/errors.ts';
-import { addSession } from '../../src/features/evals/cases/add-session.ts';
+import { addSession } from '../../src/features/evals/cases/add-sessions.ts';
 import { countEvaluations, deleteEvaluations } from '../../src/features/evals/erase-store.ts';
 import { deleteEvalSet, insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { listEvalCaseIds } from '../../src/features/evals/cases/eval-case-store.ts';
@@ -100,7 +100,7 @@ test('an erasure finds what a user wrote into a set that was deleted, and nobody
   const evalCase = { evalId: 'c', conversation: [{ userContent: { role: 'user', parts: [{ text: 'mine' }] } }] };
   for (const ownerId of [userId, 'somebody']) {
     const key = { appName, evalSetId: `of-${ownerId}`, ownerId };
-    await insertEvalSet(store.pool.db, key, { cases: [evalCase] });
+    await insertEvalSet(store.pool.db, key, { eval_cases: [evalCase] });
     await deleteEvalSet(store.pool.db, key);
   }
   expect(await countEvaluations(store.pool.db, { appName, userId })).toMatchObject({ eval_case_versions: 1 });

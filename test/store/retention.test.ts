@@ -5,14 +5,14 @@ import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
 import { createForgetSession } from '../../src/process/forget-session.ts';
 import { userRanges } from '../../src/platform/db/user-ranges.ts';
 import { sessions as table } from '../../src/platform/db/schema/schema.ts';
-import { countUnretained, type Retention, retain } from '../../src/features/users/retain.ts';
+import { countExpired, type Retention, applyRetention } from '../../src/features/users/retention.ts';
 import { testPool } from '../support/store.ts';
 
 const store = testPool();
 const names = async (text: string) => (await store.pool.db.execute<{ name: string }>(sql.raw(text))).rows;
 const sessions = async () => (await names('select id as name from sessions order by 1')).map(({ name }) => name);
 const run = (retention: Retention) =>
-  retain(
+  applyRetention(
     {
       database: store.pool,
       contentStore: rowContent(1_000),
@@ -50,18 +50,18 @@ test('nothing is deleted unless a setting says so', async () => {
 
 test('sessions go by age or beyond a number; what runs or is on hold stays; a dry run counts the same', async () => {
   const byAge = { sessions: { days: 20, count: 0 }, artifactVersions: 0 };
-  expect(await countUnretained({ database: store.pool }, byAge)).toEqual({ sessions: 1, artifactVersions: 0 });
+  expect(await countExpired({ database: store.pool }, byAge)).toEqual({ sessions: 1, artifactVersions: 0 });
   expect(await run(byAge)).toEqual({ sessions: 1, artifactVersions: 0 });
   expect(await sessions()).toEqual(['d01', 'd10', 'held', 'running']);
   const byCount = { sessions: { days: 0, count: 1 }, artifactVersions: 0 };
-  expect(await countUnretained({ database: store.pool }, byCount)).toEqual({ sessions: 1, artifactVersions: 0 });
+  expect(await countExpired({ database: store.pool }, byCount)).toEqual({ sessions: 1, artifactVersions: 0 });
   expect(await run(byCount)).toEqual({ sessions: 1, artifactVersions: 0 });
   expect(await sessions()).toEqual(['d01', 'held', 'running']);
 });
 
 test('of an artifact the newest versions stay, and all that are on hold', async () => {
   const retention = { sessions: off, artifactVersions: 2 };
-  expect(await countUnretained({ database: store.pool }, retention)).toEqual({ sessions: 0, artifactVersions: 3 });
+  expect(await countExpired({ database: store.pool }, retention)).toEqual({ sessions: 0, artifactVersions: 3 });
   expect(await run(retention)).toEqual({ sessions: 0, artifactVersions: 3 });
   const left = await names(`select session_id || version as name from artifact_versions order by 1`);
   expect(left.map(({ name }) => name)).toEqual(['d013', 'd014', 'held0', 'held1', 'held2', 'held3', 'held4']);

@@ -9,7 +9,7 @@ import { runAsUser } from '../../src/platform/context.ts';
 import { type Database, type DatabasePool, openDatabase } from '../../src/platform/db/database.ts';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { prepareRowSecurity } from '../../src/platform/db/row-security.ts';
-import { deleteCasesOf } from '../../src/features/evals/erase-store.ts';
+import { deleteSessionCases } from '../../src/features/evals/erase-store.ts';
 import { insertEvalSet } from '../../src/features/evals/sets/eval-set-store.ts';
 import { insertEvalCase } from '../../src/features/evals/cases/eval-case-store.ts';
 import { insertEvalRun } from '../../src/features/evals/runs/eval-run-store.ts';
@@ -152,7 +152,7 @@ async function evaluate(db: Database, user: string | undefined, source: string) 
     conversation: [],
     sessionInput: { appName: 'a', userId: source, state: {} },
   };
-  await insertEvalSet(db, key, { cases: [] });
+  await insertEvalSet(db, key, { eval_cases: [] });
   await insertEvalCase(db, key, evalCase, { userId: source, sessionId: 's' });
   const cases = [{ evalId: evalCase.evalId, version: 1, userId: `test user of ${user}` }];
   const modes = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
@@ -199,10 +199,10 @@ test.each(roles)('evaluation: a statement that forgets its user sees what is of 
     const other = { appName: 'a', evalSetId: 'set of alice', ownerId: 'bob' };
     const evalCase = { evalId: 'forged', conversation: [], sessionInput: { appName: 'a', userId: 'bob', state: {} } };
     await expect(insertEvalCase(db, other, evalCase, { userId: 'bob', sessionId: 's' })).rejects.toThrow('not found');
-    await expect(insertEvalSet(db, other, { cases: [] })).rejects.toThrow('already exists');
+    await expect(insertEvalSet(db, other, { eval_cases: [] })).rejects.toThrow('already exists');
   });
   // Her session goes, asked for by herself: so does what anybody made of it, and the runs about that.
-  await runAsUser('alice', () => deleteCasesOf(db, { appName: 'a', userId: 'alice', sessionId: 's' }));
+  await runAsUser('alice', () => deleteSessionCases(db, { appName: 'a', userId: 'alice', sessionId: 's' }));
   const { rows } = await db.execute(everything);
   expect(rows[0]).toMatchObject({ cases: bobs, versions: bobs, run_cases: bobs });
   await client.query(

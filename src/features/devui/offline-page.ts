@@ -17,7 +17,7 @@ const TEXT_FONTS: [family: string, local: string[]][] = [
 /** The UI writes icons as words (`more_vert`) in one of these fonts, whose ligatures draw them. */
 const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
 
-/** What the page is made to work with. */
+/** The paths that the page is made to work with. */
 interface PagePlaces {
   /** Path where the UI's files are, with a slash at both ends. */
   home: string;

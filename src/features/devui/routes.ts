@@ -13,7 +13,7 @@ const HOME = '/dev-ui/';
 const ICON_FONT = `${HOME}fonts/icons.woff2`;
 
 /**
- * What the UI needs and nothing else: files and answers of this origin, a WebAssembly module that draws graphs,
+ * Allows what the UI needs and nothing else: files and answers of this origin, a WebAssembly module that draws graphs,
  * styles that Angular writes into the page, media that a conversation carries as data. Nothing a conversation shows
  * can call out.
  */

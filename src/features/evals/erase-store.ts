@@ -15,7 +15,10 @@ import {
  * Deletes the cases that were made from a session: all versions, and of runs the rows that are about them. What is
  * deleted must be gone before what it refers to. @returns the sessions in which runs said the same again
  */
-export async function deleteCasesOf(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<SessionKey[]> {
+export async function deleteSessionCases(
+  tx: Database,
+  { appName, userId, sessionId }: SessionKey,
+): Promise<SessionKey[]> {
   const repeated: SessionKey[] = [];
   const deleted = await tx
     .delete(evalCases)
@@ -48,7 +51,7 @@ const RUN_CASES = 200;
  * what the user made as the holder of a token. Of a deleted case only its versions know whom they quote, and of a
  * deleted set whose it was.
  */
-function conditionsOf({ appName, userId }: User) {
+function conditionsFor({ appName, userId }: User) {
   const isOfApp = (table: typeof evalSets | typeof evalCases | typeof evalCaseVersions | typeof evalRuns) =>
     eq(table.appName, appName);
   const ownSets = sql`${isOfApp(evalSets)} and ${evalSets.ownerId} = ${userId}`;
@@ -83,7 +86,7 @@ function conditionsOf({ appName, userId }: User) {
 
 /** How many rows of evaluation are about a user, by table. One statement each. */
 export async function countEvaluations(db: Database, user: User): Promise<Record<string, number>> {
-  const of = conditionsOf(user);
+  const of = conditionsFor(user);
   return {
     eval_run_cases: await db.$count(evalRunCases, of.runCases),
     eval_cases: await db.$count(evalCases, of.cases),
@@ -96,7 +99,7 @@ export async function countEvaluations(db: Database, user: User): Promise<Record
 
 /** Deletes the next cases of runs that are about a user. @returns the sessions that they ran in, and their number */
 export async function deleteRunCases(db: Database, user: User): Promise<{ count: number; sessions: SessionKey[] }> {
-  const { runCases } = conditionsOf(user);
+  const { runCases } = conditionsFor(user);
   const { rows } = await db.execute<{ userId: string; sessionId: string | null }>(sql`
     delete from ${evalRunCases} where ctid = any(array(
       select ${evalRunCases}.ctid from ${evalRunCases} where ${runCases} limit ${RUN_CASES}))
@@ -110,20 +113,20 @@ export async function deleteRunCases(db: Database, user: User): Promise<{ count:
 
 /** Deletes what else of evaluation is about a user, once no case of a run is. @returns the rows by table */
 export async function deleteEvaluations(tx: Database, user: User): Promise<Record<string, number>> {
-  const of = conditionsOf(user);
-  const rowsOf = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;
-  const verdicts = await rowsOf(tx.delete(evalVerdicts).where(of.verdicts));
+  const of = conditionsFor(user);
+  const countRows = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;
+  const verdicts = await countRows(tx.delete(evalVerdicts).where(of.verdicts));
   const isOfRuns = sql`${evalRuns.appName} = ${user.appName} and ${evalRuns.id} in (${of.runs})`;
-  const runs = await rowsOf(tx.delete(evalRuns).where(isOfRuns));
+  const runs = await countRows(tx.delete(evalRuns).where(isOfRuns));
   // A case refers to its newest version and its set to none: what is deleted must be found before it is gone.
   const { rows } = await tx.execute<{ place: string }>(
     sql`select ${evalCaseVersions}.ctid::text as place from ${evalCaseVersions} where ${of.versions} for update`,
   );
-  const cases = await rowsOf(tx.delete(evalCases).where(of.cases));
+  const cases = await countRows(tx.delete(evalCases).where(of.cases));
   const places = sql.param(rows.map(({ place }) => place));
   const isFound = sql`${evalCaseVersions}.ctid = any(${places}::tid[])`;
-  const versions = rows.length === 0 ? 0 : await rowsOf(tx.delete(evalCaseVersions).where(isFound));
-  const sets = await rowsOf(tx.delete(evalSets).where(of.sets));
+  const versions = rows.length === 0 ? 0 : await countRows(tx.delete(evalCaseVersions).where(isFound));
+  const sets = await countRows(tx.delete(evalSets).where(of.sets));
   return {
     eval_verdicts: verdicts,
     eval_runs: runs,

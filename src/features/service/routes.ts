@@ -6,7 +6,7 @@ import { checkDatabase } from './service-store.ts';
 
 const area = 'Service and applications';
 
-/** What the service operations need. */
+/** The parts of the process that the service operations use. */
 interface ServiceContext {
   database: DatabasePool;
   version: string;

@@ -16,7 +16,7 @@ import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
 import type { Tracing } from '../../observability/traces/tracing.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { addCounts, type Counts, endErasure, listLeftErasures, markErasure } from './erasure-store.ts';
-import { countRows, deleteRows, listAppsOf, type User, USER_TABLES } from './user-tables.ts';
+import { countRows, deleteRows, type User, USER_TABLES } from './user-tables.ts';
 
 /** Finds and deletes what evaluation holds of a user. */
 interface EvaluationData {
@@ -26,7 +26,7 @@ interface EvaluationData {
   deleteEvaluations(tx: Database, user: User): Promise<Counts>;
 }
 
-/** What an erasure needs of the process. */
+/** The parts of the process that an erasure uses. */
 export interface EraseContext {
   evaluations: EvaluationData;
   database: DatabasePool;
@@ -36,7 +36,7 @@ export interface EraseContext {
   log: Log;
 }
 
-/** How far an erasure has come. */
+/** The progress of an erasure. */
 export interface Erasure {
   /** `running`: the time for one request is over; the next one goes on, or the sweeper does. */
   status: 'done' | 'running';
@@ -46,7 +46,7 @@ export interface Erasure {
 
 /** Rows of one statement: short enough never to hold locks for long. */
 const BATCH_ROWS = 1_000;
-/** Of what takes other rows with it, or a request to the object store each. */
+/** Rows that take others with them, or a request to the object store each. */
 const SMALL_BATCH_ROWS = 100;
 const CASCADING = new Set(['sessions', 'invocations', 'artifacts', 'cronjobs', 'webhooks']);
 /** How long running invocations get to end after they were cancelled; later they find that their session is gone. */
@@ -60,7 +60,7 @@ const SLICE_MS = 20_000;
 /** Deletes one batch. @returns the rows by table; none where nothing is left */
 type Step = (context: EraseContext, user: User) => Promise<Counts>;
 
-/** How many rows an erasure would delete, by table. Changes nothing. */
+/** Counts the rows that an erasure would delete, by table. Changes nothing. */
 export async function countUserData(
   context: Pick<EraseContext, 'database' | 'evaluations'>,
   user: User,
@@ -84,7 +84,7 @@ export async function eraseUser(context: EraseContext, user: User, sliceMs = SLI
   await begin(database, user);
   await stopInvocations(context, user);
   for (let isClean = false; !isClean; ) {
-    // What this process has not stored yet would come after the deletion.
+    // Spans that this process has not stored yet would come after the deletion.
     await tracing?.flush();
     const { rows, isOver } = await passOver(context, user, until);
     if (isOver) return { status: 'running', counts: await addCounts(database.db, user, {}) };
@@ -103,10 +103,6 @@ export async function goOnErasing(context: EraseContext): Promise<void> {
   const failure = results.find((result) => result.status === 'rejected');
   if (failure) throw failure.reason;
 }
-
-/** The applications in which a user has anything, by name. */
-export const listUserApps = ({ database }: Pick<EraseContext, 'database'>, userId: string): Promise<string[]> =>
-  listAppsOf(database.reads, userId);
 
 async function begin(database: DatabasePool, user: User): Promise<void> {
   const isMarked = await database.transaction(async (tx) => {
@@ -151,8 +147,8 @@ async function passOver(context: EraseContext, user: User, until: number): Promi
 }
 
 /**
- * Copies that evaluation made, with the sessions in which its runs said the same again. Runs of others are among them:
- * a key that is bound to the user may erase, and the user's rows alone would not be all.
+ * Deletes copies that evaluation made, with the sessions in which its runs repeated them. As the system, since runs of
+ * other users are among them, whose rows a key that is bound to this user does not see.
  */
 const deleteCopies: Step = ({ database, evaluations }, user) =>
   runAsSystem(() =>
@@ -175,7 +171,7 @@ const deleteObjects: Step = async ({ database: { db }, contentStore }, user) => 
   return { objects: keys.length, artifact_versions: await deleteVersionsIn(db, user, keys) };
 };
 
-/** What quotes a user elsewhere, then the tables of users, those first that nothing refers to. */
+/** The steps of an erasure: copies elsewhere, then the tables of users, those first that nothing refers to. */
 const STEPS: readonly Step[] = [
   deleteCopies,
   async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),

@@ -48,7 +48,7 @@ export async function endErasure(db: Database, user: User): Promise<Counts> {
   return (row?.counts as Counts | undefined) ?? {};
 }
 
-/** Users whose erasure nobody has worked on for so many seconds, the longest first; at most `limit`. */
+/** Users whose erasure has not moved on for so many seconds, the longest first; at most `limit`. */
 export const listLeftErasures = (db: Database, seconds: number, limit: number): Promise<User[]> =>
   db
     .select({ appName: userErasures.appName, userId: userErasures.userId })

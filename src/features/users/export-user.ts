@@ -8,7 +8,7 @@ import { repairLastSequences } from '../../conversation/sessions/import-store.ts
 import { type ExportedRow, type ImportedContent, insertRows, listRows } from './user-tables.ts';
 import { type User, USER_TABLES, type UserTable } from './user-tables.ts';
 
-/** What an export and an import need of the process. */
+/** The parts of the process that export and import use. */
 export interface ExportContext {
   database: DatabasePool;
   contentStore: ContentStore;
@@ -40,7 +40,7 @@ export async function* exportUser(context: ExportContext, user: User): AsyncGene
     for (let after: ExportedRow['place'] | undefined, isMore = true; isMore; ) {
       const rows = await listRows(database.reads, user, table, after);
       for (const row of rows) {
-        const bytes = table.name === 'artifact_versions' ? await contentOf(context, user, row) : '';
+        const bytes = table.name === 'artifact_versions' ? await toContentMember(context, user, row) : '';
         yield `{"table":"${table.name}","row":${row.text}${bytes}}\n`;
       }
       lines += rows.length;
@@ -51,7 +51,7 @@ export async function* exportUser(context: ExportContext, user: User): AsyncGene
   yield `${JSON.stringify({ kind: 'end', lines })}\n`;
 }
 
-async function contentOf({ database, contentStore }: ExportContext, user: User, { place }: ExportedRow) {
+async function toContentMember({ database, contentStore }: ExportContext, user: User, { place }: ExportedRow) {
   const [sessionId, artifactName, version] = place as [string, string, number];
   const stored = await findStoredArtifact(database.reads, { ...user, sessionId, artifactName }, version);
   const bytes = stored && (await contentStore.load(stored));
@@ -71,7 +71,7 @@ interface Batch {
 }
 
 /**
- * Imports lines of an export as data of a user, whoever's they were; what is there already stays as it is. Nothing
+ * Imports lines of an export as data of a user, also of another one; what is there already stays as it is. Nothing
  * that ran goes on: invocations end as interrupted, cronjobs are disabled, deliveries are not sent.
  * @throws {InvalidError} for a line that is none of an export
  */
@@ -100,7 +100,7 @@ export async function importLines(
       await contentStore.remove(objects);
       throw error;
     });
-  // Of versions that were there already: what no row names no erasure would find.
+  // Objects of versions that were there already: no row names them, so no erasure would find them.
   await contentStore.remove(unused);
   return { imported, present: rows - imported };
 }
@@ -143,7 +143,7 @@ async function toBatch(contentStore: ContentStore, line: string, number: number)
   return { ...batch, sessions, bytes: { content: object ? null : bytes, objectKey: object?.key ?? null } };
 }
 
-/** PostgreSQL has times, `infinity` among them, that JavaScript has not: who lists the row would fail. */
+/** PostgreSQL has times, `infinity` among them, that JavaScript has not: a list with the row would fail. */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;
 const isNoTime = (column: AnyPgColumn, value: unknown): boolean =>
   column.getSQLType().startsWith('timestamp') &&

@@ -4,10 +4,11 @@ import type { Config } from '../../config/config.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
 import { exportUser, type ExportContext, importLines } from './export-user.ts';
-import { countUnretained, toRetention } from './retain.ts';
-import { countUserData, type EraseContext, eraseUser, listUserApps } from './erase-user.ts';
+import { countExpired, toRetention } from './retention.ts';
+import { countUserData, type EraseContext, eraseUser } from './erase-user.ts';
+import { listUserApps } from './user-tables.ts';
 
-const area = 'Service and applications';
+const forOperators = { scope: 'admin', isForKeys: true, load: 'heavy', area: 'Service and applications' } as const;
 const USER_PATH = '/apps/{app_name}/users/{user_id}';
 
 const erasureSchema = z
@@ -25,10 +26,7 @@ const eraseOne = operation({
   method: 'delete',
   path: USER_PATH,
   operationId: 'eraseUser',
-  scope: 'admin',
-  isForKeys: true,
-  load: 'heavy',
-  area,
+  ...forOperators,
   summary: 'Erase a user',
   description:
     'From every table and the object store, with what was copied from the sessions of the user. Running invocations ' +
@@ -55,10 +53,7 @@ const listApps = operation({
   method: 'get',
   path: '/users/{user_id}/apps',
   operationId: 'listAppsOfUser',
-  scope: 'admin',
-  isForKeys: true,
-  load: 'heavy',
-  area,
+  ...forOperators,
   summary: 'List the applications that hold data of a user',
   description: 'Also those that are served no more.',
   owner: 'path',
@@ -67,7 +62,7 @@ const listApps = operation({
   handler: async (context: EraseContext, { path, principal, notFound }) => {
     // Which applications there are is more than a key of some may know.
     if (principal.apps) throw notFound();
-    return { kind: 'value', value: await listUserApps(context, path.userId) };
+    return { kind: 'value', value: await listUserApps(context.database.reads, path.userId) };
   },
 });
 
@@ -75,10 +70,7 @@ const exportOne = operation({
   method: 'get',
   path: `${USER_PATH}/export`,
   operationId: 'exportUser',
-  scope: 'admin',
-  isForKeys: true,
-  load: 'heavy',
-  area,
+  ...forOperators,
   summary: 'Export all data of a user',
   description:
     'As JSON Lines: a head, a line for each row with the names of table and columns, artifacts with their bytes in ' +
@@ -105,10 +97,7 @@ const importOne = operation({
   method: 'post',
   path: `${USER_PATH}/import`,
   operationId: 'importUser',
-  scope: 'admin',
-  isForKeys: true,
-  load: 'heavy',
-  area,
+  ...forOperators,
   summary: 'Import data of a user',
   description:
     'Lines of an export, as many as a body may have, in their order; request by request. What is there already stays ' +
@@ -151,19 +140,16 @@ const showRetention = operation({
   method: 'get',
   path: '/retention',
   operationId: 'countUnretained',
-  scope: 'admin',
-  isForKeys: true,
-  load: 'heavy',
-  area,
+  ...forOperators,
   summary: 'Count what retention would delete now',
   description: 'A dry run: nothing is changed. What runs or is on legal hold is not counted.',
   owner: 'service',
   success: { schema: retentionSchema, description: 'The counts.', example: { sessions: 3, artifactVersions: 0 } },
   handler: async (context: Pick<EraseContext, 'database'> & { config: Config }) => ({
     kind: 'value',
-    value: await countUnretained(context, toRetention(context.config)),
+    value: await countExpired(context, toRetention(context.config)),
   }),
 });
 
-/** What an operator with the scope `admin` does with all data of one user. */
+/** Operations on all data of a user, for operators with the scope `admin`. */
 export const userOperations = [eraseOne, listApps, exportOne, importOne, showRetention];

@@ -19,11 +19,11 @@ export interface UserTable {
   columns: Record<string, AnyPgColumn>;
 }
 
-/** What says something about a user's data and is none: a hold keeps an erasure from beginning, a mark ends with it. */
+/** Bookkeeping tables that export and erasure skip: a hold keeps an erasure from beginning, a mark ends with it. */
 const MARKS: ReadonlySet<string> = new Set([getTableName(schema.legalHolds), getTableName(schema.userErasures)]);
 
-const depthOf = (table: PgTable): number =>
-  1 + Math.max(-1, ...getTableConfig(table).foreignKeys.map((key) => depthOf(key.reference().foreignTable)));
+const measureDepth = (table: PgTable): number =>
+  1 + Math.max(-1, ...getTableConfig(table).foreignKeys.map((key) => measureDepth(key.reference().foreignTable)));
 
 /** Every table with a user in its rows, those first that others refer to: a new one is in it without another word. */
 export const USER_TABLES: readonly UserTable[] = Object.values(schema)
@@ -31,7 +31,7 @@ export const USER_TABLES: readonly UserTable[] = Object.values(schema)
   .map((table) => ({
     name: getTableName(table),
     table,
-    depth: depthOf(table),
+    depth: measureDepth(table),
     columns: getTableColumns(table) as Record<string, AnyPgColumn>,
   }))
   .filter(({ name, columns }) => columns['userId'] && columns['appName'] && !MARKS.has(name))
@@ -90,7 +90,7 @@ export async function listRows(
   return rows;
 }
 
-/** What an imported row becomes: nothing that it says is done by this service, and nothing is done a second time. */
+/** Values of imported rows in the place of their own: nothing that ran elsewhere goes on, or happens a second time. */
 const IMPORTED: Record<string, Record<string, string>> = {
   sessions: { lease_token: 'null' },
   invocations: {
@@ -155,7 +155,7 @@ export async function insertRows(
  * The applications in which a user has anything, by name. One look by an index for each application and table; a
  * cluster refuses such a recursion, and reads what the user has.
  */
-export async function listAppsOf(db: Database, userId: string): Promise<string[]> {
+export async function listUserApps(db: Database, userId: string): Promise<string[]> {
   const found = new Set<string>();
   for (const { table, columns } of USER_TABLES) {
     const { appName, userId: owner } = columns;

@@ -6,8 +6,8 @@ export const EVALUATION_MUTANTS: Mutant[] = [
     name: 'evaluation: makes a turn of a group in which nothing was said',
     changes: change(
       'toTurnParts',
-      'group.some(({ content }) => content) ? [partsOfTurn(id, group)] : []',
-      '[partsOfTurn(id, group)]',
+      'group.some(({ content }) => content) ? [toParts(id, group)] : []',
+      '[toParts(id, group)]',
     ),
     tests: ['eval-case'],
   },
@@ -18,7 +18,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: loses the calls of a long-running final event',
-    changes: change('partsOfTurn', 'event === final && getFunctionCalls(content).length === 0', 'event === final'),
+    changes: change('toParts', 'event === final && getFunctionCalls(content).length === 0', 'event === final'),
     tests: ['eval-case'],
   },
   {
@@ -28,16 +28,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: takes the first final event for the answer',
-    changes: change('partsOfTurn', 'said.findLast(isFinalResponse)', 'said.find(isFinalResponse)'),
+    changes: change('toParts', 'said.findLast(isFinalResponse)', 'said.find(isFinalResponse)'),
     tests: ['eval-case'],
   },
   {
     name: 'evaluation: takes the first user event for the question',
-    changes: change(
-      'partsOfTurn',
-      'events.findLast((event) => isUsers(event)',
-      'events.find((event) => isUsers(event)',
-    ),
+    changes: change('toParts', 'events.findLast((event) => isUsers(event)', 'events.find((event) => isUsers(event)'),
     tests: ['eval-case'],
   },
   {
@@ -61,27 +57,27 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: does not normalise characters',
-    changes: change('wordsOf', ".normalize('NFKC')", ''),
+    changes: change('toWords', ".normalize('NFKC')", ''),
     tests: ['response-match'],
   },
   {
     name: 'evaluation: parts ideographs like letters',
-    changes: change('wordsOf', '    if (isIdeograph) finish(); ', ''),
+    changes: change('toWords', '    if (isIdeograph) finish(); ', ''),
     tests: ['response-match'],
   },
   {
     name: 'evaluation: parts words at marks',
-    changes: change('wordsOf', '(SYLLABLE.test(character) && !isMark)', 'SYLLABLE.test(character)'),
+    changes: change('toWords', '(SYLLABLE.test(character) && !isMark)', 'SYLLABLE.test(character)'),
     tests: ['response-match'],
   },
   {
     name: 'evaluation: stems short words',
-    changes: change('wordsOf', '/^[a-z0-9]{4,}$/', '/^[a-z0-9]{3,}$/'),
+    changes: change('toWords', '/^[a-z0-9]{4,}$/', '/^[a-z0-9]{3,}$/'),
     tests: ['response-match'],
   },
   {
     name: 'evaluation: stems words with accents',
-    changes: change('wordsOf', '/^[a-z0-9]{4,}$/', '/^.{4,}$/'),
+    changes: change('toWords', '/^[a-z0-9]{4,}$/', '/^.{4,}$/'),
     tests: ['response-match'],
   },
   {
@@ -97,7 +93,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   {
     name: 'evaluation: leaves thoughts out of the text',
     changes: change(
-      'textOf',
+      'getText',
       '.flatMap(({ text }) => (text ? [text] : []))',
       '.flatMap(({ text, thought }) => (text && !thought ? [text] : []))',
     ),
@@ -105,7 +101,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: joins parts without a line feed',
-    changes: change('textOf', ".join('\\n');", ".join('');"),
+    changes: change('getText', ".join('\\n');", ".join('');"),
     tests: ['response-match'],
   },
   {
@@ -221,7 +217,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   {
     name: 'evaluation: adds the reported total of tokens',
     changes: change(
-      'tokensOf',
+      'countTokens',
       'totalTokens: total([...input, ...output]),',
       'totalTokens: usages.at(-1)?.totalTokenCount ?? undefined,',
     ),
@@ -229,17 +225,17 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: shows tokens that nobody reported as 0',
-    changes: change('tokensOf', 'reported.length > 0 ? sum(reported) : undefined', 'sum(reported)'),
+    changes: change('countTokens', 'reported.length > 0 ? sum(reported) : undefined', 'sum(reported)'),
     tests: ['efficiency'],
   },
   {
     name: 'evaluation: counts the model calls of the old form as 0',
-    changes: change('inferenceCallsOf', '.length ?? null;', '.length ?? 0;'),
+    changes: change('countInferenceCalls', '.length ?? null;', '.length ?? 0;'),
     tests: ['efficiency'],
   },
   {
     name: 'evaluation: lets the framework take negative time',
-    changes: change('durationsOf', 'Math.max(0, rest)', 'rest'),
+    changes: change('toDurations', 'Math.max(0, rest)', 'rest'),
     tests: ['efficiency'],
   },
   {
@@ -294,22 +290,22 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   {
     name: 'evaluation: does not ask again after a failure',
     changes: change('askJudge', 'if (error instanceof LimitError) throw error; return judge(prompt);', 'throw error;'),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: decides a tie for the agent',
     changes: change('majority', 'length * 2 > votes.length', 'length * 2 >= votes.length'),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: decides by one sample of five',
     changes: change('toTurnScore', 'readings.length > 0 && readings.length * 2 >= wanted', 'readings.length > 0'),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: opens all calls at once',
     changes: change('takeSamples', 'Math.min(parallelismLimit, numSamples)', 'numSamples'),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: reads verdicts in any case',
@@ -318,30 +314,30 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       'if (valid !== undefined) return toVerdict(valid);',
       'if (valid !== undefined) return toVerdict(valid.toLowerCase());',
     ),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: asks about the question of the actual turn',
     changes: change(
       'finalResponsePrompt',
-      'question: textOf(expected.userContent)',
-      'question: textOf(actual.userContent)',
+      'question: getText(expected.userContent)',
+      'question: getText(actual.userContent)',
     ),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: always shows the texts before the answer',
     changes: change(
-      'answerOf',
-      'const before = whole ? contentsOf(intermediateData)',
-      'const before = !whole || whole ? contentsOf(intermediateData)',
+      'getAnswer',
+      'const before = whole ? getContents(intermediateData)',
+      'const before = !whole || whole ? getContents(intermediateData)',
     ),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: takes a harmful answer for harmless',
     changes: change('readSafety', "'unsafe' ? 0 : undefined", "'unsafe' ? 1 : undefined"),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: leaves unread turns out of the share of good ones',
@@ -350,12 +346,12 @@ export const EVALUATION_MUTANTS: Mutant[] = [
       'passed / turns.length',
       'passed / turns.filter(({ score }) => score !== null).length',
     ),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: does not ask how the dialogue ended',
     changes: change('simulatorQuality', 'if (ended === 0)', 'if (ended === 2)'),
-    tests: ['final-response-match'],
+    tests: ['verdicts'],
   },
   {
     name: 'evaluation: pairs properties and verdicts of other counts',
@@ -416,7 +412,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: judges the texts before the answer always',
-    changes: change('textsOf', 'const early = all ', 'const early = all || steps\n'),
+    changes: change('listTexts', 'const early = all ', 'const early = all || steps\n'),
     tests: ['hallucinations'],
   },
   {

@@ -189,7 +189,11 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'copies a session of another user who is named in the body',
-    changes: change('addSessionToEvalSet', 'user: ({ body }) => body.userId', 'user: () => null as never'),
+    changes: change(
+      'fromSession',
+      'user: ({ body }: { body: SentSession }) => body.userId',
+      'user: () => null as never',
+    ),
     tests: OWNERS,
   },
   {

@@ -1,10 +1,9 @@
 import type { Criterion } from '../metrics/criteria.ts';
 import { type MetricScore, toOverall, type TurnScore } from '../metrics/status.ts';
-import { textOf, type Turn, type TurnPair } from '../metrics/turn.ts';
+import { getText, type Turn, type TurnPair } from '../metrics/turn.ts';
 import { LimitError } from '../../../core/errors.ts';
-import { askJudge, type Judge } from './judge.ts';
-import { objectsOf, readJsonAnswer, wordOf } from './json-answer.ts';
-import { stepsOf, toPrompt, toTranscript } from './material.ts';
+import { askJudge, type Judge, toObjects, readJsonAnswer, toWord } from './judge.ts';
+import { toSteps, toPrompt, toTranscript } from './material.ts';
 
 const SEGMENT = `Split the text into its sentences, each on its own and unchanged. A line of a list is a sentence.`;
 const LABEL = `You check whether the sentences that an agent said are founded on what it was given: its instructions,
@@ -22,7 +21,7 @@ function readSentences(answer: string): string[] {
 const BLOCK = ['sentence:', '\nlabel:', '\nrationale:', '\nsupporting_excerpt:', '\ncontradicting_excerpt:'];
 
 /**
- * What stands between marks that follow each other, for each time that all of them do. No pattern: one that looks for
+ * The texts between marks that follow each other, for each time that all of them do. No pattern: one that looks for
  * the next mark from each first one takes quadratic time where it is missing.
  */
 function between(text: string, marks: string[]): string[][] {
@@ -43,8 +42,8 @@ function between(text: string, marks: string[]): string[][] {
 
 /** The labels in an answer of a judge as scores; labels that it was not given to choose from are left out. */
 export function readLabels(answer: string): (0 | 1)[] {
-  const json = objectsOf(readJsonAnswer(answer)?.['labels'])?.map(({ label }) => wordOf(label));
-  const words = json ?? between(answer.toLowerCase(), BLOCK).map(([, label]) => wordOf(label));
+  const json = toObjects(readJsonAnswer(answer)?.['labels'])?.map(({ label }) => toWord(label));
+  const words = json ?? between(answer.toLowerCase(), BLOCK).map(([, label]) => toWord(label));
   return words.flatMap((word): (0 | 1)[] => {
     if (word === 'supported' || word === 'not_applicable') return [1];
     return word === 'unsupported' || word === 'contradictory' || word === 'disputed' ? [0] : [];
@@ -54,16 +53,16 @@ export function readLabels(answer: string): (0 | 1)[] {
 /** A text that an agent said, with what came before it in its turn. */
 interface Said {
   text: string;
-  before: ReturnType<typeof stepsOf>;
+  before: ReturnType<typeof toSteps>;
 }
 
 /** The texts of a turn to judge: the final one, and with `all` each one before it too. */
-function textsOf(turn: Turn, all: boolean): Said[] {
-  const steps = stepsOf(turn);
+function listTexts(turn: Turn, all: boolean): Said[] {
+  const steps = toSteps(turn);
   const early = all
     ? steps.flatMap(({ text }, place) => (text === undefined ? [] : [{ text, before: steps.slice(0, place) }]))
     : [];
-  const text = textOf(turn.finalResponse);
+  const text = getText(turn.finalResponse);
   return text ? [...early, { text, before: steps }] : early;
 }
 
@@ -75,7 +74,7 @@ async function judgeText(said: Said, earlier: Turn[], turn: Turn, judge: Judge):
     const material = {
       given: turn.appDetails ?? {},
       dialogue: earlier.map((before) => toTranscript(before)),
-      user: textOf(turn.userContent),
+      user: getText(turn.userContent),
       steps: said.before,
       sentences,
     };
@@ -98,7 +97,7 @@ export async function hallucinations(
   const earlier: Turn[] = [];
   for (const { actual } of pairs) {
     const texts: TurnScore[] = [];
-    for (const said of textsOf(actual, all)) texts.push(await judgeText(said, earlier, actual, judge));
+    for (const said of listTexts(actual, all)) texts.push(await judgeText(said, earlier, actual, judge));
     const score = toOverall(texts.map((text) => text.score));
     const explanation = texts.find((text) => text.score === null)?.explanation ?? 'The agent said nothing.';
     turns.push(score === null ? { score, explanation } : { score });

@@ -9,7 +9,7 @@ import type { Judge } from './judge.ts';
 /** Counts what a call used; `undefined` before it. @throws {LimitError} then, where a budget has nothing left */
 export type Spend = (use?: CallUse) => Promise<void>;
 
-/** What judges, and models in a user's place, spend counts with the user of the session that it is about. */
+/** Charges judges, and models in a user's place, to the user of the session that they are about. */
 export const spendWith =
   (db: Database, key: SessionKey): Spend =>
   async (use) => {

@@ -1,6 +1,6 @@
-import { callsOf, type Turn } from './turn.ts';
+import { getCalls, type Turn } from './turn.ts';
 
-/** What the turns of a case cost. These figures inform: they have no threshold and no part in the status of a case. */
+/** Calls, tokens and times of a case. They inform: no threshold, no part in the status of the case. */
 export interface Efficiency {
   toolCallCount: Figures;
   inferenceCallCount: Figures;
@@ -21,7 +21,7 @@ interface Figures {
   overall: number | null;
   perInvocation: (number | null)[];
 }
-/** Means of all turns, null without turns, and the figures of each turn; what nobody reported is absent, not 0. */
+/** Means of all turns, null without turns, and the figures of each turn; what was not reported is absent, not 0. */
 interface Detailed<Details> {
   overallDetails: Details | null;
   perInvocationDetails: Details[];
@@ -49,13 +49,13 @@ interface Durations {
 
 /** The efficiency of a conversation, from its events and its durations alone. */
 export function toEfficiency(turns: Turn[]): Efficiency {
-  const tokens = turns.map(tokensOf);
-  const timed = turns.map(durationsOf);
-  const meanTokens = meanOf(tokens, turns.length);
-  const meanDurations = rounded(meanOf(timed, timed.filter(({ totalSeconds }) => totalSeconds !== undefined).length));
+  const tokens = turns.map(countTokens);
+  const timed = turns.map(toDurations);
+  const meanTokens = toMeans(tokens, turns.length);
+  const meanDurations = rounded(toMeans(timed, timed.filter(({ totalSeconds }) => totalSeconds !== undefined).length));
   return {
-    toolCallCount: toFigures(turns.map(({ intermediateData }) => callsOf(intermediateData).length)),
-    inferenceCallCount: toFigures(turns.map(inferenceCallsOf)),
+    toolCallCount: toFigures(turns.map(({ intermediateData }) => getCalls(intermediateData).length)),
+    inferenceCallCount: toFigures(turns.map(countInferenceCalls)),
     tokenUsage: {
       overall: meanTokens.totalTokens ?? null,
       perInvocation: tokens.map(({ totalTokens }) => totalTokens ?? null),
@@ -79,7 +79,7 @@ function toFigures(perInvocation: (number | null)[]): Figures {
 const sum = (values: number[]) => values.reduce((total, value) => total + value, 0);
 
 /** Answers of a model carry usage or a model version; the form of ADK 1.x does not say. */
-const inferenceCallsOf = ({ intermediateData }: Turn): number | null =>
+const countInferenceCalls = ({ intermediateData }: Turn): number | null =>
   intermediateData?.invocationEvents?.filter((event) => event.usageMetadata != null || event.modelVersion != null)
     .length ?? null;
 
@@ -90,7 +90,7 @@ type TokenCount =
   | 'candidatesTokenCount'
   | 'thoughtsTokenCount';
 
-function tokensOf({ intermediateData }: Turn): Tokens {
+function countTokens({ intermediateData }: Turn): Tokens {
   const usages = (intermediateData?.invocationEvents ?? []).flatMap(({ usageMetadata }) =>
     usageMetadata ? [usageMetadata] : [],
   );
@@ -113,7 +113,7 @@ function tokensOf({ intermediateData }: Turn): Tokens {
   });
 }
 
-function durationsOf({ duration, modelDuration, toolDuration }: Turn): Durations {
+function toDurations({ duration, modelDuration, toolDuration }: Turn): Durations {
   if (duration == null) return {};
   const rest = duration - (modelDuration ?? 0) - (toolDuration ?? 0);
   return present({
@@ -129,7 +129,7 @@ const present = <Details>(details: { [Name in keyof Details]: Details[Name] | un
   Object.fromEntries(Object.entries(details).filter(([, value]) => value !== undefined)) as Details;
 
 /** The sum of each member over the turns that have it, divided by `count`. */
-function meanOf<Details extends object>(turns: Details[], count: number): Details {
+function toMeans<Details extends object>(turns: Details[], count: number): Details {
   const names = new Set(turns.flatMap((turn) => Object.keys(turn)));
   const means = [...names].map((name) => [name, sum(turns.map((turn) => (turn as Figured)[name] ?? 0)) / count]);
   return Object.fromEntries(means) as Details;

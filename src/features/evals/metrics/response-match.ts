@@ -1,14 +1,14 @@
 import type { Content } from '../../../core/content.ts';
 import { stem } from './stem.ts';
-import { textOf } from './turn.ts';
+import { getText } from './turn.ts';
 
 /** Scripts without blanks between words: of these each character is a word. */
 const IDEOGRAPH = /[\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af]/;
-/** Of these each character is a word together with its marks. */
+/** Scripts in which each character is a word together with its marks. */
 const SYLLABLE = /[\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f]/;
 
 /** The words of a text as `response_match_score` counts them: of any script, lower case, English ones as stems. */
-export function wordsOf(text: string): string[] {
+export function toWords(text: string): string[] {
   const words: string[] = [];
   let word = '';
   const finish = () => {
@@ -37,7 +37,7 @@ export interface Overlap {
 
 /** ROUGE-1: the words that two texts share, counted as often as both have them. Two empty texts score 0. */
 export function rouge1(actual: string, reference: string): Overlap {
-  const [said, wanted] = [wordsOf(actual), wordsOf(reference)];
+  const [said, wanted] = [toWords(actual), toWords(reference)];
   const left = new Map<string, number>();
   for (const word of wanted) left.set(word, (left.get(word) ?? 0) + 1);
   let hits = 0;
@@ -54,4 +54,4 @@ export function rouge1(actual: string, reference: string): Overlap {
 
 /** `response_match_score` of one turn: ROUGE-1 F of the texts of two final responses, thoughts included. */
 export const responseMatch = (actual: Content | null | undefined, expected: Content | null | undefined): number =>
-  rouge1(textOf(actual), textOf(expected)).fmeasure;
+  rouge1(getText(actual), getText(expected)).fmeasure;

@@ -29,12 +29,8 @@ function allFrom(these: number, total: number, count: number): number {
 }
 
 /** The estimate that `count` trials all pass (pass^k); null beyond the trials that were made. */
-export const passAllOf = ({ trials, passed }: Trials, count: number): number | null =>
+export const estimatePassAll = ({ trials, passed }: Trials, count: number): number | null =>
   count > trials ? null : allFrom(passed, trials, count);
-
-/** The estimate that at least one of `count` trials passes (pass@k); null beyond the trials that were made. */
-export const passAnyOf = ({ trials, passed }: Trials, count: number): number | null =>
-  count > trials ? null : 1 - allFrom(trials - passed, trials, count);
 
 /** True for a case that passes sometimes. */
 export const isFlaky = ({ trials, passed }: Trials): boolean => passed > 0 && passed < trials;
@@ -62,11 +58,11 @@ export interface ComparedCase {
   after: Trials;
 }
 
-/** What changed between two runs on the same cases; cases by their id, in the order given. */
+/** The changes between two runs on the same cases; cases by their id, in the order given. */
 export interface Comparison {
   won: string[];
   lost: string[];
-  /** Of the sign test on won and lost cases. */
+  /** The result of the sign test on won and lost cases. */
   pTwoSided: number;
   /** Cases whose interval lies wholly below that of before. */
   worse: string[];
@@ -78,10 +74,10 @@ export interface Comparison {
 export function compareRuns(cases: ComparedCase[]): Comparison {
   const both = cases.filter(({ before, after }) => before.trials > 0 && after.trials > 0);
   const passes = ({ trials, passed }: Trials) => passed * 2 > trials;
-  const idsOf = (holds: (one: ComparedCase) => boolean) => both.filter(holds).map(({ evalId }) => evalId);
-  const won = idsOf(({ before, after }) => !passes(before) && passes(after));
-  const lost = idsOf(({ before, after }) => passes(before) && !passes(after));
-  const worse = idsOf(({ before, after }) => wilsonInterval(after)[1] < wilsonInterval(before)[0]);
+  const toIds = (holds: (one: ComparedCase) => boolean) => both.filter(holds).map(({ evalId }) => evalId);
+  const won = toIds(({ before, after }) => !passes(before) && passes(after));
+  const lost = toIds(({ before, after }) => passes(before) && !passes(after));
+  const worse = toIds(({ before, after }) => wilsonInterval(after)[1] < wilsonInterval(before)[0]);
   const pTwoSided = signTest(lost.length, won.length);
   const regression = (pTwoSided < 0.05 && lost.length > won.length) || worse.length > 0;
   return { won, lost, pTwoSided, worse, regression };

@@ -1,7 +1,7 @@
-/** What a score says about a metric, a turn or a case. */
+/** The verdict on a metric, a turn or a case. */
 export type EvalStatus = 'PASSED' | 'FAILED' | 'NOT_EVALUATED' | 'INFORMATIONAL';
 
-/** What a judge says of one rubric: 1, 0, or null where no verdict could be read. */
+/** A judge's verdict on one rubric: 1, 0, or null where none could be read. */
 export interface RubricScore {
   rubricId: string;
   score: number | null;

@@ -3,7 +3,6 @@
  * `response_match_score` depend. No package of npm gives this variant (measured: at best 476 of 490 tokens); this file
  * gave 117,999 of 117,999 words as NLTK 3.10.
  */
-
 const IRREGULAR = new Map([
   ...['sky', 'news', 'inning', 'outing', 'canning', 'howe', 'proceed', 'exceed', 'succeed'].map(
     (word): [string, string] => [word, word],

@@ -18,7 +18,7 @@ export interface TurnEvent {
   modelVersion?: string | null | undefined;
 }
 
-/** What happened in a turn before its final response: events (ADK 2.x), or calls, responses and texts apart (1.x). */
+/** The course of a turn before its final response: events (ADK 2.x), or calls, responses and texts apart (1.x). */
 export interface IntermediateData {
   invocationEvents?: TurnEvent[] | null | undefined;
   toolUses?: FunctionCall[] | null | undefined;
@@ -41,7 +41,7 @@ export interface Turn {
   finalResponse?: Content | null | undefined;
   intermediateData?: IntermediateData | null | undefined;
   rubrics?: Rubric[] | null | undefined;
-  /** What each agent that spoke was given: `{agentDetails: {<agent>: {instructions, toolDeclarations}}}`. */
+  /** The material of each agent that spoke: `{agentDetails: {<agent>: {instructions, toolDeclarations}}}`. */
   appDetails?: JsonObject | null | undefined;
   duration?: number | null | undefined;
   modelDuration?: number | null | undefined;
@@ -57,17 +57,17 @@ export interface TurnPair {
 }
 
 /** The function calls of a turn, in order: `toolUses`, else those in `invocationEvents`; `[]` without data. */
-export function callsOf(data: IntermediateData | null | undefined): FunctionCall[] {
+export function getCalls(data: IntermediateData | null | undefined): FunctionCall[] {
   return data?.toolUses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionCalls(content));
 }
 
 /** The function responses of a turn, in order. */
-export function responsesOf(data: IntermediateData | null | undefined): FunctionResponse[] {
+export function getResponses(data: IntermediateData | null | undefined): FunctionResponse[] {
   return data?.toolResponses ?? (data?.invocationEvents ?? []).flatMap(({ content }) => getFunctionResponses(content));
 }
 
 /** The contents between question and answer, in order, each with its author; of ADK 1.x's form the texts only. */
-export function contentsOf(data: IntermediateData | null | undefined): { author: string; content: Content }[] {
+export function getContents(data: IntermediateData | null | undefined): { author: string; content: Content }[] {
   if (data?.invocationEvents) {
     return data.invocationEvents.flatMap(({ author, content }) =>
       content ? [{ author: author ?? 'agent', content }] : [],
@@ -80,16 +80,16 @@ export function contentsOf(data: IntermediateData | null | undefined): { author:
 }
 
 /** The texts of a content's parts, thoughts included as in ADK, joined by line feeds; `''` where there is none. */
-export const textOf = (content: Content | null | undefined): string =>
+export const getText = (content: Content | null | undefined): string =>
   getParts(content)
     .flatMap(({ text }) => (text ? [text] : []))
     .join('\n');
 
-/** What happened in a turn in the form of ADK 1.x: calls, responses and texts, each on its own. */
+/** The course of a turn in the form of ADK 1.x: calls, responses and texts, each on its own. */
 export const toToolUses = (data: IntermediateData | null | undefined) => ({
-  toolUses: callsOf(data),
-  toolResponses: responsesOf(data),
-  intermediateResponses: contentsOf(data).flatMap(({ author, content }): [author: string, parts: Part[]][] => {
+  toolUses: getCalls(data),
+  toolResponses: getResponses(data),
+  intermediateResponses: getContents(data).flatMap(({ author, content }): [author: string, parts: Part[]][] => {
     const texts = getParts(content).filter((part) => part.text != null);
     return texts.length > 0 ? [[author, texts]] : [];
   }),

@@ -62,7 +62,7 @@ export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits
       const run = await lockOpenRun(tx, limits.appNames, seen);
       if (!run) return undefined;
       seen.push(run.id);
-      return claimCasesOf(tx, run, limits.slots - claimed.length, limits.leaseMs);
+      return claimRunCases(tx, run, limits.slots - claimed.length, limits.leaseMs);
     });
     if (!more) return claimed;
     claimed.push(...more);
@@ -87,7 +87,7 @@ async function lockOpenRun(tx: Database, appNames: string[], except: string[]): 
 }
 
 /** A statement of its own after the lock: a statement sees what was committed before it began. */
-async function claimCasesOf(tx: Database, run: RunRow, slots: number, leaseMs: number): Promise<ClaimedCase[]> {
+async function claimRunCases(tx: Database, run: RunRow, slots: number, leaseMs: number): Promise<ClaimedCase[]> {
   const c = evalRunCases;
   const isOfRun = sql`${c.appName} = ${run.appName} and ${c.runId} = ${run.id}`;
   const { rows } = await tx.execute<Pick<ClaimedCase, Claimed>>(sql`
@@ -132,7 +132,7 @@ type Claimed =
 
 const unescaped = (value: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(value)));
 
-/** What names the row of a claimed case and says that it is still held. */
+/** The key of a claimed case with its lease token. */
 type Claim = Pick<ClaimedCase, 'appName' | 'runId' | 'place' | 'trial' | 'leaseToken'>;
 
 const isMine = ({ appName, runId, place, trial, leaseToken }: Claim): SQL => sql`

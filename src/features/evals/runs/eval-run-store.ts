@@ -4,31 +4,9 @@ import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
-import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
-import { countsOfCases, meanScores, runCounts } from './run-summary-store.ts';
-
-/** What names one run. */
-export interface EvalRunKey {
-  appName: string;
-  runId: string;
-}
-
-/** A run as it is requested; `cases` in the order of its result. */
-export interface NewEvalRun extends ExecutionModes {
-  appName: string;
-  runId: string;
-  evalSetId: string;
-  /** The user of a token; undefined for a caller who may act for everybody. */
-  requestedBy: string | undefined;
-  metrics: EvalMetric[];
-  userSimulator: unknown;
-  trials: number;
-  parallelism: number;
-  agentHash: string;
-  modelName: string;
-  cases: { evalId: string; version: number; userId: string }[];
-}
+import { selectCounts, meanScores, runCounts } from './trend-store.ts';
+import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, RunCase } from './eval-run.ts';
 
 /** How often a moment is taken anew where another run of the application has it. */
 export const MAX_TRIES = 10;
@@ -38,8 +16,8 @@ export const tooManyOpen = (appName: string, maxOpen: number) =>
   new ConflictError(`${maxOpen} evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`);
 /** The error where each of {@link MAX_TRIES} moments was another run's. */
 export const sameMoment = () => new ConflictError('Other evaluation runs began in the same moment. Try again.');
-/** What names a result. Never a whole second: Python prints `.0` after it, JavaScript does not (result-document.ts). */
-export const resultTimeOf = (now: SQL): SQL => sql`${now} + case when date_trunc('second', ${now}) = ${now}
+/** The time that names a result. Never a whole second: Python prints `.0` after it, JavaScript does not (result-document.ts). */
+export const toResultTime = (now: SQL): SQL => sql`${now} + case when date_trunc('second', ${now}) = ${now}
                                       then interval '1 microsecond' else interval '0' end`;
 
 /**
@@ -69,7 +47,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     parallelism: sql`${run.parallelism}::int`,
     agentHash: run.agentHash,
     modelName: run.modelName,
-    resultTime: resultTimeOf(sql`moment.now`),
+    resultTime: toResultTime(sql`moment.now`),
   });
   const insertCases = insertSelect(evalRunCases, {
     appName,
@@ -101,49 +79,6 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
 export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 /** The condition that a case of a run has not ended. */
 const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
-
-/** A run as it stands. */
-export interface EvalRun extends ExecutionModes {
-  runId: string;
-  evalSetId: string;
-  status: 'queued' | 'running' | 'done' | 'cancelled';
-  metrics: EvalMetric[];
-  userSimulator: unknown;
-  trials: number;
-  parallelism: number;
-  agentHash: string;
-  modelName: string;
-  /** The run whose stored turns this one judges again; null for a run of its own. */
-  judgedRunId: string | null;
-  /** Microseconds since 1970: what names its result. */
-  resultMicroseconds: number;
-  /** Unix seconds. */
-  createTime: number;
-  endTime: number | null;
-  /** How many cases of a run stand how; the last three are those that are done. */
-  counts: {
-    total: number;
-    waiting: number;
-    running: number;
-    errors: number;
-    cancelled: number;
-    passed: number;
-    failed: number;
-    notEvaluated: number;
-  };
-}
-
-/** Which runs are wanted. */
-export interface RunFilter {
-  appName: string;
-  /** Only those that this user requested; `undefined` for a caller who may see all. */
-  requestedBy: string | undefined;
-  runId?: string | undefined;
-  /** Microseconds since 1970. */
-  resultMicroseconds?: number | undefined;
-  evalSetId?: string | undefined;
-  limit?: number | undefined;
-}
 
 const microseconds = sql<string>`(extract(epoch from ${evalRuns.resultTime}) * 1000000)::bigint`;
 
@@ -189,23 +124,6 @@ export async function listResultMoments(
     .where(and(matches(filter), eq(evalRuns.status, 'done')))
     .orderBy(evalRuns.resultTime);
   return rows.map((row) => ({ ...row, resultMicroseconds: Number(row.resultMicroseconds) }));
-}
-
-/** A case of a run with what it says and how it ended. */
-export interface RunCase {
-  place: number;
-  trial: number;
-  evalId: string;
-  userId: string;
-  sessionId: string | null;
-  status: 'waiting' | 'running' | 'done' | 'error' | 'cancelled';
-  lastSequence: number | null;
-  failedTurn: number | null;
-  error: string | null;
-  /** JSON text of the case as it was. */
-  caseText: string;
-  /** JSON text of its scores; null where it has none. */
-  resultText: string | null;
 }
 
 const isOfRun = ({ appName, runId }: EvalRunKey) =>
@@ -270,7 +188,7 @@ export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
     .set({
       status: 'done',
       endTime: sql`clock_timestamp()`,
-      summary: sql`jsonb_build_object('counts', (${countsOfCases()}), 'scores', (${meanScores}))`,
+      summary: sql`jsonb_build_object('counts', (${selectCounts()}), 'scores', (${meanScores}))`,
     })
     .where(and(isOpen, sql`not ${hasOpenCase}`))
     .returning({ appName: evalRuns.appName, runId: evalRuns.id });

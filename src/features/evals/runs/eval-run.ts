@@ -1,15 +1,15 @@
 import { z } from 'zod';
 import { freeForm, jsonObject } from '../../../core/content.ts';
 import { texts } from '../../../core/members.ts';
-import { modesOfRun } from '../sets/eval-set.ts';
-import { evalMetricSchema } from '../metrics/criteria.ts';
+import { runModes, type ExecutionModes } from '../sets/eval-set.ts';
+import { evalMetricSchema, type EvalMetric } from '../metrics/criteria.ts';
 
 /** Members of every request for a run. */
 const wanted = {
   evalCaseIds: texts('Cases to run; without any all of the set.'),
   evalIds: texts('Older name of `evalCaseIds`.'),
   evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by; may be empty.'),
-  ...modesOfRun,
+  ...runModes,
   userSimulatorConfig: freeForm('How a simulated user speaks in cases with a scenario.'),
   trials: z.int().min(1).max(1_000).nullish().describe('How often each case is run [1].'),
   parallelism: z.int().min(1).nullish().describe('Cases at once; at most `EVALS_PARALLELISM` [that].'),
@@ -18,7 +18,7 @@ const wanted = {
 /** Body of `run` and `run_eval`. */
 export const runEvalSchema = z.looseObject(wanted).describe('Which cases to run and what to score them by.');
 
-/** Body of a run that nobody waits for. */
+/** Body of a run in the background. */
 export const startRunSchema = z
   .looseObject({ evalSetId: z.string().describe('The set to run.'), ...wanted })
   .describe('A run of an evaluation set.');
@@ -55,7 +55,7 @@ export const evalRunSchema = z
   })
   .describe('A run of an evaluation set.');
 
-/** What a run gave for one case. */
+/** The result of a run for one case. */
 export const evalCaseResultSchema = jsonObject.describe(
   'One case: status, scores, and each turn beside the expected one.',
 );
@@ -69,7 +69,7 @@ export const runResultsSchema = z
   })
   .describe('What a run gave.');
 
-/** What the trials of each case of a run say together, and beside those of an earlier run. */
+/** The trials of each case of a run together, and beside those of an earlier run. */
 export const runSummarySchema = z
   .looseObject({
     cases: z
@@ -126,7 +126,7 @@ export const exampleRun = {
   counts: { total: 1, waiting: 0, running: 0, passed: 1, failed: 0, notEvaluated: 0, errors: 0, cancelled: 0 },
 } satisfies z.input<typeof evalRunSchema>;
 
-/** What that run says of its case. */
+/** The result of that run for its case. */
 export const exampleCaseResult = {
   evalSetFile: 'arithmetic',
   evalSetId: 'arithmetic',
@@ -139,7 +139,7 @@ export const exampleCaseResult = {
   userId: 'u1',
 };
 
-/** What its trials say. */
+/** The summary of its trials. */
 export const exampleCaseSummary = {
   evalId: 'case1',
   trials: 1,
@@ -152,3 +152,88 @@ export const exampleCaseSummary = {
   flaky: false,
   scores: { tool_trajectory_avg_score: 1 },
 };
+
+/** Published when there is something new for the workers: a run, or a place for one of its cases. */
+export const EVALS_TOPIC = 'evals';
+
+/** Published when a run was cancelled. */
+export const CANCEL_TOPIC = 'evals:cancel';
+
+/** The topic that is published when cases of a run ended, or the run itself. */
+export const runTopic = (runId: string) => `eval:${runId}`;
+
+/** The key of a run. */
+export interface EvalRunKey {
+  appName: string;
+  runId: string;
+}
+
+/** A run as it is requested; `cases` in the order of its result. */
+export interface NewEvalRun extends ExecutionModes {
+  appName: string;
+  runId: string;
+  evalSetId: string;
+  /** The user of a token; undefined for a caller who may act for all users. */
+  requestedBy: string | undefined;
+  metrics: EvalMetric[];
+  userSimulator: unknown;
+  trials: number;
+  parallelism: number;
+  agentHash: string;
+  modelName: string;
+  cases: { evalId: string; version: number; userId: string }[];
+}
+
+/** A run as it stands. */
+export interface EvalRun extends ExecutionModes {
+  runId: string;
+  evalSetId: string;
+  status: 'queued' | 'running' | 'done' | 'cancelled';
+  metrics: EvalMetric[];
+  userSimulator: unknown;
+  trials: number;
+  parallelism: number;
+  agentHash: string;
+  modelName: string;
+  /** The run whose stored turns this one judges again; null for a run of its own. */
+  judgedRunId: string | null;
+  /** Microseconds since 1970: what names its result. */
+  resultMicroseconds: number;
+  /** Unix seconds. */
+  createTime: number;
+  endTime: number | null;
+  /** Cases by how they stand; the last three are those that are done. */
+  counts: Record<
+    'total' | 'waiting' | 'running' | 'errors' | 'cancelled' | 'passed' | 'failed' | 'notEvaluated',
+    number
+  >;
+}
+
+/** Which runs are wanted. */
+export interface RunFilter {
+  appName: string;
+  /** Only those that this user requested; `undefined` for a caller who may see all. */
+  requestedBy: string | undefined;
+  runId?: string | undefined;
+  /** Microseconds since 1970. */
+  resultMicroseconds?: number | undefined;
+  evalSetId?: string | undefined;
+  limit?: number | undefined;
+}
+
+/** A case of a run with what it says and how it ended. */
+export interface RunCase {
+  place: number;
+  trial: number;
+  evalId: string;
+  userId: string;
+  sessionId: string | null;
+  status: 'waiting' | 'running' | 'done' | 'error' | 'cancelled';
+  lastSequence: number | null;
+  failedTurn: number | null;
+  error: string | null;
+  /** JSON text of the case as it was. */
+  caseText: string;
+  /** JSON text of its scores; null where it has none. */
+  resultText: string | null;
+}

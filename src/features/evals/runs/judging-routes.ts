@@ -1,17 +1,15 @@
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { evalRunPath, evalSetPath, INT32_MAX, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { evalSetExists, evalSetNotFound } from '../sets/eval-set-store.ts';
-import { exampleRun, evalRunSchema } from './eval-run.ts';
+import { exampleRun, evalRunSchema, EVALS_TOPIC } from './eval-run.ts';
 import { insertJudging, listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
-import { area, SET_PATH, type EvalRunContext, requesterOf } from '../sets/context.ts';
+import { evalOperation, SET_PATH, getRequester } from '../sets/context.ts';
 import { existing, RUN_PATH, runNotFound, toWire } from './routes.ts';
-import { EVALS_TOPIC } from './topics.ts';
 import { listTrend } from './trend-store.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 
@@ -19,16 +17,13 @@ const judgeSchema = z
   .looseObject({ evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.') })
   .describe('How stored turns are to be judged.');
 
-const judgeRun = operation({
+const judgeRun = evalOperation({
   method: 'post',
   path: `${RUN_PATH}/judge`,
   operationId: 'judgeEvalRun',
-  scope: 'develop',
-  area,
   summary: 'Judge the stored turns of an evaluation run again',
   description:
     'A new run, whose `judgedRunId` names this one: the agent is not called, its turns are those that took place.',
-  owner: 'caller',
   parameters: { path: evalRunPath },
   body: { schema: judgeSchema, required: true, example: { evalMetrics: exampleMetrics } },
   success: { schema: evalRunSchema, description: 'The new run.', example: exampleRun, status: 202 },
@@ -38,7 +33,7 @@ const judgeRun = operation({
     409: 'Too many runs have not ended, or none of its cases was done.',
   },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, body, principal }) => {
+  handler: async (context, { path, body, principal }) => {
     const { config, database, newId, notifications } = context;
     const { counts } = await existing(context, path, principal);
     if (counts.total > config.EVALS_MAX_CASES) {
@@ -48,7 +43,7 @@ const judgeRun = operation({
       appName: path.appName,
       runId: newId(),
       judgedRunId: path.runId,
-      requestedBy: requesterOf(principal),
+      requestedBy: getRequester(principal),
       metrics: withoutKnownNulls(judgeSchema, body).evalMetrics as EvalMetric[],
       parallelism: config.EVALS_PARALLELISM,
     };
@@ -70,36 +65,30 @@ const verdictSchema = z
   .describe('What a person says of a turn.');
 const exampleVerdict = { evalId: 'case1', turn: 0, metricName: 'final_response_match_v2', passed: true };
 
-const keepVerdict = operation({
+const keepVerdict = evalOperation({
   method: 'put',
   path: `${RUN_PATH}/verdicts`,
   operationId: 'saveEvalVerdict',
-  scope: 'develop',
-  area,
   summary: 'Say whether a turn is good',
   description: 'Beside the judges. Each caller has one verdict on a turn in a metric; a further one takes its place.',
-  owner: 'caller',
   parameters: { path: evalRunPath },
   body: { schema: verdictSchema, required: true, example: exampleVerdict },
   errors: { 404: 'No such run, case or turn.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, body, principal }) => {
+  handler: async (context, { path, body, principal }) => {
     await existing(context, path, principal);
     const { evalId, trial = 1, turn, metricName, passed, comment = null } = body;
-    const verdict = { evalId, trial, turn, metricName, passed, comment, author: authorOf(principal) };
+    const verdict = { evalId, trial, turn, metricName, passed, comment, author: getAuthor(principal) };
     if (await saveVerdict(context.database.db, path, verdict)) return { kind: 'value', value: null };
     throw new NotFoundError(`The evaluation run has no turn ${turn} of trial ${trial} of eval case \`${evalId}\`.`);
   },
 });
 
-const readVerdicts = operation({
+const readVerdicts = evalOperation({
   method: 'get',
   path: `${RUN_PATH}/verdicts`,
   operationId: 'listEvalVerdicts',
-  scope: 'develop',
-  area,
   summary: 'List what people say of the turns of a run',
-  owner: 'caller',
   parameters: { path: evalRunPath },
   success: {
     schema: z.array(verdictSchema.extend({ author: z.string().describe('Who said so.') })),
@@ -108,7 +97,7 @@ const readVerdicts = operation({
   },
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, principal }) => {
+  handler: async (context, { path, principal }) => {
     await existing(context, path, principal);
     const verdicts = await listVerdicts(context.database.reads, path);
     const value = verdicts.map(({ comment, ...verdict }) => ({ ...verdict, ...(comment === null ? {} : { comment }) }));
@@ -131,15 +120,12 @@ const judgeCountsSchema = z
   })
   .describe('A judge beside people.');
 
-const listJudges = operation({
+const listJudges = evalOperation({
   method: 'get',
   path: `${SET_PATH}/judges`,
   operationId: 'listEvalJudges',
-  scope: 'develop',
-  area,
   summary: 'Compare the judges of a set with people',
   description: 'On the turns that both judged, over all runs of the set, by metric, model and version of the prompt.',
-  owner: 'caller',
   parameters: { path: evalSetPath },
   success: {
     schema: z.array(judgeCountsSchema),
@@ -160,8 +146,8 @@ const listJudges = operation({
   },
   errors: { 404: 'No such set.' },
   absent: evalSetNotFound,
-  handler: async ({ database }: EvalRunContext, { path, principal, notFound }) => {
-    const requestedBy = requesterOf(principal);
+  handler: async ({ database }, { path, principal, notFound }) => {
+    const requestedBy = getRequester(principal);
     if (!(await evalSetExists(database.reads, { ...path, ownerId: requestedBy }))) throw notFound();
     const judges = await listJudgeCounts(database.reads, path, requestedBy);
     const value = judges.map(({ verdicts, ...judge }) => ({
@@ -189,14 +175,11 @@ const trendPointSchema = z
   })
   .describe('What one run gave.');
 
-const readTrend = operation({
+const readTrend = evalOperation({
   method: 'get',
   path: `${SET_PATH}/trend`,
   operationId: 'getEvalTrend',
-  scope: 'develop',
-  area,
   summary: 'Follow a set over its runs',
-  owner: 'caller',
   parameters: { path: evalSetPath, query: z.object({ limit: pageSize('Maximum number of runs.').default(100) }) },
   success: {
     schema: z.array(trendPointSchema),
@@ -218,18 +201,18 @@ const readTrend = operation({
   },
   errors: { 404: 'No such set.' },
   absent: evalSetNotFound,
-  handler: async ({ database }: EvalRunContext, { path, query, principal, notFound }) => {
-    const requestedBy = requesterOf(principal);
+  handler: async ({ database }, { path, query, principal, notFound }) => {
+    const requestedBy = getRequester(principal);
     if (!(await evalSetExists(database.reads, { ...path, ownerId: requestedBy }))) throw notFound();
     return { kind: 'value', value: await listTrend(database.reads, path, requestedBy, query.limit) };
   },
 });
 
-/** What stored runs say further: judged again, beside people, over time. */
+/** Stored runs: judged again, beside people, over time. */
 export const judgingOperations = [judgeRun, keepVerdict, readVerdicts, listJudges, readTrend];
 
-/** Who says something, as others read it. */
-function authorOf(principal: Principal): string {
+/** The name of a caller beside a verdict. */
+function getAuthor(principal: Principal): string {
   if (principal.kind === 'user') return principal.userId;
   return principal.kind === 'key' ? `key ${principal.id ?? ''}`.trim() : 'local';
 }

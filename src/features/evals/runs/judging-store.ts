@@ -6,7 +6,8 @@ import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schem
 import { insertSelect } from '../../../platform/db/sql.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
-import { type EvalRunKey, MAX_TRIES, resultTimeOf, sameMoment, tooManyOpen } from './eval-run-store.ts';
+import { MAX_TRIES, toResultTime, sameMoment, tooManyOpen } from './eval-run-store.ts';
+import type { EvalRunKey } from './eval-run.ts';
 
 /** A run that judges the stored turns of another one. */
 export interface NewJudging {
@@ -40,7 +41,7 @@ export async function insertJudging(
     parallelism: sql`${run.parallelism}::int`,
     agentHash: sql`judged.agent_hash`,
     modelName: sql`judged.model_name`,
-    resultTime: resultTimeOf(sql`moment.now`),
+    resultTime: toResultTime(sql`moment.now`),
   });
   const insertCases = insertSelect(evalRunCases, {
     appName,
@@ -78,7 +79,7 @@ export async function insertJudging(
   throw sameMoment();
 }
 
-/** What a person says of a turn. */
+/** A person's verdict on a turn. */
 export interface Verdict {
   evalId: string;
   trial: number;
@@ -91,7 +92,7 @@ export interface Verdict {
 }
 
 /**
- * Keeps what a person says of a turn of a case, in the place of what the same person said before. False where the run
+ * Saves a person's verdict on a turn of a case, in the place of an earlier one of that person. False where the run
  * has no such case, or the case no such turn.
  */
 export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, verdict: Verdict): Promise<boolean> {
@@ -116,7 +117,7 @@ export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, 
   return rows.length > 0;
 }
 
-/** What people say of the turns of a run's cases, by case, trial, turn, metric and author. */
+/** The verdicts of people on the turns of a run, by case, trial, turn, metric and author. */
 export async function listVerdicts(db: Database, { appName, runId }: EvalRunKey): Promise<Verdict[]> {
   const { rows } = await db.execute<Record<keyof Verdict, never>>(sql`
     select c.eval_id as "evalId", c.trial as trial, v.turn as turn, v.metric_name as "metricName", v.author as author,
@@ -132,24 +133,21 @@ export async function listVerdicts(db: Database, { appName, runId }: EvalRunKey)
   }));
 }
 
-/** The verdicts of one judge beside those of people. */
-export interface JudgeCounts {
-  metricName: string;
-  judgeModel: string;
-  promptVersion: string;
-  verdicts: Verdicts;
-}
-
 /** Judges of a set's runs beside people, by metric, model and version of the prompt; of the runs of one requester. */
 export async function listJudgeCounts(
   db: Database,
   { appName, evalSetId }: { appName: string; evalSetId: string },
   requestedBy: string | undefined,
-): Promise<JudgeCounts[]> {
+) {
   const count = (passed: boolean, status: 'PASSED' | 'FAILED') =>
     sql`count(*) filter (where v.passed = ${passed}::boolean and t ->> 'status' = ${status})::int`;
   const isTheirs = requestedBy === undefined ? sql`true` : sql`r.requested_by = ${requestedBy}`;
-  const { rows } = await db.execute<Record<keyof JudgeCounts, never>>(sql`
+  const { rows } = await db.execute<{
+    metricName: string;
+    judgeModel: string;
+    promptVersion: string;
+    verdicts: Verdicts;
+  }>(sql`
     select m ->> 'metricName' as "metricName", m -> 'judge' ->> 'model' as "judgeModel",
            m -> 'judge' ->> 'promptVersion' as "promptVersion",
            json_build_object('bothPass', ${count(true, 'PASSED')}, 'onlyJudgePasses', ${count(false, 'PASSED')},

@@ -1,7 +1,17 @@
 import { getParts } from '../../../core/content.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
-import { callsOf, type Turn, type TurnPair } from '../metrics/turn.ts';
-import { type ScoredCase, type ShownEfficiency, toShownEfficiency, toMetricResult } from '../scoring/score.ts';
+import { getCalls, type Turn, type TurnPair } from '../metrics/turn.ts';
+import { type ScoredCase, toShownEfficiency, toMetricResult } from '../scoring/score.ts';
+import type { ModelPrice } from '../../../conversation/budgets/budget.ts';
+import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import type { Event } from '../../../core/event.ts';
+import { listHistories } from '../../../conversation/sessions/history-store.ts';
+import { toActualTurns } from '../cases/turns.ts';
+import { withoutHistory, readStoredCase } from '../cases/eval-case.ts';
+import { computeCost } from '../scoring/cost.ts';
+import { listRunCases } from './eval-run-store.ts';
+import type { EvalRun, RunCase } from './eval-run.ts';
 
 /** A case that ran: its verdict, or why it could not be brought to an end. */
 export interface FinishedCase {
@@ -11,38 +21,10 @@ export interface FinishedCase {
   /** The turns that took place, also of a case that failed on the way. */
   pairs: TurnPair[];
   scored?: ScoredCase | undefined;
-  /** What its models cost, where that is known. */
+  /** The cost of its models, where that is known. */
   cost?: number | undefined;
   /** The sentence of the failure; the failed turn counts from 0. */
   error?: { message: string; failedTurn: number } | undefined;
-}
-
-/** A run of a set as clients read it; a case result as they do, with members of this service beside ADK's. */
-export interface EvalSetResultDocument {
-  evalSetResultId: string;
-  evalSetResultName: string;
-  evalSetId: string;
-  evalCaseResults: EvalCaseResultDocument[];
-  /** Unix time in seconds; the end of the id. */
-  creationTimestamp: number;
-}
-
-interface EvalCaseResultDocument {
-  evalSetFile: string;
-  evalSetId: string;
-  evalId: string;
-  finalEvalStatus: number;
-  /** Always empty: the UI reads the others, and counts these twice. */
-  evalMetricResults: [];
-  overallEvalMetricResults: object[];
-  evalMetricResultPerInvocation: object[];
-  sessionId: string;
-  userId: string;
-  efficiency?: ShownEfficiency;
-  cost?: number;
-  notEvaluated?: string[];
-  error?: string;
-  failedTurn?: number;
 }
 
 const MICROSECONDS = 1_000_000;
@@ -58,13 +40,8 @@ export function toResultId(appName: string, evalSetId: string, microseconds: num
   return { evalSetResultId, evalSetResultName: evalSetResultId.replaceAll('/', '_'), creationTimestamp };
 }
 
-/** The result of a run, cases in the order given. */
-export function toEvalSetResult(
-  appName: string,
-  evalSetId: string,
-  microseconds: number,
-  cases: FinishedCase[],
-): EvalSetResultDocument {
+/** The result of a run as ADK's clients read it, with members of this service beside ADK's; cases as given. */
+export function toEvalSetResult(appName: string, evalSetId: string, microseconds: number, cases: FinishedCase[]) {
   return {
     ...toResultId(appName, evalSetId, microseconds),
     evalSetId,
@@ -72,7 +49,7 @@ export function toEvalSetResult(
   };
 }
 
-function toEvalCaseResult(evalSetId: string, finished: FinishedCase): EvalCaseResultDocument {
+function toEvalCaseResult(evalSetId: string, finished: FinishedCase) {
   const { evalId, sessionId, userId, pairs, scored, cost, error } = finished;
   const failure = error ? [toFailure(error.message)] : [];
   const status = error ? 'FAILED' : (scored?.finalStatus ?? 'NOT_EVALUATED');
@@ -86,6 +63,7 @@ function toEvalCaseResult(evalSetId: string, finished: FinishedCase): EvalCaseRe
     evalSetId,
     evalId,
     finalEvalStatus: STATUS_NUMBERS[status],
+    // The UI reads the others, and counts these twice.
     evalMetricResults: [],
     overallEvalMetricResults: [...failure, ...(scored?.overall ?? []).map(toMetricResult)],
     evalMetricResultPerInvocation: pairs.map(({ actual, expected }, place) => ({
@@ -119,6 +97,41 @@ function toShownTurn({ appDetails: _declarations, duration: _d, modelDuration: _
   return {
     ...turn,
     finalResponse: parts.length > 0 ? turn.finalResponse : { role: 'model', parts: [{ text: '' }] },
-    intermediateData: { toolUses: callsOf(turn.intermediateData).map(({ id: _id, ...call }) => call) },
+    intermediateData: { toolUses: getCalls(turn.intermediateData).map(({ id: _id, ...call }) => call) },
+  };
+}
+
+/** The result of a run: its cases that ended, in the order of the set, with the turns that happened. */
+export async function readResult(
+  db: Database,
+  appName: string,
+  { runId, evalSetId, resultMicroseconds }: Pick<EvalRun, 'runId' | 'evalSetId' | 'resultMicroseconds'>,
+) {
+  const cases = (await listRunCases(db, { appName, runId })).filter(hasEnded);
+  const histories = await listHistories(db, appName, cases);
+  const prices = await listModelPrices(db);
+  const finished = cases.map((one, place) => toFinishedCase(one, histories[place] ?? [], prices));
+  return toEvalSetResult(appName, evalSetId, resultMicroseconds, finished);
+}
+
+type EndedCase = RunCase & { sessionId: string };
+
+const hasEnded = (one: RunCase): one is EndedCase =>
+  (one.status === 'done' || one.status === 'error') && one.sessionId !== null;
+
+function toFinishedCase(one: EndedCase, events: Event[], prices: ModelPrice[]): FinishedCase {
+  const evalCase = readStoredCase(one.caseText);
+  // A session can go on in the UI: what comes after the last turn of the case is not part of it.
+  const actual = toActualTurns(withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0)), undefined);
+  const pairs: TurnPair[] = actual.map((turn, place) => ({ actual: turn, expected: evalCase.conversation?.[place] }));
+  const scored = one.resultText === null ? undefined : (JSON.parse(one.resultText) as ScoredCase);
+  return {
+    evalId: one.evalId,
+    sessionId: one.sessionId,
+    userId: one.userId,
+    pairs,
+    scored,
+    cost: computeCost(scored?.uses, prices),
+    error: one.error === null ? undefined : { message: one.error, failedTurn: one.failedTurn ?? 0 },
   };
 }

@@ -1,15 +1,31 @@
 import { z } from 'zod';
 import { jsonObject } from '../../../core/content.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { appPath, evalResultPath } from '../../../platform/http/operation/parameters.ts';
-import { compressedAnswer } from './compressed-answer.ts';
-import { listMetrics, PLAIN_METRICS } from '../scoring/metrics-info.ts';
-import { toResultId } from './result-document.ts';
-import { readResult } from './results.ts';
+import { appPath, evalResultPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
+import { toResultId, readResult } from './result-document.ts';
 import { listEvalRuns, listResultMoments } from './eval-run-store.ts';
-import { requesterOf, area, DEV_APP_PATH, type EvalContext, idsSchema } from '../sets/context.ts';
+import {
+  evalOperation,
+  getRequester,
+  DEV_APP_PATH,
+  type EvalContext,
+  idsSchema,
+  OLD_SET_PATHS,
+  SET_PATH,
+  toGoneSignal,
+} from '../sets/context.ts';
+import type { Response, Request } from 'express';
+import { idempotencyHeaders } from '../../../conversation/idempotency/key.ts';
+import { once } from '../../../conversation/idempotency/operations.ts';
+import type { Call, Answer } from '../../../platform/http/operation/operation.ts';
+import { evalSetNotFound } from '../sets/eval-set-store.ts';
+import { exampleCaseResult, caseResultsSchema, runEvalSchema, runResultsSchema } from './eval-run.ts';
+import { runErrors, toRunRequest } from './routes.ts';
+import { exampleMetrics } from '../metrics/criteria.ts';
+import { startRun, waitForRun } from './start-run.ts';
+import { promisify } from 'node:util';
+import { constants, gzip } from 'node:zlib';
 
 const evalResultSchema = z
   .looseObject({
@@ -21,77 +37,47 @@ const evalResultSchema = z
   })
   .describe('What one run of an evaluation set gave.');
 
-const metricSchema = z.looseObject({
-  metricName: z.string().describe('What a run asks for it by.'),
-  description: z.string().describe('What it measures.'),
-  metricValueInfo: z
-    .looseObject({
-      interval: z
-        .looseObject({
-          minValue: z.number().describe('Smallest value.'),
-          openAtMin: z.boolean().describe('True: the smallest value itself is never reached.'),
-          maxValue: z.number().describe('Largest value.'),
-          openAtMax: z.boolean().describe('True: the largest value itself is never reached.'),
-        })
-        .describe('Where its values lie.'),
-    })
-    .describe('What its values are like.'),
-  requiresThreshold: z.boolean().describe('True: without a threshold it is not evaluated.'),
-});
-const metricsInfoSchema = z
-  .looseObject({ metricsInfo: z.array(metricSchema).describe('One entry for each metric.') })
-  .describe('The metrics of evaluations.');
-
 const exampleResultIds = ['harness_agent_arithmetic_1767225800.5'];
 
-const listEvalResults = operation({
+const listEvalResults = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval-results`,
   operationId: 'listEvalResults',
   load: 'heavy',
-  scope: 'develop',
-  area,
   summary: 'List evaluation results',
-  owner: 'caller',
   parameters: { path: appPath },
   success: {
     schema: z.looseObject({ evalResultIds: z.array(z.string()).describe('Oldest first.') }),
     description: 'The identifiers, in an object.',
     example: { evalResultIds: exampleResultIds },
   },
-  handler: async ({ database }: EvalContext, { path, principal }) => ({
+  handler: async ({ database }, { path, principal }) => ({
     kind: 'value',
     value: { evalResultIds: await listResultIds(database.reads, path.appName, principal) },
   }),
 });
 
-const listEvalResultIdsOperation = operation({
+const listEvalResultIdsOperation = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval_results`,
   aliases: ['/apps/{app_name}/eval_results'],
   operationId: 'listEvalResultIds',
-  scope: 'develop',
-  area,
   summary: 'List evaluation results as a bare array',
-  owner: 'caller',
   parameters: { path: appPath },
   success: { schema: idsSchema, description: 'The identifiers, oldest first.', example: exampleResultIds },
-  handler: async ({ database }: EvalContext, { path, principal }) => ({
+  handler: async ({ database }, { path, principal }) => ({
     kind: 'value',
     value: await listResultIds(database.reads, path.appName, principal),
   }),
 });
 
-const getEvalResult = operation({
+const getEvalResult = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval-results/{eval_result_id}`,
   aliases: [`${DEV_APP_PATH}/eval_results/{eval_result_id}`, '/apps/{app_name}/eval_results/{eval_result_id}'],
   operationId: 'getEvalResult',
   load: 'heavy',
-  scope: 'develop',
-  area,
   summary: 'Get an evaluation result',
-  owner: 'caller',
   parameters: { path: evalResultPath },
   success: {
     schema: evalResultSchema,
@@ -106,50 +92,112 @@ const getEvalResult = operation({
   },
   errors: { 404: 'No such result.' },
   absent: ({ evalResultId }) => `Eval set result \`${evalResultId}\` not found.`,
-  handler: async ({ database }: EvalContext, { path, principal, request, response, notFound }) => {
+  handler: async ({ database }, { path, principal, request, response, notFound }) => {
     const { appName, evalResultId } = path;
-    const resultMicroseconds = microsecondsOf(evalResultId);
+    const resultMicroseconds = parseMoment(evalResultId);
     if (resultMicroseconds === undefined) throw notFound();
-    const filter = { appName, requestedBy: requesterOf(principal), resultMicroseconds };
+    const filter = { appName, requestedBy: getRequester(principal), resultMicroseconds };
     const [run] = await listEvalRuns(database.reads, filter);
     const named = run && toResultId(appName, run.evalSetId, resultMicroseconds);
     if (!run || ![named?.evalSetResultId, named?.evalSetResultName].includes(evalResultId)) throw notFound();
-    return compressedAnswer(request, response, await readResult(database.reads, appName, run));
+    return toCompressedAnswer(request, response, await readResult(database.reads, appName, run));
   },
 });
-
-const getMetricsInfo = operation({
-  method: 'get',
-  path: `${DEV_APP_PATH}/metrics-info`,
-  operationId: 'getMetricsInfo',
-  scope: 'develop',
-  area,
-  summary: 'List the metrics of evaluations',
-  owner: 'service',
-  parameters: { path: appPath },
-  success: {
-    schema: metricsInfoSchema,
-    description: 'Each metric with the interval of its values.',
-    example: { metricsInfo: PLAIN_METRICS },
-  },
-  handler: async ({ agents }: EvalContext, { path }) => ({
-    kind: 'value',
-    value: { metricsInfo: await listMetrics(agents, path.appName) },
-  }),
-});
-
-/** Evaluation results and metrics. */
-export const evalResultOperations = [listEvalResults, listEvalResultIdsOperation, getEvalResult, getMetricsInfo];
 
 async function listResultIds(db: Database, appName: string, principal: Principal): Promise<string[]> {
-  const moments = await listResultMoments(db, { appName, requestedBy: requesterOf(principal) });
+  const moments = await listResultMoments(db, { appName, requestedBy: getRequester(principal) });
   return moments.map(
     ({ evalSetId, resultMicroseconds }) => toResultId(appName, evalSetId, resultMicroseconds).evalSetResultId,
   );
 }
 
 /** The moment at the end of the id of a result. */
-function microsecondsOf(evalResultId: string): number | undefined {
+function parseMoment(evalResultId: string): number | undefined {
   const [, seconds] = /_(\d{1,10}\.\d{1,6})$/.exec(evalResultId) ?? [];
   return seconds === undefined ? undefined : Math.round(Number(seconds) * 1_000_000);
+}
+
+const waiting = {
+  method: 'post',
+  parameters: { path: evalSetPath, headers: idempotencyHeaders },
+  body: { schema: runEvalSchema, required: true, example: { evalMetrics: exampleMetrics } },
+  errors: runErrors,
+  absent: evalSetNotFound,
+} as const;
+
+const runEvalSet = evalOperation({
+  ...waiting,
+  path: `${SET_PATH}/run`,
+  operationId: 'runEvalSet',
+  summary: 'Run an evaluation set',
+  description: 'Answers when all cases have ended. The run goes on where the client goes away.',
+  success: {
+    schema: runResultsSchema,
+    description: 'The results, in an object.',
+    example: { runEvalResults: [exampleCaseResult] },
+  },
+  handler: async (context, call) =>
+    toCompressedAnswer(call.request, call.response, {
+      runEvalResults: await runAndRead(context, 'runEvalSet', call),
+    }),
+});
+
+const runEvalSetAsList = evalOperation({
+  ...waiting,
+  path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}/run_eval`,
+  aliases: OLD_SET_PATHS.slice(1).map((path) => `${path}/run_eval`),
+  operationId: 'runEvalSetAsList',
+  summary: 'Run an evaluation set, the answer a bare array',
+  success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
+  handler: async (context, call) =>
+    toCompressedAnswer(call.request, call.response, await runAndRead(context, 'runEvalSetAsList', call)),
+});
+
+/** Evaluation results, and runs whose end the client waits for, as the clients of ADK do. */
+export const evalResultOperations = [
+  runEvalSet,
+  runEvalSetAsList,
+  listEvalResults,
+  listEvalResultIdsOperation,
+  getEvalResult,
+];
+
+type RunCall = Call<
+  z.output<typeof evalSetPath>,
+  unknown,
+  z.output<typeof idempotencyHeaders>,
+  z.input<typeof runEvalSchema>
+>;
+
+/**
+ * Starts a run, waits for its end and reads its results; none for a set without cases. Started once per
+ * `Idempotency-Key`, in a transaction of its own: the workers see the run only when that has ended.
+ */
+async function runAndRead(context: EvalContext, operationId: string, call: RunCall): Promise<object[]> {
+  const { path, principal, response } = call;
+  const start = async (inside: EvalContext) => (await startRun(inside, path, toRunRequest(call.body), principal)) ?? '';
+  const runId = await once(context, { operationId }, call, start);
+  if (runId === '') return [];
+  const run = await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response));
+  return run ? (await readResult(context.database.reads, path.appName, run)).evalCaseResults : [];
+}
+
+const compress = promisify(gzip);
+
+/** Bytes below which compression is not worth the time. */
+const MIN_BYTES = 32_768;
+
+/**
+ * A value as JSON, compressed where it is long and the client takes gzip. Results of runs repeat the same members for
+ * each case: 200 cases of 1.4 KB become some 20 KB, in 3 ms on another thread.
+ */
+async function toCompressedAnswer(request: Request, response: Response, value: unknown): Promise<Answer> {
+  const text = JSON.stringify(value);
+  response.vary('Accept-Encoding');
+  if (text.length < MIN_BYTES || request.acceptsEncodings('gzip', 'identity') !== 'gzip') return { kind: 'json', text };
+  const bytes = await compress(text, { level: constants.Z_BEST_SPEED });
+  const headers = { 'content-type': 'application/json', 'content-encoding': 'gzip', 'content-length': bytes.length };
+  response.writeHead(200, headers);
+  response.end(bytes);
+  return { kind: 'sent' };
 }

@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { appPath, evalRunPath, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../../platform/http/operation/server-sent-events.ts';
@@ -13,13 +12,16 @@ import {
   runEvalSchema,
   runSummarySchema,
   startRunSchema,
+  CANCEL_TOPIC,
+  runTopic,
+  type EvalRun,
+  type EvalRunKey,
 } from './eval-run.ts';
 import { toResultId } from './result-document.ts';
-import { area, DEV_APP_PATH, type EvalRunContext, requesterOf } from '../sets/context.ts';
-import { cancelEvalRun, type EvalRun, type EvalRunKey, listEvalRuns } from './eval-run-store.ts';
+import { evalOperation, DEV_APP_PATH, type EvalContext, getRequester } from '../sets/context.ts';
+import { cancelEvalRun, listEvalRuns } from './eval-run-store.ts';
 import { findRun, followRun, type RunRequest, startRun } from './start-run.ts';
 import { compareWith, summarizeRun } from './summary.ts';
-import { CANCEL_TOPIC, runTopic } from './topics.ts';
 import { exampleMetrics } from '../metrics/criteria.ts';
 
 const RUNS_PATH = `${DEV_APP_PATH}/eval-runs`;
@@ -37,20 +39,17 @@ const oneRun = { schema: evalRunSchema, description: 'The run.', example: exampl
 /** The text of the 404 of a run. */
 export const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
 
-const startEvalRun = operation({
+const startEvalRun = evalOperation({
   method: 'post',
   path: RUNS_PATH,
   operationId: 'startEvalRun',
-  scope: 'develop',
-  area,
   summary: 'Start an evaluation run',
   description: 'Nobody has to wait for it: it is stored, and survives the end of any process.',
-  owner: 'caller',
   parameters: { path: appPath },
   body: { schema: startRunSchema, required: true, example: { evalSetId: 'arithmetic', evalMetrics: exampleMetrics } },
   success: { ...oneRun, status: 202 },
   errors: { 400: 'There is nothing to run, or too much.', 404: runErrors[404], 409: runErrors[409] },
-  handler: async (context: EvalRunContext, { path: { appName }, body, principal }) => {
+  handler: async (context, { path: { appName }, body, principal }) => {
     const runId = await startRun(context, { appName, evalSetId: body.evalSetId }, toRunRequest(body), principal);
     if (runId === undefined) throw new InvalidError(`Eval set \`${body.evalSetId}\` has no cases.`);
     const run = await existing(context, { appName, runId }, principal);
@@ -58,15 +57,12 @@ const startEvalRun = operation({
   },
 });
 
-const listAll = operation({
+const listAll = evalOperation({
   method: 'get',
   path: RUNS_PATH,
   operationId: 'listEvalRuns',
-  scope: 'develop',
-  area,
   summary: 'List evaluation runs',
   description: 'Newest first.',
-  owner: 'caller',
   parameters: {
     path: appPath,
     query: z.object({
@@ -75,40 +71,34 @@ const listAll = operation({
     }),
   },
   success: { schema: z.array(evalRunSchema), description: 'The runs.', example: [exampleRun] },
-  handler: async ({ database }: EvalRunContext, { path: { appName }, query, principal }) => {
-    const runs = await listEvalRuns(database.reads, { appName, requestedBy: requesterOf(principal), ...query });
+  handler: async ({ database }, { path: { appName }, query, principal }) => {
+    const runs = await listEvalRuns(database.reads, { appName, requestedBy: getRequester(principal), ...query });
     return { kind: 'value', value: runs.map((run) => toWire(appName, run)) };
   },
 });
 
-const getOne = operation({
+const getOne = evalOperation({
   method: 'get',
   path: RUN_PATH,
   operationId: 'getEvalRun',
-  scope: 'develop',
-  area,
   summary: 'Get an evaluation run',
-  owner: 'caller',
   parameters: { path: evalRunPath },
   success: oneRun,
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, principal }) => ({
+  handler: async (context, { path, principal }) => ({
     kind: 'value',
     value: toWire(path.appName, await existing(context, path, principal)),
   }),
 });
 
-const followOne = operation({
+const followOne = evalOperation({
   method: 'get',
   path: `${RUN_PATH}/stream`,
   operationId: 'streamEvalRun',
-  scope: 'develop',
-  area,
   summary: 'Follow an evaluation run',
   isStream: true,
   description: 'Server-sent events: the run as it stands, and again after each change until it has ended.',
-  owner: 'caller',
   parameters: { path: evalRunPath },
   success: {
     schema: z.string(),
@@ -118,7 +108,7 @@ const followOne = operation({
   },
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, principal, response }) => {
+  handler: async (context, { path, principal, response }) => {
     await existing(context, path, principal);
     const stream = openEventStream(response, { comments: true });
     const signal = AbortSignal.any([stream.signal, context.draining]);
@@ -130,21 +120,18 @@ const followOne = operation({
   },
 });
 
-const cancelOne = operation({
+const cancelOne = evalOperation({
   method: 'delete',
   path: RUN_PATH,
   operationId: 'cancelEvalRun',
-  scope: 'develop',
-  area,
   summary: 'Cancel an evaluation run',
   description:
     'Cases that have not ended are cancelled, on whatever replica they run. One that has ended stays as it is.',
-  owner: 'caller',
   parameters: { path: evalRunPath },
   success: oneRun,
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, principal }) => {
+  handler: async (context, { path, principal }) => {
     await existing(context, path, principal);
     await cancelEvalRun(context.database.db, path);
     context.notifications.publish(CANCEL_TOPIC);
@@ -153,16 +140,13 @@ const cancelOne = operation({
   },
 });
 
-const summarizeOne = operation({
+const summarizeOne = evalOperation({
   method: 'get',
   path: `${RUN_PATH}/summary`,
   operationId: 'summarizeEvalRun',
   load: 'heavy',
-  scope: 'develop',
-  area,
   summary: 'Summarize an evaluation run',
   description: 'Pass rates of its cases over their trials, and what changed since an earlier run.',
-  owner: 'caller',
   parameters: {
     path: evalRunPath,
     query: z.object({ baseline: z.string().optional().describe('An earlier run to compare with.') }),
@@ -170,7 +154,7 @@ const summarizeOne = operation({
   success: { schema: runSummarySchema, description: 'The summary.', example: { cases: [exampleCaseSummary] } },
   errors: { 404: 'No such run.' },
   absent: runNotFound,
-  handler: async (context: EvalRunContext, { path, query, principal }) => {
+  handler: async (context, { path, query, principal }) => {
     const { reads } = context.database;
     await existing(context, path, principal);
     const cases = await summarizeRun(reads, path);
@@ -186,7 +170,7 @@ const summarizeOne = operation({
 /** Evaluation runs: start, list, get, follow, cancel, summarize. */
 export const evalRunOperations = [startEvalRun, listAll, getOne, followOne, cancelOne, summarizeOne];
 
-/** What a body asks for, from either list of ids. */
+/** The request of a body, from either list of ids. */
 export function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
   const named = [body.evalCaseIds, body.evalIds].find((ids) => ids != null && ids.length > 0);
   return {
@@ -201,7 +185,7 @@ export function toRunRequest(body: z.input<typeof runEvalSchema>): RunRequest {
 }
 
 /** A run as a caller may see it. @throws {NotFoundError} where there is none. */
-export async function existing(context: EvalRunContext, key: EvalRunKey, principal: Principal): Promise<EvalRun> {
+export async function existing(context: EvalContext, key: EvalRunKey, principal: Principal): Promise<EvalRun> {
   const run = await findRun(context, key, principal);
   if (!run) throw new NotFoundError(runNotFound(key));
   return run;

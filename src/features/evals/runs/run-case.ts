@@ -2,14 +2,14 @@ import { LeaseLostError, NotFoundError } from '../../../core/errors.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { persist } from '../../../invocations/persist.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
-import { toActualTurns } from '../cases/actual-turns.ts';
-import { eventsOfCase, readStoredCase, type StoredCase } from '../cases/case-text.ts';
+import { toActualTurns } from '../cases/turns.ts';
+import { withoutHistory, readStoredCase, type StoredCase } from '../cases/eval-case.ts';
 import { type CaseOutcome, type ClaimedCase, restartEvalCase } from './claim-store.ts';
 import { toUses } from '../scoring/cost.ts';
 import { spendWith } from '../judges/judge-model.ts';
 import { MetricError } from '../metrics/status.ts';
 import type { Turn } from '../metrics/turn.ts';
-import { runTurns, sessionOf, type Speaker, type TurnsEnd } from './run-turns.ts';
+import { runTurns, toSessionKey, type Speaker, type TurnsEnd } from './run-turns.ts';
 import { pairTurns, scoreCase, type ScoringContext, toScoring } from '../scoring/score-case.ts';
 import { readSimulatedUser } from './simulated-user.ts';
 
@@ -32,21 +32,21 @@ export async function runCase(
   if (!agent) throw new NotFoundError(`App not found: ${claimed.appName}`);
   // Without MCP servers: only its model is used here, for what is said in the user's place and for judging.
   const prepared = await agent.prepare({ mcpServers: [] }, signal, claimed.userId);
-  const spend = spendWith(context.database.db, sessionOf(claimed));
+  const spend = spendWith(context.database.db, toSessionKey(claimed));
   const scoring = { ...toScoring({ ...prepared, spend }, judgeModel, evalCase, signal), own: agent.evals?.metrics };
   const turns = claimed.isJudging
     ? { end: { kind: 'ended' as const }, claimed }
     : await runInSession(context, claimed, evalCase, toSpeaker(claimed, scoring), signal);
   if (!turns) return undefined;
   const { end, ...ran } = turns;
-  const key = sessionOf(ran.claimed);
+  const key = toSessionKey(ran.claimed);
   const history = await persist(() => findHistory(context.database.db, key), context.leaseTimes.durationMs);
-  // Somebody may have gone on with a session that a run left.
+  // A user may have gone on with a session that a run left.
   const events = (history?.events ?? []).slice(0, claimed.lastSequence ?? undefined);
   const outcome = { lastSequence: events.length };
   if ('error' in end && end.error) return { ...outcome, error: end.error };
   if (claimed.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
-  const own = eventsOfCase(evalCase, events);
+  const own = withoutHistory(evalCase, events);
   const judged = await judge(toActualTurns(own, agent.describe()), evalCase, claimed, scoring);
   const uses = toUses(own, agent.describe());
   return { ...outcome, ...judged, ...(judged.scored ? { scored: { ...judged.scored, uses } } : {}) };
@@ -89,8 +89,8 @@ async function runInSession(
   }
 }
 
-function toSpeaker({ userSimulator }: ClaimedCase, { judgeModel, judgeOf }: ScoringContext): Speaker {
+function toSpeaker({ userSimulator }: ClaimedCase, { judgeModel, judgeFor }: ScoringContext): Speaker {
   const config = readSimulatedUser(userSimulator);
   const options = { judgeModel: config.model ?? judgeModel, judgeModelConfig: config.modelConfiguration };
-  return { config, model: judgeOf({ ...options, numSamples: 1, parallelismLimit: 1 }) };
+  return { config, model: judgeFor({ ...options, numSamples: 1, parallelismLimit: 1 }) };
 }

@@ -8,9 +8,12 @@ import {
   isPassingFailure,
   RepeatedInvocationError,
   UnavailableError,
+  InvalidError,
+  isSessionTooLarge,
+  NotFoundError,
 } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
-import type { SessionKey } from '../../../core/session.ts';
+import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
 import type { IdempotentRequest } from '../../../conversation/idempotency/key.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../../invocations/context.ts';
 import { type InvocationError, isStopped } from '../../../invocations/invocation.ts';
@@ -18,15 +21,16 @@ import { findAgent, invoke } from '../../../invocations/invoke.ts';
 import { persist } from '../../../invocations/persist.ts';
 import { findRepeated, isActive } from '../../../invocations/retry.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
-import { insertSession } from '../../../conversation/sessions/session-store.ts';
-import { eventsOfCase, type StoredCase } from '../cases/case-text.ts';
+import { insertSession, checkReached } from '../../../conversation/sessions/session-store.ts';
+import { withoutHistory, type StoredCase } from '../cases/eval-case.ts';
+import { toEvalInvocations } from '../cases/turns.ts';
 import type { ClaimedCase } from './claim-store.ts';
-import { copyHistory } from './copy-history.ts';
-import { toEvalInvocations } from '../cases/eval-case.ts';
 import type { Judge } from '../judges/judge.ts';
-import { callsOf, textOf, type Turn } from '../metrics/turn.ts';
+import { getCalls, getText, type Turn } from '../metrics/turn.ts';
 import { type Exchange, nextMessage, type SimulatedUser } from './simulated-user.ts';
 import { StoredTurn } from './stored-turn.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import { findForkPoint, insertFork } from '../../../conversation/sessions/fork-store.ts';
 
 /** Time between two looks at an invocation that another process runs, and at a database that is away. */
 const LOOK_MS = 500;
@@ -39,7 +43,7 @@ export type TurnsEnd =
   /** This process stops: another one goes on with the case. */
   | { kind: 'stopped' };
 
-/** Who speaks in the user's place where no conversation is given. */
+/** The model that speaks in the user's place where no conversation is given. */
 export interface Speaker {
   config: SimulatedUser;
   model: Judge;
@@ -47,7 +51,7 @@ export interface Speaker {
 
 /**
  * Runs the turns of a case in its session, which is made where it is absent. Each turn carries an idempotency key, so
- * that whoever takes the case over goes on after the last turn that was begun, and no turn happens twice.
+ * that the process that takes the case over goes on after the last turn that was begun, and no turn happens twice.
  * @throws what `signal` was aborted with, and whatever no turn can be blamed for.
  */
 export async function runTurns(
@@ -57,7 +61,7 @@ export async function runTurns(
   speaker: Speaker,
   signal: AbortSignal,
 ): Promise<TurnsEnd> {
-  const key = sessionOf(claimed);
+  const key = toSessionKey(claimed);
   // The first turn makes a session without a state, in the statement that begins it.
   const isEmpty = Object.keys(evalCase.state).length === 0 && !evalCase.history;
   const isMadeByTurn = isEmpty && (evalCase.conversation ?? []).length > 0;
@@ -84,7 +88,11 @@ export async function runTurns(
 }
 
 /** The session that a case runs in. */
-export const sessionOf = ({ appName, userId, sessionId }: ClaimedCase): SessionKey => ({ appName, userId, sessionId });
+export const toSessionKey = ({ appName, userId, sessionId }: ClaimedCase): SessionKey => ({
+  appName,
+  userId,
+  sessionId,
+});
 
 /** Makes the session of a case. @throws {AppError} where its history cannot be copied. */
 async function beginSession(
@@ -96,12 +104,12 @@ async function beginSession(
   try {
     await persist(() => insertSession(database.db, key, state, []), leaseTimes.durationMs);
   } catch (error) {
-    // The owner before made it, or the answer to the first try was lost; its id is nobody else's.
+    // An earlier owner of the case made it, or the answer to the first try was lost: the id is its own.
     if (!(error instanceof ConflictError)) throw error;
   }
 }
 
-/** What the user says in a turn: as the case has it, as a simulated user said it before, or says now. */
+/** The user's message of a turn: as the case has it, as a simulated user said it before, or says now. */
 async function nextContent(
   { database }: InvocationContext,
   claimed: ClaimedCase,
@@ -111,8 +119,8 @@ async function nextContent(
 ): Promise<Content | undefined> {
   const { conversation, scenario } = evalCase;
   if (!scenario) return conversation?.[turn]?.userContent;
-  const found = await findHistory(database.db, sessionOf(claimed));
-  const events = eventsOfCase(evalCase, found?.events ?? []);
+  const found = await findHistory(database.db, toSessionKey(claimed));
+  const events = withoutHistory(evalCase, found?.events ?? []);
   const said = toEvalInvocations(events)[turn]?.userContent;
   if (said) return said;
   const next = await nextMessage(config, scenario, toDialogue(events), model);
@@ -121,9 +129,9 @@ async function nextContent(
 
 const toDialogue = (events: Event[]): Exchange[] =>
   toEvalInvocations(events).map(({ userContent, finalResponse, intermediateData }) => ({
-    user: textOf(userContent),
-    agent: textOf({ parts: getParts(finalResponse).filter(({ thought }) => !thought) }),
-    calls: callsOf(intermediateData).map(({ name, args }) => ({ name, args })),
+    user: getText(userContent),
+    agent: getText({ parts: getParts(finalResponse).filter(({ thought }) => !thought) }),
+    calls: getCalls(intermediateData).map(({ name, args }) => ({ name, args })),
   }));
 
 /** A turn to run. */
@@ -132,7 +140,7 @@ interface NextTurn {
   /** Its place, from 0. */
   turn: number;
   createSession: boolean;
-  /** What the case expects of it; a simulated conversation expects nothing. */
+  /** The turn of the case; a simulated conversation has none. */
   expected: Turn | undefined;
 }
 
@@ -143,8 +151,8 @@ async function runTurn(
   { content, turn, createSession, expected }: NextTurn,
   signal: AbortSignal,
 ): Promise<InvocationError | undefined> {
-  const idempotency = keyOf(claimed, turn);
-  const key = sessionOf(claimed);
+  const idempotency = toIdempotency(claimed, turn);
+  const key = toSessionKey(claimed);
   for (;;) {
     try {
       const invocationId = newInvocationId(context);
@@ -193,7 +201,35 @@ function toInvocationError({ log }: InvocationContext, error: unknown): Invocati
 }
 
 /** No client can send a key that begins with a blank: header values are trimmed (RFC 9110, 5.5). */
-const keyOf = ({ runId, place, trial, sessionCount }: ClaimedCase, turn: number): IdempotentRequest => ({
+const toIdempotency = ({ runId, place, trial, sessionCount }: ClaimedCase, turn: number): IdempotentRequest => ({
   idempotencyKey: ` eval run ${runId}, case ${place}.${trial}.${sessionCount}, turn ${turn}`,
   hash: runId,
 });
+
+/** Largest history of a case, bytes of its events: each trial of a run copies it. */
+const MAX_HISTORY_BYTES = 4_194_304;
+
+/**
+ * Makes the session of a case with the history that it begins with: the first events of a session of the same user,
+ * whom the caller of the run may act for, and its state of then. Artifacts of that session are not copied.
+ * @throws {NotFoundError} where that session is gone. @throws {InvalidError} where it has not come so far, or its
+ * history is too large.
+ */
+async function copyHistory(
+  db: Database,
+  key: SessionKey,
+  { sessionId, sequence }: NonNullable<StoredCase['history']>,
+): Promise<void> {
+  const source = { ...key, sessionId };
+  const point = await findForkPoint(db, source, sequence);
+  if (point) checkReached(point.reached, sequence);
+  const fork = { sessionId: key.sessionId, atSequence: sequence, labels: {}, maxBytes: MAX_HISTORY_BYTES };
+  try {
+    // False where an earlier owner of the case made it, or the answer to the first try was lost: the id is its own.
+    if (point && (await insertFork(db, source, fork))) return;
+  } catch (error) {
+    if (!isSessionTooLarge(error)) throw error;
+    throw new InvalidError(`The history of the case is larger than ${MAX_HISTORY_BYTES} bytes.`);
+  }
+  if (!(await findForkPoint(db, key, 0))) throw new NotFoundError(sessionNotFound(sessionId));
+}

@@ -13,7 +13,7 @@ import {
 } from './claim-store.ts';
 import { runCase } from './run-case.ts';
 import { endFinishedRuns } from './eval-run-store.ts';
-import { CANCEL_TOPIC, EVALS_TOPIC, runTopic } from './topics.ts';
+import { CANCEL_TOPIC, EVALS_TOPIC, runTopic } from './eval-run.ts';
 
 /** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
 const MAX_PAUSE_MS = 30_000;

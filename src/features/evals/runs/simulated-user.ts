@@ -3,7 +3,7 @@ import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import type { Judge } from '../judges/judge.ts';
-import type { Scenario } from '../judges/simulator-quality.ts';
+import type { Scenario } from '../judges/verdicts.ts';
 
 const configSchema = z.looseObject({
   type: z.enum(['llm_backed', 'llm_audio']).default('llm_backed'),
@@ -36,7 +36,7 @@ export interface Exchange {
   calls?: { name: unknown; args: unknown }[];
 }
 
-/** What the user says next, or why the dialogue ends. */
+/** The user's next message, or the reason why the dialogue ends. */
 export type NextMessage =
   | { status: 'success'; text: string }
   | { status: 'stop_signal_detected' }

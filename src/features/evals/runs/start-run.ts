@@ -8,11 +8,11 @@ import type { InvocationContext } from '../../../invocations/context.ts';
 import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from '../sets/eval-set-store.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
-import { type EvalRun, insertEvalRun, listEvalRuns } from './eval-run-store.ts';
+import { insertEvalRun, listEvalRuns } from './eval-run-store.ts';
+import { type EvalRun, EVALS_TOPIC, runTopic } from './eval-run.ts';
 import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.ts';
 import { readSimulatedUser } from './simulated-user.ts';
-import { EVALS_TOPIC, runTopic } from './topics.ts';
-import { type EvalRunContext, requesterOf } from '../sets/context.ts';
+import { type EvalContext, getRequester } from '../sets/context.ts';
 
 /** A run as a caller asks for it. */
 export interface RunRequest {
@@ -45,17 +45,17 @@ const TEST_USER = 'test_user_id';
  * @throws {ConflictError} when too many runs have not ended.
  */
 export async function startRun(
-  { database, agents, config, newId, notifications }: EvalRunContext,
+  { database, agents, config, newId, notifications }: EvalContext,
   key: EvalSetKey,
   request: RunRequest,
   principal: Principal,
 ): Promise<string | undefined> {
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
-  const set = await findSetModes(database.db, { ...key, ownerId: requesterOf(principal) });
+  const set = await findSetModes(database.db, { ...key, ownerId: getRequester(principal) });
   if (!set) throw new NotFoundError(evalSetNotFound(key));
   readSimulatedUser(request.userSimulator);
-  const requestedBy = requesterOf(principal);
+  const requestedBy = getRequester(principal);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);
   if (cases.length === 0) return undefined;
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
@@ -80,7 +80,7 @@ export async function startRun(
     parallelism: Math.min(parallelism, config.EVALS_PARALLELISM),
     agentHash: createHash('sha256').update(JSON.stringify(description)).digest('hex'),
     modelName: description.model,
-    cases: cases.map((one) => ({ ...one, userId: userOf(key, one, principal) })),
+    cases: cases.map((one) => ({ ...one, userId: chooseUser(key, one, principal) })),
   };
   await insertEvalRun(database.db, run, config.EVALS_MAX_OPEN_RUNS);
   notifications.publish(EVALS_TOPIC);
@@ -100,7 +100,7 @@ function chooseCases({ evalSetId }: EvalSetKey, cases: RunnableCase[], evalIds: 
 }
 
 /** The user that a case speaks as: one that the caller may act for, so that no other's memory is read. */
-function userOf({ appName, evalSetId }: EvalSetKey, one: RunnableCase, principal: Principal): string {
+function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, principal: Principal): string {
   if (one.appName !== null && one.appName !== appName) {
     const message = `The session input of eval case \`${one.evalId}\` names the app ${one.appName}, not ${appName}.`;
     throw new InvalidError(message);
@@ -120,7 +120,7 @@ export async function findRun(
   principal: Principal,
 ): Promise<EvalRun | undefined> {
   if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(runId)) return undefined;
-  return (await listEvalRuns(database.db, { appName, runId, requestedBy: requesterOf(principal) }))[0];
+  return (await listEvalRuns(database.db, { appName, runId, requestedBy: getRequester(principal) }))[0];
 }
 
 /**
@@ -152,7 +152,7 @@ export async function* followRun(
 }
 
 /**
- * Waits for the end of a run. `undefined` where `signal` aborted before: nobody waits any more.
+ * Waits for the end of a run. `undefined` where `signal` aborted before: the client has gone.
  * @throws {ConflictError} for a run that was cancelled. @throws {UnavailableError} when this process stops.
  */
 export async function waitForRun(

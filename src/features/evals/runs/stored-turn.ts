@@ -5,9 +5,9 @@ import type { Tool } from '../../../agent/definition/tool.ts';
 import { AgentError } from '../../../core/errors.ts';
 import { type Content, getFunctionResponses, type JsonObject, getParts } from '../../../core/content.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
-import { callsOf, contentsOf, responsesOf, type Turn } from '../metrics/turn.ts';
+import { getCalls, getContents, getResponses, type Turn } from '../metrics/turn.ts';
 
-/** What a model of the turn said. */
+/** An answer of a model of the turn. */
 interface StoredAnswer extends ModelAnswer {
   /** The agent that said it; undefined where the case does not say. */
   author?: string | undefined;
@@ -27,8 +27,8 @@ const NO_ANSWER = 'The eval case has no stored answer to this call.';
 
 /**
  * The expected turn of a case in the place of a model, of tools, or of both. Each answer of a model is given once, in
- * the order of the case, to the agent that gave it; the final response to whoever asks then. A call gets the answer to
- * its id, else to the first like it that is left.
+ * the order of the case, to the agent that gave it; the final response to any agent that asks then. A call gets the
+ * answer to its id, else to the first like it that is left.
  */
 export class StoredTurn {
   readonly #modes: ExecutionModes;
@@ -37,8 +37,8 @@ export class StoredTurn {
 
   constructor(turn: Turn, modes: ExecutionModes) {
     this.#modes = modes;
-    this.#answers = answersOf(turn);
-    this.#calls = answeredCalls(turn);
+    this.#answers = listAnswers(turn);
+    this.#calls = pairCalls(turn);
   }
 
   /** The agent with models and tools of this turn. */
@@ -86,7 +86,7 @@ export class StoredTurn {
     return {
       ...tool,
       run: async (args, { functionCallId }) => {
-        const place = this.#placeOf(functionCallId, tool.name, args);
+        const place = this.#findCall(functionCallId, tool.name, args);
         const [call] = place < 0 ? [] : this.#calls.splice(place, 1);
         if (call) return call.response;
         return tool.longRunning === true ? undefined : { error: NO_ANSWER };
@@ -94,7 +94,7 @@ export class StoredTurn {
     };
   }
 
-  #placeOf(id: string, name: string, args: JsonObject): number {
+  #findCall(id: string, name: string, args: JsonObject): number {
     const place = this.#calls.findIndex((call) => call.id === id && call.name === name);
     if (place >= 0) return place;
     return this.#calls.findIndex((call) => call.name === name && isDeepStrictEqual(call.args, args));
@@ -108,10 +108,10 @@ const UNKNOWN_TOOL = {
   calls: 'server' as const,
 };
 
-/** What models said, the final response last. ADK 1.x's form does not say who or when: all calls are made at once. */
-function answersOf({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
-  const contents = contentsOf(intermediateData).filter(({ content }) => getFunctionResponses(content).length === 0);
-  const calls = intermediateData?.invocationEvents ? [] : callsOf(intermediateData);
+/** The answers of models, the final response last. ADK 1.x's form does not say who or when: all calls are made at once. */
+function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
+  const contents = getContents(intermediateData).filter(({ content }) => getFunctionResponses(content).length === 0);
+  const calls = intermediateData?.invocationEvents ? [] : getCalls(intermediateData);
   const called: Content = { role: 'model', parts: calls.map((functionCall) => ({ functionCall })) };
   const said = intermediateData?.invocationEvents ? contents : [];
   return [
@@ -121,10 +121,10 @@ function answersOf({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
   ];
 }
 
-/** The calls that have an answer: that of their id, else the first of their name that is nobody else's. */
-function answeredCalls({ intermediateData }: Turn): AnsweredCall[] {
-  const left = [...responsesOf(intermediateData)];
-  const all = [...callsOf(intermediateData)];
+/** The calls that have an answer: that of their id, else the first of their name that answers no other call. */
+function pairCalls({ intermediateData }: Turn): AnsweredCall[] {
+  const left = [...getResponses(intermediateData)];
+  const all = [...getCalls(intermediateData)];
   const ids = new Set(all.flatMap(({ id }) => id ?? []));
   return all.flatMap(({ id, name, args }): AnsweredCall[] => {
     const own = left.findIndex((one) => id != null && one.id === id);

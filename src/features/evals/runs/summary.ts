@@ -2,45 +2,42 @@ import type { ModelPrice } from '../../../conversation/budgets/budget.ts';
 import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { listHistories } from '../../../conversation/sessions/history-store.ts';
-import { costOf, sumOfCosts } from '../scoring/cost.ts';
-import { type Difference, firstDifference } from './first-difference.ts';
+import { computeCost, sumOfCosts } from '../scoring/cost.ts';
 import {
   type Comparison,
   compareRuns,
   isFlaky,
-  passAllOf,
+  estimatePassAll,
   passRate,
   type Trials,
   wilsonInterval,
 } from '../metrics/statistics.ts';
-import { type EvalRunKey, listRunCases, type RunCase } from './eval-run-store.ts';
+import { listRunCases } from './eval-run-store.ts';
+import type { EvalRunKey, RunCase } from './eval-run.ts';
 import type { ScoredCase } from '../scoring/score.ts';
+import { getFunctionCalls, getFunctionResponses, getParts } from '../../../core/content.ts';
+import type { Event } from '../../../core/event.ts';
+import { type JsonDifference, jsonDifference } from '../../../core/json-difference.ts';
 
-/** The trials of one case in one run. Those not evaluated and those that broke off are counted apart from the rate. */
+/** The trials of one case in one run, as `runSummarySchema` describes them. */
 export interface CaseSummary {
   evalId: string;
   trials: number;
   passed: number;
   notEvaluated: number;
   errors: number;
-  /** Null without a trial that gave a verdict. */
   passRate: number | null;
-  /** Wilson's 95 % interval of the rate. */
   interval: [low: number, high: number];
-  /** The estimate that as many trials as were made all pass. */
   passAll: number | null;
   flaky: boolean;
-  /** The mean score of each metric over the trials; null where none gave one. */
   scores: Record<string, number | null>;
-  /** Why the first trial that did not pass did not. */
   reason?: string;
-  /** What its trials cost together; absent where no cost is known. */
   cost?: number;
 }
 
 /** A run against an earlier one on the same cases. */
 export interface RunComparison extends Comparison {
-  /** Of the won and lost cases: where the first trials part. */
+  /** Where the first trials of the won and lost cases part. */
   differences: ({ evalId: string } & Difference)[];
 }
 
@@ -57,7 +54,7 @@ function toSummaries(cases: RunCase[], prices: ModelPrice[]): CaseSummary[] {
     }));
     const count = (status: string) => ended.filter(({ scored }) => scored?.finalStatus === status).length;
     const verdicts: Trials = { trials: count('PASSED') + count('FAILED'), passed: count('PASSED') };
-    const cost = sumOfCosts(ended.map(({ scored }) => costOf(scored?.uses, prices)));
+    const cost = sumOfCosts(ended.map(({ scored }) => computeCost(scored?.uses, prices)));
     const reason = ended.map(toReason).find((text) => text !== undefined);
     return {
       evalId,
@@ -66,7 +63,7 @@ function toSummaries(cases: RunCase[], prices: ModelPrice[]): CaseSummary[] {
       errors: ended.filter(({ error }) => error !== null).length,
       passRate: passRate(verdicts),
       interval: wilsonInterval(verdicts),
-      passAll: verdicts.trials === 0 ? null : passAllOf(verdicts, verdicts.trials),
+      passAll: verdicts.trials === 0 ? null : estimatePassAll(verdicts, verdicts.trials),
       flaky: isFlaky(verdicts),
       scores: toScores(ended.flatMap(({ scored }) => scored ?? [])),
       ...(reason === undefined ? {} : { reason }),
@@ -123,3 +120,30 @@ async function firstTrials(db: Database, { appName }: EvalRunKey, cases: RunCase
   const histories = await listHistories(db, appName, keys);
   return histories.map((events, place) => events.slice(0, trials[place]?.lastSequence ?? 0));
 }
+
+/** Where two courses of events part. */
+export interface Difference extends JsonDifference {
+  /** Place of the event in its session, from 0; the path is '' for an event that only one of them has. */
+  event: number;
+}
+
+/** The first difference of what was said and done; ids, times and what a provider counts are left out. */
+export function firstDifference(before: Event[], after: Event[]): Difference | undefined {
+  const length = Math.max(before.length, after.length);
+  for (let event = 0; event < length; event += 1) {
+    const [one, other] = [toDeed(before[event]), toDeed(after[event])];
+    const found = jsonDifference(one, other);
+    if (found) return { event, ...found };
+  }
+  return undefined;
+}
+
+/** The words and deeds of an event. */
+const toDeed = (event: Event | undefined) =>
+  event && {
+    author: event.author ?? 'agent',
+    texts: getParts(event.content).flatMap(({ text }) => (text ? [text] : [])),
+    calls: getFunctionCalls(event.content).map(({ name, args }) => ({ name, args })),
+    responses: getFunctionResponses(event.content).map(({ name, response }) => ({ name, response })),
+    ...(event.errorCode == null ? {} : { errorCode: event.errorCode }),
+  };

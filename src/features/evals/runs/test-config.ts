@@ -17,13 +17,13 @@ const configSchema = z.looseObject({
 });
 const spelling = keyAliases(configSchema);
 
-/** What `test_config.json` says: the metrics in its order, and the simulated user where it names one. */
+/** The content of `test_config.json`: the metrics in its order, and the simulated user where it names one. */
 export interface TestConfig {
   metrics: EvalMetric[];
   userSimulator?: SimulatedUser;
 }
 
-/** What applies where there is no `test_config.json`: ADK's defaults. */
+/** ADK's defaults, where there is no `test_config.json`. */
 export const DEFAULT_TEST_CONFIG = { criteria: { tool_trajectory_avg_score: 1, response_match_score: 0.8 } };
 
 /**
@@ -56,3 +56,17 @@ function toMetric(metricName: string, sent: unknown): EvalMetric {
 
 const toReason = (error: z.ZodError) =>
   error.issues.map(({ path, message }) => [path.join('.'), message].filter(Boolean).join(': ')).join('; ');
+
+/**
+ * The cases that a command line names as `set[:case[,case…]]`, by set in the order given; no cases means all. Blanks
+ * around ids are part of them, as in ADK; a set named twice gets the cases of both.
+ */
+export function parseSelectors(selectors: string[]): Map<string, string[]> {
+  const selected = new Map<string, string[]>();
+  for (const selector of selectors) {
+    const [evalSetId = '', cases = ''] = selector.split(':');
+    const ids = cases.split(',').filter((id) => id.trim() !== '');
+    selected.set(evalSetId, [...(selected.get(evalSetId) ?? []), ...ids]);
+  }
+  return selected;
+}

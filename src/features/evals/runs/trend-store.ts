@@ -1,36 +1,24 @@
-import { sql } from 'drizzle-orm';
+import { sql, eq, type SQL } from 'drizzle-orm';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import { isOnHold } from '../../../conversation/holds/hold-store.ts';
 import { evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
-import type { EvalRun } from './eval-run-store.ts';
-import { meanScores, runCounts } from './run-summary-store.ts';
+import type { EvalRun } from './eval-run.ts';
+import { deleteSession } from '../../../conversation/sessions/session-store.ts';
 
-/** What one run of a set gave. */
-export interface TrendPoint {
-  runId: string;
-  /** Unix seconds. */
-  createTime: number;
-  modelName: string;
-  agentHash: string;
-  total: number;
-  passed: number;
-  failed: number;
-  notEvaluated: number;
-  errors: number;
-  /** The mean score of each metric; null where none gave one. */
-  scores: Record<string, number | null>;
-}
-
-/** The last runs of a set that were done, oldest first; of one requester where it is given. */
+/** The outcome of the last runs of a set that were done, oldest first; of one requester where it is given. */
 export async function listTrend(
   db: Database,
   { appName, evalSetId }: { appName: string; evalSetId: string },
   requestedBy: string | undefined,
   limit: number,
-): Promise<TrendPoint[]> {
+) {
   const isTheirs = requestedBy === undefined ? sql`true` : sql`${evalRuns.requestedBy} = ${requestedBy}`;
-  const { rows } = await db.execute<Omit<TrendPoint, keyof EvalRun['counts']> & Pick<EvalRun, 'counts'>>(sql`
+  const { rows } = await db.execute<
+    Pick<EvalRun, 'runId' | 'createTime' | 'modelName' | 'agentHash' | 'counts'> & {
+      scores: Record<string, number | null>;
+    }
+  >(sql`
     select ${evalRuns.id} as "runId", extract(epoch from ${evalRuns.createTime})::float8 as "createTime",
            ${evalRuns.modelName} as "modelName", ${evalRuns.agentHash} as "agentHash", ${runCounts} as counts,
            coalesce(${evalRuns.summary} -> 'scores', (${meanScores})) as scores
@@ -38,18 +26,14 @@ export async function listTrend(
     where ${evalRuns.appName} = ${appName} and ${evalRuns.evalSetId} = ${evalSetId}
       and ${evalRuns.status} = 'done' and ${isTheirs}
     order by ${evalRuns.createTime} desc limit ${limit}`);
-  return rows.toReversed().map(({ counts: { total, passed, failed, notEvaluated, errors }, scores, ...run }) => ({
-    ...run,
-    total,
-    passed,
-    failed,
-    notEvaluated,
-    errors,
-    scores,
-  }));
+  return rows
+    .toReversed()
+    .map(({ counts: { total, passed, failed, notEvaluated, errors }, scores, ...run }) =>
+      Object.assign(run, { total, passed, failed, notEvaluated, errors, scores }),
+    );
 }
 
-/** What is kept of runs that have ended. */
+/** The runs that are kept after their end. */
 export interface RunRetention {
   /** Days since their end. */
   days: number;
@@ -58,15 +42,12 @@ export interface RunRetention {
 }
 
 /**
- * Deletes runs that ended long ago or of which a set has too many. Their cases
- * go with them. @returns the sessions that no other run is about, for their owner to delete.
+ * Deletes runs that ended long ago or of which a set has too many, with their cases.
+ * @returns the sessions that no other run is about, for their owner to delete
  */
-export async function deleteOldRuns(
-  db: Database,
-  { days, count }: RunRetention,
-): Promise<{ appName: string; userId: string; sessionId: string }[]> {
+async function deleteOldRuns(db: Database, { days, count }: RunRetention): Promise<SessionKey[]> {
   const c = evalRunCases;
-  const { rows } = await db.execute<{ appName: string; userId: string; sessionId: string }>(sql`
+  const { rows } = await db.execute<Record<keyof SessionKey, string>>(sql`
     with ranked as (
       select ${evalRuns.appName} as app_name, ${evalRuns.id} as id, ${evalRuns.endTime} as end_time,
              row_number() over (partition by ${evalRuns.appName}, ${evalRuns.evalSetId}
@@ -98,4 +79,33 @@ async function listNotHeld(db: Database, keys: SessionKey[]): Promise<SessionKey
     from unnest(${column('appName')}, ${column('userId')}, ${column('sessionId')}) wanted(app_name, user_id, session_id)
     where not ${isOnHold({ appName, userId, sessionId })}`);
   return rows;
+}
+
+/** The condition that a case is one of a run, in queries for runs. */
+const isCaseOf = sql`${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id}`;
+
+/** A query for the counts of the cases of a run, as JSON. */
+export function selectCounts(): SQL {
+  const c = evalRunCases;
+  const count = (condition: SQL) => sql`count(*) filter (where ${condition})::int`;
+  const finalStatus = sql`${c.result} ->> 'finalStatus'`;
+  return sql`select jsonb_build_object(
+      'total', count(*), 'waiting', ${count(eq(c.status, 'waiting'))}, 'running', ${count(eq(c.status, 'running'))},
+      'errors', ${count(eq(c.status, 'error'))}, 'cancelled', ${count(eq(c.status, 'cancelled'))},
+      'passed', ${count(sql`${finalStatus} = 'PASSED'`)}, 'failed', ${count(sql`${finalStatus} = 'FAILED'`)},
+      'notEvaluated', ${count(sql`${finalStatus} = 'NOT_EVALUATED'`)}) from ${c} where ${isCaseOf}`;
+}
+
+/** A query for the mean score of each metric over the cases of a run, as JSON; null where none gave one. */
+export const meanScores = sql`select coalesce(jsonb_object_agg(means.name, means.mean), '{}') from (
+  select m ->> 'metricName' as name, avg((m ->> 'score')::float8) as mean
+  from ${evalRunCases} cross join lateral jsonb_array_elements(${evalRunCases.result} -> 'overall') m
+  where ${isCaseOf} group by 1) means`;
+
+/** The counts of the cases of a run: as it ended, else counted now. */
+export const runCounts = sql`coalesce(${evalRuns.summary} -> 'counts', (${selectCounts()}))`;
+
+/** Deletes the runs that are not kept any more, with the sessions that their cases ran in. */
+export async function forgetOldRuns(db: Database, retention: RunRetention): Promise<void> {
+  for (const key of await deleteOldRuns(db, retention)) await deleteSession(db, key);
 }

@@ -3,7 +3,7 @@ import { listAgents } from '../../../conversation/apps/agent-description.ts';
 import type { ModelPrice, ModelUse } from '../../../conversation/budgets/budget.ts';
 import type { Event } from '../../../core/event.ts';
 
-/** What the models of a conversation used, each name of one once; an event is its author's, or the root's. */
+/** The use of each model in a conversation; an event counts for its author's model, or for the root's. */
 export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
   const models = new Map(listAgents(agent).map(({ name, model }) => [name, model]));
   const uses = new Map<string, ModelUse>();
@@ -25,21 +25,21 @@ export function toUses(events: Event[], agent: AgentDescription): ModelUse[] {
 }
 
 /** The price whose model begins the name, the longest one: the rule of budgets and of `inspect.invocation_costs`. */
-const priceOf = (name: string, prices: ModelPrice[]) =>
+const findPrice = (name: string, prices: ModelPrice[]) =>
   prices
     .filter((one) => one.model !== '*' && name.startsWith(one.model))
     .toSorted((one, other) => other.model.length - one.model.length)[0];
 
 /**
- * What models cost, by these prices of a million tokens, in the currency of the operator; `undefined` where nothing was
+ * The cost of models, by these prices of a million tokens, in the currency of the operator; `undefined` where nothing was
  * used, or a model has no price: an unknown cost is not 0.
  */
-export function costOf(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
+export function computeCost(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
   if (!uses || uses.length === 0) return undefined;
   let total = 0;
   for (const { model, answeredAs, promptTokens, outputTokens } of uses) {
     const price =
-      priceOf(answeredAs ?? model, prices) ?? priceOf(model, prices) ?? prices.find((one) => one.model === '*');
+      findPrice(answeredAs ?? model, prices) ?? findPrice(model, prices) ?? prices.find((one) => one.model === '*');
     if (!price) return undefined;
     total += promptTokens * price.promptPrice + outputTokens * price.outputPrice;
   }

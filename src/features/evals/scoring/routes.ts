@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import type { Response } from 'express';
 import { z } from 'zod';
 import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
@@ -7,19 +6,19 @@ import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
 import { mayActFor, type Principal } from '../../../platform/http/operation/principal.ts';
 import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { type ChosenSession, listChosenSessions } from '../../../conversation/sessions/choose-sessions.ts';
 import { labelCondition, MAX_LABELS, toLabelChoice } from '../../../conversation/sessions/label.ts';
-import { copySessions } from '../cases/copy-sessions.ts';
-import { costOf } from './cost.ts';
+import { addSessions } from '../cases/add-sessions.ts';
+import { computeCost } from './cost.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { toMetricResult, toShownEfficiency } from './score.ts';
-import { area, DEV_APP_PATH, SET_PATH, type EvalRunContext, requesterOf } from '../sets/context.ts';
+import { DEV_APP_PATH, type EvalContext, evalOperation, SET_PATH, toGoneSignal, toOwnKey } from '../sets/context.ts';
 import { scoreSession } from './score-session.ts';
 import { hasScore, isUnscored, listSessionScores, saveSessionScore, type SessionScore } from './session-score-store.ts';
+import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
 
 /** Sessions that one call copies or scores at most; scoring may ask a judge for each turn of each. */
 const MAX_COPIED = 200;
@@ -61,17 +60,14 @@ const limited = (maximum: number) =>
 const copySchema = z.looseObject({ ...filter, limit: limited(MAX_COPIED) }).describe('Which sessions become cases.');
 type Filter = z.input<z.ZodObject<typeof filter>>;
 
-const copy = operation({
+const copy = evalOperation({
   method: 'post',
   path: `${SET_PATH}/add-sessions`,
   operationId: 'addSessionsToEvalSet',
-  scope: 'develop',
-  area,
   summary: 'Add stored sessions as evaluation cases',
   description:
     'Those that the caller may read and all filters choose. The `mask` of the application, where it has one, sees ' +
     'each case before it is stored. All of them are added, or none.',
-  owner: 'caller',
   parameters: { path: evalSetPath },
   body: { schema: copySchema, required: true, example: { tool: 'calculator', hasError: true, limit: 20 } },
   success: {
@@ -84,10 +80,10 @@ const copy = operation({
     404: 'The set is another’s.',
     409: 'The set has one of the cases.',
   },
-  handler: async (context: EvalRunContext, { path, body, principal }) => {
+  handler: async (context, { path, body, principal }) => {
     const chosen = await choose(context, path.appName, body, principal, body.limit ?? MAX_COPIED);
-    const set = { ...path, ownerId: requesterOf(principal) };
-    return { kind: 'value', value: { evalIds: await copySessions(context, set, chosen) } };
+    const set = toOwnKey(path, principal);
+    return { kind: 'value', value: { evalIds: await addSessions(context, set, chosen) } };
   },
 });
 
@@ -118,25 +114,22 @@ const exampleScore = {
   efficiency: { toolCallCount: 1, inferenceCallCount: 2, tokenUsage: { totalTokens: 60 }, invocationDuration: {} },
 };
 
-const score = operation({
+const score = evalOperation({
   method: 'post',
   path: `${DEV_APP_PATH}/session-scores`,
   operationId: 'scoreSessions',
-  scope: 'develop',
-  area,
   summary: 'Score stored sessions',
   description:
     'Those that the caller may read, all filters choose, and these metrics have not scored as they are now: one that ' +
     'goes on is scored again, one that is deleted meanwhile is left out. The agent is not called. Metrics that ' +
     'need an expected conversation say so.',
-  owner: 'caller',
   parameters: { path: appPath },
   body: { schema: scoreSchema, required: true, example: { evalMetrics: exampleMetrics, tool: 'calculator' } },
   success: { schema: z.array(sessionScoreSchema), description: 'What was scored.', example: [exampleScore] },
-  handler: async (context: EvalRunContext, { path: { appName }, body, principal, response }) => {
+  handler: async (context, { path: { appName }, body, principal, response }) => {
     const metrics = withoutKnownNulls(scoreSchema, body).evalMetrics as EvalMetric[];
     const hash = createHash('sha256').update(JSON.stringify(metrics)).digest('hex');
-    const signal = goneSignal(response);
+    const signal = toGoneSignal(response);
     const scores: SessionScore[] = [];
     for (const one of await choose(context, appName, body, principal, body.limit ?? MAX_SCORED, hash)) {
       if (signal.aborted) break;
@@ -150,14 +143,11 @@ const score = operation({
   },
 });
 
-const listScores = operation({
+const listScores = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/session-scores`,
   operationId: 'listSessionScores',
-  scope: 'develop',
-  area,
   summary: 'List the scores of stored sessions',
-  owner: 'caller',
   parameters: {
     path: appPath,
     query: z.object({
@@ -167,7 +157,7 @@ const listScores = operation({
     }),
   },
   success: { schema: z.array(sessionScoreSchema), description: 'The scores, newest first.', example: [exampleScore] },
-  handler: async ({ database }: EvalRunContext, { path: { appName }, query, principal }) => {
+  handler: async ({ database }, { path: { appName }, query, principal }) => {
     const { userId, sessionId, limit } = query;
     const scores = await listSessionScores(database.reads, appName, {
       userIds: readableUsers(principal, userId === undefined ? undefined : [userId]),
@@ -178,12 +168,9 @@ const listScores = operation({
   },
 });
 
-/** Sessions of production: made into cases, scored. */
-export const evalSessionOperations = [copy, score, listScores];
-
 /** The sessions that a caller may read and that a filter chooses. */
 function choose(
-  { database }: EvalRunContext,
+  { database }: EvalContext,
   appName: string,
   wanted: Filter,
   principal: Principal,
@@ -207,7 +194,7 @@ function choose(
 }
 
 /**
- * Whose sessions a caller may read, of those users that are named; `undefined` for all.
+ * The users whose sessions a caller may read, of those that are named; `undefined` for all.
  * @throws {NotFoundError} for a user that the caller may not act for.
  */
 function readableUsers(principal: Principal, named: string[] | undefined): string[] | undefined {
@@ -221,7 +208,7 @@ function readableUsers(principal: Principal, named: string[] | undefined): strin
 async function listShown(db: Database, scores: SessionScore[]) {
   const prices = await listModelPrices(db);
   return scores.map(({ scored, ...session }) => {
-    const cost = costOf(scored.uses, prices);
+    const cost = computeCost(scored.uses, prices);
     return {
       ...session,
       finalEvalStatus: STATUS_NUMBERS[scored.finalStatus],
@@ -232,9 +219,45 @@ async function listShown(db: Database, scores: SessionScore[]) {
   });
 }
 
-/** Aborted when the client has gone. */
-function goneSignal(response: Response): AbortSignal {
-  const gone = new AbortController();
-  response.on('close', () => gone.abort());
-  return gone.signal;
-}
+const metricSchema = z.looseObject({
+  metricName: z.string().describe('What a run asks for it by.'),
+  description: z.string().describe('What it measures.'),
+  metricValueInfo: z
+    .looseObject({
+      interval: z
+        .looseObject({
+          minValue: z.number().describe('Smallest value.'),
+          openAtMin: z.boolean().describe('True: the smallest value itself is never reached.'),
+          maxValue: z.number().describe('Largest value.'),
+          openAtMax: z.boolean().describe('True: the largest value itself is never reached.'),
+        })
+        .describe('Where its values lie.'),
+    })
+    .describe('What its values are like.'),
+  requiresThreshold: z.boolean().describe('True: without a threshold it is not evaluated.'),
+});
+
+const metricsInfoSchema = z
+  .looseObject({ metricsInfo: z.array(metricSchema).describe('One entry for each metric.') })
+  .describe('The metrics of evaluations.');
+
+const getMetricsInfo = evalOperation({
+  method: 'get',
+  path: `${DEV_APP_PATH}/metrics-info`,
+  operationId: 'getMetricsInfo',
+  summary: 'List the metrics of evaluations',
+  owner: 'service',
+  parameters: { path: appPath },
+  success: {
+    schema: metricsInfoSchema,
+    description: 'Each metric with the interval of its values.',
+    example: { metricsInfo: PLAIN_METRICS },
+  },
+  handler: async ({ agents }, { path }) => ({
+    kind: 'value',
+    value: { metricsInfo: await listMetrics(agents, path.appName) },
+  }),
+});
+
+/** Sessions of production, made into cases or scored, and the metrics. */
+export const scoringOperations = [copy, score, listScores, getMetricsInfo];

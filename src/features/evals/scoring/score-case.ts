@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
-import type { EvalModule } from '../../../agent/definition/eval-module.ts';
-import { finalResponseMatch } from '../judges/final-response-match.ts';
+import type { EvalModule, MetricTurn, OwnMetric } from '../../../agent/definition/eval-module.ts';
+import { finalResponseMatch, safety, type Scenario, simulatorQuality } from '../judges/verdicts.ts';
 import { hallucinations } from '../judges/hallucinations.ts';
 import type { Judge } from '../judges/judge.ts';
-import { wordsOf } from '../judges/material.ts';
+import { withoutMaterial } from '../judges/material.ts';
 import {
   FINAL_RESPONSE_QUALITY,
   rubricsOfDialogue,
@@ -11,43 +11,46 @@ import {
   TOOL_USE_QUALITY,
   TRAJECTORY_QUALITY,
 } from '../judges/rubrics.ts';
-import { safety } from '../judges/safety.ts';
-import { type Scenario, simulatorQuality } from '../judges/simulator-quality.ts';
 import { type Criterion, type CriterionKind, type EvalMetric, readCriterion } from '../metrics/criteria.ts';
 import { EFFICIENCY_METRICS, toEfficiency } from '../metrics/efficiency.ts';
-import { MetricError, type MetricScore, toFinalStatus, toOverall, toStatus } from '../metrics/status.ts';
-import { ownMetric } from './own-metric.ts';
+import {
+  MetricError,
+  type MetricScore,
+  toFinalStatus,
+  toOverall,
+  toStatus,
+  type TurnScore,
+} from '../metrics/status.ts';
 import { responseMatch } from '../metrics/response-match.ts';
 import { trajectoryDetails, trajectoryMatch } from '../metrics/trajectory.ts';
-import { callsOf, type Rubric, type Turn, type TurnPair } from '../metrics/turn.ts';
-import type { MetricResult, JudgedBy, ScoredCase } from './score.ts';
+import { getCalls, type Rubric, type Turn, type TurnPair, getText } from '../metrics/turn.ts';
+import type { MetricResult, ScoredCase } from './score.ts';
 import type { PreparedAgent } from '../../../agent/definition/agent.ts';
-import type { StoredCase } from '../cases/case-text.ts';
+import type { StoredCase } from '../cases/eval-case.ts';
 import { judgeWith, type Spend } from '../judges/judge-model.ts';
 
 /** Gives the model that a criterion names, as a judge. */
 type JudgeOf = (options: Criterion<'judge'>['judgeModelOptions']) => Judge;
 
-/** What metrics need beside the turns. */
+/** The judges, scenario and metrics that scoring uses beside the turns. */
 export interface ScoringContext {
   /** The model that judges where a criterion names none. */
   judgeModel: string;
-  judgeOf: JudgeOf;
-  /** Of a case with a simulated user. */
+  judgeFor: JudgeOf;
+  /** The plan of a case with a simulated user. */
   scenario?: Scenario | undefined;
   /** Metrics of the application's own, by name. */
   own?: EvalModule['metrics'] | undefined;
 }
 
-interface Metric<Kind extends CriterionKind> {
-  kind: Kind;
-  evaluate: (pairs: TurnPair[], criterion: Criterion<Kind>, context: ScoringContext) => Promise<MetricScore>;
-}
 type Evaluate = (pairs: TurnPair[], metric: EvalMetric, context: ScoringContext) => Promise<[number, MetricScore]>;
 
 /** A metric with its kind of criterion, which is read before anything is evaluated. */
 const metric =
-  <Kind extends CriterionKind>(kind: Kind, evaluate: Metric<Kind>['evaluate']): Evaluate =>
+  <Kind extends CriterionKind>(
+    kind: Kind,
+    evaluate: (pairs: TurnPair[], criterion: Criterion<Kind>, context: ScoringContext) => Promise<MetricScore>,
+  ): Evaluate =>
   async (pairs, sent, context) => {
     const criterion = readCriterion(kind, sent, context);
     return [(criterion as Criterion<'plain'>).threshold, await evaluate(pairs, criterion, context)];
@@ -66,18 +69,18 @@ const compared = <Kind extends CriterionKind>(
     return { score: toOverall(turns.map((turn) => turn.score)), turns };
   });
 
-const detailsOf = (actual: Turn, expected: Turn) =>
-  trajectoryDetails(callsOf(actual.intermediateData), callsOf(expected.intermediateData));
+const compareCalls = (actual: Turn, expected: Turn) =>
+  trajectoryDetails(getCalls(actual.intermediateData), getCalls(expected.intermediateData));
 
 const METRICS = new Map<string, Evaluate>([
   [
     'tool_trajectory_avg_score',
     compared('trajectory', (actual, expected, criterion) =>
-      trajectoryMatch(callsOf(actual.intermediateData), callsOf(expected.intermediateData), criterion),
+      trajectoryMatch(getCalls(actual.intermediateData), getCalls(expected.intermediateData), criterion),
     ),
   ],
-  ['tool_trajectory_f1', compared('plain', (actual, expected) => detailsOf(actual, expected).f1)],
-  ['tool_arguments_score', compared('plain', (actual, expected) => detailsOf(actual, expected).matchingArguments)],
+  ['tool_trajectory_f1', compared('plain', (actual, expected) => compareCalls(actual, expected).f1)],
+  ['tool_arguments_score', compared('plain', (actual, expected) => compareCalls(actual, expected).matchingArguments)],
   [
     'response_match_score',
     compared('plain', (actual, expected) => responseMatch(actual.finalResponse, expected.finalResponse)),
@@ -99,10 +102,10 @@ const METRICS = new Map<string, Evaluate>([
   ],
 ]);
 
-const judgeBy = ({ judgeModelOptions }: Criterion<'judge'>, { judgeOf }: ScoringContext): Judge =>
-  judgeOf(judgeModelOptions);
+const judgeBy = ({ judgeModelOptions }: Criterion<'judge'>, { judgeFor }: ScoringContext): Judge =>
+  judgeFor(judgeModelOptions);
 
-/** What a case expects: a conversation, or a scenario, with the rubrics of the whole case. */
+/** The expected conversation of a case, none for a scenario, with the rubrics of the whole case. */
 export interface Expectation {
   conversation?: Turn[] | null | undefined;
   rubrics?: Rubric[] | null | undefined;
@@ -152,7 +155,7 @@ async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: Scoring
   const named = { metricName, ...(sent.criterion == null ? {} : { criterion: sent.criterion }) };
   const { watched, judgedBy } = watchJudge(context);
   try {
-    const [threshold, { score, turns, rubricScores }] = await evaluatorOf(metricName, context)(pairs, sent, watched);
+    const [threshold, { score, turns, rubricScores }] = await findEvaluator(metricName, context)(pairs, sent, watched);
     const explanation = turns.find((turn) => turn.score === null)?.explanation;
     const status = toStatus(score, threshold);
     const known = status === 'NOT_EVALUATED' && explanation !== undefined ? { explanation } : {};
@@ -180,33 +183,33 @@ async function scoreMetric(pairs: TurnPair[], sent: EvalMetric, context: Scoring
 function watchJudge(context: ScoringContext) {
   const words = new Set<string>();
   let model = '';
-  const judgeOf: JudgeOf = (options) => {
+  const judgeFor: JudgeOf = (options) => {
     model = options.judgeModel;
-    const judge = context.judgeOf(options);
+    const judge = context.judgeFor(options);
     return (prompt) => {
-      words.add(wordsOf(prompt));
+      words.add(withoutMaterial(prompt));
       return judge(prompt);
     };
   };
-  const judgedBy = (): { judge?: JudgedBy } => {
+  const judgedBy = (): Pick<MetricResult, 'judge'> => {
     if (words.size === 0) return {};
     const hash = createHash('sha256').update([...words].toSorted().join('\n'));
     return { judge: { model, promptVersion: hash.digest('hex').slice(0, 12) } };
   };
-  return { watched: { ...context, judgeOf }, judgedBy };
+  return { watched: { ...context, judgeFor }, judgedBy };
 }
 
-function evaluatorOf(metricName: string, { own }: ScoringContext): Evaluate {
+function findEvaluator(metricName: string, { own }: ScoringContext): Evaluate {
   if (EFFICIENCY_METRICS.includes(metricName)) throw new MetricError(`${metricName} informs and takes no threshold.`);
   const ours = METRICS.get(metricName);
   if (ours) return ours;
   const theirs = own?.get(metricName);
-  if (theirs) return metric('plain', (pairs) => ownMetric(metricName, theirs, pairs));
+  if (theirs) return metric('plain', (pairs) => scoreByOwnMetric(metricName, theirs, pairs));
   const names = [...METRICS.keys(), ...(own?.keys() ?? [])];
   throw new MetricError(`There is no metric \`${metricName}\`; there are ${names.join(', ')}.`);
 }
 
-/** What metrics need of an application that was made ready. */
+/** The scoring context of an application that was made ready. */
 export function toScoring(
   { model, modelName, spend }: Pick<PreparedAgent, 'model' | 'modelName'> & { spend: Spend },
   judgeModel: string | undefined,
@@ -215,7 +218,36 @@ export function toScoring(
 ): ScoringContext {
   return {
     judgeModel: judgeModel ?? modelName,
-    judgeOf: (options) => judgeWith({ model, spend }, options.judgeModel, options.judgeModelConfig, signal),
+    judgeFor: (options) => judgeWith({ model, spend }, options.judgeModel, options.judgeModelConfig, signal),
     scenario,
   };
 }
+
+/**
+ * A metric of the application's own over a conversation: the mean of its turns.
+ * @throws {MetricError} where it fails, or gives something else than a number from 0 to 1 or null.
+ */
+async function scoreByOwnMetric(name: string, own: OwnMetric, pairs: TurnPair[]): Promise<MetricScore> {
+  const turns: TurnScore[] = [];
+  for (const { actual, expected } of pairs) {
+    turns.push({ score: await callOwnMetric(name, own, toMetricTurn(actual), expected && toMetricTurn(expected)) });
+  }
+  return { score: toOverall(turns.map(({ score }) => score)), turns };
+}
+
+async function callOwnMetric(name: string, own: OwnMetric, actual: MetricTurn, expected: MetricTurn | undefined) {
+  let score: unknown;
+  try {
+    score = await own.score(actual, expected);
+  } catch (error) {
+    throw new MetricError(`The metric \`${name}\` failed: ${error instanceof Error ? error.message : String(error)}`);
+  }
+  if (score === null || (typeof score === 'number' && score >= 0 && score <= 1)) return score;
+  throw new MetricError(`The metric \`${name}\` gave ${JSON.stringify(score)}, which is no number from 0 to 1.`);
+}
+
+const toMetricTurn = ({ userContent, finalResponse, intermediateData }: Turn): MetricTurn => ({
+  question: getText(userContent),
+  answer: getText(finalResponse),
+  toolCalls: getCalls(intermediateData).map(({ name, args }) => ({ name: name ?? '', args: args ?? {} })),
+});

@@ -1,12 +1,12 @@
 import type { SessionKey } from '../../../core/session.ts';
 import { findHistory } from '../../../conversation/sessions/history-store.ts';
-import { toActualTurns } from '../cases/actual-turns.ts';
+import { toActualTurns } from '../cases/turns.ts';
 import { toUses } from './cost.ts';
 import { spendWith } from '../judges/judge-model.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import { toScoring, pairTurns, scoreCase } from './score-case.ts';
 import type { ScoredCase } from './score.ts';
-import type { EvalRunContext } from '../sets/context.ts';
+import type { EvalContext } from '../sets/context.ts';
 
 /**
  * Scores the turns of a stored session up to one of its events, without calling the agent; `undefined` where the
@@ -14,7 +14,7 @@ import type { EvalRunContext } from '../sets/context.ts';
  * @throws {LimitError} where a judge is wanted and the budget of its user has nothing left
  */
 export async function scoreSession(
-  { database, agents, config }: EvalRunContext,
+  { database, agents, config }: EvalContext,
   key: SessionKey,
   lastSequence: number,
   metrics: EvalMetric[],

@@ -2,7 +2,7 @@ import type { ModelUse } from '../../../conversation/budgets/budget.ts';
 import type { Efficiency } from '../metrics/efficiency.ts';
 import { type EvalStatus, type RubricScore, STATUS_NUMBERS } from '../metrics/status.ts';
 
-/** What one metric says of a case or of one of its turns. */
+/** The result of one metric for a case or for one of its turns. */
 export interface MetricResult {
   metricName: string;
   threshold: number | null;
@@ -13,14 +13,8 @@ export interface MetricResult {
   /** Why it could not be evaluated. */
   explanation?: string | undefined;
   rubricScores?: RubricScore[] | undefined;
-  /** Who judged, where a model did. */
-  judge?: JudgedBy | undefined;
-}
-
-/** A judge: the model, and a version that changes with the words of its prompts. */
-export interface JudgedBy {
-  model: string;
-  promptVersion: string;
+  /** The model that judged, and a version that changes with the words of its prompts. */
+  judge?: { model: string; promptVersion: string } | undefined;
 }
 
 /** A case with its verdict; results in the order of the metrics. */
@@ -31,37 +25,25 @@ export interface ScoredCase {
   /** The metrics that say nothing: one that passed does not hide them. */
   notEvaluated: string[];
   efficiency: Efficiency;
-  /** What the models of its agents used; absent in what older versions stored. */
+  /** The model uses of its agents, from the events of the session. */
   uses?: ModelUse[];
 }
 
-/** The means over the turns, each kind once; the time that neither model nor tool took is the rest of the total. */
-export type ShownEfficiency = Record<'toolCallCount' | 'inferenceCallCount', number | null> & {
-  tokenUsage: Efficiency['tokenUsage']['overallDetails'];
-  invocationDuration: Efficiency['invocationDuration']['overallDetails'];
-};
-
-/** The efficiency of a case as answers show it. */
-export function toShownEfficiency(of: Efficiency): ShownEfficiency {
-  const { frameworkSeconds: _rest, ...durations } = of.invocationDuration.overallDetails ?? {};
+/** The means over the turns as answers show them; the time that neither model nor tool took is the rest of the total. */
+export function toShownEfficiency(efficiency: Efficiency) {
+  const { overallDetails } = efficiency.invocationDuration;
+  const { frameworkSeconds: _rest, ...durations } = overallDetails ?? {};
   return {
-    toolCallCount: of.toolCallCount.overall,
-    inferenceCallCount: of.inferenceCallCount.overall,
-    tokenUsage: of.tokenUsage.overallDetails,
-    invocationDuration: of.invocationDuration.overallDetails && durations,
+    toolCallCount: efficiency.toolCallCount.overall,
+    inferenceCallCount: efficiency.inferenceCallCount.overall,
+    tokenUsage: efficiency.tokenUsage.overallDetails,
+    invocationDuration: overallDetails && durations,
   };
 }
 
-/** What a metric says, as ADK's clients read it. */
-export function toMetricResult({
-  metricName,
-  threshold,
-  criterion,
-  score,
-  status,
-  explanation,
-  rubricScores,
-}: MetricResult) {
+/** The result of a metric as ADK's clients read it. */
+export function toMetricResult(result: MetricResult) {
+  const { metricName, threshold, criterion, score, status, explanation, rubricScores } = result;
   const details = { ...(rubricScores ? { rubricScores } : {}), ...(explanation === undefined ? {} : { explanation }) };
   return {
     metricName,

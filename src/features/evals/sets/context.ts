@@ -1,17 +1,15 @@
+import type { Response } from 'express';
 import { z } from 'zod';
-import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
-import type { DatabasePool } from '../../../platform/db/database.ts';
 import type { Config } from '../../../config/config.ts';
-import type { Principal } from '../../../platform/http/operation/principal.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
+import { operation } from '../../../platform/http/operation/operation.ts';
+import type { Principal } from '../../../platform/http/operation/principal.ts';
 
-/** What the evaluation operations need. */
-export interface EvalContext {
-  database: DatabasePool;
-  agents: ReadonlyMap<string, HostedAgent>;
+/** The parts of the process that evaluation uses. */
+export interface EvalContext extends InvocationContext {
+  config: Pick<Config, 'EVALS_MAX_CASES' | 'EVALS_MAX_OPEN_RUNS' | 'EVALS_PARALLELISM' | 'EVALS_JUDGE_MODEL'>;
 }
 
-export const area = 'Evaluation (development server)';
 export const DEV_APP_PATH = '/dev/apps/{app_name}';
 export const SET_PATH = `${DEV_APP_PATH}/eval-sets/{eval_set_id}`;
 /** ADK's older spellings: underscores, and in ADK 1.x no `/dev` in front. */
@@ -19,18 +17,45 @@ export const OLD_SET_PATHS = [`${DEV_APP_PATH}/eval_sets/{eval_set_id}`, '/apps/
 
 /** A list of identifiers as the older spellings answer it. */
 export const idsSchema = z.array(z.string());
-export const exampleIds = ['arithmetic', 'small_talk'];
 
-/** What runs need of the process. */
-export interface EvalRunContext extends InvocationContext {
-  config: Pick<Config, 'EVALS_MAX_CASES' | 'EVALS_MAX_OPEN_RUNS' | 'EVALS_PARALLELISM' | 'EVALS_JUDGE_MODEL'>;
+const SHARED = { area: 'Evaluation (development server)', scope: 'develop', owner: 'caller' } as const;
+type Definition<
+  Path extends z.ZodObject,
+  Query extends z.ZodObject,
+  Headers extends z.ZodObject,
+  Body extends z.ZodType,
+  Result extends z.ZodType,
+> = Parameters<typeof operation<EvalContext, Path, Query, Headers, Body, Result>>[0];
+
+/** Declares an operation of evaluation: for developers, each of whom sees their own sets and runs. */
+export function evalOperation<
+  Path extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Query extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Headers extends z.ZodObject = z.ZodObject<Record<string, never>>,
+  Body extends z.ZodType = z.ZodUndefined,
+  Result extends z.ZodType = z.ZodNull,
+>(
+  definition: Omit<Definition<Path, Query, Headers, Body, Result>, keyof typeof SHARED> &
+    Partial<Pick<Definition<Path, Query, Headers, Body, Result>, 'owner'>>,
+) {
+  return operation<EvalContext, Path, Query, Headers, Body, Result>({ ...SHARED, ...definition });
 }
 
 /**
- * Whose runs a caller sees: those of its user, or those of a key that acts for some users only, which no user can be
- * called as (control characters are refused in identifiers); `undefined` for a caller who may see all.
+ * Names the caller as the owner of sets and runs: the user of a token, or a key that acts for some users only, which no
+ * user can be called as (control characters are refused in identifiers); `undefined` for a caller who may see all.
  */
-export function requesterOf(principal: Principal): string | undefined {
+export function getRequester(principal: Principal): string | undefined {
   if (principal.kind === 'user') return principal.userId;
   return principal.kind === 'key' && principal.users ? `\u0001key ${principal.id ?? ''}` : undefined;
+}
+
+/** The key of a set as a caller may see it. */
+export const toOwnKey = <Path>(path: Path, principal: Principal) => ({ ...path, ownerId: getRequester(principal) });
+
+/** A signal that aborts when the client has gone. */
+export function toGoneSignal(response: Response): AbortSignal {
+  const gone = new AbortController();
+  response.on('close', () => gone.abort());
+  return gone.signal;
 }

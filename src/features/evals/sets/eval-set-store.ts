@@ -4,29 +4,29 @@ import { escapeJson, escapeText, unescapeJson } from '../../../platform/db/json-
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError, NotFoundError } from '../../../core/errors.ts';
-import type { EvalCaseBody } from './eval-set.ts';
+import type { EvalSetDocument } from './eval-set.ts';
 import { toStoredCase } from './intermediate-data.ts';
 
-/** What names one evaluation set. */
+/** The key of an evaluation set. */
 export interface EvalSetKey {
   appName: string;
   evalSetId: string;
-  /** Whose set is meant: one of another is as absent. `undefined`: whoever's; a set made so belongs to nobody. */
+  /** The owner that is meant: another's set is as absent. `undefined`: any owner; a set made so has none. */
   ownerId?: string | undefined;
 }
 
 /**
  * The number of the next version of a case: those of a deleted case of this id stay where runs are about them. A
- * function, which sees all rows: that case may have been another user's.
+ * function of the database, which sees all rows: that case may have been another user's.
  */
 export const nextVersion = ({ appName, evalSetId }: EvalSetKey, evalId: SQL): SQL =>
   sql`next_eval_case_version(${appName}, ${evalSetId}, ${evalId})`;
 
-/** What is returned of a case that was made or changed, for its version. */
+/** The columns of a case that was made or changed, for its version. */
 export const madeCase = sql`
   returning ${evalCases.id} as id, ${evalCases.version} as version, ${evalCases.ownerId} as owner_id`;
 
-/** Inserts what a case says as the version of `created(id, version, owner_id)`, to go on with `from`. */
+/** Inserts a payload as the version of the case `created(id, version, owner_id)`; `from` follows. */
 export const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL): SQL =>
   insertSelect(evalCaseVersions, {
     appName,
@@ -38,6 +38,7 @@ export const insertVersion = ({ appName, evalSetId }: EvalSetKey, payload: SQL):
     ownerId: sql`created.owner_id`,
   });
 
+/** The condition that joins a case to its set. */
 export const isOfSet = sql`${evalCases.appName} = ${evalSets.appName} and ${evalCases.evalSetId} = ${evalSets.id}`;
 /** The condition that joins a case to its newest version. */
 export const isNewest = sql`${evalCaseVersions.appName} = ${evalCases.appName}
@@ -48,7 +49,7 @@ export const isSet = ({ appName, evalSetId, ownerId }: EvalSetKey) =>
 /** The condition that a set belongs to a user; none where `ownerId` is undefined. */
 const isOwnedBy = (ownerId: string | undefined) => (ownerId === undefined ? undefined : eq(evalSets.ownerId, ownerId));
 
-/** What a set says of its runs; `undefined` without such a set. */
+/** The modes that a set gives its runs; `undefined` without such a set. */
 export async function findSetModes(db: Database, key: EvalSetKey): Promise<SetModes | undefined> {
   const { modelExecutionMode, toolExecutionMode } = evalSets;
   const [row] = await db.select({ modelExecutionMode, toolExecutionMode }).from(evalSets).where(isSet(key));
@@ -62,28 +63,22 @@ export const evalSetExists = async (db: Database, key: EvalSetKey): Promise<bool
 /** The text of the 404 of an evaluation set. */
 export const evalSetNotFound = ({ evalSetId }: EvalSetKey) => `Eval set \`${evalSetId}\` not found.`;
 
-/** What the runs of a set take their answers from; null where the set does not say. */
+/** Where the runs of a set take their answers from; null where the set does not say. */
 export type SetModes = Pick<typeof evalSets.$inferSelect, 'modelExecutionMode' | 'toolExecutionMode'>;
 
-/** A set as it is created; without a name its id is its name, as in ADK. */
-export interface NewEvalSet {
-  name?: string | null | undefined;
-  description?: string | null | undefined;
-  /** As they were sent. */
-  modelExecutionMode?: SetModes['modelExecutionMode'] | undefined;
-  toolExecutionMode?: SetModes['toolExecutionMode'] | undefined;
-  cases: EvalCaseBody[];
-}
+type NewEvalSet = Pick<EvalSetDocument, 'eval_cases'> &
+  Partial<Pick<EvalSetDocument, 'name' | 'description' | 'model_execution_mode' | 'tool_execution_mode'>>;
 
 /**
- * Inserts a set with its cases, in one statement.
+ * Inserts a set with its cases in one statement; without a name its id is its name, as in ADK.
  * @throws {ConflictError} when the application has a set of this id, or two of the cases have one id.
  */
 export async function insertEvalSet(
   db: Database,
   { appName, evalSetId, ownerId }: EvalSetKey,
-  { name, description, cases, modelExecutionMode, toolExecutionMode }: NewEvalSet,
+  set: NewEvalSet,
 ): Promise<void> {
+  const { name, description, eval_cases: cases } = set;
   if (new Set(cases.map(({ evalId }) => evalId)).size < cases.length) {
     throw new ConflictError('Two of the eval cases have one id.');
   }
@@ -93,8 +88,8 @@ export async function insertEvalSet(
     ownerId: ownerId ?? null,
     name: escapeText(name ?? evalSetId),
     description: description == null ? null : escapeText(description),
-    modelExecutionMode: modelExecutionMode ?? null,
-    toolExecutionMode: toolExecutionMode ?? null,
+    modelExecutionMode: set.model_execution_mode ?? null,
+    toolExecutionMode: set.tool_execution_mode ?? null,
   });
   const key = { appName, evalSetId };
   const evalId = sql`payload ->> 'evalId'`;

@@ -15,7 +15,6 @@ import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/exam
  * versions; turns, rubrics and scenarios are closed, as ADK's are: a typo there would be an expectation that nothing
  * checks.
  */
-
 const rubricSchema = z.strictObject({
   rubricId: z.string().describe('Unique among the rubrics that a turn is judged by.'),
   rubricContent: z
@@ -112,7 +111,7 @@ export const evalCaseSchema = z
   .describe('A conversation to evaluate an application with.');
 
 /** Where answers of a model or of tools come from in a run: as the agent is deployed, or from the case. */
-export type ExecutionMode = 'live' | 'stored';
+type ExecutionMode = 'live' | 'stored';
 
 /** Both modes of a run. */
 export interface ExecutionModes {
@@ -120,28 +119,22 @@ export interface ExecutionModes {
   toolExecutionMode: ExecutionMode;
 }
 
-/** A mode as clients write it; `replay` is the word of the ADK Web UI for `stored`. */
-const SENT_MODES = ['live', 'replay', 'stored'] as const;
+/** The modes as clients write them; `replay` is the word of the ADK Web UI for `stored`. */
+const sentMode = z.enum(['live', 'replay', 'stored']).nullish();
+const sentModeFor = (source: string, otherwise: string) =>
+  sentMode.describe(`Where the answers of ${source}, or the cases (\`replay\`, which is \`stored\`) [${otherwise}].`);
+const modelMode = (otherwise: string) => sentModeFor('the model come from: the model', otherwise);
+const toolMode = (otherwise: string) => sentModeFor('tools come from: the tools', otherwise);
 
-type SentMode = (typeof SENT_MODES)[number];
-
-const mode = (meaning: string) => z.enum(SENT_MODES).nullish().describe(meaning);
-
-const OF_MODEL = 'Where the answers of the model come from: the model, or the cases (`replay`, which is `stored`)';
-
-const OF_TOOLS = 'Where the answers of tools come from: the tools, or the cases (`replay`, which is `stored`)';
-
-/** Members of a request for a run; what is left out is as the set says. */
-export const modesOfRun = {
-  modelExecutionMode: mode(`${OF_MODEL} [that of the set].`),
-  toolExecutionMode: mode(`${OF_TOOLS} [that of the set].`),
+/** Members of a request for a run. */
+export const runModes = {
+  modelExecutionMode: modelMode('that of the set'),
+  toolExecutionMode: toolMode('that of the set'),
 };
 
-/** Members of a set, whose own members are snake_case: the modes of its runs that name none. */
-const modesOfSet = {
-  model_execution_mode: mode(`${OF_MODEL} [\`live\`].`),
-  tool_execution_mode: mode(`${OF_TOOLS} [\`live\`].`),
-};
+/** The mode of a run, from what its request and its set say. */
+export const toExecutionMode = (...sent: z.infer<typeof sentMode>[]): ExecutionMode =>
+  (sent.find((one) => one != null) ?? 'live') === 'live' ? 'live' : 'stored';
 
 /** An evaluation set with its cases. */
 export const evalSetSchema = z
@@ -151,7 +144,8 @@ export const evalSetSchema = z
     description: text('What the set is for.'),
     eval_cases: z.array(evalCaseSchema).nullish().describe('The cases, oldest first.'),
     creation_timestamp: number('Unix time in seconds; the server sets it.'),
-    ...modesOfSet,
+    model_execution_mode: modelMode('`live`'),
+    tool_execution_mode: toolMode('`live`'),
   })
   .describe('A named set of evaluation cases. Its own members are snake_case.');
 
@@ -190,22 +184,10 @@ export const exampleEvalSet = {
   creation_timestamp: 1_767_225_700.5,
 } satisfies z.input<typeof evalSetSchema>;
 
-/** The mode that a run has, from what its request and its set say. */
-export const toExecutionMode = (...sent: (SentMode | null | undefined)[]): ExecutionMode =>
-  (sent.find((one) => one != null) ?? 'live') === 'live' ? 'live' : 'stored';
+/** A set as it stands in a file and in an answer. Times in Unix seconds. */
+export type EvalSetDocument = z.infer<typeof evalSetSchema> & { eval_cases: EvalCaseBody[] };
 
-/** A set as it stands in a file and in an answer: its own members are snake_case. Times in Unix seconds. */
-export interface EvalSetDocument {
-  eval_set_id: string;
-  name?: string | null | undefined;
-  description?: string | null | undefined;
-  eval_cases: EvalCaseBody[];
-  creation_timestamp?: number | null | undefined;
-  model_execution_mode?: string | null | undefined;
-  tool_execution_mode?: string | null | undefined;
-}
-
-/** What cannot be computed from a file: the id and time of what ADK 1.x did not name. */
+/** The id and time of a set whose file does not say them, as those of ADK 1.x. */
 export interface FileDefaults {
   evalSetId: string;
   now: number;

@@ -1,6 +1,6 @@
 import { type Content, type FunctionCall, getFunctionCalls, getParts } from '../../../core/content.ts';
 import type { EvalCaseBody } from './eval-set.ts';
-import { callsOf, toToolUses } from '../metrics/turn.ts';
+import { getCalls, toToolUses } from '../metrics/turn.ts';
 
 type EvalTurnBody = NonNullable<EvalCaseBody['conversation']>[number];
 type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
@@ -31,7 +31,7 @@ function mapData(evalCase: EvalCaseBody, change: (data: IntermediateData) => Int
 function withoutToolUses(data: IntermediateData): IntermediateData {
   if (!data.invocationEvents) return data;
   const { toolUses, toolResponses: _responses, intermediateResponses: _texts, ...kept } = data;
-  const calls = callsOf(kept);
+  const calls = getCalls(kept);
   if (!toolUses || toolUses.length !== calls.length) return kept;
   const edited = new Map(calls.map((call, index) => [call, toolUses[index]?.args]));
   const invocationEvents = data.invocationEvents.map((event) => withArguments(event, edited));

@@ -1,150 +1,198 @@
 import { z } from 'zod';
+import { jsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
-import type { DatabasePool } from '../../../platform/db/database.ts';
-import { operation } from '../../../platform/http/operation/operation.ts';
+import { identifierSchema } from '../../../core/session.ts';
 import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
-import { createEvalSetSchema, EVAL_SET_ID, evalCaseSchema, evalSetSchema, exampleEvalSet } from './eval-set.ts';
+import { DEV_APP_PATH, evalOperation, getRequester, idsSchema, OLD_SET_PATHS, SET_PATH, toOwnKey } from './context.ts';
 import {
-  deleteEvalSet,
-  type EvalSetKey,
-  evalSetNotFound,
-  findEvalSetText,
-  insertEvalSet,
-  listEvalSetIds,
-  type NewEvalSet,
-} from './eval-set-store.ts';
-import {
-  area,
-  DEV_APP_PATH,
-  type EvalContext,
-  exampleIds,
-  idsSchema,
-  OLD_SET_PATHS,
-  SET_PATH,
-  requesterOf,
-} from './context.ts';
+  createEvalSetSchema,
+  type EvalSetDocument,
+  EVAL_SET_ID,
+  evalCaseSchema,
+  evalSetSchema,
+  exampleEvalSet,
+} from './eval-set.ts';
+import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
+import { deleteEvalSet, evalSetNotFound, findEvalSetText, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
 
+const exampleIds = ['arithmetic', 'small_talk'];
 const INVALID_ID = 'The id has other characters than letters, digits and `_`.';
 
-const createEvalSet = operation({
+const createEvalSet = evalOperation({
   method: 'post',
   path: `${DEV_APP_PATH}/eval-sets`,
   operationId: 'createEvalSet',
-  scope: 'develop',
-  area,
   summary: 'Create an evaluation set',
-  owner: 'caller',
   parameters: { path: appPath },
   body: { schema: createEvalSetSchema, required: true, example: { evalSet: exampleEvalSet } },
   success: { schema: evalSetSchema, description: 'The new set.', example: exampleEvalSet },
   errors: { 400: INVALID_ID, 409: 'The id is taken.' },
-  handler: async ({ database }: EvalContext, { path, body, principal, notFound }) => {
-    const { eval_set_id: evalSetId, name, description, eval_cases, ...set } = body.evalSet;
-    const key = { ...path, evalSetId, ownerId: requesterOf(principal) };
-    const cases = (eval_cases ?? []).map((evalCase) => withoutKnownNulls(evalCaseSchema, evalCase));
-    const modes = { modelExecutionMode: set.model_execution_mode, toolExecutionMode: set.tool_execution_mode };
-    await create(database, key, { name, description, cases, ...modes });
+  handler: async ({ database }, { path, body, principal, notFound }) => {
+    const { eval_set_id: evalSetId, eval_cases: cases } = body.evalSet;
+    const key = toOwnKey({ ...path, evalSetId }, principal);
+    checkSetId(evalSetId);
+    const eval_cases = (cases ?? []).map((evalCase) => withoutKnownNulls(evalCaseSchema, evalCase));
+    await insertEvalSet(database.db, key, { ...body.evalSet, eval_cases });
     const text = await findEvalSetText(database.db, key);
     if (text === undefined) throw notFound();
     return { kind: 'json', text };
   },
 });
 
-const createEvalSetWithId = operation({
+const createEvalSetWithId = evalOperation({
   method: 'post',
   path: `${DEV_APP_PATH}/eval_sets/{eval_set_id}`,
   aliases: ['/apps/{app_name}/eval_sets/{eval_set_id}'],
   operationId: 'createEvalSetWithId',
-  scope: 'develop',
-  area,
   summary: 'Create an empty evaluation set',
-  owner: 'caller',
   parameters: { path: evalSetPath },
   errors: { 400: INVALID_ID, 409: 'The id is taken.' },
-  handler: async ({ database }: EvalContext, { path, principal }) => {
-    await create(database, { ...path, ownerId: requesterOf(principal) }, { cases: [] });
+  handler: async ({ database }, { path, principal }) => {
+    checkSetId(path.evalSetId);
+    await insertEvalSet(database.db, toOwnKey(path, principal), { eval_cases: [] });
     return { kind: 'value', value: null };
   },
 });
 
-const listEvalSets = operation({
+const listEvalSets = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval-sets`,
   operationId: 'listEvalSets',
-  scope: 'develop',
-  area,
   summary: 'List evaluation sets',
-  owner: 'caller',
   parameters: { path: appPath },
   success: {
     schema: z.looseObject({ evalSetIds: z.array(z.string()).describe('Sorted by code point.') }),
     description: 'The identifiers, in an object.',
     example: { evalSetIds: exampleIds },
   },
-  handler: async ({ database }: EvalContext, { path, principal }) => ({
+  handler: async ({ database }, { path, principal }) => ({
     kind: 'value',
-    value: { evalSetIds: await listEvalSetIds(database.reads, path.appName, requesterOf(principal)) },
+    value: { evalSetIds: await listEvalSetIds(database.reads, path.appName, getRequester(principal)) },
   }),
 });
 
-const listEvalSetIdsOperation = operation({
+const listEvalSetIdsOperation = evalOperation({
   method: 'get',
   path: `${DEV_APP_PATH}/eval_sets`,
   aliases: ['/apps/{app_name}/eval_sets'],
   operationId: 'listEvalSetIds',
-  scope: 'develop',
-  area,
   summary: 'List evaluation sets as a bare array',
-  owner: 'caller',
   parameters: { path: appPath },
   success: { schema: idsSchema, description: 'The identifiers, sorted by code point.', example: exampleIds },
-  handler: async ({ database }: EvalContext, { path, principal }) => ({
+  handler: async ({ database }, { path, principal }) => ({
     kind: 'value',
-    value: await listEvalSetIds(database.reads, path.appName, requesterOf(principal)),
+    value: await listEvalSetIds(database.reads, path.appName, getRequester(principal)),
   }),
 });
 
-const getEvalSet = operation({
+const getEvalSet = evalOperation({
   method: 'get',
   path: SET_PATH,
   aliases: OLD_SET_PATHS,
   operationId: 'getEvalSet',
   load: 'heavy',
-  scope: 'develop',
-  area,
   summary: 'Get an evaluation set',
-  owner: 'caller',
   parameters: { path: evalSetPath },
   success: { schema: evalSetSchema, description: 'The set with its cases, oldest first.', example: exampleEvalSet },
   errors: { 404: 'No such set.' },
   absent: evalSetNotFound,
-  handler: async ({ database }: EvalContext, { path, principal, notFound }) => {
-    const text = await findEvalSetText(database.db, { ...path, ownerId: requesterOf(principal) });
+  handler: async ({ database }, { path, principal, notFound }) => {
+    const text = await findEvalSetText(database.db, toOwnKey(path, principal));
     if (text === undefined) throw notFound();
     return { kind: 'json', text };
   },
 });
 
-const deleteEvalSetOperation = operation({
+const deleteEvalSetOperation = evalOperation({
   method: 'delete',
   path: SET_PATH,
   aliases: OLD_SET_PATHS,
   operationId: 'deleteEvalSet',
-  scope: 'develop',
-  area,
   summary: 'Delete an evaluation set',
   description: 'With its cases.',
-  owner: 'caller',
   parameters: { path: evalSetPath },
   errors: { 404: 'No such set.' },
-  handler: async ({ database }: EvalContext, { path, principal }) => {
-    await deleteEvalSet(database.db, { ...path, ownerId: requesterOf(principal) });
+  handler: async ({ database }, { path, principal }) => {
+    await deleteEvalSet(database.db, toOwnKey(path, principal));
     return { kind: 'value', value: null };
   },
 });
 
-/** Evaluation sets: create, list, get, delete. */
+const exportedSchema = z
+  .looseObject({
+    file: z.string().describe('The text of the `.evalset.json`, as every version of ADK reads it.'),
+    dropped: z.array(z.string()).describe('Where members stood that some version refuses, and that the file lacks.'),
+  })
+  .describe('A set as a file.');
+
+const exportSet = evalOperation({
+  method: 'get',
+  path: `${SET_PATH}/file`,
+  operationId: 'exportEvalSet',
+  summary: 'Export an evaluation set as a file',
+  parameters: { path: evalSetPath },
+  success: {
+    schema: exportedSchema,
+    description: 'The file, and what is not in it.',
+    example: { file: '{\n  "eval_set_id": "arithmetic",\n  "eval_cases": []\n}', dropped: [] },
+  },
+  errors: { 404: 'No such set.' },
+  absent: evalSetNotFound,
+  handler: async ({ database }, { path, principal, notFound }) => {
+    const text = await findEvalSetText(database.reads, toOwnKey(path, principal));
+    if (text === undefined) throw notFound();
+    const { text: file, dropped } = writeEvalSet(JSON.parse(text) as EvalSetDocument);
+    return { kind: 'value', value: { file, dropped } };
+  },
+});
+
+const importedSchema = z
+  .looseObject({
+    evalSetId: z.string().describe('The new set.'),
+    cases: z.int().describe('How many cases it has.'),
+    dropped: z.array(z.string()).describe('Where members stood in the file that are not kept.'),
+  })
+  .describe('What an import made.');
+
+const importSet = evalOperation({
+  method: 'post',
+  path: `${DEV_APP_PATH}/eval-set-files`,
+  operationId: 'importEvalSet',
+  summary: 'Import an evaluation set from a file',
+  description: 'A `.evalset.json` of any version of ADK, in either spelling, and the lists of sessions of ADK 1.x.',
+  parameters: {
+    path: appPath,
+    query: z.object({
+      evalSetId: z.string().optional().describe('Id of the set, in the place of that of the file; a list has none.'),
+    }),
+  },
+  body: {
+    schema: z.union([jsonObject, z.array(jsonObject)]).describe('What the file holds.'),
+    required: true,
+    example: exampleEvalSet,
+  },
+  success: {
+    schema: importedSchema,
+    description: 'The set that was made.',
+    example: { evalSetId: 'arithmetic', cases: 1, dropped: [] },
+  },
+  errors: { 400: 'The file is no set, or its id cannot be one.', 409: 'The id is taken.' },
+  handler: async ({ database, newId, now }, { path, query, body, principal }) => {
+    const { set, dropped } = readEvalSet(body, { evalSetId: query.evalSetId ?? '', now: now(), newId });
+    const evalSetId = query.evalSetId ?? set.eval_set_id;
+    if (!EVAL_SET_ID.test(evalSetId)) {
+      throw new InvalidError(`\`${evalSetId}\` cannot be the id of a set: it has letters, digits and \`_\` only.`);
+    }
+    for (const { evalId } of set.eval_cases) {
+      if (!identifierSchema.safeParse(evalId).success) throw new InvalidError('The id of a case cannot be one.');
+    }
+    await insertEvalSet(database.db, toOwnKey({ ...path, evalSetId }, principal), set);
+    return { kind: 'value', value: { evalSetId, cases: set.eval_cases.length, dropped } };
+  },
+});
+
+/** Evaluation sets: create, list, get, delete; export and import as files. */
 export const evalSetOperations = [
   createEvalSet,
   createEvalSetWithId,
@@ -152,11 +200,11 @@ export const evalSetOperations = [
   listEvalSetIdsOperation,
   getEvalSet,
   deleteEvalSetOperation,
+  exportSet,
+  importSet,
 ];
 
-async function create(database: DatabasePool, key: EvalSetKey, evalSet: NewEvalSet): Promise<void> {
-  if (!EVAL_SET_ID.test(key.evalSetId)) {
-    throw new InvalidError(`Invalid Eval Set ID. Eval Set ID should have the \`${EVAL_SET_ID.source}\` format`);
-  }
-  await insertEvalSet(database.db, key, evalSet);
+function checkSetId(evalSetId: string): void {
+  if (EVAL_SET_ID.test(evalSetId)) return;
+  throw new InvalidError(`Invalid Eval Set ID. Eval Set ID should have the \`${EVAL_SET_ID.source}\` format`);
 }

@@ -1,11 +1,7 @@
 import { expect, test } from 'vitest';
 import { type Event, isFinalResponse, withoutRewound } from '../../../../../src/core/event.ts';
-import {
-  type EvalInvocation,
-  toEvalInvocations,
-  toInitialState,
-  withPlaceholders,
-} from '../../../../../src/features/evals/cases/eval-case.ts';
+import { toInitialState, withPlaceholders } from '../../../../../src/features/evals/cases/eval-case.ts';
+import { type EvalInvocation, toEvalInvocations } from '../../../../../src/features/evals/cases/turns.ts';
 import { checkAll, vectorsOf } from '../vectors.ts';
 
 interface SessionVector {

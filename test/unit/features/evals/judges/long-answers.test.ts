@@ -1,11 +1,8 @@
 import { expect, test } from 'vitest';
-import {
-  readFinalResponseVerdict,
-  readValidity,
-} from '../../../../../src/features/evals/judges/final-response-match.ts';
+import { readFinalResponseVerdict, readValidity } from '../../../../../src/features/evals/judges/verdicts.ts';
 import { readLabels } from '../../../../../src/features/evals/judges/hallucinations.ts';
-import { readJsonAnswer } from '../../../../../src/features/evals/judges/json-answer.ts';
-import { readRubricAnswer } from '../../../../../src/features/evals/judges/rubric-answer.ts';
+import { readJsonAnswer } from '../../../../../src/features/evals/judges/judge.ts';
+import { readRubricAnswer } from '../../../../../src/features/evals/judges/rubrics.ts';
 
 /** A judge can be talked into anything, also into an answer that its reader would take hours for. */
 const long = (piece: string) => piece.repeat(Math.ceil(400_000 / piece.length));

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { readRubricAnswer } from '../../../../../src/features/evals/judges/rubric-answer.ts';
 import {
+  readRubricAnswer,
   FINAL_RESPONSE_QUALITY,
   rubricsOfDialogue,
   rubricsOfTurns,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Part } from '../../../../../src/core/content.ts';
-import { responseMatch, rouge1, wordsOf } from '../../../../../src/features/evals/metrics/response-match.ts';
+import { responseMatch, rouge1, toWords } from '../../../../../src/features/evals/metrics/response-match.ts';
 import { toOverall, toStatus } from '../../../../../src/features/evals/metrics/status.ts';
 import { checkAll, near, vectorsOf } from '../vectors.ts';
 
@@ -34,12 +34,12 @@ test('two texts agree by the words that they share', () =>
       recall: near(recall),
       fmeasure: near(fmeasure),
     });
-    if (words.referenceTokens) expect(wordsOf(reference)).toEqual(words.referenceTokens);
-    if (words.actualTokens) expect(wordsOf(actual)).toEqual(words.actualTokens);
+    if (words.referenceTokens) expect(toWords(reference)).toEqual(words.referenceTokens);
+    if (words.actualTokens) expect(toWords(actual)).toEqual(words.actualTokens);
   }));
 
 test('words and their stems are those of the library', () =>
-  checkAll('rouge.tokens', vectors.tokens, ([text, words]) => expect(wordsOf(text)).toEqual(words)));
+  checkAll('rouge.tokens', vectors.tokens, ([text, words]) => expect(toWords(text)).toEqual(words)));
 
 const toContent = (said: Said) =>
   said === null ? undefined : { parts: typeof said === 'string' ? [{ text: said }] : said };
@@ -60,5 +60,5 @@ test('two silent turns score 0: nothing was said right', () => {
 });
 
 test('a stem has a vowel, and a suffix before `ly` is taken off as well', () => {
-  expect(wordsOf('sing string bled conditionally')).toEqual(['sing', 'string', 'bled', 'condit']);
+  expect(toWords('sing string bled conditionally')).toEqual(['sing', 'string', 'bled', 'condit']);
 });

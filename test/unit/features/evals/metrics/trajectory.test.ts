@@ -6,7 +6,7 @@ import {
   trajectoryDetails,
   trajectoryMatch,
 } from '../../../../../src/features/evals/metrics/trajectory.ts';
-import { callsOf } from '../../../../../src/features/evals/metrics/turn.ts';
+import { getCalls } from '../../../../../src/features/evals/metrics/turn.ts';
 import { checkAll, near, vectorsOf } from '../vectors.ts';
 
 interface PairVector {
@@ -111,6 +111,6 @@ test.each<[string, FunctionCall[], FunctionCall[], number, number | null]>([
 
 test('the calls of a turn are those of its events, or toolUses', () => {
   const content = { parts: [{ functionCall: call('f') }, { text: 'x' }, { functionCall: call('g') }] };
-  expect(callsOf({ invocationEvents: [{ author: 'a', content }, { author: 'a' }] })).toEqual([call('f'), call('g')]);
-  expect([callsOf({ toolUses: [call('h')] }), callsOf({}), callsOf(undefined)]).toEqual([[call('h')], [], []]);
+  expect(getCalls({ invocationEvents: [{ author: 'a', content }, { author: 'a' }] })).toEqual([call('f'), call('g')]);
+  expect([getCalls({ toolUses: [call('h')] }), getCalls({}), getCalls(undefined)]).toEqual([[call('h')], [], []]);
 });

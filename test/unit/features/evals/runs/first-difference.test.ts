@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { Part } from '../../../../../src/core/content.ts';
 import type { Event } from '../../../../../src/core/event.ts';
-import { firstDifference } from '../../../../../src/features/evals/runs/first-difference.ts';
+import { firstDifference } from '../../../../../src/features/evals/runs/summary.ts';
 
 const said = (parts: Part[], more: Event = {}): Event => ({
   author: 'agent',

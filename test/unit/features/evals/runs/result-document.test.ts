@@ -7,7 +7,7 @@ import {
 import { scoreCase } from '../../../../../src/features/evals/scoring/score-case.ts';
 import { content, turn } from '../judges/judge-vectors.ts';
 
-const context = { judgeModel: 'j', judgeOf: () => async () => '' };
+const context = { judgeModel: 'j', judgeFor: () => async () => '' };
 const scored = (pairs: FinishedCase['pairs'], metricNames: string[]) =>
   scoreCase(
     pairs,

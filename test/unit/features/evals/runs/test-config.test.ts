@@ -2,8 +2,11 @@ import { expect, test } from 'vitest';
 import { InvalidError } from '../../../../../src/core/errors.ts';
 import type { EvalMetric } from '../../../../../src/features/evals/metrics/criteria.ts';
 import { EFFICIENCY_METRICS } from '../../../../../src/features/evals/metrics/efficiency.ts';
-import { parseSelectors } from '../../../../../src/features/evals/runs/selectors.ts';
-import { DEFAULT_TEST_CONFIG, readTestConfig } from '../../../../../src/features/evals/runs/test-config.ts';
+import {
+  parseSelectors,
+  DEFAULT_TEST_CONFIG,
+  readTestConfig,
+} from '../../../../../src/features/evals/runs/test-config.ts';
 import { checkAll, vectorsOf } from '../vectors.ts';
 
 const files = vectorsOf('files') as {

@@ -8,7 +8,7 @@ import { checkAll, near, vectorsOf } from '../vectors.ts';
 
 const context = (answers: string[] = [], more: Partial<ScoringContext> = {}): ScoringContext => {
   const { judge } = scriptedJudge(answers);
-  return { judgeModel: 'j', judgeOf: () => judge, ...more };
+  return { judgeModel: 'j', judgeFor: () => judge, ...more };
 };
 const withCalls = (...names: string[]): Turn => ({
   ...turn(),
@@ -47,7 +47,7 @@ test('a case has the verdict of its metrics', () =>
     ],
   ));
 
-const scoreOf = async (pairs: TurnPair[], sent: EvalMetric, given = context()) => {
+const callOwnMetric = async (pairs: TurnPair[], sent: EvalMetric, given = context()) => {
   const { overall, turns } = await scoreCase(pairs, [sent], given);
   return [overall, turns];
 };
@@ -101,21 +101,21 @@ test.each<[string, string[]]>([
   const criterion = { threshold: 1, rubrics, judgeModelOptions: { numSamples: 1 } };
   const scenario = { startingPrompt: 'ASKED', conversationPlan: 'plan' };
   const pairs = [{ actual: turn(), expected: turn() }];
-  const [overall] = await scoreOf(pairs, { metricName, criterion }, context(answers, { scenario }));
+  const [overall] = await callOwnMetric(pairs, { metricName, criterion }, context(answers, { scenario }));
   expect(overall).toEqual([expect.objectContaining({ metricName, score: 1, status: 'PASSED' })]);
 });
 
 test('the judge is the model that the criterion names, else the default; a threshold alone is enough', async () => {
   const asked: unknown[] = [];
-  const judgeOf: ScoringContext['judgeOf'] = (options) => {
+  const judgeFor: ScoringContext['judgeFor'] = (options) => {
     asked.push(options);
     return async () => '{"verdict": "valid"}';
   };
   const pairs = [{ actual: turn(), expected: turn() }];
   const metricName = 'final_response_match_v2';
-  await scoreOf(pairs, { metricName, threshold: 1 }, context([], { judgeOf }));
+  await callOwnMetric(pairs, { metricName, threshold: 1 }, context([], { judgeFor }));
   const criterion = { threshold: 1, judgeModelOptions: { judgeModel: 'mine', numSamples: 2 } };
-  await scoreOf(pairs, { metricName, criterion }, context([], { judgeOf }));
+  await callOwnMetric(pairs, { metricName, criterion }, context([], { judgeFor }));
   expect(asked).toEqual([
     { judgeModel: 'j', numSamples: 5, parallelismLimit: 1 },
     { judgeModel: 'mine', numSamples: 2, parallelismLimit: 1 },
@@ -142,10 +142,10 @@ test('turns are paired with the rubrics of the case and of their own; another nu
 });
 
 test('an error that is no verdict of a metric is not hidden', async () => {
-  const judgeOf = () => {
+  const judgeFor = () => {
     throw new TypeError('a fault of the program');
   };
   const pairs = [{ actual: turn(), expected: turn() }];
   const sent = { metricName: 'safety_v1', threshold: 1 };
-  await expect(scoreOf(pairs, sent, context([], { judgeOf }))).rejects.toThrow('a fault of the program');
+  await expect(callOwnMetric(pairs, sent, context([], { judgeFor }))).rejects.toThrow('a fault of the program');
 });

@@ -73,7 +73,8 @@ const masked = (set: EvalSetDocument) =>
   ) as unknown;
 
 test('members of a set that a file cannot have, or that a set does not have, are named', () => {
-  const set = { eval_set_id: 's', eval_cases: [], model_execution_mode: 'replay', tool_execution_mode: 'live' };
+  const modes = { model_execution_mode: 'replay', tool_execution_mode: 'live' } as const;
+  const set = { eval_set_id: 's', eval_cases: [], ...modes };
   expect(writeEvalSet(set).dropped).toEqual(['model_execution_mode']);
   expect(read({ ...set, mine: 1 })).toEqual({
     set: { eval_set_id: 's', eval_cases: [], creation_timestamp: 0 },

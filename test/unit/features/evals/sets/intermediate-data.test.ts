@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 import { toStoredCase, withToolUses } from '../../../../../src/features/evals/sets/intermediate-data.ts';
 import {
-  callsOf,
-  contentsOf,
+  getCalls,
+  getContents,
   type IntermediateData,
-  responsesOf,
+  getResponses,
 } from '../../../../../src/features/evals/metrics/turn.ts';
 
 const call = (name: string, args?: Record<string, unknown>) => ({
@@ -67,9 +67,9 @@ test('the form of ADK 1.x stays as it is, and so does a case with a scenario', (
 test('calls, responses and contents are read from both forms; no data means none', () => {
   const both: IntermediateData[] = [{ invocationEvents: events({ n: 1 }, { n: 2 }) }, toolUses({ n: 1 }, { n: 2 })];
   for (const data of both) {
-    expect(callsOf(data)).toEqual(toolUses({ n: 1 }, { n: 2 }).toolUses);
-    expect(responsesOf(data)).toEqual([{ name: 'f', response: { ok: true } }]);
+    expect(getCalls(data)).toEqual(toolUses({ n: 1 }, { n: 2 }).toolUses);
+    expect(getResponses(data)).toEqual([{ name: 'f', response: { ok: true } }]);
   }
-  expect(both.map((data) => contentsOf(data).map(({ author }) => author))).toEqual([['a', 'a', 'b'], ['a']]);
-  expect([callsOf(undefined), responsesOf(null), contentsOf({})]).toEqual([[], [], []]);
+  expect(both.map((data) => getContents(data).map(({ author }) => author))).toEqual([['a', 'a', 'b'], ['a']]);
+  expect([getCalls(undefined), getResponses(null), getContents({})]).toEqual([[], [], []]);
 });

@@ -4,9 +4,9 @@ import {
   finalResponsePrompt,
   readFinalResponseVerdict,
   readValidity,
-} from '../../../../../src/features/evals/judges/final-response-match.ts';
-import { safety } from '../../../../../src/features/evals/judges/safety.ts';
-import { simulatorQuality } from '../../../../../src/features/evals/judges/simulator-quality.ts';
+  safety,
+  simulatorQuality,
+} from '../../../../../src/features/evals/judges/verdicts.ts';
 import { type CriterionKind, readCriterion } from '../../../../../src/features/evals/metrics/criteria.ts';
 import type { Turn } from '../../../../../src/features/evals/metrics/turn.ts';
 import { checkAll, vectorsOf } from '../vectors.ts';

@@ -13,7 +13,7 @@ import {
   type SessionRetention,
 } from '../../conversation/sessions/retention-store.ts';
 
-/** Limits of stored data; 0 means no limit. */
+/** The data of users that is kept; 0 means all. */
 export interface Retention {
   sessions: SessionRetention;
   /** The newest versions of each artifact. */
@@ -26,8 +26,8 @@ export const toRetention = (config: Config): Retention => ({
   artifactVersions: config.ARTIFACT_RETENTION_COUNT,
 });
 
-/** Dependencies of retention. */
-export interface RetainContext {
+/** The parts of the process that retention uses. */
+export interface RetentionContext {
   database: DatabasePool;
   contentStore: ContentStore;
   log: Log;
@@ -35,20 +35,20 @@ export interface RetainContext {
   forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
 }
 
-/** How much is not kept any more: sessions, versions of artifacts. */
+/** The numbers of expired sessions and versions of artifacts. */
 export interface RetentionCounts {
   sessions: number;
   artifactVersions: number;
 }
 
-/** Sessions of one look; each is deleted by itself. */
+/** Sessions of one query; each is deleted by itself. */
 const SESSIONS = 100;
 
 const isOn = ({ days, count }: SessionRetention) => days > 0 || count > 0;
 
-/** Counts the data that {@link retain} would delete. Changes nothing. */
-export async function countUnretained(
-  { database }: Pick<RetainContext, 'database'>,
+/** Counts what {@link applyRetention} would delete. Changes nothing. */
+export async function countExpired(
+  { database }: Pick<RetentionContext, 'database'>,
   { sessions, artifactVersions }: Retention,
 ): Promise<RetentionCounts> {
   const db = database.reads;
@@ -62,10 +62,10 @@ export async function countUnretained(
 }
 
 /**
- * Deletes what is not kept any more, in short transactions, never what runs or is on hold; what was copied into
- * memory or evaluation on purpose stays. It says in the log how far it is. @returns what it deleted
+ * Deletes what has expired, in short transactions, never what runs or is on hold; what was copied into memory or
+ * evaluation on purpose stays. It logs its progress. @returns what it deleted
  */
-export async function retain(context: RetainContext, retention: Retention): Promise<RetentionCounts> {
+export async function applyRetention(context: RetentionContext, retention: Retention): Promise<RetentionCounts> {
   const { db } = context.database;
   const counts = { sessions: 0, artifactVersions: 0 };
   const { sessions, artifactVersions } = retention;
@@ -88,7 +88,7 @@ export async function retain(context: RetainContext, retention: Retention): Prom
 
 /** Deletes sessions of a range of users, each in a transaction of its own. @returns how many */
 async function deleteSome(
-  { database, forgetSession }: RetainContext,
+  { database, forgetSession }: RetentionContext,
   retention: SessionRetention,
   range: SQL,
 ): Promise<number> {

@@ -1,0 +1,108 @@
+import { listAgents } from '../../../conversation/apps/agent-description.ts';
+import type { HostedAgent } from '../../../conversation/apps/hosted-agent.ts';
+import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
+import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { checkReached, findInitialState } from '../../../conversation/sessions/session-store.ts';
+import type { JsonObject } from '../../../core/content.ts';
+import { InvalidError, NotFoundError } from '../../../core/errors.ts';
+import type { Event } from '../../../core/event.ts';
+import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
+import type { Database } from '../../../platform/db/database.ts';
+import type { EvalContext } from '../sets/context.ts';
+import { evalCaseSchema } from '../sets/eval-set.ts';
+import type { EvalSetKey } from '../sets/eval-set-store.ts';
+import { type EvalCase, toInitialState, withPlaceholders } from './eval-case.ts';
+import { toEvalInvocations } from './turns.ts';
+import { insertEvalCase } from './eval-case-store.ts';
+
+/** The part of a session that becomes a case. */
+interface CaseSource {
+  evalId: string;
+  /** The instructions of all agents: what they name in the state is there. */
+  instructions: string[];
+  /** Number of events that are the history of the case and no part of its conversation [0]. */
+  fromSequence?: number | null | undefined;
+}
+
+/**
+ * Turns a session's conversation into a case of an evaluation set; the set is created where it is absent. The case
+ * begins with the session's state at its start, and with `''` for what `instructions` name beside it.
+ * @throws {NotFoundError} when the session does not exist, or the set is another's.
+ * @throws {ConflictError} when the set has a case of this id. @throws {InvalidError} for a history that ends within an
+ * invocation, or that the session does not have.
+ */
+export async function addSession(db: Database, key: SessionKey, set: EvalSetKey, source: CaseSource): Promise<void> {
+  const evalCase = await toCase(db, key, source);
+  const isAdded = evalCase && (await insertEvalCase(db, set, evalCase, key));
+  if (!isAdded) throw new NotFoundError(sessionNotFound(key.sessionId));
+}
+
+/**
+ * Makes cases of sessions, masked where their application says how, and adds all of them to a set or none. A session
+ * that is deleted since it was chosen is left out, as if it had been deleted before.
+ * @returns their ids: those of the sessions, with a number behind one that comes again.
+ * @throws {InvalidError} for a mask that makes something else than a case. @throws {ConflictError} when the set has one
+ * of the cases. @throws {NotFoundError} when the set is another's.
+ */
+export async function addSessions(
+  { database, agents }: EvalContext,
+  set: EvalSetKey,
+  chosen: ChosenSession[],
+): Promise<string[]> {
+  const { appName } = set;
+  const agent = agents.get(appName);
+  const instructions = listInstructions(agent);
+  const seen = new Map<string, number>();
+  const cases: { evalCase: EvalCase; source: ChosenSession }[] = [];
+  for (const source of chosen) {
+    const times = (seen.get(source.sessionId) ?? 0) + 1;
+    seen.set(source.sessionId, times);
+    const evalId = times === 1 ? source.sessionId : `${source.sessionId}-${times}`;
+    const plain = await toCase(database.reads, { appName, ...source }, { evalId, instructions });
+    if (!plain) continue;
+    const masked = agent?.evals?.mask ? await agent.evals.mask(structuredClone(plain) as unknown as JsonObject) : plain;
+    if (!evalCaseSchema.safeParse(masked).success || masked.evalId !== evalId) {
+      throw new InvalidError(`The mask of ${appName} made no eval case of session ${source.sessionId}.`);
+    }
+    cases.push({ evalCase: masked as unknown as EvalCase, source });
+  }
+  return database.transaction(async (tx) => {
+    const added: string[] = [];
+    for (const { evalCase, source } of cases) {
+      if (await insertEvalCase(tx, set, evalCase, source)) added.push(evalCase.evalId);
+    }
+    return added;
+  });
+}
+
+/** The instructions of an application's agents; none where it is not hosted here. */
+export const listInstructions = (agent: HostedAgent | undefined): string[] =>
+  agent ? listAgents(agent.describe()).map(({ instruction }) => instruction) : [];
+
+/** A session as a case; `undefined` where there is no such session. @throws {InvalidError} as {@link addSession}. */
+async function toCase(
+  db: Database,
+  key: SessionKey,
+  { evalId, instructions, fromSequence }: CaseSource,
+): Promise<EvalCase | undefined> {
+  const history = await findHistory(db, key);
+  if (!history) return undefined;
+  const { appName, userId, sessionId } = key;
+  const sequence = fromSequence ?? 0;
+  checkStart(history.events, sequence);
+  const conversation = toEvalInvocations(history.events.slice(sequence));
+  if (sequence > 0) return { evalId, conversation, sessionInput: { appName, userId, state: {}, sessionId, sequence } };
+  const initial = await findInitialState(db, key);
+  const state = withPlaceholders(initial ?? toInitialState(history.state, history.events), instructions);
+  return { evalId, conversation, sessionInput: { appName, userId, state } };
+}
+
+/** A history ends with an invocation: a run goes on behind it with what the user says. */
+function checkStart(events: Event[], fromSequence: number): void {
+  checkReached(events.length, fromSequence);
+  const begun = new Set(events.slice(0, fromSequence).map(({ invocationId }) => invocationId));
+  const isBegun = ({ invocationId }: Event) => invocationId != null && begun.has(invocationId);
+  if (events.slice(fromSequence).some(isBegun)) {
+    throw new InvalidError(`The invocation of event ${fromSequence} goes on behind it: name its last event.`);
+  }
+}
