@@ -6,10 +6,11 @@ import { SETTING_GROUPS } from '../src/config/settings.ts';
 const INTRODUCTION = `# Configuration
 
 Settings are environment variables, or lines of a \`.env\` file in the working directory; a variable of the environment
-wins. All are optional. A wrong value ends the start with a sentence that names the variable. Times whose name ends in
-\`_MS\` are milliseconds. The agent can also be described by a file, see [agents.md](agents.md).
+wins. All are optional. A wrong value ends the start with a sentence that names the variable. Names say the unit:
+\`_MS\` milliseconds, \`_BYTES\` bytes, \`_DAYS\` days. A file can describe the agent too, see
+[agents.md](agents.md).
 
-This page is made from \`src/config/settings.ts\` by \`npm run docs:config\`; change it there.
+This page is made from \`src/config\` by \`npm run docs:config\`; change it there.
 `;
 
 /** The page `docs/configuration.md`: every setting by subject, with default, allowed values and meaning. */

@@ -1,10 +1,14 @@
+import ipaddr from 'ipaddr.js';
+import type { z } from 'zod';
+import { ConfigError } from '../core/errors.ts';
 import { choice, flag, list, text, textOr, url } from './setting-schemas.ts';
+import type { environmentSchema } from './settings.ts';
 
-/** Who may call. `access-settings.ts` makes an access mode of them. */
+/** The settings of access; `toAuth` makes an access mode of them. */
 export const ACCESS = {
   AUTH_MODE: choice(
     ['local', 'key', 'jwt'],
-    'Who may call: everybody on this machine, holders of a key, or users with a token of an issuer.',
+    'Who may call: every caller on this machine, holders of a key, or users with a token of an issuer.',
     '`key` if `RUNTIME_API_KEYS` or `RUNTIME_API_KEYS_FILE` is set, `jwt` if `JWT_ISSUER` is set, else `local`',
   ),
   ALLOW_ANONYMOUS: flag(
@@ -28,3 +32,121 @@ export const ACCESS = {
     'every token has `invoke`, `read` and `write`',
   ),
 };
+
+type Environment = z.output<typeof environmentSchema>;
+
+/** The access mode and what it needs. */
+export type AuthSettings =
+  | { mode: 'local' }
+  | { mode: 'key'; keys: string[]; file?: string }
+  | {
+      mode: 'jwt';
+      issuer: string;
+      audience: string | undefined;
+      jwksUrl: string | undefined;
+      userClaim: string;
+      scopeClaim?: string;
+    };
+
+const LOOPBACK_HOSTS = new Set(['127.0.0.1', '::1', 'localhost']);
+const MIN_KEY_LENGTH = 16;
+/** A key with fewer different characters is no random one: `openssl rand -hex 16` has 8 in all but 1 of 10^8 cases. */
+const MIN_DIFFERENT_CHARACTERS = 8;
+const PLACEHOLDER = /change[-_ ]?me|your[-_ ]|placeholder|replace[-_ ]|example|insert[-_ ]/i;
+/** Characters of a bearer credential (RFC 6750 §2.1); others never arrive. */
+const SENDABLE = /^[\w~+/.-]+=*$/;
+const MAKE_ONE = 'make one with `openssl rand -hex 32`.';
+
+/**
+ * The access mode of an environment and what it needs.
+ * @throws {ConfigError} where a part is missing or unsafe, or the settings are those of two modes
+ */
+export function toAuth(env: Environment): AuthSettings {
+  const hasKeys = env.RUNTIME_API_KEYS.length > 0 || env.RUNTIME_API_KEYS_FILE !== undefined;
+  const mode = env.AUTH_MODE ?? (hasKeys ? 'key' : env.JWT_ISSUER ? 'jwt' : 'local');
+  const foreign = [
+    ...(hasKeys && mode !== 'key' ? ['RUNTIME_API_KEYS'] : []),
+    ...(env.JWT_ISSUER && mode !== 'jwt' ? ['JWT_ISSUER'] : []),
+  ];
+  if (foreign.length > 0) {
+    throw new ConfigError(
+      `AUTH_MODE: found ${mode} with ${foreign.join(' and ')} of another mode; a runtime has one mode. ` +
+        'Unset the other.',
+    );
+  }
+  if (mode === 'local') return { mode };
+  if (mode === 'key') return toKeys(env);
+  return toJwt(env);
+}
+
+function toKeys({ RUNTIME_API_KEYS: keys, RUNTIME_API_KEYS_FILE: file, MODEL_API_KEY }: Environment): AuthSettings {
+  checkKeys(keys, MODEL_API_KEY);
+  if (file !== undefined) return { mode: 'key', keys, file };
+  if (keys.length > 0) return { mode: 'key', keys };
+  throw new ConfigError('RUNTIME_API_KEYS: found nothing; AUTH_MODE key needs at least one key.');
+}
+
+function toJwt(env: Environment): AuthSettings {
+  if (!env.JWT_ISSUER) throw new ConfigError('JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.');
+  if (!env.JWT_AUDIENCE) {
+    throw new ConfigError('JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.');
+  }
+  const { JWT_ISSUER: issuer, JWT_AUDIENCE: audience, JWT_JWKS_URL: jwksUrl, JWT_USER_CLAIM: userClaim } = env;
+  const scopeClaim = env.JWT_SCOPE_CLAIM === undefined ? {} : { scopeClaim: env.JWT_SCOPE_CLAIM };
+  requireSecure('JWT_ISSUER', issuer);
+  if (jwksUrl) requireSecure('JWT_JWKS_URL', jwksUrl);
+  return { mode: 'jwt', issuer, audience, jwksUrl, userClaim, ...scopeClaim };
+}
+
+/** A party that can change what travels over http would choose the keys that tokens are verified with. */
+function requireSecure(name: string, address: string): void {
+  const { protocol, hostname } = new URL(address);
+  const host = hostname.replace(/^\[(.*)\]$/, '$1');
+  const isLoopback = host === 'localhost' || (ipaddr.isValid(host) && ipaddr.process(host).range() === 'loopback');
+  if (protocol === 'https:' || (protocol === 'http:' && isLoopback)) return;
+  throw new ConfigError(`${name}: found an address that is not https; only one of this machine may be http.`);
+}
+
+function checkKeys(keys: string[], modelKey: string | undefined): void {
+  for (const key of keys) {
+    const fault = findFault(key, modelKey);
+    if (fault) throw new ConfigError(`RUNTIME_API_KEYS: found ${fault}; ${MAKE_ONE}`);
+  }
+}
+
+/** Says why a key is no secret; the key itself is never shown. */
+function findFault(key: string, modelKey: string | undefined): string | undefined {
+  if (key.length < MIN_KEY_LENGTH) return `a key of fewer than ${MIN_KEY_LENGTH} characters`;
+  if (!SENDABLE.test(key)) return 'a key with characters that no Authorization header can carry';
+  if (key === modelKey) return 'the value of MODEL_API_KEY, which is a secret between this service and the provider';
+  if (PLACEHOLDER.test(key)) return 'a placeholder';
+  return new Set(key).size < MIN_DIFFERENT_CHARACTERS ? 'a key that can be guessed' : undefined;
+}
+
+/** Refuses to listen to the world without a login by accident. @throws {ConfigError} */
+export function checkListening({ auth, HOST, ALLOW_ANONYMOUS, DEV_UI }: Environment & { auth: AuthSettings }): void {
+  if (LOOPBACK_HOSTS.has(HOST)) return;
+  if (DEV_UI && isPublicAddress(HOST)) {
+    throw new ConfigError(
+      `DEV_UI: found "true" with HOST "${HOST}", a public address; the development UI mode shows prompts and has no ` +
+        'login. Set HOST=127.0.0.1.',
+    );
+  }
+  if (ALLOW_ANONYMOUS) return;
+  if (auth.mode === 'local') {
+    throw new ConfigError(
+      `HOST: found "${HOST}"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ` +
+        'ALLOW_ANONYMOUS=true if every caller that can reach this address may use the runtime.',
+    );
+  }
+  if (DEV_UI) {
+    throw new ConfigError(
+      `DEV_UI: found "true" with HOST "${HOST}"; the development UI mode has no login and listens on loopback only. ` +
+        'Set HOST=127.0.0.1, or ALLOW_ANONYMOUS=true.',
+    );
+  }
+}
+
+/** All addresses of a machine (`0.0.0.0`) count as private: those of a container are. */
+const PRIVATE_RANGES = new Set(['unspecified', 'loopback', 'private', 'linkLocal', 'uniqueLocal', 'carrierGradeNat']);
+const isPublicAddress = (host: string) => ipaddr.isValid(host) && !PRIVATE_RANGES.has(ipaddr.process(host).range());

@@ -1,16 +1,16 @@
 import type { z } from 'zod';
-import { type AuthSettings, checkListening, toAuth } from './access-settings.ts';
 import { ConfigError } from '../core/errors.ts';
+import { type AuthSettings, checkListening, toAuth } from './access.ts';
+import { toUserLimits, type UserLimits } from './limits.ts';
 import { environmentSchema } from './settings.ts';
-import { type FairnessLimits, toFairness } from './fairness.ts';
 
 type Environment = z.output<typeof environmentSchema>;
 
 /** The settings of a process, checked and with defaults. */
 export type Config = Environment & {
   auth: AuthSettings;
-  /** What one user may take of what all share. */
-  fairness: FairnessLimits;
+  /** The limits of one user. */
+  fairness: UserLimits;
   /** The whole environment: `${NAME}` in headers of MCP servers is filled from it. */
   variables: Readonly<Record<string, string | undefined>>;
 };
@@ -20,7 +20,7 @@ const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
 
 /**
  * Reads the settings. An empty variable counts as unset. Work that does not `listens` takes any HOST: in a container it
- * is all addresses, and whoever migrates there or looks at the agents needs no key.
+ * is all addresses, and a migration there or a check of the agents needs no key.
  * @throws {ConfigError} that names each wrong variable, what was found and what is allowed.
  */
 export function readConfig(environment: Record<string, string | undefined>, { listens = true } = {}): Config {
@@ -31,7 +31,7 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   if (!parsed.success)
     throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, given)).join('\n'));
   const auth = toAuth(parsed.data);
-  const fairness = toFairness(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
+  const fairness = toUserLimits(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
   const config = { ...parsed.data, auth, fairness, variables: given };
   if (listens) checkListening(config);
   return config;

@@ -30,7 +30,7 @@ const SAMPLERS = [
 /** OpenTelemetry's names of what decides which traces are kept. */
 export type SamplerName = (typeof SAMPLERS)[number];
 
-/** What is logged, and where metrics and traces of the process can be read. */
+/** Logs, metrics and traces. */
 export const OBSERVABILITY = {
   LOG_LEVEL: choiceOr(
     'warn',

@@ -2,7 +2,7 @@ import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 
 /**
- * What `docs/configuration.md` shows of a setting: its meaning, the values that are allowed, and what holds where it is
+ * The text of `docs/configuration.md` about a setting: its meaning, the values that are allowed, and what holds where it is
  * not set and the schema has no default (`otherwise`).
  */
 export const documented = <Schema extends z.ZodType>(

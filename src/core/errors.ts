@@ -196,8 +196,8 @@ export function connectionReason(error: unknown): string | undefined {
 /** The sentence for a state that would exceed a limit, by the SQLSTATE that our SQL functions raise. */
 const STATE_REFUSALS: Record<string, string> = {
   AR413: 'The state would be larger than MAX_STATE_BYTES.',
-  AR415: 'The state would have more than MAX_STATE_KEYS keys.',
-  AR416: 'Agents have written as much `app:` state for this user as they may for one: MAX_APP_STATE_BYTES_PER_USER.',
+  AR415: 'The state would have more than 10000 keys.',
+  AR416: 'Agents have written as much `app:` state for this user as they may for one: 65536 bytes.',
 };
 
 /** The sentence for a session that would exceed its size limit. */

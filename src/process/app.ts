@@ -51,6 +51,8 @@ export interface Context extends InvocationContext {
   audit?: Audit | undefined;
   /** The WebSockets of the server. */
   sockets: Sockets;
+  /** The bounds of one live session. */
+  liveLimits: LiveLimits;
 }
 
 /** Dependencies of all operations: the context, and functions that one feature lends another. */
@@ -59,7 +61,6 @@ interface OperationContext extends Context {
   forgetSession: ForgetSession;
   copyArtifacts: SessionContext['copyArtifacts'];
   evaluations: typeof evaluations;
-  liveLimits: LiveLimits;
 }
 
 /**
@@ -104,11 +105,14 @@ export function listOperations(mode: {
   ];
 }
 
+/** Members, elements, arrays and objects of a request body: parsing more would hold up the event loop for all. */
+const MAX_BODY_VALUES = 100_000;
+
 /** The HTTP application. @throws Error when the operations contradict each other. */
 export function createApp(context: Context): Express {
   const { config, log } = context;
   const { auth, CRONJOBS, DEV_UI, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
-  const aliases = toAliases(config.APP_ALIASES, context.agents);
+  const aliases = toAliases(context.agents);
   const operations = listOperations({
     isDevelopment: DEV_UI,
     isShared: auth.mode === 'jwt',
@@ -122,7 +126,6 @@ export function createApp(context: Context): Express {
         forgetSession: createForgetSession(context.tracing),
         copyArtifacts: (db, source, point) => copyArtifacts(db, context.contentStore, source, point),
         evaluations,
-        liveLimits: toLiveLimits(config),
       },
       some.map((each) => withAliases(each, aliases)),
     );
@@ -140,7 +143,7 @@ export function createApp(context: Context): Express {
     log,
     metrics: context.metrics,
     maxBodyBytes: config.MAX_BODY_BYTES,
-    maxBodyValues: config.MAX_BODY_VALUES,
+    maxBodyValues: MAX_BODY_VALUES,
     limits: createRequestLimits(context.database, config.fairness),
     logins: loginLimit(context),
     audit: context.audit,
@@ -159,10 +162,3 @@ function loginLimit({ database, config }: Context) {
   const points = config.MAX_FAILED_LOGINS_PER_MINUTE;
   return createLoginLimit(points, createRateCounter(database, { name: 'login', points }));
 }
-
-const toLiveLimits = (config: Config): LiveLimits => ({
-  idleMs: config.LIVE_IDLE_MS,
-  totalMs: config.LIVE_SESSION_MS,
-  bytes: config.LIVE_SESSION_BYTES,
-  frames: config.LIVE_SESSION_FRAMES,
-});

@@ -6,7 +6,7 @@ import type { Model } from '../agent/definition/model.ts';
 import { loadEvalModule } from '../agent/definition/eval-module.ts';
 import { loadAgentModules, toAgentModules } from '../agent/definition/agent-module.ts';
 import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-file.ts';
-import { McpConnections } from '../agent/mcp/mcp-tools.ts';
+import { McpConnections, type McpTimeouts } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
 import { type AgentEnvironment, prepareAgent } from '../agent/prepare-agent.ts';
 import type { Tool } from '../agent/definition/tool.ts';
@@ -46,6 +46,8 @@ export interface HostedSources {
   agents?: Record<string, AgentSource>;
   /** Answers instead of the provider of the settings, in tests for instance. */
   model?: Model;
+  /** Waits for MCP servers [3 s to connect, 10 s to list], longer in tests on a busy machine. */
+  mcpTimeouts?: Pick<McpTimeouts, 'connectMs' | 'listMs'>;
 }
 
 /**
@@ -60,7 +62,7 @@ export async function hostAgents(
   sources: HostedSources = {},
 ): Promise<Map<string, HostedAgent>> {
   const { definition, model } = await readHarnessAgent(config, warn);
-  const environment = { ...toEnvironment(config, model), ...(sources.model ? { model: sources.model } : {}) };
+  const environment = { ...toEnvironment(config, model, sources), ...(sources.model ? { model: sources.model } : {}) };
   const findEvals = (name: string) => loadEvalModule(join(config.AGENTS_DIR, name));
   const harness = { ...(await host(definition, environment)), evals: await findEvals(definition.name) };
   const hosted = new Map([[definition.name, harness]]);
@@ -145,7 +147,14 @@ function chooseModel(config: Config, file: HarnessFile): ModelChoice {
   return { provider, name, baseUrl };
 }
 
-function toEnvironment(config: Config, { provider, name, baseUrl }: ModelChoice): AgentEnvironment {
+/** Connections of one user to one MCP server: no user takes all that a server accepts from this process. */
+const MCP_CONNECTIONS_PER_USER = 32;
+
+function toEnvironment(
+  config: Config,
+  { provider, name, baseUrl }: ModelChoice,
+  { mcpTimeouts }: HostedSources,
+): AgentEnvironment {
   // Callers from elsewhere must not reach what listens on this machine for itself.
   const allowLoopback = config.auth.mode === 'local' && !config.ALLOW_ANONYMOUS;
   const egress = (hosts: string[]) => ({ allowLoopback, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) });
@@ -166,12 +175,11 @@ function toEnvironment(config: Config, { provider, name, baseUrl }: ModelChoice)
     mcp: {
       egress: egress(config.MCP_ALLOWED_HOSTS),
       timeouts: {
-        connectMs: config.MCP_CONNECT_TIMEOUT_MS,
-        listMs: config.MCP_LIST_TIMEOUT_MS,
+        ...mcpTimeouts,
         callMs: config.MCP_CALL_TIMEOUT_MS,
       },
       onFailure: config.MCP_ON_FAILURE,
-      connections: new McpConnections(config.MCP_CONNECTIONS_PER_USER),
+      connections: new McpConnections(MCP_CONNECTIONS_PER_USER),
     },
   };
 }

@@ -1,3 +1,4 @@
+import { MAX_PENDING_DELIVERIES } from '../invocations/webhooks/delivery.ts';
 import { readFileSync } from 'node:fs';
 import type { Config } from '../config/config.ts';
 import { ConfigError } from '../core/errors.ts';
@@ -75,6 +76,11 @@ function checkCaFile(file: string | undefined): void {
   }
 }
 
+/** Keys of the state of a session, a user or an application: every write of a state counts them. */
+const MAX_STATE_KEYS = 10_000;
+/** Bytes of JSON that agents may write into the `app:` state for one user: it is shared, and one user must not fill it. */
+const MAX_APP_STATE_BYTES_PER_USER = 65_536;
+
 /** Opens the pool of the service; warns where the database does not keep users apart. */
 export async function openPool(
   config: Config,
@@ -96,10 +102,10 @@ export async function openPool(
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
     lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
     maxStateBytes: config.MAX_STATE_BYTES,
-    maxStateKeys: config.MAX_STATE_KEYS,
-    maxAppStateBytesPerUser: config.MAX_APP_STATE_BYTES_PER_USER,
+    maxStateKeys: MAX_STATE_KEYS,
+    maxAppStateBytesPerUser: MAX_APP_STATE_BYTES_PER_USER,
     maxSessionBytes: config.MAX_SESSION_BYTES,
-    maxPendingDeliveries: config.WEBHOOKS_MAX_PENDING_PER_USER,
+    maxPendingDeliveries: MAX_PENDING_DELIVERIES,
     connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
     // The plan of a cluster depends on the user that a statement names: none is good for all.
     preparesStatements: mayPrepare,

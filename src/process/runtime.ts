@@ -66,6 +66,17 @@ export interface RuntimeOptions extends HostedSources {
 /** Time between two looks for requests that take too long to arrive; Node's own is 30 seconds. */
 const REQUEST_CHECK_MS = 1_000;
 
+/** Refusals of one caller that the audit keeps in a minute: a client in a loop must not fill the table. */
+const AUDITED_REFUSALS_PER_MINUTE = 60;
+/** Bytes of JSON of the histories that are kept parsed; in memory they take about three times as much. */
+const HISTORY_CACHE_BYTES = 16_777_216;
+/** Replays of one caller at once: a replay costs as much CPU as its invocation, and waits for no model. */
+const REPLAYS_PER_USER = 2;
+/** An hour of speech has 155 million bytes, and 50 frames in a second are 180,000. */
+const LIVE_LIMITS = { idleMs: 300_000, bytes: 268_435_456, frames: 200_000 };
+/** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept: what pages can show. */
+const MAX_KEPT = 1_000;
+
 /** The error of an invocation that the end of the grace period cuts off. */
 const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
 
@@ -129,12 +140,10 @@ function startBackground(
 ) {
   const { config } = context;
   const connection = { address, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
-  const evalRuns = { days: config.EVALS_RUN_RETENTION_DAYS, count: config.EVALS_RUN_RETENTION_COUNT };
+  const evalRuns = { days: config.EVALS_RUN_RETENTION_DAYS, count: MAX_KEPT };
   const sweep = {
     ...context,
     ...connection,
-    traceHours: config.TRACE_RETENTION_HOURS,
-    promptDays: config.PROMPT_RETENTION_DAYS,
     retention: toRetention(config),
     audit: { days: config.AUDIT_RETENTION_DAYS, count: config.AUDIT_RETENTION_COUNT },
     evalRuns,
@@ -193,8 +202,8 @@ function watch(metrics: OpenMetrics | undefined, { database, admission, sockets,
 }
 
 const openAuditLog = (config: Config, database: Context['database'], log: Log) => {
-  const { AUDIT, AUDIT_MAX_REFUSALS_PER_MINUTE: refusalsPerMinute } = config;
-  return AUDIT === 'off' ? undefined : openAudit(database, { readsToo: AUDIT === 'all', refusalsPerMinute }, log);
+  const settings = { readsToo: config.AUDIT === 'all', refusalsPerMinute: AUDITED_REFUSALS_PER_MINUTE };
+  return config.AUDIT === 'off' ? undefined : openAudit(database, settings, log);
 };
 
 /** Builds the context of the operations from resources, agents and settings. */
@@ -211,7 +220,7 @@ async function toContext(
     notifications,
     admission,
     tracing,
-    histories: new HistoryCache(config.HISTORY_CACHE_BYTES),
+    histories: new HistoryCache(HISTORY_CACHE_BYTES),
     feeds: new SessionFeeds({ database, notifications }),
     waitQueue: new WaitQueue(),
     metrics: metrics?.measures,
@@ -221,7 +230,8 @@ async function toContext(
     agents: await hostAgents(config, (text) => log.warn(text), sources),
     newId: randomUUID,
     now: () => Date.now() / 1000,
-    replays: createSlots('MAX_REPLAYS_PER_USER', config.MAX_REPLAYS_PER_USER, 'replays running'),
+    replays: createSlots('MAX_REPLAYS_PER_USER', REPLAYS_PER_USER, 'replays running'),
+    liveLimits: { ...LIVE_LIMITS, totalMs: config.LIVE_SESSION_MS },
     leaseTimes: {
       durationMs: config.SESSION_LEASE_MS,
       renewalMs: config.SESSION_LEASE_MS / 3,
@@ -247,20 +257,22 @@ const toSchedulerSettings = (config: Config): SchedulerSettings => ({
   maxRuns: config.CRONJOBS_MAX_RUNS,
   maxRunsPerUser: config.CRONJOBS_MAX_RUNS_PER_USER,
   retentionDays: config.CRONJOBS_RUN_RETENTION_DAYS,
-  retentionCount: config.CRONJOBS_RUN_RETENTION_COUNT,
+  retentionCount: MAX_KEPT,
 });
 
 const toSenderSettings = (config: Config): SenderSettings => ({
   policy: toEgressPolicy(config),
-  maxSending: config.WEBHOOKS_MAX_SENDING,
-  perHost: config.WEBHOOKS_MAX_SENDING_PER_HOST,
-  perUser: config.WEBHOOKS_MAX_SENDING_PER_USER,
+  maxSending: 20,
+  // A receiver or a user that is slow leaves four fifths of the places to others.
+  perHost: 4,
+  perUser: 4,
   timeoutMs: config.WEBHOOKS_TIMEOUT_MS,
   retentionDays: config.WEBHOOKS_RETENTION_DAYS,
-  retentionCount: config.WEBHOOKS_RETENTION_COUNT,
+  retentionCount: MAX_KEPT,
 });
 
 const toEvalSettings = (config: Config): EvalWorkerSettings => ({
-  maxCases: config.EVALS_MAX_RUNNING_CASES,
+  // Four runs at the default of EVALS_PARALLELISM.
+  maxCases: 16,
   judgeModel: config.EVALS_JUDGE_MODEL,
 });

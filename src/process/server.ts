@@ -43,7 +43,7 @@ export interface CloseOptions {
  * @throws {ConfigError} when the address cannot be had, with what to do about it.
  */
 export async function listen(server: Server, config: Config): Promise<Listener> {
-  const { HOST, PORT, CLIENT_WRITE_TIMEOUT_MS, REQUEST_TIMEOUT_MS, KEEP_ALIVE_TIMEOUT_MS } = config;
+  const { HOST, PORT, REQUEST_TIMEOUT_MS, KEEP_ALIVE_TIMEOUT_MS } = config;
   // Slow senders must not hold sockets (reliability B12); answers may take as long as an invocation.
   server.headersTimeout = Math.min(MAX_HEADERS_MS, REQUEST_TIMEOUT_MS);
   server.requestTimeout = REQUEST_TIMEOUT_MS;
@@ -52,7 +52,7 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
   server.on('clientError', answerClientError);
   const connections = new Connections(server);
   // Node looks at what has left the process, not at what was written (`net.Socket`, `_onTimeout`).
-  server.setTimeout(CLIENT_WRITE_TIMEOUT_MS, (socket) => connections.endSilent(socket));
+  server.setTimeout(REQUEST_TIMEOUT_MS, (socket) => connections.endSilent(socket));
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => reject(new ConfigError(whyNotListening(error, HOST, PORT))));
     server.listen(PORT, HOST, resolve);

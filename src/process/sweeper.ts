@@ -32,12 +32,8 @@ export interface SweepContext {
   tracing?: Tracing | undefined;
   log: Log;
   newId: () => string;
-  /** How long traces are kept; also where none are made any more. */
-  traceHours: number;
   /** Which evaluation runs are kept. */
   evalRuns: RunRetention;
-  /** How long prompts of agents are kept after their last use. */
-  promptDays: number;
   /** Retention of users' data. */
   retention: Retention;
   /** Which entries of the audit are kept; also where none are made any more. */
@@ -47,6 +43,10 @@ export interface SweepContext {
 /** Any number does, as long as every version uses the same. */
 const SWEEP_LOCK = 7_240_003;
 const IDEMPOTENCY_HOURS = 24;
+/** Traces hold prompts and answers, for the person who develops an agent: a weekend has 72 hours. */
+const TRACE_HOURS = 72;
+/** The agent's instruction and tools after their last use: replays of older invocations name no change of them. */
+const PROMPT_DAYS = 90;
 
 const RETENTION_INTERVAL_MS = 3_600_000;
 
@@ -73,11 +73,11 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
     ['deleting old idempotency keys', () => deleteOldKeys(db, IDEMPOTENCY_HOURS)],
     ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
     ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
-    ['deleting old traces', () => deleteOldSpans(db, context.traceHours)],
+    ['deleting old traces', () => deleteOldSpans(db, TRACE_HOURS)],
     ['deleting what is not kept of users', createRetention(context)],
     ['going on with erasures', () => goOnErasing({ ...context, evaluations })],
     ['deleting old entries of the audit', () => deleteOldEntries(db, context.audit)],
-    ['deleting old prompts', () => deleteOldPrompts(db, context.promptDays)],
+    ['deleting old prompts', () => deleteOldPrompts(db, PROMPT_DAYS)],
   ];
 };
 

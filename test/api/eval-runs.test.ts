@@ -352,10 +352,7 @@ describe('a run', () => {
       { evalId: 'a', conversation: [] },
       { evalId: 'b', conversation: [] },
     ]);
-    expect(await run('many', many)).toEqual([
-      400,
-      'The run has 2000 cases, trials counted; EVALS_MAX_CASES allows 1000.',
-    ]);
+    expect(await run('many', many)).toEqual([400, 'The run has 2000 cases, trials counted; the maximum is 1000.']);
     await set('empty', []);
     expect((await app.post(`${D}/eval-sets/empty/run`, { evalMetrics: [] })).body).toEqual({ runEvalResults: [] });
     expect((await app.get(`${D}/eval-runs?evalSetId=empty`)).body).toEqual([]);

@@ -1,3 +1,4 @@
+import { createSlots } from '../../src/platform/http/limits/slots.ts';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -28,6 +29,8 @@ const LIVE = { modelExecutionMode: 'live' };
 const replay = (key: { key: string }, body: object = {}, by: Pick<TestApp, 'post'> = app) =>
   by.post(`${SESSION}/invocations/${id}/replay`, body, bearer(key));
 
+const oneReplay = () => createSlots('MAX_REPLAYS_PER_USER', 1, 'replays running');
+
 beforeAll(async () => {
   writeFileSync(
     file,
@@ -35,8 +38,8 @@ beforeAll(async () => {
       .map(({ entry }) => entry)
       .join('\n')}\n`,
   );
-  const settings = { RUNTIME_API_KEYS_FILE: file, MAX_REPLAYS_PER_USER: '1', LOG_LEVEL: 'silent' };
-  app = await startApp(settings, { agents: gate.agents });
+  const settings = { RUNTIME_API_KEYS_FILE: file, LOG_LEVEL: 'silent' };
+  app = await startApp(settings, { agents: gate.agents, replays: oneReplay() });
   const message = { prompt: 'hello', run_agent_request: { user_id: 'alice', session_id: 's' }, harness_name: 'h' };
   const answered = app.post('/harness/invoke', message, bearer(keys.all));
   await gate.entered(1);
@@ -85,9 +88,9 @@ test('one caller has so many replays at once, and the next when one has ended', 
 });
 
 test('a replay whose model does not answer ends with the time limit, and leaves its place', async () => {
-  const settings = { RUNTIME_API_KEYS_FILE: file, MAX_REPLAYS_PER_USER: '1', INVOCATION_TIMEOUT_MS: '100' };
+  const settings = { RUNTIME_API_KEYS_FILE: file, INVOCATION_TIMEOUT_MS: '100' };
   const slow = gatedAgents();
-  const runtime = await startOn(app.databaseUrl, settings, { agents: slow.agents });
+  const runtime = await startOn(app.databaseUrl, settings, { agents: slow.agents, replays: oneReplay() });
   const late = await replay(keys.all, LIVE, client(runtime.url));
   expect(shown(late)).toEqual([503, { detail: 'The replay was ended early. It may take 0.1 s.' }]);
   const again = await replay(keys.all, LIVE, client(runtime.url));

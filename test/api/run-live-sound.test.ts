@@ -340,7 +340,9 @@ describe('what fails', () => {
 
 describe('bounds', () => {
   test('of frames, bytes and time of one live session; a new one goes on', async () => {
-    const small = await startApp(environment({ LIVE_SESSION_FRAMES: '3', LIVE_SESSION_BYTES: '2048' }));
+    const small = await startApp(environment(), {
+      liveLimits: { idleMs: 300_000, totalMs: 3_600_000, frames: 3, bytes: 2_048 },
+    });
     const sentence = (limit: string) =>
       `A live session may have ${limit}. Open another one: it goes on where this one ends.`;
     const many = await open('many', {}, small);

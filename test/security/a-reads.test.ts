@@ -11,7 +11,7 @@ const MEGABYTE = 'x'.repeat(1_000_000);
 describe('A: nobody stops the process by what is read', () => {
   let service: WatchedService;
   beforeAll(async () => {
-    service = await startWatched({ CLIENT_WRITE_TIMEOUT_MS: '2000', DEV_UI: 'true' });
+    service = await startWatched({ REQUEST_TIMEOUT_MS: '2000', DEV_UI: 'true' });
     const client = new Client({ connectionString: service.databaseUrl });
     await client.connect();
     // 540 MB of text, 6 MB on disk: more than any limit lets a client store.

@@ -146,9 +146,7 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
     await expect.poll(() => running, { timeout: 60_000 }).toBe(2);
     const host = new URL(slow).host;
     expect((await invoke([slow])).body).toMatchObject({
-      error:
-        `MCP server \`${host}\` has 32 connections of this user, the maximum of MCP_CONNECTIONS_PER_USER. ` +
-        'Try again when others have ended.',
+      error: `MCP server \`${host}\` has 32 connections of this user, the maximum. Try again when others have ended.`,
     });
     const other = invoke([slow], 'alice');
     release();

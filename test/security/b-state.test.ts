@@ -14,8 +14,7 @@ let app: TestApp;
 
 beforeAll(async () => {
   tokens = await startTokenIssuer();
-  const limits = { MAX_STATE_KEYS: '10' };
-  app = await startApp({ ...tokens.environment, DEV_UI: 'false', ...limits });
+  app = await startApp({ ...tokens.environment, DEV_UI: 'false' });
 });
 afterAll(async () => {
   await app.close();
@@ -43,9 +42,7 @@ test('agents write so much `app:` state for one user, and as before for others',
   await mallory('app:a');
   await mallory('app:b');
   const refusal = await mallory('app:c').catch((error: unknown) => stateRefusal(error));
-  expect(refusal).toBe(
-    'Agents have written as much `app:` state for this user as they may for one: MAX_APP_STATE_BYTES_PER_USER.',
-  );
+  expect(refusal).toBe('Agents have written as much `app:` state for this user as they may for one: 65536 bytes.');
   await alice('app:d');
   // What an operator takes over is the operator's, and makes room.
   const operator = await tokens.headersOf('mallory', { scopes: 'read write admin' });
@@ -62,10 +59,10 @@ test('a state has so many keys: that of a session, and that of a user', async ()
   const bob = await tokens.headersOf('bob');
   const keys = (count: number, prefix = '') =>
     Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}k${index}`, 1]));
-  const full = { status: 413, body: { detail: 'The state would have more than MAX_STATE_KEYS keys.' } };
-  await app.post(SESSIONS('bob'), { sessionId: 's', state: { ...keys(10), ...keys(10, 'user:') } }, bob);
+  const full = { status: 413, body: { detail: 'The state would have more than 10000 keys.' } };
+  await app.post(SESSIONS('bob'), { sessionId: 's', state: { ...keys(10_000), ...keys(10_000, 'user:') } }, bob);
   for (const stateDelta of [{ more: 1 }, { 'user:more': 1 }])
     expect(await app.send('PATCH', `${SESSIONS('bob')}/s`, { stateDelta }, bob)).toMatchObject(full);
-  expect(await app.post(SESSIONS('bob'), { state: keys(11) }, bob)).toMatchObject(full);
+  expect(await app.post(SESSIONS('bob'), { state: keys(10_001) }, bob)).toMatchObject(full);
   expect((await app.send('PATCH', `${SESSIONS('bob')}/s`, { stateDelta: { k0: 2 } }, bob)).status).toBe(200);
 });

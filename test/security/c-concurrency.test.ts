@@ -22,7 +22,6 @@ const LIMITS = {
   MAX_HEAVY_READS_PER_USER: '2',
   REQUEST_TIMEOUT_MS: '1500',
   KEEP_ALIVE_TIMEOUT_MS: '1500',
-  CLIENT_WRITE_TIMEOUT_MS: '100000',
 };
 
 let provider: Awaited<ReturnType<typeof startHeldProvider>>;

@@ -13,7 +13,7 @@ const SENTENCE_FOR_PROXIES =
 const KEY = 'a-runtime-key-of-32-characters-x';
 
 /** A runtime as docker-compose.yml starts it, and one that trusts the proxy beside it. */
-const audit = { AUDIT: 'writes', AUDIT_MAX_REFUSALS_PER_MINUTE: '1000' };
+const audit = { AUDIT: 'writes' };
 const anonymous = { HOST: '0.0.0.0', ALLOW_ANONYMOUS: 'true', ALLOWED_HOSTS: 'runtime' };
 const compose = testApp({ DEV_UI: 'false', ...anonymous, ...audit });
 const proxied = testApp({ DEV_UI: 'false', TRUSTED_PROXIES: '127.0.0.0/8', ALLOWED_HOSTS: 'runtime.example' });

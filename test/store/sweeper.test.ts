@@ -39,9 +39,7 @@ const sweepOnce = () =>
     contentStore: rowContent(1_000_000),
     log: pino({ base: null, serializers: { err: toLogFields } }, lines),
     newId: randomUUID,
-    traceHours: 72,
     evalRuns: { days: 90, count: 2 },
-    promptDays: 90,
     retention: { sessions: { days: 0, count: 0 }, artifactVersions: 0 },
     audit: { days: 90, count: 1_000_000 },
   })();

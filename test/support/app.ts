@@ -50,13 +50,13 @@ const PATIENT = Object.fromEntries(
     'DATABASE_STATEMENT_TIMEOUT_MS',
     'DATABASE_LOCK_TIMEOUT_MS',
     'DATABASE_CONNECT_TIMEOUT_MS',
-    'MCP_CONNECT_TIMEOUT_MS',
-    'MCP_LIST_TIMEOUT_MS',
     'MCP_CALL_TIMEOUT_MS',
     'SESSION_WAIT_MS',
     'SESSION_LEASE_MS',
   ].map((name) => [name, '120000']),
 );
+
+const PATIENT_MCP = { connectMs: 120_000, listMs: 120_000 };
 
 /** Starts a further replica on a database. */
 export function startOn(
@@ -76,7 +76,7 @@ export function startOn(
     LOG_LEVEL: 'silent',
   };
   const config = readConfig({ ...settings, ...environment });
-  return startRuntime({ config, log: createLog(config.LOG_LEVEL), overrides });
+  return startRuntime({ config, log: createLog(config.LOG_LEVEL), overrides, mcpTimeouts: PATIENT_MCP });
 }
 
 /** Speaks HTTP to a runtime. A string body goes out as it is, anything else as JSON. */

@@ -131,7 +131,7 @@ export class McpConnections {
     const key = JSON.stringify([userId, URL.parse(server.url)?.origin ?? server.url]);
     const open = this.#open.get(key) ?? 0;
     if (open >= this.#maximum) {
-      const what = `has ${open} connections of this user, the maximum of MCP_CONNECTIONS_PER_USER`;
+      const what = `has ${open} connections of this user, the maximum`;
       throw new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}. Try again when others have ended.`);
     }
     this.#open.set(key, open + 1);

@@ -3,9 +3,9 @@ import { HARNESS_APP } from '../../core/names.ts';
 import { getChildren, unwrap } from '../../core/zod-graph.ts';
 import type { Call, Operation } from '../../platform/http/operation/operation.ts';
 
-/** The names that mean `harness_agent` in a request: those configured, without those of hosted applications. */
-export const toAliases = (names: string[], hosted: ReadonlyMap<string, unknown>): ReadonlySet<string> =>
-  new Set(names.filter((name) => !hosted.has(name)));
+/** The names that mean `harness_agent` in a request: `harness`, unless a hosted application has that name. */
+export const toAliases = (hosted: ReadonlyMap<string, unknown>): ReadonlySet<string> =>
+  new Set(['harness'].filter((name) => !hosted.has(name)));
 
 /**
  * An operation that takes the aliases of `harness_agent` wherever its schemas name an application, in bodies at any

@@ -28,7 +28,7 @@ The service sends an \`Event\` in each text frame: partial ones as they come, wh
 the end of a turn one with \`turnComplete\`; or \`{"error": "…"}\`, for instance for a frame that is no JSON, after
 which the session goes on. Each turn is an invocation.
 
-It closes with 1000 (ended, or nothing was said for \`LIVE_IDLE_MS\`), 1001 (the service stops), 1002 (there is no
+It closes with 1000 (ended, or nothing was said for 5 minutes), 1001 (the service stops), 1002 (there is no
 such session), 1008 (no such application, a limit of live sessions, a credential that is not valid any more), 1009 (a
 frame is too large) or 1011 (the model failed, or has no live API). The reason is a sentence where there is something
 to say.`;

@@ -5,6 +5,9 @@ import type { DeliveryRow } from './delivery-store.ts';
 import type { DeliveryAnswer, deliverySchema, webhookSchema } from './webhook.ts';
 import type { WebhookRow } from './webhook-store.ts';
 
+/** Deliveries of a user that wait in one application; further ones are kept and not sent. A day of one every 86 s. */
+export const MAX_PENDING_DELIVERIES = 1_000;
+
 const FIRST_PAUSE_MS = 5_000;
 const MAX_PAUSE_MS = 4 * 3_600_000;
 /** Maximum of answers that a delivery keeps. */

@@ -10,6 +10,7 @@ import { deliveryPath, pageSize, webhookPath } from '../../platform/http/operati
 import type { Principal } from '../../platform/http/operation/principal.ts';
 import { toAddress, toEgressPolicy } from './address.ts';
 import { toDeliveryWire, toWebhookWire } from './delivery.ts';
+import { MAX_PENDING_DELIVERIES } from './delivery.ts';
 import { countPending, findDelivery, listDeliveries, replayDelivery } from './delivery-store.ts';
 import {
   createWebhookSchema,
@@ -39,7 +40,7 @@ interface WebhookContext {
   /** Agents by application name. */
   agents: ReadonlyMap<string, unknown>;
   newId: () => string;
-  config: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS' | 'WEBHOOKS_MAX_PER_USER' | 'WEBHOOKS_MAX_PENDING_PER_USER'>;
+  config: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS' | 'WEBHOOKS_MAX_PER_USER'>;
 }
 
 const LIST_PATH = '/harness/webhooks';
@@ -189,14 +190,13 @@ const replay = operation({
   parameters: { path: deliveryPath },
   success: { schema: deliverySchema, description: 'The delivery.', example: DELIVERY_EXAMPLE, status: 202 },
   errors: { 404: 'No such webhook or delivery.', 409: 'Too many deliveries of the user wait.' },
-  handler: async ({ database, config }: WebhookContext, { path, principal }) => {
-    const { WEBHOOKS_MAX_PENDING_PER_USER: limit } = config;
+  handler: async ({ database }: WebhookContext, { path, principal }) => {
     const delivery = await database.transaction(async (tx) => {
       const webhook = await getWebhook(tx, principal, path.webhookId);
       const found = await findDelivery(tx, webhook, path.deliveryId);
       if (!found) throw new NotFoundError(`Webhook delivery not found: ${path.deliveryId}`);
-      if (found.status !== 'pending' && (await countPending(tx, webhook)) >= limit) {
-        throw new ConflictError(`${limit} deliveries of the user wait; WEBHOOKS_MAX_PENDING_PER_USER allows no more.`);
+      if (found.status !== 'pending' && (await countPending(tx, webhook)) >= MAX_PENDING_DELIVERIES) {
+        throw new ConflictError(`${MAX_PENDING_DELIVERIES} deliveries of the user wait, the maximum.`);
       }
       await replayDelivery(tx, found);
       return findDelivery(tx, webhook, path.deliveryId);

@@ -128,7 +128,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'deletes no traces',
-    changes: change('jobs', 'deleteOldSpans(db, context.traceHours)', 'Promise.resolve()'),
+    changes: change('jobs', 'deleteOldSpans(db, TRACE_HOURS)', 'Promise.resolve()'),
     tests: SWEEPER,
   },
   // What is kept, and for whom.

@@ -10,6 +10,7 @@ import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/cr
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
 import { evalOperation, SET_PATH, getRequester } from '../sets/context.ts';
 import { existing, RUN_PATH, runNotFound, toWire } from './routes.ts';
+import { MAX_CASES, MAX_OPEN_RUNS } from './start-run.ts';
 import { listTrend } from './trend-store.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 
@@ -36,8 +37,8 @@ const judgeRun = evalOperation({
   handler: async (context, { path, body, principal }) => {
     const { config, database, newId, notifications } = context;
     const { counts } = await existing(context, path, principal);
-    if (counts.total > config.EVALS_MAX_CASES) {
-      throw new InvalidError(`The run has ${counts.total} cases; EVALS_MAX_CASES allows ${config.EVALS_MAX_CASES}.`);
+    if (counts.total > MAX_CASES) {
+      throw new InvalidError(`The run has ${counts.total} cases; the maximum is ${MAX_CASES}.`);
     }
     const judging = {
       appName: path.appName,
@@ -47,7 +48,7 @@ const judgeRun = evalOperation({
       metrics: withoutKnownNulls(judgeSchema, body).evalMetrics as EvalMetric[],
       parallelism: config.EVALS_PARALLELISM,
     };
-    await insertJudging(database.db, judging, config.EVALS_MAX_OPEN_RUNS);
+    await insertJudging(database.db, judging, MAX_OPEN_RUNS);
     notifications.publish(EVALS_TOPIC);
     return { kind: 'value', status: 202, value: toWire(path.appName, await existing(context, judging, principal)) };
   },

@@ -14,6 +14,11 @@ import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.t
 import { readSimulatedUser } from './simulated-user.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
 
+/** Cases of one run, each trial counted: its report is read as one page. */
+export const MAX_CASES = 1_000;
+/** Runs of an application that have not ended; more is a client that does not wait for its runs. */
+export const MAX_OPEN_RUNS = 100;
+
 /** A run as a caller asks for it. */
 export interface RunRequest {
   /** Without any all cases of the set. */
@@ -60,10 +65,8 @@ export async function startRun(
   if (cases.length === 0) return undefined;
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
   const total = cases.length * request.trials;
-  if (total > config.EVALS_MAX_CASES) {
-    throw new InvalidError(
-      `The run has ${total} cases, trials counted; EVALS_MAX_CASES allows ${config.EVALS_MAX_CASES}.`,
-    );
+  if (total > MAX_CASES) {
+    throw new InvalidError(`The run has ${total} cases, trials counted; the maximum is ${MAX_CASES}.`);
   }
   const description = agent.describe();
   const runId = newId();
@@ -82,7 +85,7 @@ export async function startRun(
     modelName: description.model,
     cases: cases.map((one) => ({ ...one, userId: chooseUser(key, one, principal) })),
   };
-  await insertEvalRun(database.db, run, config.EVALS_MAX_OPEN_RUNS);
+  await insertEvalRun(database.db, run, MAX_OPEN_RUNS);
   notifications.publish(EVALS_TOPIC);
   return runId;
 }

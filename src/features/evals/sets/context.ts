@@ -7,7 +7,7 @@ import type { Principal } from '../../../platform/http/operation/principal.ts';
 
 /** The parts of the process that evaluation uses. */
 export interface EvalContext extends InvocationContext {
-  config: Pick<Config, 'EVALS_MAX_CASES' | 'EVALS_MAX_OPEN_RUNS' | 'EVALS_PARALLELISM' | 'EVALS_JUDGE_MODEL'>;
+  config: Pick<Config, 'EVALS_PARALLELISM' | 'EVALS_JUDGE_MODEL'>;
 }
 
 export const DEV_APP_PATH = '/dev/apps/{app_name}';

@@ -1,5 +1,5 @@
 import { InvalidError } from '../../../core/errors.ts';
-import type { FairnessLimits } from '../../../config/fairness.ts';
+import type { UserLimits } from '../../../config/limits.ts';
 import type { DatabasePool } from '../../db/database.ts';
 import { type Load, loadOf } from '../operation/operation.ts';
 import type { RequestLimits } from '../operation/request-limits.ts';
@@ -11,7 +11,7 @@ import { createSlots, type Slots } from './slots.ts';
 const MEGABYTE = 1_048_576;
 
 /** Limits of each caller: what it does at once, counted in this process, and in a minute, counted in the database. */
-export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limits: FairnessLimits): RequestLimits {
+export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limits: UserLimits): RequestLimits {
   const rates = createRates(database, limits);
   const requests = createSlots('MAX_REQUESTS_PER_USER', limits.MAX_REQUESTS_PER_USER, 'requests under way');
   const streams = createSlots('MAX_STREAMS_PER_USER', limits.MAX_STREAMS_PER_USER, 'streams open');
@@ -39,8 +39,8 @@ export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limit
   };
 }
 
-function createRates(database: Pick<DatabasePool, 'query'>, limits: FairnessLimits): Record<Load, RateLimit> {
-  const rate = (load: Load, limit: keyof FairnessLimits) => {
+function createRates(database: Pick<DatabasePool, 'query'>, limits: UserLimits): Record<Load, RateLimit> {
+  const rate = (load: Load, limit: keyof UserLimits) => {
     const points = limits[limit];
     if (points === Number.POSITIVE_INFINITY) return { use: () => Promise.resolve(), charge: () => undefined };
     return createRateLimit(limit, points, createRateCounter(database, { name: load, points }));

@@ -109,7 +109,7 @@ function parseJson(sent: Buffer, maxValues: number): unknown {
   if (scan.isTooDeep) {
     throw new ValidationFailedError([valueError(['body'], `at most ${MAX_DEPTH} levels of nesting are allowed`)]);
   }
-  if (scan.hasTooMany) throw new TooLargeError(`The body has more values than MAX_BODY_VALUES, ${maxValues}.`);
+  if (scan.hasTooMany) throw new TooLargeError(`The body has more than ${maxValues} values.`);
   const text = bytes.toString();
   const value = parse(text);
   // A look at every character for the place is needed only where something shows that there may be one.

@@ -2,13 +2,13 @@ import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import type { Request, Response } from 'express';
 import { expect, test } from 'vitest';
-import { toFairness } from '../../../../../src/config/fairness.ts';
+import { toUserLimits } from '../../../../../src/config/limits.ts';
 import { createRequestLimits } from '../../../../../src/platform/http/limits/request-limits.ts';
 import { sampleOperations } from '../../../../support/edge-operations.ts';
 
 const limits = createRequestLimits(
   { query: () => Promise.reject(new Error('no rate is counted')) },
-  toFairness({}, false),
+  toUserLimits({}, false),
 );
 const operationOf = (method: string) =>
   sampleOperations.find((each) => each.method === method) as (typeof sampleOperations)[0];

@@ -24,7 +24,7 @@ const limit = (name: keyof typeof DEFAULTS, meaning: string) =>
  * Limits of one caller: a user, a runtime key, or a user that a key acts for; anonymous callers are told apart by their
  * address.
  */
-export const FAIRNESS = {
+export const LIMITS = {
   MAX_INVOCATIONS_PER_USER: limit(
     'MAX_INVOCATIONS_PER_USER',
     'Maximum number of invocations of one user that run or wait in this process; further ones are refused with 429.',
@@ -64,27 +64,11 @@ export const FAIRNESS = {
     'Maximum number of wrong credentials in a minute, in all processes, from one address and for one key id; then ' +
       'only what was right before is looked at.',
   ),
-  MAX_STATE_KEYS: whole(
-    10_000,
-    [10, 1_000_000],
-    'Maximum number of keys in the state of a session, a user or an application.',
-  ),
-  MAX_APP_STATE_BYTES_PER_USER: whole(
-    65_536,
-    [1_024, 104_857_600],
-    'Maximum size of what agents write into the `app:` state in the sessions of one user, in bytes of JSON.',
-  ),
-  REQUEST_TIMEOUT_MS: whole(
-    60_000,
-    [500, 3_600_000],
-    'Maximum time in which a request arrives whole, body included; its headers have at most 10 seconds of it.',
-  ),
-  KEEP_ALIVE_TIMEOUT_MS: whole(65_000, [500, 3_600_000], 'Maximum time that a connection is open without a request.'),
 };
 
-type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof FAIRNESS)[Name]> }>;
+type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof LIMITS)[Name]> }>;
 /** The limits of one user as they hold; infinite where there is none. */
-export type FairnessLimits = Record<keyof typeof DEFAULTS, number>;
+export type UserLimits = Record<keyof typeof DEFAULTS, number>;
 
 /** Returns the limits that apply: `isShared` is false where only the users of this machine use the service. */
 export function toFairness(given: Given, isShared: boolean): FairnessLimits {
@@ -92,5 +76,5 @@ export function toFairness(given: Given, isShared: boolean): FairnessLimits {
     name,
     given[name as keyof Given] ?? (isShared ? shared : Number.POSITIVE_INFINITY),
   ]);
-  return Object.fromEntries(entries) as FairnessLimits;
+  return Object.fromEntries(entries) as UserLimits;
 }

@@ -1,0 +1,25 @@
+import { choiceOr, list, text, textOr, whole } from './setting-schemas.ts';
+
+/** The agent, its tools and the applications beside it. */
+export const AGENT = {
+  HARNESS_FILE: text(
+    'YAML file that describes the agent; a variable wins over the member of the same meaning.',
+    '`harness.yaml`, if it exists',
+  ),
+  SYSTEM_PROMPT: text('Instruction of the agent.'),
+  TOOLS: list('Built-in tools of the agent.', '`current_time,calculator`'),
+  SKILLS: list('Skills of the agent: names of directories in `SKILLS_DIR`.'),
+  SKILLS_DIR: text('Directory of the skills.'),
+  MCP_SERVERS: text('Remote MCP servers: a JSON array of `{name, url, headers?}`, or URLs separated by commas.'),
+  MCP_ALLOWED_HOSTS: list(
+    'Hosts that MCP servers may have: names, `*.example.com`, or an origin for a private address.',
+    'every public host; in mode `local` without `ALLOW_ANONYMOUS` loopback too',
+  ),
+  MCP_CALL_TIMEOUT_MS: whole(60_000, [10, 3_600_000], 'Maximum time of one call of an MCP tool.'),
+  MCP_ON_FAILURE: choiceOr(
+    'fail',
+    ['fail', 'skip'],
+    'An MCP server that cannot be reached ends the invocation (`fail`), or its tools are left out (`skip`).',
+  ),
+  AGENTS_DIR: textOr('agents', 'Directory of further agent applications, one `<name>/agent.ts` each.'),
+};

@@ -1,0 +1,38 @@
+import { flag, list, text, whole } from './setting-schemas.ts';
+
+/** Cronjobs. */
+export const CRONJOBS = {
+  CRONJOBS: flag(false, 'Whether there are cronjobs: their operations, and a scheduler in this process.'),
+  CRONJOBS_MAX_PER_USER: whole(100, [1, 100_000], 'Maximum number of cronjobs of one user.'),
+  CRONJOBS_MIN_INTERVAL_SECONDS: whole(
+    30,
+    [30, 86_400],
+    'Minimum time between two times of a cronjob; a schedule that fires more often is refused with 422.',
+  ),
+  CRONJOBS_MAX_RUNS: whole(20, [1, 10_000], 'Maximum number of cronjob runs in this process at once; others wait.'),
+  CRONJOBS_MAX_RUNS_PER_USER: whole(
+    5,
+    [1, 10_000],
+    'Maximum number of cronjob runs of one user at once, in all processes; others wait.',
+  ),
+  CRONJOBS_RUN_RETENTION_DAYS: whole(30, [1, 3_650], 'How many days the runs of cronjobs are kept.'),
+};
+
+/** Webhooks: where and how the ends of invocations and of cronjob runs are sent. */
+export const WEBHOOKS = {
+  WEBHOOKS: flag(false, 'Whether there are webhooks: their operations, and a sender in this process.'),
+  WEBHOOKS_ALLOWED_HOSTS: list(
+    'Hosts that webhooks may have: names, `*.example.com`, or an origin, which may be `http` and private.',
+    'every public host, by https',
+  ),
+  WEBHOOKS_MAX_PER_USER: whole(10, [1, 1_000], 'Maximum number of webhooks of one user.'),
+  WEBHOOKS_TIMEOUT_MS: whole(15_000, [100, 60_000], 'Maximum time of one attempt to deliver.'),
+  WEBHOOKS_RETENTION_DAYS: whole(7, [1, 365], 'How many days deliveries are kept that have ended.'),
+};
+
+/** Evaluation, which exists with `DEV_UI`. */
+export const EVALUATION = {
+  EVALS_PARALLELISM: whole(4, [1, 1_000], 'Maximum number of cases of one run at once, in all processes.'),
+  EVALS_RUN_RETENTION_DAYS: whole(90, [1, 3_650], 'How many days evaluation runs are kept, with their sessions.'),
+  EVALS_JUDGE_MODEL: text('Model that judges where a metric names none.', 'the model of the evaluated application'),
+};

@@ -1,0 +1,65 @@
+import { z } from 'zod';
+import { choice, choiceOr, documented, text, textOr, url, whole } from './setting-schemas.ts';
+
+/** The bytes of artifacts. */
+export const ARTIFACTS = {
+  MAX_ARTIFACT_BYTES: whole(
+    10_485_760,
+    [1_024, 104_857_600],
+    'Maximum size of an artifact. A larger one as base64 also needs a larger `MAX_BODY_BYTES`.',
+  ),
+  ARTIFACT_STORE: documented(
+    z
+      .string()
+      .regex(/^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[\w./-]{0,512})?$/, 's3://bucket or s3://bucket/prefix')
+      .optional(),
+    'Bucket for the bytes of artifacts, Amazon S3 or compatible.',
+    '`s3://bucket/prefix`',
+    'in the database',
+  ),
+  ARTIFACT_STORE_PATH_STYLE: choice(
+    ['true', 'false'],
+    'Whether the name of the bucket stands in the path instead of the host name.',
+    '`true` if `AWS_ENDPOINT_URL` is set',
+  ),
+  AWS_REGION: textOr('us-east-1', 'Region of the bucket.'),
+  AWS_ENDPOINT_URL: url('Address of a store that is not Amazon S3.', 'Amazon S3'),
+  AWS_ACCESS_KEY_ID: text('Access key for the bucket.', 'the credentials of the machine'),
+  AWS_SECRET_ACCESS_KEY: text('Secret of `AWS_ACCESS_KEY_ID`.'),
+  AWS_SESSION_TOKEN: text('Session token of a temporary access key.'),
+};
+
+/** Retention of user data; off unless set. */
+export const RETENTION = {
+  SESSION_RETENTION_DAYS: whole(
+    0,
+    [0, 36_500],
+    'Days after its last change after which a session is deleted; 0: never.',
+  ),
+  SESSION_RETENTION_COUNT: whole(
+    0,
+    [0, 1_000_000],
+    'Maximum number of sessions of a user of an application, the newest; older ones are deleted; 0: all are kept.',
+  ),
+  ARTIFACT_RETENTION_COUNT: whole(
+    0,
+    [0, 1_000_000],
+    'Maximum number of versions of an artifact, the newest; older ones are deleted; 0: all are kept.',
+  ),
+};
+
+/** The audit log. */
+export const AUDIT = {
+  AUDIT: choiceOr(
+    'off',
+    ['off', 'writes', 'all'],
+    'What is kept in the table `audit_log`: nothing, refusals and who was allowed to change something or to run the ' +
+      'agent (`writes`, one statement more for each), or reads as well (`all`).',
+  ),
+  AUDIT_RETENTION_DAYS: whole(90, [1, 3_650], 'How many days entries of the audit are kept.'),
+  AUDIT_RETENTION_COUNT: whole(
+    1_000_000,
+    [10_000, 1_000_000_000],
+    'How many entries of the audit are kept; those of the last day always are.',
+  ),
+};

@@ -1,0 +1,56 @@
+import { z } from 'zod';
+import { documented, flag, isNetwork, isOrigin, list, splitAtCommas, textOr, whole } from './setting-schemas.ts';
+
+/** The addresses and time limits of the server, its start and its stop. */
+export const SERVER = {
+  HOST: textOr('127.0.0.1', 'Address to listen on.'),
+  PORT: whole(8000, [0, 65_535], 'Port to listen on; 0 takes a free one.'),
+  MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Maximum size of a request body, in bytes.'),
+  DEV_UI: flag(
+    false,
+    'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. It has no login.',
+  ),
+  ALLOWED_HOSTS: list(
+    'Host names that mode `local` and the development UI mode answer to, beside those of loopback.',
+    'loopback names only',
+  ),
+  ALLOWED_ORIGINS: documented(
+    z
+      .string()
+      .transform(splitAtCommas)
+      .refine((origins) => origins.every(isOrigin), 'origins such as https://app.example.com, without a path')
+      .default([]),
+    'Origins of web pages that may read answers in a browser.',
+    'comma-separated',
+    'the own origin only',
+  ),
+  TRUSTED_PROXIES: documented(
+    z
+      .string()
+      .transform(splitAtCommas)
+      .refine((proxies) => proxies.every(isNetwork), 'IP addresses and networks such as 10.0.0.0/8')
+      .default([]),
+    'Proxies whose `X-Forwarded-For` says where a request comes from; others are not believed, and mode `local` ' +
+      'refuses what they hand on.',
+    'comma-separated',
+    'none',
+  ),
+  REQUEST_TIMEOUT_MS: whole(
+    60_000,
+    [500, 3_600_000],
+    'Maximum time in which a request arrives whole, its headers within 10 seconds, and in which a client reads nothing of ' +
+      'an answer.',
+  ),
+  KEEP_ALIVE_TIMEOUT_MS: whole(65_000, [500, 3_600_000], 'Maximum time that a connection is open without a request.'),
+  DRAIN_DELAY_MS: whole(
+    500,
+    [0, 600_000],
+    'Time after SIGTERM in which requests are still taken while `/ready` answers 503, for load balancers to notice.',
+  ),
+  SHUTDOWN_GRACE_MS: whole(30_000, [0, 600_000], 'Maximum time that running requests may take to end after that.'),
+  SWEEP_INTERVAL_MS: whole(
+    5_000,
+    [50, 3_600_000],
+    'Time between two sweeps, which end the invocations of dead processes and delete old keys and traces.',
+  ),
+};
