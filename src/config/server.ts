@@ -38,8 +38,8 @@ export const SERVER = {
   REQUEST_TIMEOUT_MS: whole(
     60_000,
     [500, 3_600_000],
-    'Maximum time in which a request arrives whole, its headers within 10 seconds, and in which a client reads nothing of ' +
-      'an answer.',
+    'Maximum time in which a request arrives whole, its headers within 10 seconds, and in which a client reads ' +
+      'nothing of an answer.',
   ),
   KEEP_ALIVE_TIMEOUT_MS: whole(65_000, [500, 3_600_000], 'Maximum time that a connection is open without a request.'),
   DRAIN_DELAY_MS: whole(

@@ -2,8 +2,8 @@ import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 
 /**
- * The text of `docs/configuration.md` about a setting: its meaning, the values that are allowed, and what holds where it is
- * not set and the schema has no default (`otherwise`).
+ * A setting with the text that `docs/configuration.md` shows: its meaning, the values that are allowed, and the
+ * default where the schema has none (`otherwise`).
  */
 export const documented = <Schema extends z.ZodType>(
   schema: Schema,

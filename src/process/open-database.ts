@@ -78,7 +78,7 @@ function checkCaFile(file: string | undefined): void {
 
 /** Keys of the state of a session, a user or an application: every write of a state counts them. */
 const MAX_STATE_KEYS = 10_000;
-/** Bytes of JSON that agents may write into the `app:` state for one user: it is shared, and one user must not fill it. */
+/** Bytes of JSON that agents may write into the `app:` state for one user, who must not fill what all share. */
 const MAX_APP_STATE_BYTES_PER_USER = 65_536;
 
 /** Opens the pool of the service; warns where the database does not keep users apart. */

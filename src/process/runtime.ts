@@ -74,7 +74,7 @@ const HISTORY_CACHE_BYTES = 16_777_216;
 const REPLAYS_PER_USER = 2;
 /** An hour of speech has 155 million bytes, and 50 frames in a second are 180,000. */
 const LIVE_LIMITS = { idleMs: 300_000, bytes: 268_435_456, frames: 200_000 };
-/** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept: what pages can show. */
+/** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
 const MAX_KEPT = 1_000;
 
 /** The error of an invocation that the end of the grace period cuts off. */

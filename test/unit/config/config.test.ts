@@ -95,7 +95,7 @@ describe('a wrong value ends the start with a sentence', () => {
     [
       { HOST: '0.0.0.0' },
       'HOST: found "0.0.0.0"; AUTH_MODE local listens on loopback only. Set RUNTIME_API_KEYS, or ' +
-        'ALLOW_ANONYMOUS=true if everybody who can reach this address may use the runtime.',
+        'ALLOW_ANONYMOUS=true if every caller that can reach this address may use the runtime.',
     ],
     [
       { HOST: '0.0.0.0', RUNTIME_API_KEYS: KEY, DEV_UI: 'true' },
