@@ -7,12 +7,8 @@ const INTRODUCTION = `# Configuration
 
 Settings are environment variables, or lines of a \`.env\` file in the working directory; a variable of the environment
 wins. All are optional. A wrong value ends the start with a sentence that names the variable. Names say the unit:
-<<<<<<< HEAD
 \`_MS\` milliseconds, \`_BYTES\` bytes, \`_DAYS\` days. A file can describe the agent too, see
 [agents.md](agents.md).
-=======
-\`_MS\` milliseconds, \`_BYTES\` bytes, \`_DAYS\` days. The agent can also be described by a file, see [agents.md](agents.md).
->>>>>>> 9697f78 (Wrap lines, and name callers)
 
 This page is made from \`src/config\` by \`npm run docs:config\`; change it there.
 `;
