@@ -36,5 +36,5 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --start-interval=1s -
 # node is process 1 and handles SIGTERM itself: it drains, then exits with 0.
 # Behind it stand commands: docker run IMAGE migrate.
 # The heap of young objects grows to 128 MB otherwise, and stays: 289 MB after a load instead of 388, at the same speed.
-# And one thread beside the main one collects: four kept two processors from everybody for 20 ms (docs/security.md).
+# One thread beside the main one collects garbage: four held up two processors for 20 ms.
 ENTRYPOINT ["node", "--max-semi-space-size=16", "--v8-pool-size=1", "--heap-growing-percent=100", "dist/main.js"]

@@ -71,7 +71,7 @@ type Given = Partial<{ [Name in keyof typeof DEFAULTS]: z.output<(typeof LIMITS)
 export type UserLimits = Record<keyof typeof DEFAULTS, number>;
 
 /** Returns the limits that apply: `isShared` is false where only the users of this machine use the service. */
-export function toFairness(given: Given, isShared: boolean): FairnessLimits {
+export function toUserLimits(given: Given, isShared: boolean): UserLimits {
   const entries = Object.entries(DEFAULTS).map(([name, shared]) => [
     name,
     given[name as keyof Given] ?? (isShared ? shared : Number.POSITIVE_INFINITY),
