@@ -16,7 +16,7 @@ export const tooManyOpen = (appName: string, maxOpen: number) =>
   new ConflictError(`${maxOpen} evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`);
 /** The error where each of {@link MAX_TRIES} moments was another run's. */
 export const sameMoment = () => new ConflictError('Other evaluation runs began in the same moment. Try again.');
-/** The time that names a result. Never a whole second: Python prints `.0` after it, JavaScript does not (result-document.ts). */
+/** The time that names a result, never a whole second: Python prints `.0` after it, JavaScript does not. */
 export const toResultTime = (now: SQL): SQL => sql`${now} + case when date_trunc('second', ${now}) = ${now}
                                       then interval '1 microsecond' else interval '0' end`;
 

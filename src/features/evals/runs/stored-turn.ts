@@ -108,7 +108,7 @@ const UNKNOWN_TOOL = {
   calls: 'server' as const,
 };
 
-/** The answers of models, the final response last. ADK 1.x's form does not say who or when: all calls are made at once. */
+/** The answers of models, the final response last. ADK 1.x's form names no time: all calls are made at once. */
 function listAnswers({ intermediateData, finalResponse }: Turn): StoredAnswer[] {
   const contents = getContents(intermediateData).filter(({ content }) => getFunctionResponses(content).length === 0);
   const calls = intermediateData?.invocationEvents ? [] : getCalls(intermediateData);

@@ -29,7 +29,7 @@ export interface ScoredCase {
   uses?: ModelUse[];
 }
 
-/** The means over the turns as answers show them; the time that neither model nor tool took is the rest of the total. */
+/** The means over the turns as answers show them; the rest of the total is time of neither model nor tool. */
 export function toShownEfficiency(efficiency: Efficiency) {
   const { overallDetails } = efficiency.invocationDuration;
   const { frameworkSeconds: _rest, ...durations } = overallDetails ?? {};
