@@ -9,7 +9,7 @@ declare
                                     'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
                                     'idempotency_keys', 'spans', 'budget_uses',
                                     'eval_session_scores', 'eval_verdicts'];
-  copied constant text[] := array['app_states', 'budgets', 'legal_holds', 'model_prices'];
+  copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
   name text;
   called regprocedure;
 begin

@@ -4,46 +4,77 @@ create schema inspect;
 
 create schema inspect_outline;
 
-CREATE OR REPLACE FUNCTION public.assert_session_size(event_bytes bigint, max_bytes bigint)
+CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
+ RETURNS record
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_sizes integer[] := event_sizes(p_events);
+  v_changed timestamptz;
+begin
+  -- 1
+  update sessions s set
+    last_sequence = s.last_sequence + cardinality(v_sizes),
+    event_bytes = limited_size(s.event_bytes + total_size(v_sizes), p_limits),
+    first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
+    state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
+    update_time = next_time(s.update_time, statement_timestamp())
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session
+    and (p_lease is null or s.lease_token = p_lease)
+    and (p_versions is null or row_version(s.update_time) = any(p_versions))
+  returning s.last_sequence, s.update_time into last, v_changed;
+  if not found then return; end if;
+  version := row_version(v_changed);
+  -- 2
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
+  -- 3
+  if p_models is not null then
+    perform count_use(p_app, p_user, 0, p_models);
+    over := over_budget(p_app, p_user);
+  end if;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.assert_session_size(p_event_bytes bigint, p_max_bytes bigint)
  RETURNS bigint
  LANGUAGE plpgsql
  IMMUTABLE
 AS $function$
 begin
-  if event_bytes > max_bytes then
-    raise exception 'events of the session are more than % bytes', max_bytes using errcode = 'AR414';
+  if p_event_bytes > p_max_bytes then
+    raise exception 'events of the session are more than % bytes', p_max_bytes using errcode = 'AR414';
   end if;
-  return event_bytes;
+  return p_event_bytes;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.assert_state_size(state jsonb, max_bytes integer, max_keys integer)
+CREATE OR REPLACE FUNCTION public.assert_state_size(p_state jsonb, p_max_bytes integer, p_max_keys integer)
  RETURNS jsonb
  LANGUAGE plpgsql
  IMMUTABLE
 AS $function$
 begin
-  if octet_length(state::text) > max_bytes then
-    raise exception 'state is larger than % bytes', max_bytes using errcode = 'AR413';
+  if octet_length(p_state::text) > p_max_bytes then
+    raise exception 'state is larger than % bytes', p_max_bytes using errcode = 'AR413';
   end if;
-  if jsonb_typeof(state) = 'object' and (select count(*) from jsonb_object_keys(state)) > max_keys then
-    raise exception 'state has more than % keys', max_keys using errcode = 'AR415';
+  if jsonb_typeof(p_state) = 'object' and (select count(*) from jsonb_object_keys(p_state)) > p_max_keys then
+    raise exception 'state has more than % keys', p_max_keys using errcode = 'AR415';
   end if;
-  return state;
+  return p_state;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.assert_writer_share(state jsonb, writers jsonb, writer jsonb, max_bytes integer)
+CREATE OR REPLACE FUNCTION public.assert_writer_share(p_state jsonb, p_writers jsonb, p_writer jsonb, p_max_bytes integer)
  RETURNS jsonb
  LANGUAGE plpgsql
  IMMUTABLE
 AS $function$
 begin
-  if (select sum(octet_length(key) + octet_length(value::text)) from jsonb_each(state) where writers -> key = writer) > max_bytes then
-    raise exception 'what agents wrote for one user is more than % bytes', max_bytes using errcode = 'AR416';
+  if (select sum(octet_length(own.key) + octet_length(own.value::text)) from jsonb_each(p_state) own
+      where p_writers -> own.key = p_writer) > p_max_bytes then
+    raise exception 'what agents wrote for one user is more than % bytes', p_max_bytes using errcode = 'AR416';
   end if;
-  return writers;
+  return p_writers;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.budget_uses_of_app(app text, since date, OUT invocations numeric, OUT tokens numeric, OUT cost numeric)
+CREATE OR REPLACE FUNCTION public.budget_uses_of_app(p_app text, p_since date, OUT invocations numeric, OUT tokens numeric, OUT cost numeric)
  RETURNS record
  LANGUAGE plpgsql
  STABLE
@@ -52,8 +83,98 @@ AS $function$
 begin
   select coalesce(sum(u.invocations), 0), coalesce(sum(u.prompt_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0)
   into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
-  from budget_uses u where u.app_name = app and u.day >= since;
+  from budget_uses u where u.app_name = p_app and u.day >= p_since;
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json)
+ RETURNS record
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_sizes integer[] := event_sizes(p_events);
+  v_is_forgotten boolean := false;
+  v_is_repeated boolean := false;
+  v_queued_since timestamptz;
+  v_last integer;
+  v_changed timestamptz;
+begin
+  claimed := false;
+  -- 1
+  if p_key is not null then
+    v_is_forgotten := is_forgotten_key(p_app, p_user, p_key);
+    v_is_repeated := v_is_forgotten or exists (
+      select from invocations i
+      where i.app_name = p_app and i.user_id = p_user and i.idempotency_key = p_key and i.status <> 'queued');
+  end if;
+  if not p_is_free and not v_is_repeated then
+    over := over_budget(p_app, p_user);
+    if over is not null then return; end if;
+  end if;
+  -- 2
+  if p_is_queued then
+    select i.create_time into v_queued_since from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+      and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
+    for update of i;
+    if not found then return; end if;
+  end if;
+  -- 3
+  if exists (
+    select from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null)
+      and (not p_is_queued or (w.create_time, w.id) < (v_queued_since, p_invocation))) then
+    return;
+  end if;
+  -- 4
+  update sessions s set
+    lease_token = p_token,
+    last_sequence = s.last_sequence + cardinality(v_sizes),
+    event_bytes = limited_size(s.event_bytes + total_size(v_sizes), p_limits),
+    first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
+    state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
+    update_time = next_time(s.update_time, statement_timestamp())
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token is null
+    and (p_is_queued or not v_is_repeated)
+  returning s.last_sequence, s.update_time into v_last, v_changed;
+  if not found and p_creates and not v_is_forgotten and not exists (
+    select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session) then
+    insert into sessions as s
+      (app_name, user_id, id, lease_token, last_sequence, event_bytes, first_text, state, is_eval)
+    values
+      (p_app, p_user, p_session, p_token, cardinality(v_sizes), limited_size(total_size(v_sizes), p_limits),
+       coalesce(p_first_text, ''), limited_state(coalesce(p_delta -> 'session', '{}'), p_limits), p_is_eval)
+    on conflict (app_name, user_id, id) do nothing
+    returning s.last_sequence, s.update_time into v_last, v_changed;
+  end if;
+  if v_last is null then return; end if;
+  -- 5
+  insert into invocations as i
+    (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
+     webhook_url, start_time)
+  values
+    (p_app, p_user, p_session, p_invocation, 'running', p_token,
+     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, clock_timestamp())
+  on conflict (app_name, user_id, session_id, id) do update set
+    status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
+    idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
+    request_hash = coalesce(excluded.request_hash, i.request_hash),
+    webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
+    start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
+    error_code = null, error_message = null, stop_requested_as = null, request = null
+  where i.status <> 'running';
+  -- 6
+  perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
+  -- 7
+  if not p_is_free then perform count_use(p_app, p_user, 1, null); end if;
+  claimed := true;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.clamped_time(p_seconds double precision)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select to_timestamp(least(greatest(p_seconds, -2e11), 9e12)) $function$;
 
 CREATE OR REPLACE FUNCTION public.count_changed_events()
  RETURNS trigger
@@ -89,6 +210,64 @@ begin
   return n;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_prompt bigint := 0;
+  v_output bigint := 0;
+  v_cost numeric := 0;
+begin
+  if p_models is not null then
+    select coalesce(sum(used."promptTokens"), 0), coalesce(sum(used."outputTokens"), 0),
+           coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
+    into v_prompt, v_output, v_cost
+    from jsonb_to_recordset(p_models) as used(model text, "answeredAs" text, "promptTokens" bigint, "outputTokens" bigint)
+    left join lateral (
+      select m.prompt_price as prompt, m.output_price as output from model_prices m
+      where starts_with(used."answeredAs", m.model) or starts_with(used.model, m.model) or m.model = '*'
+      order by m.model = '*', not starts_with(used."answeredAs", m.model), length(m.model) desc limit 1) price on true;
+  end if;
+  insert into budget_uses as u (app_name, user_id, day, shard, invocations, prompt_tokens, output_tokens, cost)
+  values (p_app, p_user, (statement_timestamp() at time zone 'utc')::date, pg_backend_pid() % 32,
+          p_invocations, v_prompt, v_output, v_cost)
+  on conflict (app_name, user_id, day, shard) do update set
+    invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
+    output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.create_session(p_app text, p_user text, p_session text, p_is_eval boolean, p_initial_state jsonb, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT created boolean, OUT state_text text, OUT last_update text, OUT etag text)
+ RETURNS record
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_sizes integer[] := event_sizes(p_events);
+  v_own jsonb := coalesce(p_delta -> 'session', '{}');
+  v_changed timestamptz;
+begin
+  -- 1
+  insert into sessions as s
+    (app_name, user_id, id, is_eval, initial_state, state, first_text, last_sequence, event_bytes)
+  values
+    (p_app, p_user, p_session, p_is_eval, p_initial_state, limited_state(v_own, p_limits), coalesce(p_first_text, ''),
+     cardinality(v_sizes), limited_size(total_size(v_sizes), p_limits))
+  on conflict (app_name, user_id, id) do nothing
+  returning s.update_time into v_changed;
+  created := found;
+  if not created then return; end if;
+  -- 2
+  perform store_events(
+    p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, cardinality(v_sizes), v_changed, false);
+  -- 3
+  select (v_own || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text, extract(epoch from v_changed)::text,
+         session_etag(v_changed, a.update_time, u.update_time)
+  into state_text, last_update, etag
+  from (select) one
+  left join app_states a on a.app_name = p_app
+  left join user_states u on u.app_name = p_app and u.user_id = p_user;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.delete_old_audit_entries(days integer, entries bigint)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -106,6 +285,79 @@ begin
   get diagnostics deleted = row_count;
   perform set_config('agent_runtime.audit_deletes', 'off', true);
   return deleted = 1000;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.enqueue_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, OUT is_there boolean, OUT is_full boolean, OUT queued_since text)
+ RETURNS record
+ LANGUAGE plpgsql
+AS $function$
+begin
+  -- 1
+  is_there := exists (select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
+  is_full := p_depth <= (
+    select count(*) from invocations w
+    where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
+      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null));
+  if is_full or not is_there then return; end if;
+  -- 2
+  insert into invocations as i
+    (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
+     webhook_url, request)
+  values
+    (p_app, p_user, p_session, p_invocation, 'queued', p_token,
+     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, p_request)
+  on conflict (app_name, user_id, session_id, id) do update set lease_expire_time = excluded.lease_expire_time
+  where i.status = 'queued' and i.lease_token = excluded.lease_token
+  returning extract(epoch from i.create_time)::text into queued_since;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.event_sizes(p_events jsonb)
+ RETURNS integer[]
+ LANGUAGE plpgsql
+ IMMUTABLE
+AS $function$
+begin
+  if jsonb_array_length(p_events) = 1 then return array[octet_length((p_events -> 0)::text)]; end if;
+  return array(
+    select octet_length(given.event::text)
+    from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT last integer, OUT lines text)
+ RETURNS record
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_sizes integer[] := event_sizes(p_events);
+  v_changed timestamptz;
+begin
+  -- 1
+  update sessions s set
+    lease_token = null,
+    last_sequence = s.last_sequence + cardinality(v_sizes),
+    event_bytes = s.event_bytes + total_size(v_sizes),
+    first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
+    state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
+    update_time = next_time(s.update_time, statement_timestamp())
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
+  returning s.last_sequence, s.update_time into last, v_changed;
+  if not found then return; end if;
+  -- 2
+  update invocations i set
+    status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    error_code = p_error_code, error_message = p_error_message,
+    llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
+    prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+    and i.lease_token = p_token;
+  -- 3
+  if p_tape is not null then
+    perform keep_tape(p_app, p_user, p_session, p_invocation, p_tape_start, p_tape, p_prompts);
+  end if;
+  -- 4
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, true, p_limits, last, v_changed, true);
+  if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.insert_delivery_of_invocation()
@@ -177,6 +429,17 @@ begin
   perform pg_notify('agent_runtime', '["webhooks"]');
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.is_forgotten_key(p_app text, p_user text, p_key text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+begin
+  return exists (
+    select from idempotency_keys k
+    where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.keep_invocation_key()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -188,6 +451,62 @@ begin
                     where app_name = old.app_name and user_id = old.user_id and id = old.session_id)
   on conflict do nothing;
   return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.keep_tape(p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_prompt jsonb;
+begin
+  insert into invocation_tapes (app_name, user_id, session_id, invocation_id, start, payload)
+  values (p_app, p_user, p_session, p_invocation, p_start, p_tape) on conflict do nothing;
+  for v_prompt in select * from jsonb_array_elements(p_prompts) loop
+    insert into agent_prompts as a (app_name, hash, payload)
+    values (p_app, v_prompt ->> 'hash', v_prompt -> 'payload')
+    on conflict (app_name, hash) do update set use_time = excluded.use_time
+    where a.use_time < excluded.use_time - interval '1 day';
+  end loop;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.limited_size(p_event_bytes bigint, p_limits jsonb)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select assert_session_size(p_event_bytes, (p_limits ->> 'sessionBytes')::bigint) $function$;
+
+CREATE OR REPLACE FUNCTION public.limited_state(p_state jsonb, p_limits jsonb)
+ RETURNS jsonb
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $function$;
+
+CREATE OR REPLACE FUNCTION public.merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_keys text[] := array(select jsonb_object_keys(p_delta));
+  v_max integer := p_limits ->> 'appStateBytesPerUser';
+  v_user jsonb := to_jsonb(p_user);
+  v_writers jsonb;
+begin
+  if p_from_runtime then
+    v_writers := (select jsonb_object_agg(key, p_user) from unnest(v_keys) key);
+    insert into app_states as a (app_name, state, writers)
+    values (p_app, limited_state(p_delta, p_limits), assert_writer_share(p_delta, v_writers, v_user, v_max))
+    on conflict (app_name) do update set
+      state = limited_state(a.state || excluded.state, p_limits),
+      writers = assert_writer_share(a.state || excluded.state, a.writers || excluded.writers, v_user, v_max),
+      update_time = next_time(a.update_time, excluded.update_time);
+  else
+    insert into app_states as a (app_name, state) values (p_app, limited_state(p_delta, p_limits))
+    on conflict (app_name) do update set
+      state = limited_state(a.state || excluded.state, p_limits),
+      writers = a.writers - v_keys,
+      update_time = next_time(a.update_time, excluded.update_time);
+  end if;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.next_eval_case_version(app text, eval_set text, eval_case text)
@@ -204,6 +523,52 @@ begin
         where app_name = app and eval_set_id = eval_set and eval_id = eval_case);
   perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
   return n;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.next_time(p_before timestamp with time zone, p_moment timestamp with time zone)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select greatest((p_before at time zone 'utc' + interval '1 microsecond') at time zone 'utc', p_moment) $function$;
+
+CREATE OR REPLACE FUNCTION public.over_budget(p_app text, p_user text)
+ RETURNS json
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_today date := (statement_timestamp() at time zone 'utc')::date;
+  v_month date := date_trunc('month', v_today::timestamp);
+begin
+  if not exists (select from budgets b where b.app_name = p_app) then return null; end if;
+  return (
+    select json_build_object('appliesTo', spent.applies_to, 'period', spent.period, 'what', spent.what,
+      'seconds', ceil(extract(epoch from spent.opens - clock_timestamp())),
+      'opens', to_char(spent.opens at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
+    from (
+      select b.applies_to, b.period,
+        case when used.invocations >= b.max_invocations then 'invocations'
+             when used.tokens >= b.max_tokens then 'tokens'
+             when used.cost >= b.max_cost then 'cost' end as what,
+        case b.period when 'day' then v_today + interval '1 day' else v_month + interval '1 month' end
+          at time zone 'utc' as opens
+      from budgets b cross join lateral (
+        -- Each by itself: with both conditions in one, a budget of users read what all users of all days had used.
+        select coalesce(sum(u.invocations), 0) as invocations,
+               coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost
+        from budget_uses u
+        where u.app_name = p_app and u.user_id = p_user
+          and u.day >= case b.period when 'day' then v_today else v_month end
+        having b.applies_to <> 'app'
+        union all
+        select * from budget_uses_of_app(p_app, case b.period when 'day' then v_today else v_month end)
+        where b.applies_to = 'app') used
+      where b.app_name = p_app
+        and (b.applies_to = 'app' or b.applies_to = 'user' and b.user_id = p_user
+             or b.applies_to = 'users' and not exists (
+               select from budgets mine
+               where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
+                 and mine.period = b.period))) spent
+    where spent.what is not null order by spent.opens desc limit 1);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.refuse_audit_change()
@@ -242,6 +607,78 @@ begin
     raise exception 'the user is being erased' using errcode = 'AR409';
   end if;
   return new;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.row_version(p_update_time timestamp with time zone)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select to_hex((extract(epoch from p_update_time at time zone 'utc') * 1000000)::bigint) $function$;
+
+CREATE OR REPLACE FUNCTION public.session_etag(p_session timestamp with time zone, p_app_state timestamp with time zone, p_user_state timestamp with time zone)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select '"' || row_version(p_session) || '.' || coalesce(row_version(p_app_state), '') || '.'
+       || coalesce(row_version(p_user_state), '') || '"' $function$;
+
+CREATE OR REPLACE FUNCTION public.spend_budget(p_app text, p_user text, p_models jsonb, OUT over json)
+ RETURNS json
+ LANGUAGE plpgsql
+AS $function$
+begin
+  if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
+  over := over_budget(p_app, p_user);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.store_events(p_app text, p_user text, p_session text, p_events jsonb, p_sizes integer[], p_delta jsonb, p_from_runtime boolean, p_limits jsonb, p_last integer, p_changed timestamp with time zone, p_returns boolean)
+ RETURNS text
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_first integer := p_last - cardinality(p_sizes);
+  v_event jsonb;
+  v_place integer;
+  v_line text;
+  v_lines text[];
+begin
+  -- 1
+  if p_delta ? 'user' then
+    insert into user_states as u (app_name, user_id, state)
+    values (p_app, p_user, limited_state(p_delta -> 'user', p_limits))
+    on conflict (app_name, user_id) do update set
+      state = limited_state(u.state || excluded.state, p_limits),
+      update_time = next_time(u.update_time, excluded.update_time);
+  end if;
+  if p_delta ? 'app' then perform merge_app_state(p_app, p_user, p_delta -> 'app', p_from_runtime, p_limits); end if;
+  -- 2
+  for v_event, v_place in select given.event, given.place
+    from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place
+  loop
+    insert into events as e
+      (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, is_from_runtime, payload, bytes)
+    values
+      (p_app, p_user, p_session, v_first + v_place, v_event ->> 'id', v_event ->> 'invocationId', v_event ->> 'author',
+       case when v_event ->> 'timestamp' is null then p_changed
+            else clamped_time((v_event ->> 'timestamp')::float8) end,
+       p_from_runtime,
+       case when v_event ->> 'timestamp' is null
+            then v_event || jsonb_build_object('timestamp', extract(epoch from p_changed)) else v_event end,
+       p_sizes[v_place])
+    returning case when p_returns then e.payload::text end into v_line;
+    v_lines := v_lines || v_line;
+  end loop;
+  return array_to_string(v_lines, E'\n');
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.total_size(p_sizes integer[])
+ RETURNS bigint
+ LANGUAGE plpgsql
+ IMMUTABLE
+AS $function$
+begin
+  if cardinality(p_sizes) = 1 then return p_sizes[1]; end if;
+  return coalesce((select sum(size) from unnest(p_sizes) size), 0);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.user_data_lock(app text, owner text)
@@ -2438,22 +2875,42 @@ comment on column webhooks.old_secret_expire_time is 'Until when the old secret 
 comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. Not answered again, not in any view.';
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
-comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than max_bytes.';
-comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than max_bytes, or it has more keys than max_keys.';
-comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than max_bytes.';
+comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,jsonb) is 'Stores events at the end of a session, with the state that they change.';
+comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than p_max_bytes.';
+comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
+comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
 comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since a day: invocations, tokens, cost.';
+comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,boolean,boolean,boolean,boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
+comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
 comment on function count_open_eval_runs(text) is 'How many evaluation runs of an application have not ended, whosever they are.';
+comment on function count_use(text,text,bigint,jsonb) is 'Adds to what a user has used today: invocations, and tokens with their cost.';
+comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its first state and events; one that is there stays as it is.';
 comment on function delete_old_audit_entries(integer,bigint) is 'Deletes up to 1,000 entries of the audit that are older than so many days or beyond so many, none of the last day. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
+comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer) is 'Puts an invocation at the end of its session''s queue.';
+comment on function event_sizes(jsonb) is 'The size of each event of an array as text, bytes.';
+comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,integer,jsonb,jsonb,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
+comment on function is_forgotten_key(text,text,text) is 'True where an invocation with the idempotency key went with its session.';
 comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
+comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';
+comment on function limited_size(bigint,jsonb) is 'The size of a session, or an error when it is larger than the limits.';
+comment on function limited_state(jsonb,jsonb) is 'The state, or an error when it is larger than the limits.';
+comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a delta into the state that all users of an application share.';
 comment on function next_eval_case_version(text,text,text) is 'The number of the next version of a case, whosever the versions before are.';
+comment on function next_time(timestamp with time zone,timestamp with time zone) is 'The time of a change: the moment, and after the change before.';
+comment on function over_budget(text,text) is 'The budget that has nothing left for a user, as JSON; null for none.';
 comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
 comment on function refuse_on_hold() is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
 comment on function refuse_while_erased() is 'For a trigger: a user that is being erased gets nothing new.';
+comment on function row_version(timestamp with time zone) is 'The version of a row: its last change in microseconds, hexadecimal.';
+comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'The ETag of a session, of the last changes of its row and of the two shared states.';
+comment on function spend_budget(text,text,jsonb) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
+comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts the events of a session whose row has been advanced.';
+comment on function total_size(integer[]) is 'The sum of sizes.';
 comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add some, exclusive for the begin of an erasure.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';

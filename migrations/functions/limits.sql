@@ -1,39 +1,48 @@
--- The limits of what rows may hold. Each returns what it was given, or raises; `limitError` in
--- src/platform/db/database.ts maps the SQLSTATEs. Limits are arguments: a setting of the connection would reach neither
--- the workers of a cluster nor the server behind a pooler.
+-- The limits of what rows may hold. Each function returns what it was given, or raises; src/core/errors.ts maps the
+-- SQLSTATEs. Limits are arguments: a setting of the connection would reach neither the workers of a cluster nor the
+-- server behind a pooler.
 
--- A state. AR413: its text is larger than max_bytes. AR415: it has more than max_keys keys.
-create function assert_state_size(state jsonb, max_bytes integer, max_keys integer) returns jsonb
+-- A state. AR413: its text is larger than p_max_bytes. AR415: it has more than p_max_keys keys.
+create function assert_state_size(p_state jsonb, p_max_bytes integer, p_max_keys integer) returns jsonb
 language plpgsql immutable as $$
 begin
-  if octet_length(state::text) > max_bytes then
-    raise exception 'state is larger than % bytes', max_bytes using errcode = 'AR413';
+  if octet_length(p_state::text) > p_max_bytes then
+    raise exception 'state is larger than % bytes', p_max_bytes using errcode = 'AR413';
   end if;
-  if jsonb_typeof(state) = 'object' and (select count(*) from jsonb_object_keys(state)) > max_keys then
-    raise exception 'state has more than % keys', max_keys using errcode = 'AR415';
+  if jsonb_typeof(p_state) = 'object' and (select count(*) from jsonb_object_keys(p_state)) > p_max_keys then
+    raise exception 'state has more than % keys', p_max_keys using errcode = 'AR415';
   end if;
-  return state;
+  return p_state;
 end $$;
-comment on function assert_state_size is 'The state, or an error when its text is larger than max_bytes, or it has more keys than max_keys.';
+comment on function assert_state_size is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
 
--- The size of a session's events. AR414: it is more than max_bytes.
-create function assert_session_size(event_bytes bigint, max_bytes bigint) returns bigint
+-- The size of a session's events. AR414: it is more than p_max_bytes.
+create function assert_session_size(p_event_bytes bigint, p_max_bytes bigint) returns bigint
 language plpgsql immutable as $$
 begin
-  if event_bytes > max_bytes then
-    raise exception 'events of the session are more than % bytes', max_bytes using errcode = 'AR414';
+  if p_event_bytes > p_max_bytes then
+    raise exception 'events of the session are more than % bytes', p_max_bytes using errcode = 'AR414';
   end if;
-  return event_bytes;
+  return p_event_bytes;
 end $$;
-comment on function assert_session_size is 'The size, or an error when it is larger than max_bytes.';
+comment on function assert_session_size is 'The size, or an error when it is larger than p_max_bytes.';
 
--- The writers of an application's state. AR416: what agents wrote for one writer is more than max_bytes.
-create function assert_writer_share(state jsonb, writers jsonb, writer jsonb, max_bytes integer) returns jsonb
+-- The writers of an application's state. AR416: what agents wrote for one writer is more than p_max_bytes.
+create function assert_writer_share(p_state jsonb, p_writers jsonb, p_writer jsonb, p_max_bytes integer) returns jsonb
 language plpgsql immutable as $$
 begin
-  if (select sum(octet_length(key) + octet_length(value::text)) from jsonb_each(state) where writers -> key = writer) > max_bytes then
-    raise exception 'what agents wrote for one user is more than % bytes', max_bytes using errcode = 'AR416';
+  if (select sum(octet_length(own.key) + octet_length(own.value::text)) from jsonb_each(p_state) own
+      where p_writers -> own.key = p_writer) > p_max_bytes then
+    raise exception 'what agents wrote for one user is more than % bytes', p_max_bytes using errcode = 'AR416';
   end if;
-  return writers;
+  return p_writers;
 end $$;
-comment on function assert_writer_share is 'The writers, or an error when what agents wrote for the writer is larger than max_bytes.';
+comment on function assert_writer_share is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
+
+-- The same of p_limits, the limits of the service: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes"}.
+create function limited_state(p_state jsonb, p_limits jsonb) returns jsonb language sql immutable as
+$$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $$;
+comment on function limited_state is 'The state, or an error when it is larger than the limits.';
+create function limited_size(p_event_bytes bigint, p_limits jsonb) returns bigint language sql immutable as
+$$ select assert_session_size(p_event_bytes, (p_limits ->> 'sessionBytes')::bigint) $$;
+comment on function limited_size is 'The size of a session, or an error when it is larger than the limits.';

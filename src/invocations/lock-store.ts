@@ -1,30 +1,17 @@
+import { and, eq, not, sql } from 'drizzle-orm';
+import { type OverBudget, overBudgetError } from '../conversation/budgets/budget.ts';
 import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
-import { CLAIMED, type ClaimedRow, countClaim, overCte, toClaimed, WITHIN_BUDGET } from './claim-budget.ts';
-import { type SQL, and, eq, not, sql } from 'drizzle-orm';
-import {
-  appendEventCtes,
-  type EventAppend,
-  givenEvents,
-  newAppend,
-  userOf,
-} from '../conversation/sessions/append-events.ts';
+import { toEventParameters } from '../conversation/sessions/append-store.ts';
+import { isSession } from '../conversation/sessions/session-key.ts';
+import { lockSession } from '../conversation/sessions/session-lease.ts';
+import { RepeatedInvocationError } from '../core/errors.ts';
+import type { NewEvent } from '../core/event.ts';
+import { isEvalSession, type SessionKey } from '../core/session.ts';
+import { callFunction } from '../platform/db/call-function.ts';
 import { type Database, onConflict } from '../platform/db/database.ts';
 import { escapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
-import { shapedStatement } from '../platform/db/statement.ts';
-import { assignments, excluded, insertSelect, names } from '../platform/db/sql.ts';
-import { isActive, isBackground, isInvocation, isLive } from './invocation-store.ts';
-import { isSession } from '../conversation/sessions/session-key.ts';
-import {
-  claimedOrNewSession,
-  claimedSession,
-  lockSession,
-  sessionExists,
-} from '../conversation/sessions/session-lease.ts';
-import { isForgotten, isRepeated } from './repeated.ts';
-import { RepeatedInvocationError } from '../core/errors.ts';
-import type { NewEvent } from '../core/event.ts';
-import type { SessionKey } from '../core/session.ts';
+import { isActive, isInvocation, isLive } from './invocation-store.ts';
 
 /** A running invocation and its right to write: the token stands in the session row too, where every write needs it. */
 export interface Lease {
@@ -41,51 +28,6 @@ export interface Lease {
   isFree?: true;
 }
 
-const expiry = (durationMs: number) => sql`clock_timestamp() + ${durationMs} * interval '1 millisecond'`;
-
-/** The rows of other requests that wait for the session. Dead waiters do not count. */
-const otherWaiters = ({ key, invocationId }: Lease) => sql`from ${invocations} where ${isSession(key, invocations)}
-  and ${invocations.status} = 'queued' and ${invocations.id} <> ${invocationId} and ${isLive}`;
-
-/** True while another request that came before waits for the session: first come, first served. */
-const hasEarlierWaiter = (lease: Lease, before: SQL = sql``) => sql`exists (select ${otherWaiters(lease)} ${before})`;
-
-const toRow = ({ key, invocationId, token, durationMs, request, webhookUrl }: Lease) => ({
-  appName: key.appName,
-  userId: key.userId,
-  sessionId: key.sessionId,
-  id: invocationId,
-  leaseToken: sql`${token}::uuid`,
-  leaseExpireTime: expiry(durationMs),
-  idempotencyKey: request?.idempotencyKey ?? null,
-  requestHash: request?.hash ?? null,
-  webhookUrl: webhookUrl ?? null,
-});
-
-const KEY = names(invocations.appName, invocations.userId, invocations.sessionId, invocations.id);
-
-/** The invocation row of a claim. A resumed invocation keeps its id and its row. */
-const begin = (lease: Lease) => sql`
-  ${insertSelect(invocations, { ...toRow(lease), status: 'running', startTime: sql`clock_timestamp()` })} from advanced
-  on conflict (${KEY}) do update set ${assignments(invocations, {
-    status: 'running',
-    leaseToken: excluded(invocations.leaseToken),
-    leaseExpireTime: excluded(invocations.leaseExpireTime),
-    idempotencyKey: sql`coalesce(${excluded(invocations.idempotencyKey)}, ${invocations.idempotencyKey})`,
-    requestHash: sql`coalesce(${excluded(invocations.requestHash)}, ${invocations.requestHash})`,
-    webhookUrl: sql`coalesce(${excluded(invocations.webhookUrl)}, ${invocations.webhookUrl})`,
-    startTime: sql`coalesce(${invocations.startTime}, ${excluded(invocations.startTime)})`,
-    endTime: null,
-    responseBody: null,
-    errorCode: null,
-    errorMessage: null,
-    stopRequestedAs: null,
-    request: null,
-  })}
-  where ${invocations.status} <> 'running'`;
-
-const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
-
 /**
  * Claims a session that runs nothing and has no earlier waiter: lease, invocation row and the first events in one
  * statement.
@@ -93,37 +35,52 @@ const repeated = () => new RepeatedInvocationError('A request with this Idempote
  * @throws {RepeatedInvocationError} when the idempotency key is another invocation's.
  * @throws {LimitError} when a budget has nothing left
  */
-export async function claimSession(
+export const claimSession = (
   db: Database,
   lease: Lease,
   events: NewEvent[],
   createSession: boolean,
-): Promise<boolean> {
-  const claim = insertClaim(db, { lease, append: newAppend(db, lease.key, events), createSession });
-  const [row] = await onConflict(claim, 'invocations_idempotency_key', repeated);
-  return toClaimed(row);
-}
-
-type Claim = { lease: Lease; append: EventAppend };
-
-const insertClaim = shapedStatement<Claim & { createSession: boolean }, ClaimedRow>(
-  ({ lease, append, createSession }, db) => {
-    const isNext = sql`not ${hasEarlierWaiter(lease)} and not ${isRepeated(lease)} and ${WITHIN_BUDGET}`;
-    const claimed = createSession
-      ? claimedOrNewSession(append, lease.token, isNext, sql`not ${isForgotten(lease)} and ${WITHIN_BUDGET}`)
-      : claimedSession(db, append, lease.token, isNext);
-    return sql`
-      with ${givenEvents(append)}, ${overCte(lease, isRepeated(lease))},
-      advanced as (${claimed}),
-      begun as (${begin(lease)})
-      ${appendEventCtes(append)} ${countClaim(lease)}
-      ${CLAIMED}`;
-  },
-  userOf,
-);
+): Promise<boolean> => claim(db, lease, events, { p_is_queued: false, p_creates: createSession });
 
 /**
- * What came of an attempt to wait: `queued`; `full` where so many others wait already; `absent` without the session;
+ * Claims the session for a queued invocation whose turn it is; as {@link claimSession} otherwise. One that waits in the
+ * background needs no token: the first process to claim it runs it.
+ */
+export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
+  claim(db, lease, events, { p_is_queued: true, p_creates: false });
+
+async function claim(
+  db: Database,
+  lease: Lease,
+  events: NewEvent[],
+  how: { p_is_queued: boolean; p_creates: boolean },
+): Promise<boolean> {
+  const call = callFunction<{ claimed: boolean; over: OverBudget | null }>(db, 'claim_session', {
+    ...toLeaseParameters(lease),
+    ...toEventParameters(db, lease.key, events),
+    ...how,
+    p_is_eval: isEvalSession(lease.key.sessionId),
+    p_is_free: lease.isFree === true,
+  });
+  const { claimed, over } = await onConflict(call, 'invocations_idempotency_key', repeated);
+  if (!claimed && over) throw overBudgetError(over);
+  return claimed;
+}
+
+const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
+
+/** The parameters of an invocation that is to run or to wait, but for its session. */
+const toLeaseParameters = ({ invocationId, token, durationMs, request, webhookUrl }: Lease) => ({
+  p_invocation: invocationId,
+  p_token: token,
+  p_duration_ms: durationMs,
+  p_key: request?.idempotencyKey,
+  p_hash: request?.hash,
+  p_webhook: webhookUrl,
+});
+
+/**
+ * The result of an attempt to wait: `queued`; `full` where so many others wait already; `absent` without the session;
  * `lost` where the place of an earlier try is gone, or another process has begun what waited there.
  */
 export type Place =
@@ -139,62 +96,21 @@ export type Place =
  * @throws {RepeatedInvocationError} as {@link claimSession} does.
  */
 export async function enqueueInvocation(db: Database, lease: Lease, depth: number, body?: unknown): Promise<Place> {
-  const given = { lease, depth, body: body === undefined ? undefined : escapeJson(body) };
-  const rows = await onConflict(insertQueued(db, given), 'invocations_idempotency_key', repeated);
-  const [found] = rows;
-  if (typeof found?.placed === 'string') return { kind: 'queued', createTime: found.placed };
-  if (found?.isThere !== true) return { kind: 'absent' };
-  return { kind: found.isFull ? 'full' : 'lost' };
+  type Queued = { is_there: boolean; is_full: boolean; queued_since: string | null };
+  const { appName, userId, sessionId } = lease.key;
+  const call = callFunction<Queued>(db, 'enqueue_invocation', {
+    p_app: appName,
+    p_user: userId,
+    p_session: sessionId,
+    ...toLeaseParameters(lease),
+    p_request: body === undefined ? null : escapeJson(body),
+    p_depth: depth,
+  });
+  const { is_there, is_full, queued_since } = await onConflict(call, 'invocations_idempotency_key', repeated);
+  if (queued_since !== null) return { kind: 'queued', createTime: queued_since };
+  if (!is_there) return { kind: 'absent' };
+  return { kind: is_full ? 'full' : 'lost' };
 }
-
-type Waiting = { lease: Lease; depth: number; body: string | undefined };
-
-const insertQueued = shapedStatement<Waiting, { isThere: boolean; isFull: boolean; placed: string | null }>(
-  ({ lease, depth, body }) => {
-    const { status, leaseToken } = invocations;
-    const isSame = sql`${status} = 'queued' and ${leaseToken} = ${excluded(leaseToken)}`;
-    const request = body === undefined ? null : sql`${body}::jsonb`;
-    return sql`
-    with found as (
-      select ${sessionExists(lease.key)} as "isThere",
-             (select count(*) ${otherWaiters(lease)}) >= ${depth}::int as "isFull"),
-    placed as (
-      ${insertSelect(invocations, { ...toRow(lease), status: 'queued', request })} from found
-      where "isThere" and not "isFull"
-      -- The answer to an earlier try was lost: its place is kept.
-      on conflict (${KEY}) do update
-        set ${assignments(invocations, { leaseExpireTime: excluded(invocations.leaseExpireTime) })} where ${isSame}
-      returning extract(epoch from ${invocations.createTime})::text as create_time)
-    select "isThere", "isFull", (select create_time from placed) as placed from found`;
-  },
-);
-
-/**
- * Claims the session for a queued invocation whose turn it is; as {@link claimSession} otherwise. One that waits in the
- * background needs no token: whoever claims it first runs it.
- */
-export async function claimQueued(db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> {
-  const [row] = await updateQueued(db, { lease, append: newAppend(db, lease.key, events) });
-  return toClaimed(row);
-}
-
-const updateQueued = shapedStatement<Claim, ClaimedRow>(({ lease, append }, db) => {
-  const place = sql`(${invocations.createTime}, ${invocations.id})`;
-  const isNext = sql`exists (select 1 from mine) and ${WITHIN_BUDGET}
-    and not ${hasEarlierWaiter(lease, sql`and ${place} < (select mine.create_time, mine.id from mine)`)}`;
-  return sql`
-    -- Locked, so that a cancellation is either before the claim or after it.
-    with ${givenEvents(append)}, ${overCte(lease, isRepeated(lease))},
-    mine as materialized (
-      select ${invocations.createTime} as create_time, ${invocations.id} as id from ${invocations}
-      where ${isInvocation(lease)} and ${invocations.status} = 'queued'
-        and (${invocations.leaseToken} = ${lease.token} or ${isBackground})
-      for update),
-    advanced as (${claimedSession(db, append, lease.token, isNext)}),
-    begun as (${begin(lease)})
-    ${appendEventCtes(append)} ${countClaim(lease)}
-    ${CLAIMED}`;
-}, userOf);
 
 /**
  * What a renewal found: `lost` where the lease is another's, else what the invocation is requested to end as, if

@@ -1,11 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { countUse, overBudget, toUse, type Use } from '../conversation/budgets/budget-store.ts';
 import type { ModelUse, OverBudget } from '../conversation/budgets/budget.ts';
 import type { Database } from '../platform/db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
 import { findEventsById } from '../conversation/sessions/event-store.ts';
-import { newAppending, type StoredEvent } from '../conversation/sessions/append-store.ts';
+import { appendEvents, type StoredEvent } from '../conversation/sessions/append-store.ts';
 import { hasFinished, type Lease } from './lock-store.ts';
 import { finishInvocation, type InvocationOutcome } from './finish-store.ts';
 
@@ -29,13 +28,6 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
   }
 }
 
-/** An event of an invocation as it was stored, and the budget that has nothing left after it. */
-type AppendedEvent = StoredEvent & { over?: OverBudget | undefined };
-
-const appendWithUse = newAppending(({ use }: { use: Use | undefined }, key) =>
-  use ? { ctes: countUse(key, use), note: overBudget(key, use) } : undefined,
-);
-
 /**
  * Appends an invocation's event once, also when the answer to an append is lost: it is then looked up by its id. What
  * models used for it is counted with it.
@@ -45,13 +37,11 @@ export function appendOnce(
   lease: Lease,
   event: NewEvent,
   models: readonly ModelUse[] = [],
-): Promise<AppendedEvent[]> {
+): Promise<(StoredEvent & { over?: OverBudget | undefined })[]> {
   let repeated = false;
-  const use = toUse(0, models);
   return persist(async () => {
     try {
-      const stored = await appendWithUse(db, lease.key, [event], { leaseToken: lease.token, more: { use } });
-      return stored.map(({ note, ...each }) => ({ ...each, over: (note ?? undefined) as OverBudget | undefined }));
+      return await appendEvents(db, lease.key, [event], { leaseToken: lease.token, models });
     } catch (error) {
       if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);
       repeated = true;

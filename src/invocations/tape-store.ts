@@ -1,10 +1,9 @@
-import { type SQL, and, eq, inArray, lt, sql } from 'drizzle-orm';
+import { and, eq, inArray, lt, sql } from 'drizzle-orm';
 import type { SessionKey } from '../core/session.ts';
 import { inBatches, isInBatch } from '../platform/db/batches.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../platform/db/json-escape.ts';
 import { agentPrompts, invocationTapes } from '../platform/db/schema/schema.ts';
-import { excluded, insertSelect, names } from '../platform/db/sql.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import type { AgentPrompt, Tape, TapePayload } from './tape.ts';
 
@@ -29,7 +28,7 @@ function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { has
     .toSorted((one, other) => (one.hash < other.hash ? -1 : 1));
 }
 
-/** Remembers that the prompts of a tape are kept: to call once the statement with {@link tapeCtes} is done. */
+/** Remembers that the prompts of a tape are kept, once the statement with {@link toTapeParameters} is done. */
 export function markKept(db: Database, key: SessionKey, tape: Tape | undefined): void {
   if (!tape) return;
   const kept = known.get(db) ?? new Map<string, number>();
@@ -41,38 +40,14 @@ export function markKept(db: Database, key: SessionKey, tape: Tape | undefined):
   }
 }
 
-/** A tape as a statement takes it: JSON of what it says, and of its prompts that may not be kept yet. */
-export interface TapeRow {
-  start: number;
-  payload: string;
-  prompts: string | undefined;
-}
-
-/** A tape on its way into a statement. */
-export function toTapeRow(db: Database, key: SessionKey, tape: Tape): TapeRow {
-  const prompts = unknownPrompts(db, key, tape);
-  const { start, payload } = tape;
-  return { start, payload: escapeJson(payload), prompts: prompts.length > 0 ? escapeJson(prompts) : undefined };
-}
-
-/** The CTEs that follow one named `advanced` and keep a tape where that has a row; nothing without a tape. */
-export function tapeCtes(
-  { key, invocationId }: { key: SessionKey; invocationId: string },
-  tape: TapeRow | undefined,
-): SQL {
-  if (!tape) return sql``;
-  const { appName, userId, sessionId } = key;
-  const payload = sql`${tape.payload}::jsonb`;
-  const row = { appName, userId, sessionId, invocationId, start: tape.start, payload };
-  const recorded = sql`, recorded as (${insertSelect(invocationTapes, row)} from advanced on conflict do nothing)`;
-  if (tape.prompts === undefined) return recorded;
-  const prompt = { appName, hash: sql`p.hash`, payload: sql`p.payload` };
-  const { useTime } = agentPrompts;
-  return sql`${recorded}, prompted as (
-    ${insertSelect(agentPrompts, prompt)} from advanced,
-    jsonb_to_recordset(${tape.prompts}::jsonb) as p(hash text, payload jsonb)
-    on conflict (${names(agentPrompts.appName, agentPrompts.hash)}) do update
-      set ${names(useTime)} = ${excluded(useTime)} where ${useTime} < ${excluded(useTime)} - interval '1 day')`;
+/** The parameters of a function that keeps a tape and those of its prompts that may not be kept yet. */
+export function toTapeParameters(db: Database, key: SessionKey, tape: Tape | undefined): Record<string, unknown> {
+  const prompts = tape ? unknownPrompts(db, key, tape) : [];
+  return {
+    p_tape_start: tape?.start,
+    p_tape: tape && escapeJson(tape.payload),
+    p_prompts: prompts.length > 0 ? escapeJson(prompts) : null,
+  };
 }
 
 /** The tapes of an invocation by their starts, each with those of its prompts that are still kept. Two statements. */

@@ -78,7 +78,7 @@ export async function forgetKeptAnswers(tx: Database, key: SessionKey): Promise<
 const OF_INVOCATIONS = 'invocation';
 
 /** True where an invocation of a user had a key and went with its session. */
-export const isForgottenKey = ({ appName, userId }: Omit<SessionKey, 'sessionId'>, idempotencyKey: string): SQL =>
+const isForgottenKey = ({ appName, userId }: Omit<SessionKey, 'sessionId'>, idempotencyKey: string): SQL =>
   sql`exists (select 1 from ${idempotencyKeys} where
     ${isKey({ appName, userId, scope: OF_INVOCATIONS, key: idempotencyKey })})`;
 

@@ -3,7 +3,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import { memories } from '../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../platform/db/sql.ts';
-import { saidInSession } from '../sessions/event-words.ts';
+import { saidInSession } from '../sessions/event-store.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
 import type { Content } from '../../core/content.ts';

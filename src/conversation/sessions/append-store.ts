@@ -1,24 +1,18 @@
-import { type SQL, and, eq, sql } from 'drizzle-orm';
+import type { JsonObject } from '../../core/content.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
-import { type SessionKey, sessionNotFound } from '../../core/session.ts';
-import { type Database, onConflict } from '../../platform/db/database.ts';
-import { unescapeJson } from '../../platform/db/json-escape.ts';
-import { sessions } from '../../platform/db/schema/schema.ts';
-import { shapedStatement } from '../../platform/db/statement.ts';
 import {
-  ADVANCED,
-  advanced,
-  advanceSession,
-  type EventAppend,
-  appendEventCtes,
-  givenEvents,
-  newAppend,
-  userOf,
-} from './append-events.ts';
-import { changeRefused, hasVersion } from './precondition.ts';
-import { isSession } from './session-key.ts';
-import { versionOf } from './session-text.ts';
+  type ScopedDelta,
+  type SessionKey,
+  sessionNotFound,
+  splitDelta,
+  withoutTemporary,
+} from '../../core/session.ts';
+import { callFunction } from '../../platform/db/call-function.ts';
+import { type Database, onConflict } from '../../platform/db/database.ts';
+import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
+import type { ModelUse, OverBudget } from '../budgets/budget.ts';
+import { changeRefused } from './precondition.ts';
 
 /** An event as it was stored: its place in the session, and its JSON text with the timestamp that the store gave it. */
 export interface StoredEvent {
@@ -26,26 +20,22 @@ export interface StoredEvent {
   text: string;
 }
 
-/** What another feature adds to a statement that appends: CTEs that go on from `advanced`, and a value of its own. */
-interface AppendExtra {
-  ctes: SQL;
-  note: SQL;
-}
+/** An event as it was stored, with the version that the session has by it, and the budget that it used up. */
+export type AppendedEvent = StoredEvent & { version: string; over?: OverBudget | undefined };
 
-/** The error for events whose ids the session has already. */
-export const eventExists = ({ sessionId }: SessionKey) =>
-  new ConflictError(`Event already exists in session ${sessionId}.`);
-
-/** What an append asks for beside its events. */
+/** The preconditions of an append, and what is counted with it. */
 export interface AppendOptions {
   /** The append is an invocation's: it is refused when the session's lease is another's by now. */
   leaseToken?: string | undefined;
   /** It is refused where the session has none of these versions by now. */
   versions?: string[] | undefined;
+  /** Use of models that the budgets have not counted yet. */
+  models?: readonly ModelUse[];
 }
 
-/** An event as it was stored, with the version that the session has by it. */
-export type AppendedEvent = StoredEvent & { version: string; note?: unknown };
+/** The error for events whose ids the session has already. */
+export const eventExists = ({ sessionId }: SessionKey) =>
+  new ConflictError(`Event already exists in session ${sessionId}.`);
 
 /**
  * Appends events in order: sequence, state of three scopes and `lastUpdateTime` move together in one statement.
@@ -53,50 +43,95 @@ export type AppendedEvent = StoredEvent & { version: string; note?: unknown };
  * session's. @throws {PreconditionFailedError} when the session has another version.
  * @throws {ConflictError} when the session has an event of one of the ids.
  */
-export const appendEvents = (
+export async function appendEvents(
   db: Database,
   key: SessionKey,
-  newEvents: NewEvent[],
-  options: AppendOptions = {},
-): Promise<AppendedEvent[]> => appendOnly(db, key, newEvents, { ...options, more: {} });
+  events: NewEvent[],
+  { leaseToken, versions, models = [] }: AppendOptions = {},
+): Promise<AppendedEvent[]> {
+  const call = callFunction<StoredLines & { version: string; over: OverBudget | null }>(db, 'append_events', {
+    ...toEventParameters(db, key, events),
+    // Only what the runtime requested itself can be confirmed. No request sets it.
+    p_from_runtime: leaseToken !== undefined,
+    p_lease: leaseToken,
+    p_versions: versions,
+    p_models: toModelParameter(models),
+  });
+  const { version, over, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
+  if (stored.last !== null)
+    return toStoredEvents(stored).map((each) => ({ ...each, version, over: over ?? undefined }));
+  if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
+  throw versions ? await changeRefused(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
+}
+
+/** Events as a function returns them: the last sequence, null where nothing was written, and JSON, one a line. */
+export interface StoredLines {
+  last: number | null;
+  lines: string | null;
+}
+
+/** The events of a function's row. */
+export function toStoredEvents({ last, lines }: StoredLines): StoredEvent[] {
+  const texts = lines ? lines.split('\n') : [];
+  const before = (last ?? 0) - texts.length;
+  return texts.map((text, place) => ({ sequence: before + place + 1, text: unescapeJson(text) }));
+}
+
+/** The parameter of functions that count the use of models; null for none. An override names a model by any text. */
+export const toModelParameter = (models: readonly ModelUse[]): string | null =>
+  models.length > 0 ? escapeJson(models) : null;
 
 /**
- * A function that appends as {@link appendEvents} does, with what `toExtra` adds to the statement for `more`: an object
- * of texts, numbers and flags, see {@link shapedStatement}.
+ * The parameters that all functions share which store events in a session. The deltas of the events are taken together,
+ * later ones winning, and `temp:` keys left out. `toState` makes another change of what they change.
  */
-export function newAppending<More extends object>(
-  toExtra: (more: More, key: SessionKey) => AppendExtra | undefined,
-): (
-  db: Database,
-  key: SessionKey,
-  newEvents: NewEvent[],
-  options: AppendOptions & { more: More },
-) => Promise<AppendedEvent[]> {
-  type Given = AppendOptions & { append: EventAppend; more: More };
-  const send = shapedStatement<Given, AppendedEvent>(({ append, leaseToken, versions, more }, db) => {
-    const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
-    const updated = db
-      .update(sessions)
-      .set(advanceSession(append))
-      .where(and(isSession(append.key, sessions), fence, hasVersion(sessions, versions)))
-      .returning(ADVANCED);
-    const extra = toExtra(more, append.key);
-    const note = extra ? sql`, (${extra.note}) as note` : sql``;
-    return sql`
-      with ${givenEvents(append)}, advanced as ${updated} ${appendEventCtes(append)} ${extra?.ctes}
-      select sequence, payload::text as text, ${versionOf(advanced)} as version ${note}
-      from appended, advanced order by sequence`;
-  }, userOf);
-  return async (db, key, newEvents, { leaseToken, versions, more }) => {
-    const given = { append: newAppend(db, key, newEvents, leaseToken !== undefined), leaseToken, versions, more };
-    const rows = await onConflict(send(db, given), 'events_id_key', () => eventExists(key));
-    if (rows.length === newEvents.length) return rows.map(unescaped);
-    if (leaseToken !== undefined) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
-    throw versions ? await changeRefused(db, key) : new NotFoundError(sessionNotFound(key.sessionId));
+export function toEventParameters(
+  { limits }: Database,
+  { appName, userId, sessionId }: SessionKey,
+  events: NewEvent[],
+  toState: (delta: ScopedDelta) => ScopedDelta = (delta) => delta,
+): Record<string, unknown> {
+  const stored = events.map(withoutTemporaryDelta);
+  const merged: JsonObject = Object.create(null) as JsonObject;
+  for (const event of stored) {
+    for (const [name, value] of Object.entries(event.actions?.stateDelta ?? {})) merged[name] = value;
+  }
+  const scopes = Object.entries(toState(splitDelta(merged)));
+  return {
+    p_app: appName,
+    p_user: userId,
+    p_session: sessionId,
+    p_events: escapeJson(stored),
+    p_delta: escapeJson(Object.fromEntries(scopes.filter(([, delta]) => Object.keys(delta as JsonObject).length > 0))),
+    p_first_text: findFirstText(events),
+    p_limits: JSON.stringify({
+      stateBytes: limits.maxStateBytes,
+      stateKeys: limits.maxStateKeys,
+      appStateBytesPerUser: limits.maxAppStateBytesPerUser,
+      sessionBytes: limits.maxSessionBytes,
+    }),
   };
 }
 
-const appendOnly = newAppending(() => undefined);
+function withoutTemporaryDelta(event: NewEvent): NewEvent {
+  const delta = event.actions?.stateDelta;
+  if (!delta || !Object.keys(delta).some((name) => name.startsWith('temp:'))) return event;
+  return { ...event, actions: { ...event.actions, stateDelta: withoutTemporary(delta) } };
+}
 
-/** A row with the text of an event, which is JSON again. */
-export const unescaped = <Row extends { text: string }>(row: Row): Row => ({ ...row, text: unescapeJson(row.text) });
+/** Code points that are kept of the first text; `firstTextAt` finds the same of stored events. */
+export const MAX_FIRST_TEXT = 200;
+
+/** The beginning of the first text of a user among events, for a text column; null where there is none. */
+function findFirstText(given: readonly NewEvent[]): string | null {
+  for (const { author, content } of given) {
+    if (author !== 'user') continue;
+    const texts = (content?.parts ?? []).flatMap(({ text }) => text || []);
+    // Of a long text no more is taken apart than can be needed: a code point is at most two UTF-16 units.
+    if (texts.length > 0) {
+      const start = texts.join(' ').slice(0, 2 * MAX_FIRST_TEXT);
+      return escapeText(Array.from(start).slice(0, MAX_FIRST_TEXT).join(''));
+    }
+  }
+  return null;
+}

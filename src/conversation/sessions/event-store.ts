@@ -1,12 +1,12 @@
 import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
-import { type StoredEvent, unescaped } from './append-store.ts';
+import type { StoredEvent } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { unescapeJson } from '../../platform/db/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import type { JsonStream } from './json-stream.ts';
 import { type GivenSession, isSession, KEY } from './session-key.ts';
-import { estimatedBytes, s } from './session-text.ts';
+import { s } from './session-text.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 
@@ -61,8 +61,6 @@ const MAX_BYTES = 1_048_576;
  * of twice the size again and again, and new memory costs page faults: 1,000 events took 6.7 ms of CPU, now 3.6.
  */
 const PIECE_BYTES = sql.raw('32768');
-/** Of events of earlier versions an estimate: to write each as text would cost as much as all of them for each page. */
-const textBytes = sql`coalesce(${events.bytes}, ${estimatedBytes(events.payload)})`;
 
 /**
  * The piece of a statement that reads the events of a session from one sequence to another, or the first of them:
@@ -81,7 +79,7 @@ export const eventPage = (
 const sizedEvents = (key: GivenSession, after: SQL | number, upTo: SQL | number, limit: SQL | number): SQL => sql`(
   select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
   from (select ${events.payload} as payload, ${events.sequence} as sequence, ${events.id} as id,
-               ${events.isFromRuntime} as is_own, ${textBytes} as bytes from ${events}
+               ${events.isFromRuntime} as is_own, ${events.bytes} as bytes from ${events}
         where ${isSession(key, events)} and ${events.sequence} > ${after} and ${events.sequence} <= ${upTo}
         order by ${events.sequence} limit ${limit}) e) sized`;
 
@@ -169,7 +167,7 @@ export async function findEventsById(db: Database, key: SessionKey, ids: string[
     .from(events)
     .where(and(isSession(key, events), sql`${events.id} = any(${sql.param(ids)}::text[])`))
     .orderBy(events.sequence);
-  return rows.map(unescaped);
+  return rows.map(({ sequence, text }) => ({ sequence, text: unescapeJson(text) }));
 }
 
 /** Where a session ends, and which of all that had its name it is. */
@@ -203,7 +201,7 @@ export async function listEventsAfter(
   const [first] = rows;
   if (!first) return undefined;
   const found = rows.flatMap(({ sequence, text, id, invocationId }) =>
-    sequence === null ? [] : [unescaped({ sequence, text, id, invocationId })],
+    sequence === null ? [] : [{ sequence, text: unescapeJson(text), id, invocationId }],
   );
   const { lastSequence, createTime, placeId } = first;
   return { events: found, lastSequence, createTime, placeId };
@@ -218,7 +216,7 @@ const selectAfter = statement<RowAfter>(
     from ${sessions} ${s}
     left join lateral (
       select sized.*, sum(sized.bytes) over (order by sized.sequence) - sized.bytes as bytes_before
-      from (select ${events.sequence} as sequence, ${events.payload} as payload, ${textBytes} as bytes,
+      from (select ${events.sequence} as sequence, ${events.payload} as payload, ${events.bytes} as bytes,
                    ${events.id} as id, ${events.invocationId} as "invocationId"
             from ${events} where ${isSession(KEY, events)} and ${events.sequence} > ${AFTER}
               and ${events.sequence} <= ${s.lastSequence}
@@ -276,3 +274,16 @@ export async function findFirstSequence(db: Database, key: SessionKey, invocatio
     .where(isOfInvocation(key, invocationId));
   return row?.first ?? 0;
 }
+
+/**
+ * The piece of a statement that reads the words of a session: `(id, author, event_time, content, text)`, thoughts
+ * left out.
+ */
+export const saidInSession = (key: SessionKey): SQL => sql`
+  select ${events.id} as id, ${events.author} as author, ${events.eventTime} as event_time,
+         ${events.payload} -> 'content' as content,
+         (select string_agg(part ->> 'text', ' ') from jsonb_array_elements(${parts}) part
+          where coalesce(part ->> 'thought', 'false') <> 'true') as text
+  from ${events} where ${isSession(key, events)} and jsonb_typeof(${parts}) = 'array'`;
+
+const parts = sql`${events.payload} -> 'content' -> 'parts'`;

@@ -1,15 +1,11 @@
-import { sql } from 'drizzle-orm';
+import { type SQL, sql } from 'drizzle-orm';
 import { isEvalSession, type SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
-import { sessions } from '../../platform/db/schema/schema.ts';
-import { insertSelect } from '../../platform/db/sql.ts';
-import { limitedSize } from './append-events.ts';
-import { initialState, ownStateAt } from './event-as-of.ts';
-import { bytesUpTo, insertedCopies, nextTimeAfter, versionsSaved } from './event-copies.ts';
-import { firstTextAt } from './event-first-text.ts';
-import { isSession } from './session-key.ts';
-import { s } from './session-text.ts';
+import { events, sessions } from '../../platform/db/schema/schema.ts';
+import { exactTime, insertSelect } from '../../platform/db/sql.ts';
+import { type GivenSession, isSession } from './session-key.ts';
+import { firstTextAt, ownStateAt, s } from './session-text.ts';
 
 /** Where a session is forked, and what of it belongs to what other features hold. */
 export interface ForkPoint {
@@ -62,10 +58,10 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
     userId: s.userId,
     id: fork.sessionId,
     state: ownStateAt(source, n),
-    initialState: initialState(source),
+    initialState: s.initialState,
     firstText: sql`coalesce(${firstTextAt(source, n)}, '')`,
     lastSequence: n,
-    eventBytes: limitedSize(bytesUpTo(source, n), db.limits.maxSessionBytes),
+    eventBytes: sql`assert_session_size(${bytesUpTo(source, n)}::bigint, ${db.limits.maxSessionBytes}::bigint)`,
     isEval: sql`${isEvalSession(fork.sessionId)}::boolean`,
     labels: sql`${escapeJson(fork.labels)}::jsonb`,
     forkedFromId: s.id,
@@ -77,4 +73,47 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
     copied as (${insertedCopies(source, n, fork.sessionId, sql`exists (select from made)`)})
     select from made`);
   return rows.length > 0;
+}
+
+/** The time of the next event, ISO 8601 with microseconds; null where there is none, as after the largest integer. */
+const nextTimeAfter = (key: GivenSession, n: SQL): SQL => sql`(
+  select ${exactTime(events.eventTime)} from ${events}
+  where ${isSession(key, events)} and ${events.sequence} = ${n}::bigint + 1)`;
+
+const artifactDelta = sql`case jsonb_typeof(${events.payload} #> '{actions,artifactDelta}')
+  when 'object' then ${events.payload} #> '{actions,artifactDelta}' else '{}' end`;
+
+/** By name of artifact: the highest version that events until then saved, or the lowest that later ones did. */
+function versionsSaved(key: GivenSession, which: 'until' | 'after', n: SQL): SQL {
+  const [pick, isWanted] = which === 'until' ? [sql`max`, sql`<=`] : [sql`min`, sql`>`];
+  return sql`coalesce((
+    select jsonb_object_agg(key, version) from (
+      select saved.key, ${pick}(saved.value::numeric) as version
+      from ${events} cross join lateral jsonb_each(${artifactDelta}) saved
+      where ${isSession(key, events)} and ${events.sequence} ${isWanted} ${n} and jsonb_typeof(saved.value) = 'number'
+      group by saved.key) of_name), '{}')`;
+}
+
+/** The bytes of the events. */
+const bytesUpTo = (key: GivenSession, n: SQL): SQL => sql`(
+  select coalesce(sum(${events.bytes}), 0)
+  from ${events} where ${isSession(key, events)} and ${events.sequence} <= ${n})`;
+
+/** The insertion of the events of a session up to a sequence into another one of the user, where `condition` holds. */
+function insertedCopies(source: SessionKey, n: SQL, sessionId: string, condition: SQL): SQL {
+  const copies = insertSelect(events, {
+    appName: events.appName,
+    userId: events.userId,
+    sessionId,
+    sequence: events.sequence,
+    id: events.id,
+    invocationId: events.invocationId,
+    author: events.author,
+    eventTime: events.eventTime,
+    isFromRuntime: events.isFromRuntime,
+    payload: events.payload,
+    bytes: events.bytes,
+  });
+  return sql`${copies} from ${events}
+    where ${isSession(source, events)} and ${events.sequence} <= ${n} and ${condition}`;
 }

@@ -6,7 +6,6 @@ import type { Database } from '../../platform/db/database.ts';
 import { unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
-import { limitedSize, storedBytes } from './append-events.ts';
 import { eventIdAt, eventPage, type Moment } from './event-store.ts';
 import { isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
@@ -95,7 +94,7 @@ const selectHistory = statement<HistoryRow>(
     select page.text, page.last, page.own, ${s.lastSequence} as final,
            extract(epoch from ${s.createTime})::text as created, ${s.eventsVersion} as version,
            ${eventIdAt(KEY, AFTER)} as "idBefore",
-           ${mergedState}::text as state, ${limitedSize(storedBytes(KEY, s), value('maxBytes'))} as size
+           ${mergedState}::text as state, assert_session_size(${s.eventBytes}, ${value('maxBytes')}::bigint) as size
     from ${withStates(KEY)} cross join ${eventPage(KEY, AFTER, sql`${s.lastSequence}`)} where ${isSession(KEY, s)}`,
 );
 

@@ -4,11 +4,10 @@ import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
-import { nextUpdateTime } from './append-events.ts';
 import { MAX_LABELS, MAX_LABELS_BYTES } from './label.ts';
 import { changeRefused, hasVersion } from './precondition.ts';
 import { isSession } from './session-key.ts';
-import { versionOf } from './session-text.ts';
+import { rowVersion } from './session-text.ts';
 
 /** The labels of a session as JSON text, with the version that the session has. */
 export interface FoundLabels {
@@ -16,7 +15,7 @@ export interface FoundLabels {
   version: string;
 }
 
-const columns = { text: sql<string>`${sessions.labels}::text`, version: versionOf(sessions) };
+const columns = { text: sql<string>`${sessions.labels}::text`, version: rowVersion(sessions) };
 
 /** The labels of a session; `undefined` where there is no session. */
 export async function findLabels(db: Database, key: SessionKey): Promise<FoundLabels | undefined> {
@@ -45,7 +44,7 @@ export async function changeLabels(
     and (select count(*) from jsonb_object_keys(${labels})) <= ${MAX_LABELS}`;
   const [row] = await db
     .update(sessions)
-    .set({ labels, updateTime: nextUpdateTime(sessions) })
+    .set({ labels, updateTime: sql`next_time(${sessions.updateTime}, statement_timestamp())` })
     .where(and(isSession(key, sessions), isAllowed, hasVersion(sessions, versions)))
     .returning(columns);
   if (row) return { ...row, text: unescapeJson(row.text) };

@@ -5,7 +5,7 @@ import { NotFoundError, PreconditionFailedError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { isSession } from './session-key.ts';
-import { etagOf, s, versionOf, withStates } from './session-text.ts';
+import { rowVersion, s, sessionEtag, withStates } from './session-text.ts';
 
 /**
  * An ETag of a session is `"session.app.user"`: the version of its row, which every change of it moves, and those of
@@ -51,12 +51,12 @@ export const versionsOf = (given: Tags | undefined): string[] | undefined =>
 
 /** The condition that a session has one of some versions; it stands in the statement that changes the session. */
 export const hasVersion = (row: { updateTime: AnyPgColumn }, versions: string[] | undefined): SQL | undefined =>
-  versions && sql`${versionOf(row)} = any(${sql.param(versions)}::text[])`;
+  versions && sql`${rowVersion(row)} = any(${sql.param(versions)}::text[])`;
 
 /** The ETag of a session; `undefined` where there is none. */
 export async function findEtag(db: Database, key: SessionKey): Promise<string | undefined> {
   const { rows } = await db.execute<{ etag: string }>(sql`
-    select ${etagOf} as etag from ${withStates(key)} where ${isSession(key, s)}`);
+    select ${sessionEtag} as etag from ${withStates(key)} where ${isSession(key, s)}`);
   return rows[0]?.etag;
 }
 

@@ -1,9 +1,7 @@
-import { type SQL, and, eq, isNull, sql } from 'drizzle-orm';
+import { type SQL, and, eq, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
-import { ADVANCED, advanceSession, type EventAppend, newSession } from './append-events.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
-import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
 import { isSession } from './session-key.ts';
 import type { SessionKey } from '../../core/session.ts';
 
@@ -13,46 +11,6 @@ import type { SessionKey } from '../../core/session.ts';
  */
 
 /**
- * The CTE `advanced` that claims a session which nobody holds and for which `condition` is true, and makes room for
- * the events of `append`; empty where it does not.
- */
-export const claimedSession = (db: Database, append: EventAppend, leaseToken: string, condition: SQL): SQL =>
-  db
-    .update(sessions)
-    .set({ ...advanceSession(append), leaseToken })
-    .where(and(isSession(append.key, sessions), isNull(sessions.leaseToken), condition))
-    .returning(ADVANCED)
-    .getSQL();
-
-/**
- * As {@link claimedSession}, and creates the session where it is absent and `mayBegin` is true. The conditions are
- * looked at before there is a conflict: a distributed database has no queries in what comes after one.
- */
-export const claimedOrNewSession = (append: EventAppend, leaseToken: string, condition: SQL, mayBegin: SQL): SQL => {
-  const token = sql`${leaseToken}::uuid`;
-  const isNew = sql`${mayBegin} and not ${sessionExists(append.key)}`;
-  const row = { ...newSession(append, { mayConflict: true }), leaseToken: token };
-  return sql`
-    ${insertSelect(sessions, row)} where ${condition} or ${isNew}
-    on conflict (${names(sessions.appName, sessions.userId, sessions.id)})
-    do update set ${assignments(sessions, { ...advanceSession(append, { afterConflict: true }), leaseToken: token })}
-    where ${sessions.leaseToken} is null
-    returning ${names(ADVANCED.lastSequence, ADVANCED.updateTime)}`;
-};
-
-/**
- * The CTE `advanced` that releases a session and makes room for the last events; empty where the token is not the
- * session's.
- */
-export const releasedSession = (db: Database, append: EventAppend, leaseToken: string): SQL =>
-  db
-    .update(sessions)
-    .set({ ...advanceSession(append, { isLast: true }), leaseToken: null })
-    .where(and(isSession(append.key, sessions), eq(sessions.leaseToken, leaseToken)))
-    .returning(ADVANCED)
-    .getSQL();
-
-/**
  * A query for a session, with a `leaseToken` only while that is the session's. It locks the row against a take-over
  * and against deletion, which then come before the statement that it is part of or after it.
  */
@@ -60,10 +18,6 @@ export const heldSession = (key: SessionKey, leaseToken?: string): SQL => {
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
   return sql`select ${sessions.id} from ${sessions} where ${and(isSession(key, sessions), fence)} for key share`;
 };
-
-/** The condition that there is such a session. */
-export const sessionExists = (key: SessionKey): SQL =>
-  sql`exists (select from ${sessions} where ${isSession(key, sessions)})`;
 
 /** The condition that a session is held with the token of a row, whose columns these are. */
 export const isHeldWith = (

@@ -5,7 +5,6 @@ import { appStates, sessions, userStates } from '../../platform/db/schema/schema
 import { exactTime } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
-import { firstTextOf } from './event-first-text.ts';
 import type { JsonStream } from './json-stream.ts';
 import type { LabelChoice } from './label.ts';
 import { clampedSeconds } from './session-store.ts';
@@ -62,7 +61,7 @@ const STATE = sql`(case when shared.state = '{}' then ${s.state} else ${s.state}
 
 /**
  * The sessions of one user as the JSON text of an array, by default newest first, then by id; those of evaluation runs
- * are left out and `events` is always `[]`. It touches the table of events for first texts of older versions only. One
+ * are left out and `events` is always `[]`. One
  * statement on `sessions_list_idx`, or on `sessions_created_idx`, unless all of very many sessions are wanted; then the
  * list is that of the first one's moment, and each session as it is when its turn comes. `next` is the place of the
  * last one of a page where more follow.
@@ -114,7 +113,7 @@ const CONDITIONS = {
   createdBefore: sql`${s.createTime} < to_timestamp(${value('createdBefore')}::float8)`,
   labelValues: sql`${s.labels} @> all(${value('labelValues')}::jsonb[])`,
   labelNames: sql`${s.labels} ?& ${value('labelNames')}::text[]`,
-  text: sql`position(lower(${value('text')}) in lower(${firstTextOf(s, USER)})) > 0`,
+  text: sql`position(lower(${value('text')}) in lower(${s.firstText})) > 0`,
 };
 type ConditionName = keyof typeof CONDITIONS;
 const CONDITION_NAMES = Object.keys(CONDITIONS) as ConditionName[];
@@ -169,7 +168,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
 
 /** A session of a list as JSON text. */
 function textOf(withDetails: boolean): SQL {
-  const [head, tail] = sessionTexts({ withDetails, state: STATE, firstText: firstTextOf(s, USER) });
+  const [head, tail] = sessionTexts({ withDetails, state: STATE });
   return sql`${head} || ${tail}`;
 }
 

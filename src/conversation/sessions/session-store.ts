@@ -1,31 +1,20 @@
 import { and, type SQL, sql } from 'drizzle-orm';
-import {
-  appendEventCtes,
-  ADVANCED,
-  type EventAppend,
-  givenEvents,
-  newAppend,
-  newSession,
-  userOf,
-} from './append-events.ts';
+import type { JsonObject } from '../../core/content.ts';
+import { ConflictError, InvalidError } from '../../core/errors.ts';
+import type { NewEvent } from '../../core/event.ts';
+import { isEvalSession, type SessionKey, splitDelta } from '../../core/session.ts';
+import { callFunction } from '../../platform/db/call-function.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../platform/db/json-escape.ts';
-import { insertSelect, names } from '../../platform/db/sql.ts';
-import { shapedStatement, statement, value } from '../../platform/db/statement.ts';
+import { statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
-import { eventPieces, findEventPage, joined, type Moment } from './event-store.ts';
-import { eventExists } from './append-store.ts';
-import { isSession, KEY } from './session-key.ts';
-import { firstTextAt, firstTextOf } from './event-first-text.ts';
-import { etagOf, s, sessionTexts, statesOf, withStates } from './session-text.ts';
-import { sequenceAt, stateAt, timeAt } from './event-as-of.ts';
-import { hasVersion } from './precondition.ts';
-import { ConflictError, InvalidError } from '../../core/errors.ts';
-import type { JsonObject } from '../../core/content.ts';
-import type { NewEvent } from '../../core/event.ts';
-import type { JsonStream } from './json-stream.ts';
-import { type SessionKey, splitDelta } from '../../core/session.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
+import { eventExists, toEventParameters } from './append-store.ts';
+import { eventPieces, findEventPage, joined, type Moment } from './event-store.ts';
+import type { JsonStream } from './json-stream.ts';
+import { hasVersion } from './precondition.ts';
+import { isSession, KEY } from './session-key.ts';
+import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
 
 /** What of a session is wanted; by default all of it as it is. */
 export interface SessionRange {
@@ -92,7 +81,7 @@ interface SessionForm {
 const asItIs = (withDetails: boolean): SessionForm => ({
   n: sql`${s.lastSequence}`,
   join: sql``,
-  texts: sessionTexts({ firstText: firstTextOf(s, KEY), withDetails }),
+  texts: sessionTexts({ withDetails }),
 });
 
 function asOf(sequence: SQL, withDetails: boolean): SessionForm {
@@ -111,7 +100,7 @@ function bothOf(form: (withDetails: boolean) => SessionForm) {
       return sql`
         select case when ${IS_FIRST} then ${texts[0]} end as head, page.text as events,
                case when ${IS_FIRST} then ${texts[1]} end as tail, page.last, ${n} as final,
-               ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created, ${etagOf} as etag
+               ${s.lastSequence} as reached, extract(epoch from ${s.createTime}) as created, ${sessionEtag} as etag
         from ${withStates(KEY)} ${join} left join ${eventPieces(KEY, after, n)} on true
         where ${isSession(KEY, s)} order by page.place`;
     });
@@ -154,8 +143,7 @@ async function* readFurtherEvents(
 
 /**
  * Inserts a session with its first state and events, all in one statement.
- * @returns it as {@link findSession} does, where it has no events and changes no shared state; `undefined` otherwise:
- * a statement does not see what it writes.
+ * @returns it as {@link findSession} does, where it has no events; `undefined` otherwise.
  * @throws {ConflictError} when the id is taken, or two of the events have one id.
  */
 export async function insertSession(
@@ -165,49 +153,33 @@ export async function insertSession(
   events: NewEvent[],
 ): Promise<FoundSession | undefined> {
   const given = splitDelta(state);
-  const append = newAppend(db, key, events, false, (delta) => ({
+  const parameters = toEventParameters(db, key, events, (delta) => ({
     session: { ...given.session, ...delta.session },
     // The state of an import is newer than the events that once made it: what other sessions share must not go back.
     user: Object.assign(delta.user, given.user),
     app: Object.assign(delta.app, given.app),
   }));
-  const initialState = escapeJson(withoutChanged(given.session, events));
-  const isAlone = events.length === 0 && append.delta.user === undefined && append.delta.app === undefined;
-  const inserted = await onConflict(insertWithEvents(db, { append, initialState, isAlone }), 'events_id_key', () =>
-    eventExists(key),
-  );
-  if (inserted.length === 0) throw new ConflictError(`Session already exists: ${key.sessionId}`);
-  const [row] = inserted;
-  return isAlone && row ? { first: [unescapeJson(row.text)], etag: row.etag } : undefined;
+  const call = callFunction<CreatedRow>(db, 'create_session', {
+    ...parameters,
+    p_is_eval: isEvalSession(key.sessionId),
+    p_initial_state: escapeJson(withoutChanged(given.session, events)),
+  });
+  const created = await onConflict(call, 'events_id_key', () => eventExists(key));
+  if (!created.created) throw new ConflictError(`Session already exists: ${key.sessionId}`);
+  return events.length === 0 ? { first: [toNewText(key, created)], etag: created.etag } : undefined;
 }
 
-/** A session to insert; `isAlone`: with its own state and nothing else. */
-type Insertion = { append: EventAppend; initialState: string; isAlone: boolean };
-
-const insertWithEvents = shapedStatement<Insertion, { text: string; etag: string }>(
-  ({ append, initialState, isAlone }) => {
-    const values = { ...newSession(append), initialState: sql`${initialState}::jsonb` };
-    if (isAlone) return insertAlone(append.key, { ...values, eventBytes: sql`0` });
-    // Of a select: a distributed database has no queries among values, and one counts the bytes.
-    return sql`
-      with ${givenEvents(append)}, advanced as (
-        ${insertSelect(sessions, values)} on conflict do nothing
-        returning ${names(ADVANCED.lastSequence, ADVANCED.updateTime)})
-      ${appendEventCtes(append)} select from advanced`;
-  },
-  userOf,
-);
-
-/** Inserts and reads at once: to find it by a second statement took 0.3 ms of the two processes. */
-function insertAlone(key: SessionKey, values: Parameters<typeof insertSelect<typeof sessions>>[1]): SQL {
-  const { id, appName, userId, state, updateTime } = sessions;
-  const [head, tail] = sessionTexts({ firstText: sql`` });
-  return sql`
-    with inserted as (
-      ${insertSelect(sessions, values)} on conflict do nothing
-      returning ${names(id, appName, userId, state, updateTime)})
-    select ${head} || ${tail} as text, ${etagOf} as etag from inserted ${statesOf(key)}`;
+interface CreatedRow {
+  created: boolean;
+  state_text: string;
+  last_update: string;
+  etag: string;
 }
+
+/** The JSON text of a session without events, as {@link findSession} reads it. */
+const toNewText = ({ sessionId, appName, userId }: SessionKey, { state_text, last_update }: CreatedRow): string =>
+  `{"id":${JSON.stringify(sessionId)},"appName":${JSON.stringify(appName)},"userId":${JSON.stringify(userId)},` +
+  `"state":${unescapeJson(state_text)},"events":[],"lastUpdateTime":${last_update}}`;
 
 /** What of a state no event changed: an import gives the state of its end, from which that of its start is guessed. */
 function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {
@@ -215,13 +187,13 @@ function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {
   return Object.fromEntries(Object.entries(state).filter(([name]) => !changed.has(name)));
 }
 
-/** A session's own state before its first event; `undefined` without a session, and for those of older versions. */
+/** A session's own state before its first event; `undefined` without a session. */
 export async function findInitialState(db: Database, key: SessionKey): Promise<JsonObject | undefined> {
   const [row] = await db
-    .select({ text: sql<string | null>`${sessions.initialState}::text` })
+    .select({ text: sql<string>`${sessions.initialState}::text` })
     .from(sessions)
     .where(isSession(key, sessions));
-  return row?.text == null ? undefined : (JSON.parse(unescapeJson(row.text)) as JsonObject);
+  return row && (JSON.parse(unescapeJson(row.text)) as JsonObject);
 }
 
 /**

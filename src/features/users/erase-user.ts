@@ -10,7 +10,7 @@ import type { Notifications } from '../../platform/db/notifications.ts';
 import { listHolds } from '../../conversation/holds/hold-store.ts';
 import { countAnswersNaming, deleteAnswersNaming } from '../../conversation/idempotency/key-store.ts';
 import { countRunning, requestStopOfUser } from '../../invocations/invocation-store.ts';
-import { countAppStateKeys, deleteAppStateKeys } from '../../conversation/sessions/app-state-store.ts';
+import { countAppStateKeys, deleteAppStateKeys } from '../../conversation/sessions/user-data-store.ts';
 import { deleteSession } from '../../conversation/sessions/session-store.ts';
 import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
 import type { Tracing } from '../../observability/traces/tracing.ts';

@@ -4,7 +4,7 @@ import type { ContentStore } from '../../conversation/artifacts/content-store.ts
 import { InvalidError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
-import { repairLastSequences } from '../../conversation/sessions/import-store.ts';
+import { repairLastSequences } from '../../conversation/sessions/user-data-store.ts';
 import { type ExportedRow, type ImportedContent, insertRows, listRows } from './user-tables.ts';
 import { type User, USER_TABLES, type UserTable } from './user-tables.ts';
 

@@ -12,7 +12,13 @@ const ON_COORDINATOR = new Set(['cronjobs', 'cronjob_runs', 'webhooks', 'webhook
  * Tables that every node has a copy of: what all users share and the statements of a user look at. A write into them is
  * made on all nodes.
  */
-export const COPIED_TABLES: readonly string[] = ['app_states', 'budgets', 'legal_holds', 'model_prices'];
+export const COPIED_TABLES: readonly string[] = [
+  'agent_prompts',
+  'app_states',
+  'budgets',
+  'legal_holds',
+  'model_prices',
+];
 
 /** Names of the tables that a distributed database (Citus) spreads by user, sorted: what a conversation is made of. */
 export const DISTRIBUTED_TABLES: readonly string[] = Object.values(tables)

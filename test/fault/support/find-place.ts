@@ -4,12 +4,14 @@ import { fileURLToPath } from 'node:url';
 import { type Node, parseSync } from 'oxc-parser';
 
 const SRC = fileURLToPath(new URL('../../../src/', import.meta.url));
+/** The SQL functions as a migrated database has them. */
+const FUNCTIONS = 'migrations/0001_functions.sql';
 
 /** One change of the product: a few words of a function, constant or class, and what becomes of them. */
 export interface Change {
   /**
-   * The name of what is declared at the top of some file, wherever that file is; `<folder>/<name>` where several have
-   * the name and the words.
+   * The name of what is declared at the top of some file, wherever that file is, or of an SQL function;
+   * `<folder>/<name>` where several have the name and the words.
    */
   in: string;
   /** What stands there exactly once. Spaces, line breaks and trailing commas do not matter. */
@@ -30,6 +32,11 @@ const texts = new Map(
     .map((name) => [`src/${name}`, readFileSync(join(SRC, name), 'utf8')]),
 );
 const declarations = [...texts].flatMap(([path, text]) => parseSync(path, text).program.body.flatMap(declaredBy(path)));
+const functions = readFileSync(join(SRC, '..', FUNCTIONS), 'utf8');
+texts.set(FUNCTIONS, functions);
+for (const { 0: text, 1: name = '', index } of functions.matchAll(/^create function (\w+)\([^]*?\$\$;/gm)) {
+  declarations.push({ name, path: FUNCTIONS, start: index, end: index + text.length });
+}
 
 /** What a statement at the top of a file declares, with the place of the whole statement. */
 function declaredBy(path: string) {

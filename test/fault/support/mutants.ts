@@ -27,16 +27,12 @@ export const MUTANTS: Mutant[] = [
   // Who may write into a session, and in which order.
   {
     name: 'appends without the fence',
-    changes: change(
-      'newAppending',
-      'leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken)',
-      'undefined',
-    ),
+    changes: change('append_events', 'and (p_lease is null or s.lease_token = p_lease)', ''),
     tests: LOCK,
   },
   {
     name: 'finishes without the fence',
-    changes: change('releasedSession', 'eq(sessions.leaseToken, leaseToken)', 'leaseToken ? undefined : undefined'),
+    changes: change('finish_invocation', 'and s.lease_token = p_token', ''),
     tests: LOCK,
   },
   {
@@ -50,25 +46,21 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'claims a session that is held',
-    changes: change('claimedOrNewSession', 'where ${sessions.leaseToken} is null', 'where true'),
+    changes: change('claim_session', 'and s.lease_token is null', ''),
     tests: LOCK,
   },
   {
     name: 'claims a place that was cancelled',
     changes: change(
-      'updateQueued',
-      "and ${invocations.status} = 'queued' and (${invocations.leaseToken} = ${lease.token} or ${isBackground})",
+      'claim_session',
+      "and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)",
       '',
     ),
     tests: LOCK,
   },
   {
     name: 'forgets the order of the queue',
-    changes: change(
-      'updateQueued',
-      'sql`and ${place} < (select mine.create_time, mine.id from mine)`',
-      'sql`and false`',
-    ),
+    changes: change('claim_session', '(w.create_time, w.id) < (v_queued_since, p_invocation)', 'false'),
     tests: ['queue-order'],
   },
   // What becomes of an invocation whose process died.
@@ -144,17 +136,17 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'replaces shared state instead of merging it',
-    changes: change('mergeState', 'merged(table.state, excluded(table.state), limits)', 'excluded(table.state)'),
+    changes: change('store_events', 'u.state || excluded.state', 'excluded.state'),
     tests: SESSIONS,
   },
   {
     name: 'swallows the conflict of a taken session id',
-    changes: change('insertSession', 'inserted.length === 0', 'rows.length < 0'),
+    changes: change('insertSession', '!created.created', 'false'),
     tests: SESSIONS,
   },
   {
     name: 'lets the time of a session go back',
-    changes: change('nextUpdateTime', "+ interval '1 microsecond'", "- interval '1 hour'"),
+    changes: change('next_time', "+ interval '1 microsecond'", "- interval '1 hour'"),
     tests: ['clock'],
   },
   {

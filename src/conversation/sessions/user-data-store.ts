@@ -1,14 +1,14 @@
 import { type SQL, eq, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { escapeJson } from '../../platform/db/json-escape.ts';
-import { appStates } from '../../platform/db/schema/schema.ts';
+import { appStates, events, sessions } from '../../platform/db/schema/schema.ts';
+import { names } from '../../platform/db/sql.ts';
 
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 
 /** The keys of an application's state that agents wrote last in the sessions of a user. */
 const getKeys = (userId: string): SQL => sql`array(
-  select key from jsonb_each(${appStates.writers}) where value = ${escapeJson(userId)}::jsonb)`;
+  select key from jsonb_each(${appStates.writers}) where value = to_jsonb(${userId}::text))`;
 
 /** How many keys of the state that all users share were written last by agents for this user. */
 export async function countAppStateKeys(db: Database, { appName, userId }: User): Promise<number> {
@@ -33,4 +33,16 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
     })
     .where(eq(appStates.appName, appName));
   return keys;
+}
+
+/** Lets sessions go on behind their last events, where rows of the two were imported that are of different moments. */
+export async function repairLastSequences(tx: Database, user: User, sessionIds: string[]): Promise<void> {
+  const { appName, userId, id, lastSequence } = sessions;
+  await tx.execute(sql`
+    update ${sessions} set ${names(lastSequence)} = newest.sequence from (
+      select ${events.sessionId} as id, max(${events.sequence}) as sequence from ${events}
+      where ${events.appName} = ${user.appName} and ${events.userId} = ${user.userId}
+        and ${events.sessionId} = any(${sql.param(sessionIds)}::text[]) group by 1) newest
+    where ${appName} = ${user.appName} and ${userId} = ${user.userId} and ${id} = newest.id
+      and ${lastSequence} < newest.sequence`);
 }

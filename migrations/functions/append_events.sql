@@ -1,0 +1,44 @@
+-- append_events: stores events at the end of a session, with the state that they change.
+--
+--   1. Lock and advance the row of the session: sequence, size, first text, own state, time of change. No row: there is
+--      no such session, the lease is another's, or the session has another version. Nothing is written then.
+--   2. Merge shared state and insert the events (store_events).
+--   3. Count what models used for the events, and look for a budget that has nothing left.
+--
+-- Locks: sessions, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
+-- Errors: AR413 to AR416, see limits.sql; 23505 events_id_key: the session has an event of that id.
+-- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with the use of a model.
+--
+-- p_delta: {"session": {}, "user": {}, "app": {}}, a scope only where something changes. p_models: see count_use.
+-- last: the sequence of the last event, null where nothing was written. lines: the events as stored, JSON, one a line.
+create function append_events(
+  p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
+  p_lease uuid, p_versions text[], p_models jsonb, p_limits jsonb,
+  out last integer, out lines text, out version text, out over json)
+language plpgsql as $$
+declare
+  v_sizes integer[] := event_sizes(p_events);
+  v_changed timestamptz;
+begin
+  -- 1
+  update sessions s set
+    last_sequence = s.last_sequence + cardinality(v_sizes),
+    event_bytes = limited_size(s.event_bytes + total_size(v_sizes), p_limits),
+    first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
+    state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
+    update_time = next_time(s.update_time, statement_timestamp())
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session
+    and (p_lease is null or s.lease_token = p_lease)
+    and (p_versions is null or row_version(s.update_time) = any(p_versions))
+  returning s.last_sequence, s.update_time into last, v_changed;
+  if not found then return; end if;
+  version := row_version(v_changed);
+  -- 2
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
+  -- 3
+  if p_models is not null then
+    perform count_use(p_app, p_user, 0, p_models);
+    over := over_budget(p_app, p_user);
+  end if;
+end $$;
+comment on function append_events is 'Stores events at the end of a session, with the state that they change.';

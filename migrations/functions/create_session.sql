@@ -1,0 +1,42 @@
+-- create_session: inserts a session with its first state and events; one that is there stays as it is.
+--
+--   1. Insert the row, which is the lock. No row: the id is taken, and nothing is written.
+--   2. Merge shared state and insert the events (store_events), where there are any.
+--   3. Read the state as a client sees it, with the shared states, which win over the session's own.
+--
+-- Locks: sessions, user_states, app_states; in the order of append_events. Errors: as append_events.
+-- Database time: 0.3 ms without events.
+--
+-- p_initial_state: the session's own state before its first event. last_update: Unix seconds as text.
+create function create_session(
+  p_app text, p_user text, p_session text, p_is_eval boolean, p_initial_state jsonb,
+  p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
+  out created boolean, out state_text text, out last_update text, out etag text)
+language plpgsql as $$
+declare
+  v_sizes integer[] := event_sizes(p_events);
+  v_own jsonb := coalesce(p_delta -> 'session', '{}');
+  v_changed timestamptz;
+begin
+  -- 1
+  insert into sessions as s
+    (app_name, user_id, id, is_eval, initial_state, state, first_text, last_sequence, event_bytes)
+  values
+    (p_app, p_user, p_session, p_is_eval, p_initial_state, limited_state(v_own, p_limits), coalesce(p_first_text, ''),
+     cardinality(v_sizes), limited_size(total_size(v_sizes), p_limits))
+  on conflict (app_name, user_id, id) do nothing
+  returning s.update_time into v_changed;
+  created := found;
+  if not created then return; end if;
+  -- 2
+  perform store_events(
+    p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, cardinality(v_sizes), v_changed, false);
+  -- 3
+  select (v_own || coalesce(a.state, '{}') || coalesce(u.state, '{}'))::text, extract(epoch from v_changed)::text,
+         session_etag(v_changed, a.update_time, u.update_time)
+  into state_text, last_update, etag
+  from (select) one
+  left join app_states a on a.app_name = p_app
+  left join user_states u on u.app_name = p_app and u.user_id = p_user;
+end $$;
+comment on function create_session is 'Inserts a session with its first state and events; one that is there stays as it is.';

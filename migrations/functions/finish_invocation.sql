@@ -1,0 +1,71 @@
+-- finish_invocation: ends an invocation: last events, status and answer, and the session released.
+--
+--   1. Lock and advance the row of the session and take the lease out of it. No row: the lease is another's by now;
+--      nothing is written then. The size has no limit here: an ending has to be stored.
+--   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
+--   3. Keep what a replay needs beside the events (keep_tape).
+--   4. Merge shared state and insert the events (store_events); count what models used.
+--
+-- Locks: sessions, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
+-- claim_session. Errors: as append_events, but for AR414. Database time: 0.9 ms.
+--
+-- last and lines: as append_events.
+create function finish_invocation(
+  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
+  p_status text, p_answer text, p_error_code text, p_error_message text,
+  p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
+  p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
+  out last integer, out lines text)
+language plpgsql as $$
+declare
+  v_sizes integer[] := event_sizes(p_events);
+  v_changed timestamptz;
+begin
+  -- 1
+  update sessions s set
+    lease_token = null,
+    last_sequence = s.last_sequence + cardinality(v_sizes),
+    event_bytes = s.event_bytes + total_size(v_sizes),
+    first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
+    state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
+    update_time = next_time(s.update_time, statement_timestamp())
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
+  returning s.last_sequence, s.update_time into last, v_changed;
+  if not found then return; end if;
+  -- 2
+  update invocations i set
+    status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    error_code = p_error_code, error_message = p_error_message,
+    llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
+    prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+    and i.lease_token = p_token;
+  -- 3
+  if p_tape is not null then
+    perform keep_tape(p_app, p_user, p_session, p_invocation, p_tape_start, p_tape, p_prompts);
+  end if;
+  -- 4
+  lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, true, p_limits, last, v_changed, true);
+  if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
+end $$;
+comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';
+
+-- keep_tape: keeps what a replay needs beside the events, and the prompts that may not be kept yet.
+-- p_prompts: [{"hash", "payload"}], in the order of their hashes, which is that of their locks; null for none.
+create function keep_tape(
+  p_app text, p_user text, p_session text, p_invocation text, p_start integer, p_tape jsonb, p_prompts jsonb)
+returns void language plpgsql as $$
+declare
+  v_prompt jsonb;
+begin
+  insert into invocation_tapes (app_name, user_id, session_id, invocation_id, start, payload)
+  values (p_app, p_user, p_session, p_invocation, p_start, p_tape) on conflict do nothing;
+  for v_prompt in select * from jsonb_array_elements(p_prompts) loop
+    insert into agent_prompts as a (app_name, hash, payload)
+    values (p_app, v_prompt ->> 'hash', v_prompt -> 'payload')
+    on conflict (app_name, hash) do update set use_time = excluded.use_time
+    where a.use_time < excluded.use_time - interval '1 day';
+  end loop;
+end $$;
+comment on function keep_tape is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';

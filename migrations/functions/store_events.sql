@@ -1,0 +1,78 @@
+-- store_events: what follows once the row of a session has been locked and advanced: shared state, then the events.
+-- Internal: append_events, claim_session, finish_invocation and create_session call it.
+--
+--   1. Merge the user's state, then the application's (merge_app_state), in that order, so that writers never deadlock.
+--   2. Insert the events with the sequences up to p_last, one after the other, which a cluster does on one node; an
+--      event without a timestamp gets that of the change.
+--
+-- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes"}.
+-- Returns the events as stored, JSON, one a line (jsonb as text has no line breaks), only if p_returns: to write a large
+-- one as text takes milliseconds.
+create function store_events(
+  p_app text, p_user text, p_session text, p_events jsonb, p_sizes integer[], p_delta jsonb, p_from_runtime boolean,
+  p_limits jsonb, p_last integer, p_changed timestamptz, p_returns boolean)
+returns text language plpgsql as $$
+declare
+  v_first integer := p_last - cardinality(p_sizes);
+  v_event jsonb;
+  v_place integer;
+  v_line text;
+  v_lines text[];
+begin
+  -- 1
+  if p_delta ? 'user' then
+    insert into user_states as u (app_name, user_id, state)
+    values (p_app, p_user, limited_state(p_delta -> 'user', p_limits))
+    on conflict (app_name, user_id) do update set
+      state = limited_state(u.state || excluded.state, p_limits),
+      update_time = next_time(u.update_time, excluded.update_time);
+  end if;
+  if p_delta ? 'app' then perform merge_app_state(p_app, p_user, p_delta -> 'app', p_from_runtime, p_limits); end if;
+  -- 2
+  for v_event, v_place in select given.event, given.place
+    from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place
+  loop
+    insert into events as e
+      (app_name, user_id, session_id, sequence, id, invocation_id, author, event_time, is_from_runtime, payload, bytes)
+    values
+      (p_app, p_user, p_session, v_first + v_place, v_event ->> 'id', v_event ->> 'invocationId', v_event ->> 'author',
+       case when v_event ->> 'timestamp' is null then p_changed
+            else clamped_time((v_event ->> 'timestamp')::float8) end,
+       p_from_runtime,
+       case when v_event ->> 'timestamp' is null
+            then v_event || jsonb_build_object('timestamp', extract(epoch from p_changed)) else v_event end,
+       p_sizes[v_place])
+    returning case when p_returns then e.payload::text end into v_line;
+    v_lines := v_lines || v_line;
+  end loop;
+  return array_to_string(v_lines, E'\n');
+end $$;
+comment on function store_events is 'Merges shared state and inserts the events of a session whose row has been advanced.';
+
+-- merge_app_state: merges a delta into the state that all users of an application share. What an agent writes counts
+-- for the user in whose session it does (writers, AR416); what a request writes is the operator's own.
+create function merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
+returns void language plpgsql as $$
+declare
+  v_keys text[] := array(select jsonb_object_keys(p_delta));
+  v_max integer := p_limits ->> 'appStateBytesPerUser';
+  v_user jsonb := to_jsonb(p_user);
+  v_writers jsonb;
+begin
+  if p_from_runtime then
+    v_writers := (select jsonb_object_agg(key, p_user) from unnest(v_keys) key);
+    insert into app_states as a (app_name, state, writers)
+    values (p_app, limited_state(p_delta, p_limits), assert_writer_share(p_delta, v_writers, v_user, v_max))
+    on conflict (app_name) do update set
+      state = limited_state(a.state || excluded.state, p_limits),
+      writers = assert_writer_share(a.state || excluded.state, a.writers || excluded.writers, v_user, v_max),
+      update_time = next_time(a.update_time, excluded.update_time);
+  else
+    insert into app_states as a (app_name, state) values (p_app, limited_state(p_delta, p_limits))
+    on conflict (app_name) do update set
+      state = limited_state(a.state || excluded.state, p_limits),
+      writers = a.writers - v_keys,
+      update_time = next_time(a.update_time, excluded.update_time);
+  end if;
+end $$;
+comment on function merge_app_state is 'Merges a delta into the state that all users of an application share.';
