@@ -1,4 +1,4 @@
-import { and, eq, inArray, lt, type SQL, sql } from 'drizzle-orm';
+import { and, eq, inArray, lt, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
@@ -76,11 +76,6 @@ export async function forgetKeptAnswers(tx: Database, key: SessionKey): Promise<
 
 /** The scope of keys of invocations whose session is gone: a trigger keeps them as their rows go. */
 const OF_INVOCATIONS = 'invocation';
-
-/** True where an invocation of a user had a key and went with its session. */
-const isForgottenKey = ({ appName, userId }: Omit<SessionKey, 'sessionId'>, idempotencyKey: string): SQL =>
-  sql`exists (select 1 from ${idempotencyKeys} where
-    ${isKey({ appName, userId, scope: OF_INVOCATIONS, key: idempotencyKey })})`;
 
 /** @throws {NotFoundError} where an invocation of a user had the key and went with its session */
 export async function refuseForgottenKey(
