@@ -1,0 +1,120 @@
+-- The hottest statements as they are sent, to read and to review. Written by npm run db:dump.
+-- A call of a function is explained in its file; PostgreSQL keeps the plans of what it does, behind a pooler too.
+
+-- Create a session. See migrations/functions/create_session.sql.
+select * from create_session(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_is_eval => $8, p_initial_state => $9);
+
+-- Claim a session, which begins an invocation. See migrations/functions/claim_session.sql.
+select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_eval => $16, p_is_free => $17);
+
+-- The history that an invocation goes on from.
+select page.text, page.last, page.own, "s"."last_sequence" as final,
+  extract(epoch from "s"."create_time")::text as created, "s"."events_version" as version,
+  (
+  select "events"."id" from "events"
+  where "events"."app_name" = $1 and "events"."user_id" = $2 and "events"."session_id" = $3 and "events"."sequence" >= $4::int and "events"."sequence" <= $5::int
+  order by "events"."sequence" limit 1) as "idBefore",
+  ("s"."state" || coalesce("a"."state", '{}') || coalesce("u"."state", '{}'))::text as state, assert_session_size("s"."event_bytes", $6::bigint) as size
+  from "sessions" "s"
+  left join "app_states" "a" on "a"."app_name" = $7
+  left join "user_states" "u" on "u"."app_name" = $8 and "u"."user_id" = $9 cross join lateral (
+  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
+  array_agg(sized.id order by sized.sequence) filter (where sized.is_own) as own
+  from (
+  select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
+  from (select "events"."payload" as payload, "events"."sequence" as sequence, "events"."id" as id,
+  "events"."is_from_runtime" as is_own, "events"."bytes" as bytes from "events"
+  where "events"."app_name" = $10 and "events"."user_id" = $11 and "events"."session_id" = $12 and "events"."sequence" > $13::int and "events"."sequence" <= "s"."last_sequence"
+  order by "events"."sequence" limit $14) e) sized where sized.bytes_before < $15) page where "s"."app_name" = $16 and "s"."user_id" = $17 and "s"."id" = $18;
+
+-- Append an event. See migrations/functions/append_events.sql.
+select * from append_events(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_from_runtime => $8, p_lease => $9, p_versions => $10, p_models => $11);
+
+-- Wait for a busy session. See migrations/functions/claim_session.sql.
+select * from enqueue_invocation(p_app => $1, p_user => $2, p_session => $3, p_invocation => $4, p_token => $5, p_duration_ms => $6, p_key => $7, p_hash => $8, p_webhook => $9, p_request => $10, p_depth => $11);
+
+-- Finish an invocation. See migrations/functions/finish_invocation.sql.
+select * from finish_invocation(p_app => $1, p_user => $2, p_session => $3, p_events => $4, p_delta => $5, p_first_text => $6, p_limits => $7, p_invocation => $8, p_token => $9, p_new_token => $10, p_status => $11, p_answer => $12, p_error_code => $13, p_error_message => $14, p_llm_calls => $15, p_tool_calls => $16, p_prompt_tokens => $17, p_output_tokens => $18, p_models => $19, p_tape_start => $20, p_tape => $21, p_prompts => $22);
+
+-- Claim a session for an invocation that waited. See migrations/functions/claim_session.sql.
+select * from claim_session(p_invocation => $1, p_token => $2, p_duration_ms => $3, p_key => $4, p_hash => $5, p_webhook => $6, p_app => $7, p_user => $8, p_session => $9, p_events => $10, p_delta => $11, p_first_text => $12, p_limits => $13, p_is_queued => $14, p_creates => $15, p_is_eval => $16, p_is_free => $17);
+
+-- Get a session.
+select case when coalesce(page.place, 0) = 0 then '{"id":' || to_json("s"."id") || ',"appName":' || to_json("s"."app_name") ||
+  ',"userId":' || to_json("s"."user_id") || ',"state":' || ("s"."state" || coalesce("a"."state", '{}') || coalesce("u"."state", '{}')) || ',"events":[' end as head, page.text as events,
+  case when coalesce(page.place, 0) = 0 then '],"lastUpdateTime":' || extract(epoch from "s"."update_time")  || '}' end as tail, page.last, "s"."last_sequence" as final,
+  "s"."last_sequence" as reached, extract(epoch from "s"."create_time") as created, session_etag("s"."update_time", "a"."update_time", "u"."update_time") as etag
+  from "sessions" "s"
+  left join "app_states" "a" on "a"."app_name" = $1
+  left join "user_states" "u" on "u"."app_name" = $2 and "u"."user_id" = $3  left join lateral (
+  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
+  sized.bytes_before / 32768 as place
+  from (
+  select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
+  from (select "events"."payload" as payload, "events"."sequence" as sequence, "events"."id" as id,
+  "events"."is_from_runtime" as is_own, "events"."bytes" as bytes from "events"
+  where "events"."app_name" = $4 and "events"."user_id" = $5 and "events"."session_id" = $6 and "events"."sequence" > greatest($7::int, "s"."last_sequence" - $8::int) and "events"."sequence" <= "s"."last_sequence"
+  order by "events"."sequence" limit $9) e) sized
+  where sized.bytes_before < $10 group by sized.bytes_before / 32768) page on true
+  where "s"."app_name" = $11 and "s"."user_id" = $12 and "s"."id" = $13 order by page.place;
+
+-- A page of the list of sessions.
+with wanted as materialized (
+  select "s".* from "sessions" "s" where ("s"."app_name" = $1 and "s"."user_id" = $2 and not "s"."is_eval") order by "s"."update_time" desc, "s"."id" desc limit $3::int + 1),
+  sized as materialized (
+  select "s".*, row_number() over listed as place, sum(20 * pg_column_size("s"."state")) over listed as bytes
+  from wanted "s" window listed as (order by "s"."update_time" desc, "s"."id" desc rows unbounded preceding) order by "s"."update_time" desc, "s"."id" desc limit $4::int),
+  shared as materialized (
+  select merged.state, octet_length(merged.state::text) as bytes from (select
+  coalesce((select "app_states"."state" from "app_states" where "app_states"."app_name" = $5), '{}') ||
+  coalesce((select "user_states"."state" from "user_states"
+  where "user_states"."app_name" = $6 and "user_states"."user_id" = $7), '{}') as state
+  offset 0) merged), fitting as materialized (
+  select count(*)::int as n from sized, shared
+  where sized.place = 1 or sized.bytes + sized.place * shared.bytes <= $8)
+  select (select coalesce(string_agg('{"id":' || to_json("s"."id") || ',"appName":' || to_json("s"."app_name") ||
+  ',"userId":' || to_json("s"."user_id") || ',"state":' || (case when shared.state = '{}' then "s"."state" else "s"."state" || shared.state end) || ',"events":[' || '],"lastUpdateTime":' || extract(epoch from "s"."update_time")  || '}', ',' order by "s"."update_time" desc, "s"."id" desc), '') from (select sized.* from sized, fitting where place <= n) "s", shared) as text,
+  case when n < (select count(*) from wanted)
+  then array[''] else '{}' end as further,
+  (select json_build_object('id', "s"."id", 'time', to_char("s"."update_time" at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from sized "s" where place = n) as last
+  from fitting;
+
+-- A page of events.
+select page.text, page.last, "s"."last_sequence" as final
+  from "sessions" "s" left join lateral (
+  select string_agg(sized.payload::text, ',' order by sized.sequence) as text, max(sized.sequence) as last,
+  sized.bytes_before / 32768 as place
+  from (
+  select e.*, sum(e.bytes) over (order by e.sequence) - e.bytes as bytes_before
+  from (select "events"."payload" as payload, "events"."sequence" as sequence, "events"."id" as id,
+  "events"."is_from_runtime" as is_own, "events"."bytes" as bytes from "events"
+  where "events"."app_name" = $1 and "events"."user_id" = $2 and "events"."session_id" = $3 and "events"."sequence" > $4::int and "events"."sequence" <= "s"."last_sequence"
+  order by "events"."sequence" limit $5::int) e) sized
+  where sized.bytes_before < $6 group by sized.bytes_before / 32768) page on true
+  where "s"."app_name" = $7 and "s"."user_id" = $8 and "s"."id" = $9 order by page.place;
+
+-- Save a version of an artifact.
+with
+  numbered as (
+  insert into "artifacts" ("app_name", "user_id", "session_id", "name", "next_version") select $1, $2, $3, $4, $5
+  on conflict ("app_name", "user_id", "session_id", "name")
+  do update set "next_version" = "artifacts"."next_version" + 1
+  returning "artifacts"."next_version" - 1 as version)
+  insert into "artifact_versions" ("app_name", "user_id", "session_id", "artifact_name", "version", "canonical_uri", "mime_type", "custom_metadata", "part", "content", "object_key", "size_bytes", "sha256") select $6, $7, $8, $9, numbered.version, $10 || numbered.version, $11, $12::jsonb, $13::jsonb, $14, $15, $16, $17 from numbered returning
+  '{"version":' || "artifact_versions"."version" || ',"canonicalUri":' || to_json("artifact_versions"."canonical_uri") ||
+  ',"customMetadata":' || "artifact_versions"."custom_metadata" ||
+  ',"createTime":' || extract(epoch from "artifact_versions"."create_time") ||
+  case when "artifact_versions"."mime_type" is null then ''
+  else ',"mimeType":' || to_json("artifact_versions"."mime_type") end || '}' as text;
+
+-- The metadata of a version of an artifact.
+select
+  '{"version":' || "artifact_versions"."version" || ',"canonicalUri":' || to_json("artifact_versions"."canonical_uri") ||
+  ',"customMetadata":' || "artifact_versions"."custom_metadata" ||
+  ',"createTime":' || extract(epoch from "artifact_versions"."create_time") ||
+  case when "artifact_versions"."mime_type" is null then ''
+  else ',"mimeType":' || to_json("artifact_versions"."mime_type") end || '}' as text from "artifact_versions"
+  where "artifact_versions"."app_name" = $1 and "artifact_versions"."user_id" = $2
+  and "artifact_versions"."session_id" = $3
+  and "artifact_versions"."artifact_name" = $4
+  and "artifact_versions"."version" = $5;
