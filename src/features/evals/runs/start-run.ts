@@ -4,6 +4,7 @@ import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '..
 import { identifierSchema } from '../../../core/session.ts';
 import { requireScope, SHARED_STATE_DEMAND } from '../../../platform/http/operation/demands.ts';
 import { mayActFor, type Principal } from '../../../platform/http/operation/principal.ts';
+import { Wakeup } from '../../../platform/work/poll-loop.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from '../sets/eval-set-store.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
@@ -33,8 +34,8 @@ export interface RunRequest {
   parallelism: number | undefined;
 }
 
-/** Time between two looks at a run: notifications only save time, they may be lost. */
-const LOOK_MS = 1_000;
+/** Longest pause between two polls of a run: notifications only save time, they may be lost. */
+const POLL_MS = 1_000;
 /** Least time between two looks: a look counts all cases of the run. */
 const PAUSE_MS = 50;
 /** The user of the session of a case that names none, as in ADK. */
@@ -127,7 +128,7 @@ export async function findRun(
 }
 
 /**
- * How a run stands, and again after each change until it has ended, or `signal` aborts; nothing where there is no run.
+ * Yields a run, and again after each change until it has ended or `signal` aborts; nothing where there is no run.
  */
 export async function* followRun(
   context: Pick<InvocationContext, 'database' | 'notifications'>,
@@ -135,11 +136,11 @@ export async function* followRun(
   principal: Principal,
   signal: AbortSignal,
 ): AsyncGenerator<EvalRun> {
-  let woken = Promise.withResolvers<void>();
-  const unsubscribe = context.notifications.subscribe(runTopic(key.runId), () => woken.resolve());
+  const wakeup = new Wakeup();
+  const unsubscribe = context.notifications.subscribe(runTopic(key.runId), wakeup.wake);
   try {
     for (let before = ''; !signal.aborted; ) {
-      woken = Promise.withResolvers<void>();
+      wakeup.reset();
       const run = await findRun(context, key, principal);
       if (!run) return;
       const now = JSON.stringify(run);
@@ -147,7 +148,7 @@ export async function* followRun(
       before = now;
       if (run.endTime !== null) return;
       await sleep(PAUSE_MS, undefined, { signal }).catch(() => undefined);
-      await Promise.race([woken.promise, sleep(LOOK_MS, undefined, { signal }).catch(() => undefined)]);
+      await wakeup.wait(POLL_MS, signal);
     }
   } finally {
     unsubscribe();
