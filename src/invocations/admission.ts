@@ -1,6 +1,6 @@
 import { currentContext } from '../platform/context.ts';
 import { UnavailableError } from '../core/errors.ts';
-import { createSlots } from '../platform/http/limits/slots.ts';
+import { createSlots } from '../platform/http/limits/request-limits.ts';
 
 /** Counts the invocations of this process, so that it sheds load early and can wait for their end. */
 export interface Admission {

@@ -1,6 +1,5 @@
 import type { Express } from 'express';
 import { graphOperations } from '../conversation/apps/graph-routes.ts';
-import { toAliases, withAliases } from '../conversation/apps/aliases.ts';
 import { appOperations } from '../conversation/apps/routes.ts';
 import { artifactOperations } from '../conversation/artifacts/routes.ts';
 import { budgetOperations } from '../conversation/budgets/routes.ts';
@@ -12,9 +11,9 @@ import { cronjobOperations } from '../features/cronjobs/routes.ts';
 import { devUiPages } from '../features/devui/routes.ts';
 import { evalOperations } from '../features/evals/routes.ts';
 import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
-import type { Audit } from '../platform/http/operation/audit.ts';
+import type { Audit } from '../platform/http/audit/audit.ts';
 import type { Sockets } from '../platform/http/operation/sockets.ts';
-import { bind, type Operation } from '../platform/http/operation/operation.ts';
+import type { Operation } from '../platform/http/operation/operation.ts';
 import { idempotent } from '../conversation/idempotency/operations.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { holdOperations } from '../conversation/holds/routes.ts';
@@ -108,30 +107,31 @@ export function listOperations(mode: {
 /** Members, elements, arrays and objects of a request body: parsing more would hold up the event loop for all. */
 const MAX_BODY_VALUES = 100_000;
 
+/**
+ * A name that means `harness_agent` in requests unless a hosted application has it: the command line of AgentKit has it
+ * built in.
+ */
+const ALIAS = 'harness';
+
 /** The HTTP application. @throws Error when the operations contradict each other. */
 export function createApp(context: Context): Express {
   const { config, log } = context;
   const { auth, CRONJOBS, DEV_UI, WEBHOOKS, ALLOWED_HOSTS, ALLOWED_ORIGINS, TRUSTED_PROXIES } = config;
-  const aliases = toAliases(context.agents);
   const operations = listOperations({
     isDevelopment: DEV_UI,
     isShared: auth.mode === 'jwt',
     hasCronjobs: CRONJOBS,
     hasWebhooks: WEBHOOKS,
   });
-  const bound = (some: Operation<OperationContext>[]) =>
-    bind(
-      {
-        ...context,
-        forgetSession: createForgetSession(context.tracing),
-        copyArtifacts: (db, source, point) => copyArtifacts(db, context.contentStore, source, point),
-        evaluations,
-      },
-      some.map((each) => withAliases(each, aliases)),
-    );
-  return createHttpApp({
-    operations: bound(operations),
-    appNameOf: (name) => (aliases.has(name) ? HARNESS_APP : name),
+  return createHttpApp<OperationContext>({
+    operations,
+    context: {
+      ...context,
+      forgetSession: createForgetSession(context.tracing),
+      copyArtifacts: (db, source, point) => copyArtifacts(db, context.contentStore, source, point),
+      evaluations,
+    },
+    appAliases: new Map(context.agents.has(ALIAS) ? [] : [[ALIAS, HARNESS_APP]]),
     components: COMPONENTS,
     auth: withReport(auth, log),
     origins: {

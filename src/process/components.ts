@@ -19,7 +19,7 @@ import {
   apiErrorSchema,
   httpValidationErrorSchema,
   validationErrorSchema,
-} from '../platform/http/operation/error-bodies.ts';
+} from '../platform/http/operation/request-errors.ts';
 
 /**
  * The named schemas of the OpenAPI document. A schema that is not here is written out wherever it is used; one that

@@ -17,7 +17,7 @@ import type { Config } from '../config/config.ts';
 import { openNotifications } from '../platform/db/notifications.ts';
 import { AgentError } from '../core/errors.ts';
 import { createAdmission } from '../invocations/admission.ts';
-import { createSlots } from '../platform/http/limits/slots.ts';
+import { createSlots } from '../platform/http/limits/request-limits.ts';
 import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
 import { runBackgroundQueue } from '../invocations/background.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';

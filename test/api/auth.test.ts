@@ -1,7 +1,8 @@
 import { KeyObject, constants, createHmac, sign as signBytes } from 'node:crypto';
 import { SignJWT, exportSPKI } from 'jose';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { ANONYMOUS, FULL_KEY, mayActFor } from '../../src/platform/http/operation/principal.ts';
+import { mayActFor } from '../../src/platform/http/access/authorize.ts';
+import { ANONYMOUS, FULL_KEY } from '../../src/platform/http/operation/principal.ts';
 import { type Sent, type StartedEdge, startEdge } from '../support/edge.ts';
 import { sampleOperations } from '../support/edge-operations.ts';
 import { type Issuer, MOVED_PATH, type SigningKey, signingKey, startIssuer } from '../support/issuer.ts';

@@ -75,8 +75,6 @@ test('A: while one user does all of it at once, /health and the session of anoth
   const p99 = percentile(times, 0.99);
   const shown = [times.length, p99, longestMs, heapMb].map(Math.round);
   console.log(`answers %d, p99 %d ms, longest turn %d ms of CPU, heap %d MB`, ...shown);
-  // How fast it was is the machine's; that no turn of its loop lasted is the service's.
-  if (process.env['STRICT_FAIRNESS'] === 'true') expect(p99).toBeLessThan(250);
   expect(longestMs).toBeLessThan(FROZEN_MS);
   expect(service.process.exitCode).toBeNull();
 });

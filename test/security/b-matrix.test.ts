@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { listOperations } from '../../src/process/app.ts';
 import { createKey, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
-import { camelCase, pathParameters, routesOf } from '../../src/platform/http/operation/paths.ts';
+import { camelCase, pathParameters, listRoutes } from '../../src/platform/http/operation/paths.ts';
 import { runLive } from '../../src/invocations/live/run-live.ts';
 import type { Runtime } from '../../src/process/runtime.ts';
 import { client, startOn } from '../support/app.ts';
@@ -80,7 +80,7 @@ const targetsOf = (operation: AnyOperation, path: string): Target[] => [
   ...(namesUser(operation) || namesThing(path) ? (['absent'] as const) : []),
   ...(writesSharedState(operation) ? (['shared state'] as const) : []),
 ];
-const cells: Cell[] = routesOf(all).flatMap(({ operation, path }) =>
+const cells: Cell[] = listRoutes(all).flatMap(({ operation, path }) =>
   targetsOf(operation, path).flatMap((target) => CALLERS.map((caller) => ({ operation, path, caller, target }))),
 );
 

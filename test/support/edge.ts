@@ -37,6 +37,7 @@ export async function startEdge(
 ): Promise<StartedEdge> {
   const logged: StartedEdge['logged'] = [];
   const app = createHttpApp({
+    context: undefined,
     components: COMPONENTS,
     auth: { mode: 'local' },
     origins: { ownNamesOnly: false },

@@ -5,7 +5,7 @@ import type { z } from 'zod';
 import { getChildren, unwrap } from '../../src/core/zod-graph.ts';
 import { listOperations } from '../../src/process/app.ts';
 import { SCOPES } from '../../src/platform/http/operation/principal.ts';
-import { pathParameters, routesOf } from '../../src/platform/http/operation/paths.ts';
+import { pathParameters, listRoutes } from '../../src/platform/http/operation/paths.ts';
 
 const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
 
@@ -88,7 +88,7 @@ const isMap = (schema: object) => !('properties' in schema) && 'description' in 
 
 describe('aliases', () => {
   test('are published as deprecated operations with ids of their own', () => {
-    const routes = routesOf(operations);
+    const routes = listRoutes(operations);
     const aliases = routes.filter(({ path, operation }) => path !== operation.path);
     expect(aliases.length).toBeGreaterThan(15);
     for (const { path, operation } of routes) {

@@ -2,7 +2,7 @@ import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Config } from '../../config/config.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
-import { visibleTo } from '../../platform/http/operation/own-user.ts';
+import { visibleTo } from '../../platform/http/operation/principal.ts';
 import type { Principal } from '../../platform/http/operation/principal.ts';
 import type { z } from 'zod';
 import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';

@@ -7,7 +7,7 @@ import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import type { Principal } from '../../platform/http/operation/principal.ts';
 import { cronjobPath, pageSize } from '../../platform/http/operation/parameters.ts';
-import { ownerOf } from '../../platform/http/operation/own-user.ts';
+import { requireOwner } from '../../platform/http/operation/principal.ts';
 import {
   changeCronjob,
   checkSchedule,
@@ -76,7 +76,7 @@ const createCronjob = operation({
   success: { ...oneCronjob, status: 201 },
   errors: { 404: 'No such application.', 409: 'The user has as many cronjobs as CRONJOBS_MAX_PER_USER allows.' },
   handler: async (context: CronjobContext, { body, principal }) => {
-    const userId = ownerOf(principal, body.ownerId, 'body');
+    const userId = requireOwner(principal, body.ownerId, 'body');
     const appName = body.appName ?? HARNESS_APP;
     if (!context.agents.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
     const cronjob = await context.database.transaction(async (tx) => {
@@ -106,7 +106,7 @@ const listAll = operation({
   },
   success: { schema: cronjobPageSchema, description: 'The cronjobs.', example: { items: [CRONJOB_EXAMPLE] } },
   handler: async ({ database }: CronjobContext, { query, principal }) => {
-    const userId = ownerOf(principal, query.ownerId, 'query');
+    const userId = requireOwner(principal, query.ownerId, 'query');
     const found = await listCronjobs(database.reads, userId, query.limit + 1, toPlace(query.cursor));
     const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
     return { kind: 'value', value: { items: items.map(toCronjobWire), nextCursor } };

@@ -5,7 +5,7 @@ import { HARNESS_APP } from '../../core/names.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { ownerOf, visibleTo } from '../../platform/http/operation/own-user.ts';
+import { requireOwner, visibleTo } from '../../platform/http/operation/principal.ts';
 import { deliveryPath, pageSize, webhookPath } from '../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../platform/http/operation/principal.ts';
 import { toAddress, toEgressPolicy } from './address.ts';
@@ -78,7 +78,7 @@ const createWebhook = operation({
   success: { schema: webhookSchema, description: 'The webhook.', example: SECRET_EXAMPLE, status: 201 },
   errors: { 404: 'No such application.', 409: 'It exists, or the user has as many as WEBHOOKS_MAX_PER_USER allows.' },
   handler: async ({ database, agents, config, newId }: WebhookContext, { body, principal }) => {
-    const userId = ownerOf(principal, body.ownerId, 'body');
+    const userId = requireOwner(principal, body.ownerId, 'body');
     const appName = body.appName ?? HARNESS_APP;
     if (!agents.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
     const { href: url, host } = toAddress(body.url, toEgressPolicy(config));
@@ -106,7 +106,7 @@ const listAll = operation({
   },
   success: { schema: webhookListSchema, description: 'The webhooks.', example: { items: [WEBHOOK_EXAMPLE] } },
   handler: async ({ database }: WebhookContext, { query, principal }) => {
-    const rows = await listWebhooks(database.reads, ownerOf(principal, query.ownerId, 'query'));
+    const rows = await listWebhooks(database.reads, requireOwner(principal, query.ownerId, 'query'));
     return { kind: 'value', value: { items: rows.map(toWebhookWire) } };
   },
 });

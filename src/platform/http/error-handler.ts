@@ -25,7 +25,7 @@ import {
   userDataRefusal,
 } from '../../core/errors.ts';
 import { toLogFields } from '../log.ts';
-import type { ValidationDetail } from './operation/error-bodies.ts';
+import type { ValidationDetail } from './operation/request-errors.ts';
 import {
   type RefusalReason,
   RequestRefusedError,

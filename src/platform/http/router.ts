@@ -1,200 +1,202 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { runAsUser, runWith } from '../context.ts';
+import { NotFoundError } from '../../core/errors.ts';
+import { runWith } from '../context.ts';
 import type { Metrics } from '../metrics.ts';
-import { LimitError, NotFoundError } from '../../core/errors.ts';
-import { entryOf, keepRefusal, notedAbsent } from './audited.ts';
-import { authorize, type Resource } from './access/authorize.ts';
+import { createAuthorize, type Resource, toCallerId } from './access/authorize.ts';
 import type { Authenticate } from './access/bearer.ts';
-import { requireDeliberate } from './access/origin-guard.ts';
-import type { Audit } from './operation/audit.ts';
-import { type Answer, loadOf, type Operation } from './operation/operation.ts';
-import { ANONYMOUS, callerId, type Principal } from './operation/principal.ts';
-import { byFixedSegmentsFirst, camelCase, expressPath, pathPattern, type Route, routesOf } from './operation/paths.ts';
+import type { Audit } from './audit/audit.ts';
+import { requireDeliberate } from './guards.ts';
+import { createTarpit, type RequestLimits, type WithTarpit } from './limits/request-limits.ts';
+import { type Answer, loadFor, type Operation } from './operation/operation.ts';
+import {
+  byFixedSegmentsFirst,
+  camelCase,
+  expressPath,
+  listRoutes,
+  pathPattern,
+  type Route,
+} from './operation/paths.ts';
+import { ANONYMOUS, type Principal } from './operation/principal.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
-import type { RequestLimits } from './operation/request-limits.ts';
-import { type FindPosition, positioned } from './read-position.ts';
-import type { Validate } from './validation/validate.ts';
+import { type FindPosition, withReadYourWrites } from './read-position.ts';
+import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
+import type { Validate, ValidRequest } from './validation/validate.ts';
 
-/** What every operation passes on its way to its handler. */
+/** The steps of every operation on the way to its handler. */
 interface Steps {
-  authenticate: Authenticate;
+  /** The first argument of all handlers. */
+  context: never;
+  /** Without it no credential is asked for: all callers are anonymous. */
+  authenticate: Authenticate | undefined;
   readJsonBody: RequestHandler;
   readTextBody: RequestHandler;
-  validationOf: (operation: Operation) => Validate;
-  /** The application that a name of a request means. */
-  appNameOf: (name: string) => string;
-  /** What one caller may take of what all share; without it as much as there is. */
-  limits?: RequestLimits | undefined;
-  /** Counts open streams; without it nobody does. */
-  metrics?: Metrics | undefined;
-  audit?: Audit | undefined;
-  /** Where there is a replica for plain reads: how far the primary is. */
-  findPosition?: FindPosition | undefined;
+  createValidate: (operation: Operation) => Validate;
+  /** Further names of applications in requests → the names. */
+  appAliases: ReadonlyMap<string, string>;
+  limits: RequestLimits | undefined;
+  metrics: Metrics | undefined;
+  audit: Audit | undefined;
+  findPosition: FindPosition | undefined;
 }
-
-/**
- * A refusal for a limit waits so long for each refusal of the caller that waits already, at most {@link MAX_PAUSE_MS}:
- * whoever asks again and again, on however many connections, is answered ten times a second.
- */
-const PAUSE_MS = 100;
-const MAX_PAUSE_MS = 30_000;
-/** Refusals that wait, by caller. */
-const refusals = new Map<string, number>();
 
 /**
  * A router with one route per path of each operation. A request is authenticated before its body is read, and
  * compared with the path's user before it is validated, so that a stranger learns nothing from either.
  */
-export function operationRouter(operations: Operation<unknown>[], steps: Steps): Router {
+export function operationRouter(operations: Operation[], steps: Steps): Router {
   const router = Router({ caseSensitive: true });
-  const handlers = new Map(operations.map((operation) => [operation, serve(operation, steps)]));
-  const routes = routesOf(operations).toSorted(byFixedSegmentsFirst);
-  router.use(bySegments(routes.map(({ path, operation }) => ({ path, operation, handler: handlers.get(operation) }))));
+  const withTarpit = createTarpit();
+  const handlers = new Map(operations.map((each) => [each, createHandler(each, steps, withTarpit)]));
+  const routes = listRoutes(operations).toSorted(byFixedSegmentsFirst);
+  router.use(bySegments(routes.map((route) => ({ ...route, handler: handlers.get(route.operation) }))));
   router.use(methodNotAllowed(routes));
   return router;
 }
 
 /** Routes by the number of their segments, of which a path has as many: it is compared with those only. */
-function bySegments(routes: (Route<unknown> & { handler: RequestHandler | undefined })[]): RequestHandler {
+function bySegments(routes: (Route & { handler: RequestHandler | undefined })[]): RequestHandler {
   const routers = new Map<number, Router>();
   for (const { path, operation, handler } of routes) {
-    const count = segmentsOf(path);
+    const count = countSegments(path);
     const router = routers.get(count) ?? Router({ caseSensitive: true });
     routers.set(count, router);
     if (handler) router[operation.method](expressPath(path), handler);
   }
   return (request, response, next) => {
-    const router = routers.get(segmentsOf(request.path));
+    const router = routers.get(countSegments(request.path));
     // A router of Express answers OPTIONS by itself, for the first template that matches.
     if (router && request.method !== 'OPTIONS') router(request, response, next);
     else next();
   };
 }
 
-/** How many segments a path has; a slash at its end begins none. */
-function segmentsOf(path: string): number {
+/** Counts the segments of a path; a slash at its end begins none. */
+function countSegments(path: string): number {
   let count = 0;
   for (let at = path.indexOf('/'); at !== -1 && at < path.length - 1; at = path.indexOf('/', at + 1)) count += 1;
   return count;
 }
 
-/** All that a request of one operation passes, in this order. */
-function serve(operation: Operation<unknown>, steps: Steps): RequestHandler {
-  const { authenticate, limits, metrics, appNameOf } = steps;
+/** Returns all that a request of one operation passes, in this order; what does not depend on it is decided here. */
+function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpit): RequestHandler {
   const { owner, body } = operation;
+  const limits = owner === 'open' ? undefined : steps.limits?.(operation);
+  const authorize = createAuthorize(operation);
   const readBody = body && (body.isText ? steps.readTextBody : steps.readJsonBody);
-  const answerTo = answering(operation, steps);
+  const validate = steps.createValidate(operation);
+  const readContent = createContentReader(operation, steps.appAliases);
+  const answer = createAnswer(operation, steps);
   return async (request, response) => {
-    nameOperation(operation, metrics, request, response);
-    if (owner !== 'open') await authenticated(authenticate, request, response);
-    const principal = principalOf(response);
-    const resource = inPath(operation, request, appNameOf);
-    authorize(principal, operation, { ...resource, absent: notedAbsent(response, resource.absent) });
+    const noted = response.locals as Noted;
+    noteOperation(operation, steps.metrics, request, response);
+    if (owner !== 'open') noted.principal = await authenticate(steps.authenticate, request, noted.network, withTarpit);
+    const principal = noted.principal ?? ANONYMOUS;
+    const named = readPath(operation, request, noted, steps.appAliases);
+    authorize(principal, named);
     requireDeliberate(request, body?.isText === true);
-    const caller = callerId(principal, networkFor(response), resource.userId);
-    response.locals.caller = caller;
-    if (limits && owner !== 'open' && !isNamedLater(principal, operation)) {
-      await refusedSlowly(caller, () => limits.admit(caller, operation, request, response));
-    }
-    if (readBody) await passed(readBody, request, response);
-    await answerTo(request, response, principal, resource);
+    const caller = (noted.caller = toCallerId(principal, noted.network, named.userId));
+    const admit = () => limits?.admit(noted.caller ?? caller, request, response) ?? Promise.resolve();
+    // Only a key acts for users, and only what is validated may name one outside the path.
+    const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
+    if (!isNamedLater) await withTarpit(caller, admit);
+    if (readBody) await runMiddleware(readBody, request, response);
+    const valid = await validate(request);
+    const resource = readContent?.(valid, named, noted) ?? named;
+    if (readContent) authorize(principal, resource);
+    if (typeof owner === 'object') noted.caller = toCallerId(principal, noted.network, resource.userId);
+    await withTarpit(noted.caller, async () => {
+      if (isNamedLater) await admit();
+      await answer(request, response, { valid, principal, resource });
+    });
   };
 }
 
-/** Says which operation answers, for the log, for metrics and for the audit. */
-function nameOperation(
-  { operationId, path, isStream, success }: Operation<unknown>,
+/** Notes the operation for the log, for metrics and for the audit. */
+function noteOperation(
+  { operationId, path, isStream, success }: Operation,
   metrics: Metrics | undefined,
   request: Request,
   response: Response,
 ): void {
-  response.locals.route = path;
-  response.locals.operationId = operationId;
-  // Express takes them away before the handlers of errors.
-  response.locals.params = request.params;
+  Object.assign(response.locals, { route: path, operationId, params: request.params });
   // A WebSocket leaves its response behind; the server counts those.
   if (isStream && success?.status !== 101 && metrics) {
     response.once('close', metrics.stream(operationId));
   }
 }
 
-/** What the path alone says, before a byte of the body is read. */
-function inPath(operation: Operation<unknown>, request: Request, appNameOf: Steps['appNameOf']): Resource {
+/** Finds out who calls; a caller that guessed wrong too often waits as all callers at a limit do. */
+const authenticate = async (
+  identify: Authenticate | undefined,
+  request: Request,
+  network: string,
+  withTarpit: WithTarpit,
+): Promise<Principal> => (identify ? withTarpit(`address ${network}`, async () => identify(request)) : ANONYMOUS);
+
+/** Reads what the path says, before a byte of the body is read. */
+function readPath(
+  operation: Operation,
+  request: Request,
+  noted: Noted,
+  appAliases: ReadonlyMap<string, string>,
+): Resource {
   const { app_name: appName, user_id: userId } = request.params as Record<string, string | undefined>;
   return {
-    appName: appName === undefined ? undefined : appNameOf(appName),
+    appName: appName === undefined ? undefined : (appAliases.get(appName) ?? appName),
     userId,
-    absent: () => notFound(operation, request),
+    absent: () => markForeign(noted, notFound(operation, request)),
   };
 }
 
-/** Runs a middleware to its end. */
-const passed = (handler: RequestHandler, request: Request, response: Response): Promise<void> =>
-  new Promise((resolve, reject) => {
-    void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
-  });
-
-/** Only a key acts for users, and only what is validated may name one outside the path. */
-const isNamedLater = (principal: Principal, { owner }: Operation<unknown>) =>
-  principal.kind === 'key' && typeof owner === 'object';
-
-/** Whoever guessed wrong too often waits for the answer as everybody over a limit does. */
-async function authenticated(authenticate: Steps['authenticate'], request: Request, response: Response): Promise<void> {
-  try {
-    response.locals.principal = await authenticate(request);
-  } catch (error) {
-    if (error instanceof LimitError) await waitForTurn(`address ${networkFor(response)}`);
-    throw error;
-  }
+/** Returns what reads from the validated content whose it is, and what further scopes it needs. */
+function createContentReader({ owner, demands }: Operation, appAliases: ReadonlyMap<string, string>) {
+  const named = typeof owner === 'object' ? owner : undefined;
+  if (!named && !demands) return undefined;
+  return (valid: ValidRequest, fromPath: Resource, noted: Noted): Resource => {
+    const appName = named?.app?.(valid);
+    return {
+      appName: appName === undefined ? fromPath.appName : (appAliases.get(appName) ?? appName),
+      userId: named?.user(valid) ?? fromPath.userId,
+      demands: demands?.(valid),
+      absent: named ? () => markForeign(noted, new NotFoundError(named.absent(valid))) : fromPath.absent,
+    };
+  };
 }
 
-async function refusedSlowly<T>(caller: string, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof LimitError) await waitForTurn(caller);
-    throw error;
-  }
+/** Lets the audit tell the 404 of what is another's from that of what does not exist. */
+function markForeign(noted: Noted, error: NotFoundError): NotFoundError {
+  noted.isForeign = true;
+  return error;
 }
 
-async function waitForTurn(caller: string): Promise<void> {
-  const waiting = (refusals.get(caller) ?? 0) + 1;
-  refusals.set(caller, waiting);
-  await sleep(Math.min(waiting * PAUSE_MS, MAX_PAUSE_MS));
-  const left = (refusals.get(caller) ?? 1) - 1;
-  if (left > 0) refusals.set(caller, left);
-  else refusals.delete(caller);
-}
-
-/** The 404 of what a path names. */
-function notFound({ absent }: Operation<unknown>, request: Request): NotFoundError {
+/** Returns the 404 of what a path names. */
+function notFound({ absent }: Operation, request: Request): NotFoundError {
   const names = Object.entries(request.params).map(([name, text]) => [camelCase(name), text]);
   const text = absent?.(Object.fromEntries(names) as never);
   const { user_id: userId } = request.params;
   return new NotFoundError(text ?? (typeof userId === 'string' ? `User not found: ${userId}` : 'Not Found'));
 }
 
-/** The address of the client, as the first step of the application noted it. */
-const networkFor = (response: Response) => response.locals.network as string;
+/** Runs a middleware to its end. */
+const runMiddleware = (handler: RequestHandler, request: Request, response: Response): Promise<void> =>
+  new Promise((resolve, reject) => {
+    void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
+  });
 
-const principalOf = (response: Response): Principal =>
-  (response.locals.principal as Principal | undefined) ?? ANONYMOUS;
-
-/** Answers a request that has been let in, whose body was read. */
-function answering(operation: Operation<unknown>, steps: Steps) {
-  const { validationOf, appNameOf, limits, audit, findPosition } = steps;
-  const validate = validationOf(operation);
-  const kind = { isRead: isRead(operation) };
-  const saysMore = typeof operation.owner === 'object' || operation.demands !== undefined;
-  return async (request: Request, response: Response, principal: Principal, named: Resource): Promise<void> => {
-    const valid = await validate(request);
-    const resource = saysMore ? resourceOf(operation, valid, named, appNameOf) : named;
-    if (saysMore) authorize(principal, operation, { ...resource, absent: notedAbsent(response, resource.absent) });
-    if (typeof operation.owner === 'object') {
-      response.locals.caller = callerId(principal, networkFor(response), operation.owner.user(valid));
-    }
-    const caller = response.locals.caller as string;
+/** Returns what runs the handler of an operation for an admitted request and sends its answer. */
+function createAnswer(operation: Operation, steps: Steps) {
+  const { context, findPosition } = steps;
+  const limits = steps.limits?.(operation);
+  const kind = { isRead: operation.method === 'get' && loadFor(operation) !== 'invoke' };
+  const audit = steps.audit?.isAbout(kind) ? steps.audit : undefined;
+  const handle = findPosition ? withReadYourWrites(findPosition, operation) : operation.handler;
+  const status = operation.success?.status ?? 200;
+  return async (
+    request: Request,
+    response: Response,
+    { valid, principal, resource }: { valid: ValidRequest; principal: Principal; resource: Resource },
+  ): Promise<void> => {
+    const { requestId, caller = '' } = response.locals as Noted;
     const call = {
       ...valid,
       principal,
@@ -202,52 +204,29 @@ function answering(operation: Operation<unknown>, steps: Steps) {
       response,
       notFound: () => notFound(operation, request),
       countAgain: async () => {
-        await limits?.count(caller, operation).catch((error: unknown) => {
-          keepRefusal(audit, error, request, response);
+        await limits?.count(caller).catch((error: unknown) => {
+          auditDenied(steps.audit, error, request, response);
           throw error;
         });
       },
     };
-    const answer = await refusedSlowly(caller, async () => {
-      if (limits && isNamedLater(principal, operation)) await limits.admit(caller, operation, request, response);
-      if (audit?.isAbout(kind)) await audit.allowed(entryOf(request, response, resource), kind);
-      const requestId = response.locals.requestId as string;
-      const handle = () => limitedTo(principal, resource.userId, () => operation.handler(undefined, call));
-      const context = { caller, requestId, callerTrace: traceOf(request) };
-      return runWith(context, () => positioned(findPosition, operation, call, handle));
-    });
-    sendAnswer(response, answer, operation.success?.status ?? 200);
+    if (audit) await audit.allowed(toAuditEntry(request, response, resource), kind);
+    // Of several headers none counts.
+    const { traceparent } = request.headers;
+    const callerTrace = typeof traceparent === 'string' ? traceparent : undefined;
+    const userId = rowsFor(principal, resource.userId);
+    sendAnswer(
+      response,
+      await runWith({ caller, requestId, callerTrace, userId }, () => handle(context, call)),
+      status,
+    );
   };
 }
 
-/** True for what changes nothing and runs nothing. */
-const isRead = (operation: Operation<unknown>) => operation.method === 'get' && loadOf(operation) !== 'invoke';
-
-/** The trace context of a caller; of several headers none counts. */
-const traceOf = ({ headers: { traceparent } }: Request) => (typeof traceparent === 'string' ? traceparent : undefined);
-
-/** Whoever acts for certain users only: the database shows the work the rows of the one that the request is about. */
-function limitedTo<T>(principal: Principal, named: string | undefined, work: () => Promise<T>): Promise<T> {
-  const isBoundKey = principal.kind === 'key' && principal.users !== undefined;
-  const userId = principal.kind === 'user' ? principal.userId : isBoundKey ? named : undefined;
-  return userId === undefined ? work() : runAsUser(userId, work);
-}
-
-/** What only the validated content of a request says: whose it is, and what further scopes it needs. */
-function resourceOf(
-  { owner, demands }: Operation<unknown>,
-  valid: Awaited<ReturnType<Validate>>,
-  fromPath: Resource,
-  appNameOf: Steps['appNameOf'],
-): Resource {
-  const named = typeof owner === 'object' ? owner : undefined;
-  const appName = named?.app?.(valid);
-  return {
-    appName: appName === undefined ? fromPath.appName : appNameOf(appName),
-    userId: named?.user(valid) ?? fromPath.userId,
-    demands: demands?.(valid),
-    absent: named ? () => new NotFoundError(named.absent(valid)) : fromPath.absent,
-  };
+/** Returns the user whose rows alone the database shows, where the principal is bound to users. */
+function rowsFor(principal: Principal, named: string | undefined): string | undefined {
+  if (principal.kind === 'user') return principal.userId;
+  return principal.kind === 'key' && principal.users !== undefined ? named : undefined;
 }
 
 /** Text of `json` answers goes out as it is; a value without a JSON form goes out as `null`. */

@@ -9,7 +9,7 @@ const MAX_ADDRESS_LENGTH = 45;
 const known = new BoundedCache<string>();
 
 /** Who counts as one by address: an IPv4 address, of IPv6 the /64 network that one client has whole. */
-export function networkOf(address: string | undefined): string {
+export function toNetwork(address: string | undefined): string {
   if (address === undefined) return '';
   const found = known.get(address);
   if (found !== undefined) return found;

@@ -12,7 +12,7 @@ export const CLIENT_MUTANTS: Mutant[] = [
   },
   {
     name: 'knows an alias of the application in the path only',
-    changes: change('withAliases', 'body && namesApps(body)', 'false'),
+    changes: change('toShape', 'APP_NAME in members', 'false'),
     tests: ['clients'],
     only: 'the alias of harness_agent',
   },

@@ -190,7 +190,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'does not ask whose the user of a body is',
-    changes: change('resourceOf', "typeof owner === 'object'", "typeof owner === 'function'"),
+    changes: change('createContentReader', "typeof owner === 'object'", "typeof owner === 'function'"),
     tests: OWNERS,
   },
   {

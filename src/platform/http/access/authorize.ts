@@ -1,9 +1,9 @@
 import { ForbiddenError, type NotFoundError } from '../../../core/errors.ts';
-import { type Demand, requireScope } from '../operation/demands.ts';
+import type { Demand } from '../operation/demands.ts';
 import type { Operation } from '../operation/operation.ts';
-import { isBound, mayActFor, mayUse, type Principal } from '../operation/principal.ts';
+import type { Principal } from '../operation/principal.ts';
 
-/** What a request is about, as far as it names it. */
+/** The thing that a request is about, as far as the request names it. */
 export interface Resource {
   appName?: string | undefined;
   userId?: string | undefined;
@@ -16,25 +16,50 @@ export interface Resource {
 const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
 
 /**
- * The one decision on who may do what: the scope of the operation, then what the caller is bound to, then the scopes
- * that the content needs.
- * @throws {ForbiddenError} where a scope is missing. @throws {NotFoundError} for what is another's
+ * Decides whether a principal may do what it asks for.
+ * @throws {ForbiddenError} where a scope is missing. @throws {NotFoundError} for what belongs to another
  */
-export function authorize(principal: Principal, operation: Operation<unknown>, resource: Resource): void {
-  const { scope, isForKeys } = operation;
-  if (scope !== 'none') requireScope(principal, { scope, because: 'this operation needs it.' });
-  if (isForKeys && principal.kind === 'user') throw new ForbiddenError(FOR_KEYS);
-  const { appName, userId, demands = [] } = resource;
-  if (userId !== undefined && !mayActFor(principal, userId)) throw resource.absent();
-  if (appName !== undefined && !mayUse(principal, appName)) throw resource.absent();
-  if (isBound(principal) && spansUsers(principal, operation, appName)) {
-    throw new ForbiddenError('The credential is bound to users or applications, and this operation is about all.');
-  }
-  for (const demand of demands) requireScope(principal, demand);
+type Authorize = (principal: Principal, resource: Resource) => void;
+
+/**
+ * Returns the one decision on who may call an operation: first its scope, then the users and applications that the
+ * caller is bound to, then the scopes that the content needs.
+ */
+export function createAuthorize({ scope, isForKeys, owner }: Operation): Authorize {
+  const own: Demand | undefined = scope === 'none' ? undefined : { scope, because: 'this operation needs it.' };
+  // Descriptions of applications are for all who may read; everything else without an owner is about all users.
+  const spansUsers = owner === 'caller' || (owner === 'service' && scope !== 'read');
+  return (principal, { appName, userId, demands = [], absent }) => {
+    if (own) requireScope(principal, own);
+    if (isForKeys && principal.kind === 'user') throw new ForbiddenError(FOR_KEYS);
+    if (userId !== undefined && !mayActFor(principal, userId)) throw absent();
+    if (appName !== undefined && !(principal.apps?.has(appName) ?? true)) throw absent();
+    const isBoundToUsers = principal.kind === 'key' && principal.users !== undefined;
+    const isBound = isBoundToUsers || principal.apps !== undefined;
+    if (isBound && spansUsers && (isBoundToUsers || appName === undefined)) {
+      throw new ForbiddenError('The credential is bound to users or applications, and this operation is about all.');
+    }
+    for (const demand of demands) requireScope(principal, demand);
+  };
 }
 
-/** What describes applications is for everybody who may read; the rest of what nobody owns is about all users. */
-function spansUsers(principal: Principal, { owner, scope }: Operation<unknown>, appName: string | undefined): boolean {
-  if (owner !== 'caller' && (owner !== 'service' || scope === 'read')) return false;
-  return appName === undefined || (principal.kind === 'key' && principal.users !== undefined);
+/** @throws {ForbiddenError} where the caller lacks the scope */
+export function requireScope({ scopes }: Principal, { scope, because }: Demand): void {
+  if (!scopes.has(scope)) throw new ForbiddenError(`The credential does not have the scope \`${scope}\`: ${because}`);
+}
+
+/** Returns true when a caller may read and write what belongs to this user. */
+export function mayActFor(principal: Principal, userId: string): boolean {
+  if (principal.kind === 'user') return principal.userId === userId;
+  return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);
+}
+
+/**
+ * Returns the name that limits count for: a user of a pool, each user that a runtime key acts for, the key where its
+ * request names no user, an address where callers have no credential.
+ */
+export function toCallerId(principal: Principal, address: string, userId?: string): string {
+  if (principal.kind === 'user') return `user:${principal.userId}`;
+  if (principal.kind === 'anonymous') return `address:${address}`;
+  return `key:${principal.id ?? ''}${userId === undefined ? '' : `/${userId}`}`;
 }

@@ -1,14 +1,14 @@
 import { hash } from 'node:crypto';
 import type { Request } from 'express';
 import type { JWTVerifyGetKey, JWTVerifyResult } from 'jose';
-import { networkOf } from '../../net/network.ts';
+import { toNetwork } from '../../net/network.ts';
 import { UnauthenticatedError, UnavailableError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
 import { SingleFlight } from '../../work/single-flight.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import type { JwksOptions } from './jwks.ts';
-import { ANONYMOUS, type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
-import type { Login, LoginLimit } from '../operation/request-limits.ts';
+import { type Principal, SCOPES, USER_SCOPES } from '../operation/principal.ts';
+import type { Login, LoginLimit } from '../limits/login-limit.ts';
 import { createKeyRing } from './key-ring.ts';
 
 /** How callers prove who they are. */
@@ -33,8 +33,8 @@ const REFUSED = 'authentication required';
 /** Longer tokens are refused unread; Node itself refuses headers over 16 KiB in all. */
 const MAX_TOKEN_LENGTH = 8192;
 const CLOCK_TOLERANCE_SECONDS = 30;
-/** A token that was right is believed for this long: to look at its signature costs 0.8 ms, more than a refusal may. */
-const BELIEVED_MS = 5_000;
+/** A verified token is not verified again for this long: its signature costs 0.8 ms, more than a refusal may. */
+const TOKEN_CACHE_MS = 5_000;
 /** Only asymmetric ones: with HS256 the public key would be a shared secret. */
 const ALGORITHMS = [
   'RS256',
@@ -53,44 +53,46 @@ const ALGORITHMS = [
 const TOKEN_TYPES = new Set([undefined, 'jwt', 'at+jwt', 'application/at+jwt']);
 
 /** Finds out who sends a request. @throws UnauthenticatedError; UnavailableError when no verification key can be had */
-export type Authenticate = (request: Request) => Principal | Promise<Principal>;
+export type Authenticate = (request: Request) => Promise<Principal>;
 
 /**
- * What finds out who calls, before any byte of a body is read.
+ * Returns what finds out who calls, before any byte of a body is read.
  *
  * In `local` mode nothing could check a credential, so one that is sent is ignored and every caller is anonymous: the
- * mode is for a loopback address, where `origin-guard.ts` keeps web pages out.
- *
- * `appNameOf`: the application that a name in a credential means.
+ * mode is for a loopback address, where `guards.ts` keeps web pages out.
+ * @param appAliases further names of applications in credentials → the names
  */
 export function authentication(
   options: AuthOptions,
-  appNameOf: (name: string) => string,
+  appAliases: ReadonlyMap<string, string>,
   logins?: LoginLimit,
-): Authenticate {
-  const authenticate = authenticator(options);
-  if (options.mode === 'local') return authenticate;
+): Authenticate | undefined {
+  if (options.mode === 'local') return undefined;
+  const { mode } = options;
+  const authenticate = mode === 'key' ? keyAuthenticator(options) : tokenAuthenticator(options);
   return async (request) => {
-    const login = logins && toLogin(options.mode, request);
-    const principal = await (login ? counted(logins, login, () => authenticate(request)) : authenticate(request));
-    const apps = principal.apps && new Set([...principal.apps].map(appNameOf));
+    const login = logins && toLogin(mode, request);
+    const principal = await (login
+      ? withLoginLimit(logins, login, () => authenticate(request))
+      : authenticate(request));
+    const apps = principal.apps && new Set([...principal.apps].map((name) => appAliases.get(name) ?? name));
     return apps ? { ...principal, apps } : principal;
   };
 }
 
-/** What is compared with the limit of failures: `undefined` where no credential is sent. */
+/** Returns what the limit of failures counts; `undefined` where no credential is sent. */
 function toLogin(mode: 'key' | 'jwt', request: Request): Login | undefined {
   const credential = request.headers.authorization;
   if (credential === undefined) return undefined;
   const [, keyId] = mode === 'key' ? (/^bearer +([\w-]{1,64})\./i.exec(credential) ?? []) : [];
-  const names = [`address ${networkOf(request.ip)}`, ...(keyId === undefined ? [] : [`key ${keyId}`])];
+  const names = [`address ${toNetwork(request.ip)}`, ...(keyId === undefined ? [] : [`key ${keyId}`])];
   return { credential, names };
 }
 
-async function counted(
+async function withLoginLimit(
   logins: LoginLimit,
   login: Login,
-  authenticate: () => Principal | Promise<Principal>,
+  authenticate: () => Promise<Principal>,
 ): Promise<Principal> {
   logins.check(login);
   try {
@@ -98,34 +100,32 @@ async function counted(
     logins.succeeded(login);
     return principal;
   } catch (error) {
-    // A token that has only expired was somebody's: it is no guess.
+    // A token that has only expired was right once: it is no guess.
     const isGuess = error instanceof UnauthenticatedError && !isExpired(error);
     if (isGuess) await logins.failed(login);
     throw error;
   }
 }
 
-function authenticator(options: AuthOptions): Authenticate {
-  if (options.mode === 'local') return () => ANONYMOUS;
-  if (options.mode === 'key') return keyAuthenticator(options);
+function tokenAuthenticator(options: Extract<AuthOptions, { mode: 'jwt' }>): Authenticate {
   // jose is loaded where tokens are, and there at the start, since the keys are fetched then.
   const keys = import('./jwks.ts').then(({ createKeySource }) => createKeySource(options));
-  const believed = new BoundedCache<{ user: TokenUser; until: number }>();
+  const tokenCache = new BoundedCache<{ user: TokenUser; until: number }>();
   const pendingVerifications = new SingleFlight<TokenUser>();
   return async (request) => {
     const token = bearerToken(request);
     // Kept by digest: no token can be read from the memory of the process for longer than its request.
     const digest = hash('sha256', token, 'base64url');
-    const known = believed.get(digest);
-    if (known && known.until > Date.now()) return known.user;
-    // Of many requests that bring it at once, one looks at it.
+    const cached = tokenCache.get(digest);
+    if (cached && cached.until > Date.now()) return cached.user;
+    // Of many requests that bring it at once, one verifies it.
     const user = await pendingVerifications.run(digest, () => verifiedUser(token, keys, options));
-    believed.set(digest, { user, until: Math.min(Date.now() + BELIEVED_MS, user.expiresAt) });
+    tokenCache.set(digest, { user, until: Math.min(Date.now() + TOKEN_CACHE_MS, user.expiresAt) });
     return user;
   };
 }
 
-/** True of a token that was good once: it was somebody's. */
+/** Returns true for a token that was right until it expired. */
 export const isExpired = ({ cause }: UnauthenticatedError): boolean =>
   cause instanceof Error && 'code' in cause && cause.code === 'ERR_JWT_EXPIRED';
 

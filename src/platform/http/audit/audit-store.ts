@@ -3,7 +3,20 @@ import type { Database } from '../../db/database.ts';
 import { escapeJson } from '../../db/json-escape.ts';
 import { auditLog } from '../../db/schema/schema.ts';
 import { insertSelect } from '../../db/sql.ts';
-import type { AuditEntry } from '../operation/audit.ts';
+
+/** One decision about one request: who, what, on which resource, from where; never content. */
+export interface AuditEntry {
+  callerKind: 'unknown' | 'anonymous' | 'key' | 'user';
+  /** User of the token, or id of the key; `undefined` for a key of `RUNTIME_API_KEYS` and where nobody is known. */
+  caller?: string | undefined;
+  /** Address of the client, after `TRUSTED_PROXIES`. */
+  address?: string | undefined;
+  /** `operationId`; `undefined` for what was refused before a route was found. */
+  operation?: string | undefined;
+  /** What the request is about: names from its path, and the user and application that its content names. */
+  resource: Record<string, string>;
+  requestId: string;
+}
 
 /** An entry as it is stored. */
 export interface Decision extends AuditEntry {

@@ -1,8 +1,20 @@
 import type { Log } from '../../log.ts';
 import type { DatabasePool } from '../../db/database.ts';
-import type { Audit, AuditEntry } from '../operation/audit.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
-import { type Decision, insertEntries } from './audit-store.ts';
+import { type AuditEntry, type Decision, insertEntries } from './audit-store.ts';
+
+/** Where decisions are kept. */
+export interface Audit {
+  /** True for an operation whose permission is kept. */
+  isAbout(operation: { isRead: boolean }): boolean;
+  /**
+   * Keeps that a request is allowed. That of a change is stored when this returns, before the change is begun, so that
+   * no crash loses it. @throws what the database does where it cannot be stored
+   */
+  allowed(entry: AuditEntry, operation: { isRead: boolean }): Promise<void>;
+  /** Keeps a refusal soon, without anybody waiting; of one caller so many in a minute. */
+  refused(entry: AuditEntry, reason: string): void;
+}
 
 /** What is kept of decisions, and how much of it. */
 export interface AuditSettings {

@@ -1,14 +1,29 @@
 import { createHash } from 'node:crypto';
 import { LimitError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
-import type { LoginLimit } from '../operation/request-limits.ts';
 import { type RateCounter, secondsUntil } from './rates.ts';
+
+/** A credential on its way in. */
+export interface Login {
+  credential: string;
+  /** The names whose failures it counts with: its address, the id of its key. */
+  names: string[];
+}
+
+/** How often a credential may be wrong. */
+export interface LoginLimit {
+  /** Comes before a credential is checked. @throws {LimitError} where there were too many wrong ones */
+  check(login: Login): void;
+  succeeded(login: Login): void;
+  /** Counts a wrong one. @throws {LimitError} where that is one too many */
+  failed(login: Login): Promise<void>;
+}
 
 const LIMIT = 'MAX_FAILED_LOGINS_PER_MINUTE';
 
 /**
- * Wrong credentials by address and by key id. Only a wrong one costs a statement; who is over is refused without a
- * look at what is sent, unless that was right in this process before: nobody is shut out by a neighbour's guesses.
+ * Counts wrong credentials by address and by key id. Only a wrong one costs a statement. At the limit a credential is
+ * refused unchecked, unless it was right in this process before: a neighbour's guesses shut out no other caller.
  */
 export function createLoginLimit(points: number, counter: RateCounter): LoginLimit {
   const blocked = new BoundedCache<number>();

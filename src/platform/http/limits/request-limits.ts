@@ -1,41 +1,71 @@
-import { InvalidError } from '../../../core/errors.ts';
+import type { Request, Response } from 'express';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { InvalidError, LimitError } from '../../../core/errors.ts';
 import type { UserLimits } from '../../../config/limits.ts';
 import type { DatabasePool } from '../../db/database.ts';
-import { type Load, loadOf } from '../operation/operation.ts';
-import type { RequestLimits } from '../operation/request-limits.ts';
+import { type Load, loadFor, type Operation } from '../operation/operation.ts';
 import { createRateLimit, type RateLimit } from './rate-limit.ts';
 import { createRateCounter } from './rates.ts';
-import { createSlots, type Slots } from './slots.ts';
+
+/** Limits of each caller, for the requests of one operation. */
+interface OperationLimits {
+  /**
+   * Lets a request in, before it costs anything, and counts it until its answer or its connection ends.
+   * @throws {LimitError} where the caller is at a limit
+   */
+  admit(caller: string, request: Request, response: Response): Promise<void>;
+  /**
+   * Counts a further action of an open stream as if it were another request.
+   * @throws {LimitError} where the caller has used all of this minute
+   */
+  count(caller: string): Promise<void>;
+}
+
+/** Returns the limits of an operation. */
+export type RequestLimits = (operation: Operation) => OperationLimits;
+
+/** Counts what each caller has of something at once. */
+export interface Slots {
+  /** Takes one for a caller; the returned function gives it back. @throws {LimitError} at the maximum */
+  take(caller: string): () => void;
+}
 
 /** A large read uses one of its rate, and one more for each of these bytes. */
 const MEGABYTE = 1_048_576;
+/** The wait of a refusal for each refusal of the same caller that waits already, and the longest wait. */
+const PAUSE_MS = 100;
+const MAX_PAUSE_MS = 30_000;
 
-/** Limits of each caller: what it does at once, counted in this process, and in a minute, counted in the database. */
+/** Limits of each caller: of requests at once, counted in this process, and in a minute, counted in the database. */
 export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limits: UserLimits): RequestLimits {
   const rates = createRates(database, limits);
   const requests = createSlots('MAX_REQUESTS_PER_USER', limits.MAX_REQUESTS_PER_USER, 'requests under way');
   const streams = createSlots('MAX_STREAMS_PER_USER', limits.MAX_STREAMS_PER_USER, 'streams open');
   const heavy = createSlots('MAX_HEAVY_READS_PER_USER', limits.MAX_HEAVY_READS_PER_USER, 'large reads under way');
-  return {
-    async admit(caller, operation, request, response) {
-      const load = loadOf(operation);
-      await rates[load].use(caller);
-      const wanted = [requests, ...(operation.isStream ? [streams] : []), ...(load === 'heavy' ? [heavy] : [])];
-      if (response.destroyed || request.socket.destroyed) {
-        // Who has gone already gives nothing back: nothing is read for nobody, however often that is wanted.
-        if (operation.method === 'get') throw new InvalidError('The client has gone.');
-        return;
-      }
-      const release = takeAll(wanted, caller);
-      const before = request.socket.bytesWritten;
-      response.once('close', () => {
-        release();
-        if (load === 'heavy') rates.heavy.charge(caller, Math.floor((request.socket.bytesWritten - before) / MEGABYTE));
-      });
-      // A WebSocket leaves its response behind, open.
-      if (operation.success?.status === 101) request.socket.once('close', release);
-    },
-    count: (caller, operation) => rates[loadOf(operation)].use(caller),
+  return (operation) => {
+    const load = loadFor(operation);
+    const rate = rates[load];
+    const isHeavy = load === 'heavy';
+    const wanted = [requests, ...(operation.isStream ? [streams] : []), ...(isHeavy ? [heavy] : [])];
+    return {
+      async admit(caller, request, response) {
+        await rate.use(caller);
+        if (response.destroyed || request.socket.destroyed) {
+          // Its slots would never be released. A change is made all the same.
+          if (operation.method === 'get') throw new InvalidError('The client has gone.');
+          return;
+        }
+        const release = takeAll(wanted, caller);
+        const before = request.socket.bytesWritten;
+        response.once('close', () => {
+          release();
+          if (isHeavy) rate.charge(caller, Math.floor((request.socket.bytesWritten - before) / MEGABYTE));
+        });
+        // A WebSocket leaves its response behind, open.
+        if (operation.success?.status === 101) request.socket.once('close', release);
+      },
+      count: (caller) => rate.use(caller),
+    };
   };
 }
 
@@ -53,7 +83,31 @@ function createRates(database: Pick<DatabasePool, 'query'>, limits: UserLimits):
   };
 }
 
-/** All or none of them. */
+/** @param limit the setting that says `max` @param things the counted things, as in "50 streams open" */
+export function createSlots(limit: string, max: number, things: string): Slots {
+  const taken = new Map<string, number>();
+  return {
+    take(caller) {
+      const count = taken.get(caller) ?? 0;
+      if (count >= max) {
+        throw new LimitError(
+          limit,
+          `You have ${max} ${things} already, the maximum: ${limit}. Try again when one has ended.`,
+        );
+      }
+      taken.set(caller, count + 1);
+      return () => decrement(taken, caller);
+    },
+  };
+}
+
+function decrement(counts: Map<string, number>, caller: string): void {
+  const left = (counts.get(caller) ?? 1) - 1;
+  if (left > 0) counts.set(caller, left);
+  else counts.delete(caller);
+}
+
+/** Takes all or none of them. */
 function takeAll(wanted: Slots[], caller: string): () => void {
   const taken: (() => void)[] = [];
   const release = () => {
@@ -66,4 +120,28 @@ function takeAll(wanted: Slots[], caller: string): () => void {
     release();
     throw error;
   }
+}
+
+/** Does work of a caller; where a limit refuses it, the refusal comes late. */
+export type WithTarpit = <T>(caller: string, work: () => Promise<T>) => Promise<T>;
+
+/**
+ * Slows down callers at a limit: a caller that asks again and again, on however many connections, is refused ten times
+ * a second.
+ */
+export function createTarpit(): WithTarpit {
+  const waiting = new Map<string, number>();
+  return async (caller, work) => {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof LimitError) {
+        const count = (waiting.get(caller) ?? 0) + 1;
+        waiting.set(caller, count);
+        await sleep(Math.min(count * PAUSE_MS, MAX_PAUSE_MS));
+        decrement(waiting, caller);
+      }
+      throw error;
+    }
+  };
 }

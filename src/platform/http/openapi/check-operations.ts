@@ -1,5 +1,5 @@
 import type { Operation } from '../operation/operation.ts';
-import { camelCase, pathParameters, routesOf } from '../operation/paths.ts';
+import { camelCase, pathParameters, listRoutes } from '../operation/paths.ts';
 
 /**
  * Compares what operations say of themselves and of each other. Cheap, so every start does it.
@@ -13,7 +13,7 @@ export function checkOperations(operations: Operation[]): void {
     taken.add(what);
   };
   for (const { operationId } of operations) take(operationId, operationId);
-  for (const { path, operation } of routesOf(operations)) {
+  for (const { path, operation } of listRoutes(operations)) {
     const { method, operationId, owner, parameters, scope } = operation;
     if ((scope === 'none') !== (owner === 'open') || scope === undefined) {
       throw new Error(`${operationId}: it says no scope, which all have but those that are open to everybody.`);

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { AREAS, isPlainRead, type Operation, READ_POSITION } from '../operation/operation.ts';
-import { camelCase, pathParameters, type Route, routesOf } from '../operation/paths.ts';
+import { camelCase, pathParameters, type Route, listRoutes } from '../operation/paths.ts';
 import { checkOperations } from './check-operations.ts';
 import { type JsonSchema, namedSchemas, toJsonSchema } from './json-schemas.ts';
 
@@ -35,7 +35,7 @@ export function openApiDocument(operations: Operation[], options: DocumentOption
   const schemas = namedSchemas(operations, options.components);
   const secured = options.authMode === 'local' ? [{}, { RuntimeBearer: [] }] : [{ RuntimeBearer: [] }];
   const paths: Record<string, Record<string, object>> = {};
-  for (const route of routesOf(operations)) {
+  for (const route of listRoutes(operations)) {
     const item = (paths[route.path] ??= {});
     item[route.operation.method] = operationObject(route, schemas.of);
   }

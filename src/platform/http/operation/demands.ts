@@ -1,5 +1,4 @@
-import { ForbiddenError } from '../../../core/errors.ts';
-import type { Principal, Scope } from './principal.ts';
+import type { Scope } from './principal.ts';
 
 /** A scope that a request needs because of what it says, beside that of its operation. */
 export interface Demand {
@@ -8,28 +7,23 @@ export interface Demand {
   because: string;
 }
 
-/** @throws {ForbiddenError} where the caller lacks the scope */
-export function requireScope({ scopes }: Principal, { scope, because }: Demand): void {
-  if (!scopes.has(scope)) throw new ForbiddenError(`The credential does not have the scope \`${scope}\`: ${because}`);
-}
-
 /** An agent other than the deployed one is the operator's to allow: prompt, tools, servers and model are theirs. */
 export const overrideDemands = (harness: object | null | undefined): Demand[] =>
   Object.keys(harness ?? {}).length > 0
     ? [{ scope: 'override', because: '`harness` changes the deployed agent.' }]
     : [];
 
-/** What a change of the state that all users share needs: it changes every session and, by `{app:…}`, every prompt. */
+/** The scope for the state of all users: a change of it is one of every session and, by `{app:…}`, every prompt. */
 export const SHARED_STATE_DEMAND: Demand = {
   scope: 'admin',
   because: 'keys with `app:` in front are the state of all users.',
 };
 
-/** What a change of the state needs. */
+/** The scopes that a change of the state needs. */
 export const sharedStateDemands = (delta: object | null | undefined): Demand[] =>
   Object.keys(delta ?? {}).some((name) => name.startsWith('app:')) ? [SHARED_STATE_DEMAND] : [];
 
-/** What an event says of its author and does to the state. */
+/** The author of an event and its change of the state. */
 interface SentEvent {
   author?: string | null | undefined;
   actions?: { stateDelta?: object | null | undefined } | null | undefined;

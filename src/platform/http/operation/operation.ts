@@ -98,7 +98,7 @@ interface Success<Schema extends z.ZodType = z.ZodType> {
 export type Load = 'read' | 'write' | 'heavy' | 'invoke';
 
 /** The class of an operation: as it says, else by its scope and method. */
-export const loadOf = ({ load, scope, method }: Pick<OperationBase, 'load' | 'scope' | 'method'>): Load =>
+export const loadFor = ({ load, scope, method }: Pick<OperationBase, 'load' | 'scope' | 'method'>): Load =>
   load ?? (scope === 'invoke' ? 'invoke' : method === 'get' ? 'read' : 'write');
 
 /**
@@ -109,7 +109,7 @@ export const READ_POSITION = 'X-Read-Position';
 
 /** True of a plain read, which a replica may answer: not of a stream, nor of what costs as much as an invocation. */
 export const isPlainRead = (read: Pick<OperationBase, 'load' | 'scope' | 'method' | 'isStream'>): boolean =>
-  read.method === 'get' && read.isStream !== true && loadOf(read) !== 'invoke';
+  read.method === 'get' && read.isStream !== true && loadFor(read) !== 'invoke';
 
 /** What all operations have, whatever their types. */
 interface OperationBase {
@@ -126,7 +126,7 @@ interface OperationBase {
   scope: Scope | 'none';
   /** True where tokens of users are refused, whatever their scopes: it is for the operator's own keys. */
   isForKeys?: true;
-  /** What it costs, where method and scope do not say it: see {@link loadOf}. */
+  /** What it costs, where method and scope do not say it: see {@link loadFor}. */
   load?: Load;
   /** True where its answer lasts: it counts as a stream. */
   isStream?: true;
@@ -138,7 +138,7 @@ interface OperationBase {
 
 /**
  * One operation: all that the document, the router and the authorisation need, beside its handler. `Context` is what
- * the handler uses of the process; a bound operation (see {@link bind}) has `unknown`.
+ * the handler uses of the process.
  */
 export interface Operation<Context = never> extends OperationBase {
   owner: Owner;
@@ -189,7 +189,3 @@ export function operation<
 >(definition: Definition<Context, Path, Query, Headers, Body, Result>): Operation<Context> {
   return definition;
 }
-
-/** The operations with their context given: what the router serves. */
-export const bind = <Context>(context: Context, operations: Operation<Context>[]): Operation<unknown>[] =>
-  operations.map((each) => ({ ...each, handler: (_, call) => each.handler(context, call) }));

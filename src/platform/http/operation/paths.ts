@@ -10,7 +10,7 @@ export interface Route<Context = never> {
 }
 
 /** Every path of every operation, aliases after the path that they are another spelling of. */
-export const routesOf = <Context>(operations: Operation<Context>[]): Route<Context>[] =>
+export const listRoutes = <Context>(operations: Operation<Context>[]): Route<Context>[] =>
   operations.flatMap((operation) =>
     [operation.path, ...(operation.aliases ?? [])].map((path) => ({ path, operation })),
   );
@@ -49,22 +49,15 @@ export function byFixedSegmentsFirst(one: { path: string }, other: { path: strin
 }
 
 /**
- * A function that percent-encodes the raw slashes of an artifact name in a path, so that the name is one segment for
- * the router. What the templates say after the name (`/versions/{version_id}/metadata`, …) is cut off the end first.
+ * Patterns that split a path before and after the raw text of an artifact name. What the templates say after the name
+ * (`/versions/{version_id}/metadata`, …) is cut off the end first.
  */
-export function artifactNameEncoder(paths: string[]): (path: string) => string {
+export function artifactNamePatterns(paths: string[]): RegExp[] {
   const templates = paths.map((path) => path.split(NAME_WITH_SLASHES)).filter(({ length }) => length === 2);
   const prefixes = new Set(templates.map(([prefix]) => prefix as string));
-  const patterns = [...prefixes].map((prefix) => {
+  return [...prefixes].map((prefix) => {
     const suffixes = templates.filter(([before]) => before === prefix).map(([, suffix]) => suffix as string);
     const longestFirst = suffixes.toSorted((a, b) => b.length - a.length).map(segmentPattern);
     return new RegExp(`^(${segmentPattern(prefix)})(.+?)((?:${longestFirst.join('|')})/?)$`);
   });
-  return (path) => {
-    for (const pattern of patterns) {
-      const match = pattern.exec(path);
-      if (match) return `${match[1]}${(match[2] as string).replaceAll('/', '%2F')}${match[3]}`;
-    }
-    return path;
-  };
 }

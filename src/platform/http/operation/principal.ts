@@ -1,4 +1,6 @@
 import { atTime } from '../../../core/abort.ts';
+import { NotFoundError } from '../../../core/errors.ts';
+import { ValidationFailedError } from './request-errors.ts';
 
 /**
  * What a credential allows. `admin`: what all users of an application share; `override`: changes of the deployed agent
@@ -49,25 +51,18 @@ export const ANONYMOUS: Principal = { kind: 'anonymous', scopes: ALL_SCOPES };
 /** Whoever holds a key without an id: the operator's own services. */
 export const FULL_KEY: Principal = { kind: 'key', scopes: ALL_SCOPES };
 
+/** The user whose things a caller sees where no path names one; `undefined` for a caller who may act for all. */
+export const visibleTo = (principal: Principal): string | undefined =>
+  principal.kind === 'user' ? principal.userId : undefined;
+
 /**
- * Who shares the limits of one principal: a user of a pool, each user that a runtime key acts for, the key where its
- * request names no user, an address where nobody is known.
+ * The user that a request is about: the one who is logged in, or the one that it names.
+ * @throws {ValidationFailedError} where it must name one and does not. @throws {NotFoundError} for another user.
  */
-export function callerId(principal: Principal, address: string, userId?: string): string {
-  if (principal.kind === 'user') return `user:${principal.userId}`;
-  if (principal.kind === 'anonymous') return `address:${address}`;
-  return `key:${principal.id ?? ''}${userId === undefined ? '' : `/${userId}`}`;
+export function requireOwner(principal: Principal, named: string | undefined, place: 'body' | 'query'): string {
+  const own = visibleTo(principal);
+  if (own !== undefined && named !== undefined && named !== own) throw new NotFoundError(`User not found: ${named}`);
+  const userId = own ?? named;
+  if (userId !== undefined) return userId;
+  throw new ValidationFailedError([{ type: 'missing', loc: [place, 'ownerId'], msg: 'Field required', input: null }]);
 }
-
-/** True when a caller may read and write what belongs to this user. */
-export function mayActFor(principal: Principal, userId: string): boolean {
-  if (principal.kind === 'user') return principal.userId === userId;
-  return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);
-}
-
-/** True when a caller may name this application. */
-export const mayUse = ({ apps }: Principal, appName: string): boolean => apps?.has(appName) ?? true;
-
-/** True for a key that is bound to users or applications: what spans them is not for it. */
-export const isBound = (principal: Principal): boolean =>
-  principal.apps !== undefined || (principal.kind === 'key' && principal.users !== undefined);

@@ -1,4 +1,40 @@
-import type { ValidationDetail } from './error-bodies.ts';
+import { z } from 'zod';
+
+/** Body of every refusal that is not a validation error (specification, "Errors"). */
+export const apiErrorSchema = z
+  .looseObject({
+    detail: z.string().describe('What went wrong, in one sentence.'),
+    limit: z
+      .string()
+      .optional()
+      .describe('Of a 429: the limit of the caller that was reached, a setting or a budget; `X-Limit` has it too.'),
+  })
+  .describe('Why a request was not served.');
+
+/** One place of a request that cannot be accepted; the member order is FastAPI's and is part of the body's bytes. */
+export const validationErrorSchema = z
+  .looseObject({
+    type: z.string().describe('Name of the broken rule as pydantic has it, for example `missing`.'),
+    loc: z.array(z.union([z.string(), z.int()])).describe('Where: `path`, `query` or `body`, then keys and indexes.'),
+    msg: z.string().describe('What is expected there.'),
+    input: z.unknown().optional().describe('What was sent there.'),
+    ctx: z.record(z.string(), z.unknown()).optional().describe('Figures that `msg` mentions.'),
+  })
+  .describe('One invalid place of a request.');
+
+/** Body of status 422. */
+export const httpValidationErrorSchema = z
+  .looseObject({ detail: z.array(validationErrorSchema).describe('One entry for each invalid place.') })
+  .describe('All that is invalid in a request: path first, then query, then body.');
+
+/** One entry of a 422 body; `input: undefined` leaves the member out. */
+export interface ValidationDetail {
+  type: string;
+  loc: (string | number)[];
+  msg: string;
+  input?: unknown;
+  ctx?: Record<string, unknown>;
+}
 
 /** A request whose path, query or body breaks its schema; becomes FastAPI's 422 body. */
 export class ValidationFailedError extends Error {

@@ -1,18 +1,9 @@
 import { once } from 'node:events';
 import type { Response } from 'express';
-import { payShare } from '../../work/fair-share.ts';
-import { LoopTurns } from '../../work/loop-turns.ts';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from './principal.ts';
 
 /** Time between comments that keep an idle stream open through proxies. */
 const KEEP_ALIVE_MS = 15_000;
-
-/**
- * Characters from which a frame waits for its turn: an event of a megabyte goes to all who follow its session, and 50
- * streams of one user held the event loop for a third of a second.
- */
-const LARGE_FRAME = 16_384;
-const turns = new LoopTurns();
 
 /**
  * A stream of server-sent events (WHATWG HTML, 9.2). One frame per write: ADK's UI drops what follows a frame cut in
@@ -68,22 +59,11 @@ export function openEventStream(response: Response, options: StreamOptions): Eve
     async send(data, id, type) {
       if (gone.signal.aborted) return;
       const fields = [...(type === undefined ? [] : [`event: ${type}`]), ...(id === undefined ? [] : [`id: ${id}`])];
-      const write = () => {
-        const isRead = gone.signal.aborted || response.write(`${[...fields, `data: ${data}`].join('\n')}\n\n`);
-        // At once: Node holds it back until all streams of the session have made their frames (p50 of 1,000: -25 %).
-        response.socket?.uncork();
-        return isRead;
-      };
-      const isRead = data.length < LARGE_FRAME ? write() : await inTurn(response, data.length, write);
+      const isRead = response.write(`${[...fields, `data: ${data}`].join('\n')}\n\n`);
+      // At once: Node holds it back until all streams of the session have made their frames (p50 of 1,000: -25 %).
+      response.socket?.uncork();
       if (!isRead) await once(response, 'drain', { signal: gone.signal }).catch(() => undefined);
     },
     end: () => response.end(),
   };
-}
-
-/** Does something when the caller's share allows so many bytes, and the event loop has time for it. */
-async function inTurn<T>(response: Response, bytes: number, work: () => T): Promise<T> {
-  const caller = response.locals.caller as string;
-  await payShare(caller, bytes);
-  return new Promise((resolve) => turns.run('', caller, () => resolve(work())));
 }

@@ -1,21 +1,12 @@
 import { isUtf8 } from 'node:buffer';
-import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
+import express, { type Request, type RequestHandler } from 'express';
 import { TooLargeError } from '../../../core/errors.ts';
 import { countMembers, findInexact } from '../../../core/exact-json.ts';
-import { chargeShare, payShare } from '../../work/fair-share.ts';
-import type { LoopTurns } from '../../work/loop-turns.ts';
 import { scanJson } from './json-scan.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
-/**
- * Deepest nesting of arrays and objects in a body: far above any real event, far below what breaks JSON.stringify
- * (3,000).
- */
+/** Deepest nesting of a body: far above any real event, far below the 3,000 levels that break JSON.stringify. */
 const MAX_DEPTH = 64;
-/** Bodies up to this size are read at once; a longer one, or one without a length, when its caller's share allows. */
-const SMALL_BYTES = 65_536;
-/** How many times its size a compressed body is taken for; what it proves to be beyond that is charged afterwards. */
-const INFLATION = 10;
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
@@ -25,7 +16,7 @@ const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
  * inflating), bytes that are not UTF-8, nesting over 64 levels or more than `maxValues` values (whichever shows first),
  * text that is not JSON, and what would not come back as it was sent (`core/exact-json.ts`).
  */
-export function readJsonBody(options: { maxBytes: number; maxValues: number; turns: LoopTurns }): RequestHandler {
+export function readJsonBody(options: { maxBytes: number; maxValues: number }): RequestHandler {
   return readBody(options, requireJson, (bytes) => parseJson(bytes, options.maxValues));
 }
 
@@ -33,48 +24,30 @@ export function readJsonBody(options: { maxBytes: number; maxValues: number; tur
  * Reads the body of a request into `request.body` as the text that it is, whatever its media type; `undefined` when
  * there is none.
  */
-export function readTextBody(options: { maxBytes: number; turns: LoopTurns }): RequestHandler {
+export function readTextBody(options: { maxBytes: number }): RequestHandler {
   return readBody(options, () => undefined, toText);
 }
 
 function readBody(
-  { maxBytes, turns }: { maxBytes: number; turns: LoopTurns },
+  { maxBytes }: { maxBytes: number },
   check: (request: Request) => void,
   parseBytes: (bytes: Buffer) => unknown,
 ): RequestHandler {
   const toBytes = express.raw({ type: () => true, limit: maxBytes });
-  const readOn = (paid: number, request: Request, response: Response, next: NextFunction) =>
-    toBytes(request, response, (error?: unknown) => {
-      const caller = response.locals.caller as string;
-      const bytes: unknown = request.body;
-      const isTooLarge = (error as { type?: unknown } | undefined)?.type === 'entity.too.large';
-      const length = isTooLarge ? maxBytes : Buffer.isBuffer(bytes) ? bytes.length : 0;
-      if (length > paid) chargeShare(caller, length - paid);
-      if (error !== undefined) return next(error);
-      // A large body costs as much as many requests: those of others come in between.
-      turns.run(response.locals.network as string, caller, () => {
-        try {
-          request.body = Buffer.isBuffer(bytes) && length > 0 ? parseBytes(bytes) : undefined;
-          next();
-        } catch (refusal) {
-          next(refusal);
-        }
-      });
-    });
-  return (request: Request, response: Response, next: NextFunction) => {
+  return (request, response, next) => {
     if (!hasBody(request)) return next();
     check(request);
-    const announced = announcedBytes(request, maxBytes);
-    if (announced <= SMALL_BYTES) return readOn(SMALL_BYTES, request, response, next);
-    // What is not read stays with its sender. Paid before it is read, so that of many at once one is read.
-    const read = () => readOn(announced, request, response, next);
-    return payShare(response.locals.caller as string, announced).then(read, next);
+    toBytes(request, response, (error?: unknown) => {
+      if (error !== undefined) return next(error);
+      const bytes: unknown = request.body;
+      try {
+        request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
+      } catch (refusal) {
+        return next(refusal);
+      }
+      next();
+    });
   };
-}
-
-function announcedBytes({ headers }: Request, maxBytes: number): number {
-  const times = (headers['content-encoding'] ?? 'identity') === 'identity' ? 1 : INFLATION;
-  return Math.min(times * Number(headers['content-length'] ?? maxBytes), maxBytes);
 }
 
 /** Angular posts `null` as a body of length 0 without a media type: that is no body (interface inventory §0.3). */
@@ -112,7 +85,7 @@ function parseJson(sent: Buffer, maxValues: number): unknown {
   if (scan.hasTooMany) throw new TooLargeError(`The body has more than ${maxValues} values.`);
   const text = bytes.toString();
   const value = parse(text);
-  // A look at every character for the place is needed only where something shows that there may be one.
+  // Only where something shows that there may be an inexact value is every character examined for its place.
   const inexact = scan.mayOverflow || countMembers(value) !== scan.members ? findInexact(text) : undefined;
   if (inexact) throw new ValidationFailedError([valueError(['body', ...inexact.path], inexact.reason)]);
   return value;

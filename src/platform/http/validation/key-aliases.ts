@@ -3,57 +3,64 @@ import { getChildren, unwrap } from '../../../core/zod-graph.ts';
 import { snakeCase } from '../operation/paths.ts';
 
 /**
- * Clients send a request's members in camelCase or in snake_case (interface inventory §0.1); schemas, documents and
- * handlers know the schema's spelling only. This file renames on the way in, along the schema and never inside
- * free-form objects, and finds the spelling that was sent again when an error has to say where it is.
+ * Clients send a request's members in camelCase or in snake_case (interface inventory §0.1), and some of them name
+ * `harness_agent` otherwise; schemas, documents and handlers know the schema's spelling and the application's name
+ * only. This file renames on the way in, along the schema and never inside free-form objects, and finds the spelling
+ * that was sent again when an error has to say where it is.
  */
 
-/** What a schema says about names: spellings to rename, and where below there may be more of them. */
+/** The names in a schema: spellings to rename, and where below there may be more of them. */
 interface Shape {
   /** Other spelling → the schema's own. */
   renames: Map<string, string>;
   members: Map<string, Shape>;
   /** Elements of an array, values of a record. */
   element: Shape | undefined;
+  /** True where the member {@link APP_NAME} names an application. */
+  namesApp: boolean;
 }
 
-/** The shape of a schema; a schema that contains itself gives a shape that contains itself. */
-function shapeOf(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): Shape {
+const APP_NAME = 'appName';
+
+/** Returns the shape of a schema; a schema that contains itself gives a shape that contains itself. */
+function toShape(wrapped: z.core.$ZodType, known: Map<z.core.$ZodType, Shape>): Shape {
   const schema = unwrap(wrapped);
   const made = known.get(schema);
   if (made) return made;
-  const shape: Shape = { renames: new Map(), members: new Map(), element: undefined };
+  const shape: Shape = { renames: new Map(), members: new Map(), element: undefined, namesApp: false };
   known.set(schema, shape);
   const { members, elements, branches } = getChildren(schema);
   for (const [name, member] of Object.entries(members)) {
     const other = snakeCase(name);
     if (other !== name) shape.renames.set(other, name);
-    shape.members.set(name, shapeOf(member, known));
+    shape.members.set(name, toShape(member, known));
   }
-  shape.element = merged(elements.map((element) => shapeOf(element, known)));
-  const branch = merged(branches.map((option) => shapeOf(option, known)));
+  shape.namesApp = APP_NAME in members;
+  shape.element = mergeShapes(elements.map((element) => toShape(element, known)));
+  const branch = mergeShapes(branches.map((option) => toShape(option, known)));
   if (branch) Object.assign(shape, branch);
   return shape;
 }
 
-/** One shape that knows the names of all of them: the branches of a union, the elements of a tuple. */
-function merged(shapes: Shape[]): Shape | undefined {
+/** Returns one shape with the names of all: the branches of a union, the elements of a tuple. */
+function mergeShapes(shapes: Shape[]): Shape | undefined {
   if (shapes.length < 2) return shapes[0];
   return {
     renames: new Map(shapes.flatMap(({ renames }) => [...renames])),
     members: new Map(shapes.flatMap(({ members }) => [...members])),
     element: shapes.find(({ element }) => element)?.element,
+    namesApp: shapes.some(({ namesApp }) => namesApp),
   };
 }
 
 function renamesAnything(shape: Shape, seen = new Set<Shape>()): boolean {
   if (seen.has(shape)) return false;
   seen.add(shape);
-  if (shape.renames.size > 0 || (shape.element && renamesAnything(shape.element, seen))) return true;
+  if (shape.renames.size > 0 || shape.namesApp || (shape.element && renamesAnything(shape.element, seen))) return true;
   return [...shape.members.values()].some((member) => renamesAnything(member, seen));
 }
 
-/** Forgets what is below places where nothing is ever renamed, so that requests are not searched there. */
+/** Removes the places below which nothing is ever renamed, so that requests are not searched there. */
 function prune(shape: Shape, seen = new Set<Shape>()): void {
   if (seen.has(shape)) return;
   seen.add(shape);
@@ -68,7 +75,7 @@ function prune(shape: Shape, seen = new Set<Shape>()): void {
 /** Renames the members of request bodies of one schema; made by {@link keyAliases}. */
 export interface KeyAliases {
   /**
-   * The body in the schema's spelling; the very same object where nothing is to be renamed. The schema's spelling wins
+   * The body in the schema's spelling; the very same object where nothing changes. The schema's spelling wins
    * when both were sent. Recurses as deep as body and schema agree, so the body's depth must be limited before.
    */
   toSchema(body: unknown): unknown;
@@ -76,29 +83,39 @@ export interface KeyAliases {
   toSentPath(body: unknown, path: readonly PropertyKey[]): (string | number)[];
 }
 
-/** Prepares a schema; `aliases` are further top-level spellings (what is sent → the schema's name). */
-export function keyAliases(schema: z.core.$ZodType, aliases: Record<string, string> = {}): KeyAliases {
-  const shape = shapeOf(schema, new Map());
+const NO_ALIASES: ReadonlyMap<string, string> = new Map();
+
+/**
+ * Prepares a schema.
+ * @param aliases further top-level spellings → the schema's names @param apps further names of applications → the names
+ */
+export function keyAliases(
+  schema: z.core.$ZodType,
+  aliases: Record<string, string> = {},
+  apps: ReadonlyMap<string, string> = NO_ALIASES,
+): KeyAliases {
+  const shape = toShape(schema, new Map());
   for (const [other, name] of Object.entries(aliases)) shape.renames.set(other, name);
   prune(shape);
-  return { toSchema: (body) => rename(shape, body), toSentPath: (body, path) => toSentPath(shape, body, path) };
+  return { toSchema: (body) => rename(shape, body, apps), toSentPath: (body, path) => toSentPath(shape, body, path) };
 }
 
 type JsonObject = Record<string, unknown>;
 
-function rename(shape: Shape, value: unknown): unknown {
+function rename(shape: Shape, value: unknown, apps: ReadonlyMap<string, string>): unknown {
   if (typeof value !== 'object' || value === null) return value;
-  return Array.isArray(value) ? renameElements(shape, value) : renameMembers(shape, value as JsonObject);
+  return Array.isArray(value) ? renameElements(shape, value, apps) : renameMembers(shape, value as JsonObject, apps);
 }
 
-function renameMembers(shape: Shape, value: JsonObject): JsonObject {
+function renameMembers(shape: Shape, value: JsonObject, apps: ReadonlyMap<string, string>): JsonObject {
   const keys = Object.keys(value);
   let changed: [string, unknown][] | undefined;
   for (const [index, key] of keys.entries()) {
     const name = shape.renames.get(key);
     const target = name !== undefined && sentKey(shape, value, name) === key ? name : key;
     const member = shape.members.get(target) ?? shape.element;
-    const renamed = member ? rename(member, value[key]) : value[key];
+    const app = shape.namesApp && target === APP_NAME ? apps.get(value[key] as string) : undefined;
+    const renamed = app ?? (member ? rename(member, value[key], apps) : value[key]);
     if (target !== key || renamed !== value[key]) {
       changed ??= keys.slice(0, index).map((before) => [before, value[before]]);
     }
@@ -108,11 +125,11 @@ function renameMembers(shape: Shape, value: JsonObject): JsonObject {
   return changed ? Object.fromEntries(changed) : value;
 }
 
-function renameElements({ element }: Shape, values: unknown[]): unknown[] {
+function renameElements({ element }: Shape, values: unknown[], apps: ReadonlyMap<string, string>): unknown[] {
   if (!element) return values;
   let changed = false;
   const renamed = values.map((value) => {
-    const result = rename(element, value);
+    const result = rename(element, value, apps);
     if (result !== value) changed = true;
     return result;
   });

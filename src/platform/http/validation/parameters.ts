@@ -1,8 +1,6 @@
 import type { z } from 'zod';
+import { safeParse } from 'zod/v4/core';
 import { getDefinition, unwrap } from '../../../core/zod-graph.ts';
-import type { ValidationDetail } from '../operation/error-bodies.ts';
-import { parseScalar, type ScalarType } from './pydantic-messages.ts';
-import { readWith } from './zod-to-pydantic.ts';
 
 /**
  * Path parameters, query parameters and headers arrive as text. They are read here by pydantic's rules and not by a
@@ -10,82 +8,155 @@ import { readWith } from './zod-to-pydantic.ts';
  * traps 3 and 4).
  */
 
-/** What was read of one place of a request, and what is wrong with the rest, in the order of the schema. */
-interface Parameters {
-  values: Record<string, unknown>;
-  details: ValidationDetail[];
+/** The types that a text can be read as. */
+export type ScalarType = 'string' | 'integer' | 'number' | 'boolean';
+
+/** Why a text is no scalar, by pydantic's name of the rule. */
+export type ScalarRefusal = 'int_parsing' | 'int_parsing_size' | 'float_parsing' | 'bool_parsing';
+
+const TRUE_TEXTS: ReadonlySet<string> = new Set(['true', 't', 'yes', 'y', 'on', '1']);
+const FALSE_TEXTS: ReadonlySet<string> = new Set(['false', 'f', 'no', 'n', 'off', '0']);
+const INTEGER_TEXT = /^[+-]?\d+(?:_\d+)*(?:\.0+)?$/;
+const NUMBER_TEXT = /^[+-]?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?$/;
+/** Python refuses to read more digits than this at once (CVE-2020-10735). */
+const MAX_INTEGER_DIGITS = 4300;
+
+const toNumber = (text: string) => Number(text.replaceAll('_', ''));
+const toInteger = (text: string) =>
+  Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, toNumber(text)));
+
+/**
+ * Reads text as pydantic does. Integers: `5`, ` 7 `, `+7`, `-1`, `1.0`, `1_000`, and not `1.5`, `1e2`, `0x1` or
+ * nothing; those beyond 2^53 come out as the nearest integer that a double holds exactly. Booleans: true/false, t/f,
+ * yes/no, y/n, on/off, 1/0 in any case.
+ */
+export function parseScalar(type: ScalarType, text: string): { value: unknown } | { refusal: ScalarRefusal } {
+  switch (type) {
+    case 'string':
+      return { value: text };
+    case 'integer':
+      if (!INTEGER_TEXT.test(text.trim())) return { refusal: 'int_parsing' };
+      return text.length > MAX_INTEGER_DIGITS ? { refusal: 'int_parsing_size' } : { value: toInteger(text) };
+    case 'number': {
+      const value = NUMBER_TEXT.test(text.trim()) ? toNumber(text) : Number.NaN;
+      return Number.isFinite(value) ? { value } : { refusal: 'float_parsing' };
+    }
+    default: {
+      const word = text.toLowerCase();
+      const isTrue = TRUE_TEXTS.has(word);
+      return isTrue || FALSE_TEXTS.has(word) ? { value: isTrue } : { refusal: 'bool_parsing' };
+    }
+  }
+}
+
+/** A parameter that its schema refuses. */
+export interface RefusedParameter {
+  loc: (string | number)[];
+  schema: z.core.$ZodType;
+  /** As it came; `undefined` where nothing did. */
+  text: string | undefined;
+  /** The value that the text was parsed as. */
+  value?: unknown;
+  refusal?: ScalarRefusal;
 }
 
 /**
- * Reads declared parameters; `sentAs` gives what was sent under a spelling of the request: a text, several in order, or
- * what is no text and counts as nothing (`a[b]=1`). Of one that is no array the last counts, as in FastAPI. Undeclared
- * ones are left out.
+ * Reads declared parameters into `values`, and adds those that are wrong to `refused`, in the order of the schema;
+ * `sentAs` gives what was sent under a spelling of the request: a text, several in order, or another value, which
+ * counts as nothing (`a[b]=1`). Of several texts the last counts unless the parameter is an array, as in FastAPI.
+ * Undeclared ones are left out.
  */
-export type ReadParameters = (sentAs: (spelling: string) => unknown) => Parameters;
+type ReadParameters = (sentAs: (spelling: string) => unknown, refused: RefusedParameter[]) => Record<string, unknown>;
+
+/** One declared parameter, with all that is known of it before a request comes. */
+interface Parameter {
+  name: string;
+  spelling: string;
+  loc: (string | number)[];
+  /** Of a text; of an array the schema of its elements. */
+  schema: z.core.$ZodType;
+  type: ScalarType;
+  isArray: boolean;
+  /** The value where the parameter was not sent; `undefined` where it has to be. */
+  absent: { value: unknown } | undefined;
+  /** Other spellings of its values → the values. */
+  synonyms: ReadonlyMap<unknown, string> | undefined;
+}
 
 /**
  * Prepares the reading of one place of an operation's requests.
- * @param wireName how a name of the schema is spelt in the request
+ * @param spell returns how a name of the schema is spelt in the request
+ * @param appAliases further names of applications → the names
  */
 export function parameterReader(
   place: 'path' | 'query' | 'header',
   declared: z.ZodObject | undefined,
-  wireName: (name: string) => string,
+  spell: (name: string) => string,
+  appAliases: ReadonlyMap<string, string>,
 ): ReadParameters {
-  const parameters = Object.entries(declared?.shape ?? {}).map(([name, schema]) => {
-    const spelling = wireName(name);
-    const loc = [place, spelling];
+  const parameters = Object.entries(declared?.shape ?? {}).map(([name, schema]): Parameter => {
+    const spelling = spell(name);
     const { element } = getDefinition(unwrap(schema));
-    return { name, spelling, loc, schema, element, absent: absentValue(schema) };
+    const text = element ?? schema;
+    return {
+      name,
+      spelling,
+      loc: [place, spelling],
+      schema: text,
+      type: scalarTypeFor(text),
+      isArray: element !== undefined,
+      absent: absentValue(schema),
+      synonyms: spelling === 'app_name' ? appAliases : undefined,
+    };
   });
-  return (sentAs) => {
+  return (sentAs, refused) => {
     const values: Record<string, unknown> = {};
-    const details: ValidationDetail[] = [];
-    for (const { name, spelling, loc, schema, element, absent } of parameters) {
-      const texts = textsOf(sentAs(spelling));
-      if (texts.length === 0 && (element || absent)) {
+    for (const parameter of parameters) {
+      const { name, absent, isArray, loc, synonyms } = parameter;
+      const texts = toTexts(sentAs(parameter.spelling));
+      if (texts.length === 0 && (isArray || absent)) {
         if (absent?.value !== undefined) values[name] = absent.value;
         continue;
       }
-      const reads = element
-        ? texts.map((text, index) => read(element, [...loc, index], text))
-        : [read(schema, loc, texts.at(-1))];
-      for (const each of reads) details.push(...each.details);
-      const value = element ? reads.map((each) => each.value) : reads[0]?.value;
-      if (value !== undefined) values[name] = value;
+      const value = isArray
+        ? texts.map((text, index) => readText(parameter, [...loc, index], text, refused))
+        : readText(parameter, loc, texts.at(-1), refused);
+      if (value !== undefined) values[name] = synonyms?.get(value) ?? value;
     }
-    return { values, details };
+    return values;
   };
 }
 
 const NO_TEXTS: string[] = [];
 
-function textsOf(sent: unknown): string[] {
+function toTexts(sent: unknown): string[] {
   if (sent === undefined) return NO_TEXTS;
   return typeof sent === 'string' ? [sent] : [sent].flat().filter((text) => typeof text === 'string');
 }
 
 /**
- * What a parameter is where it was not sent, which is most often: found once, since zod takes 1 µs for each of them.
+ * Returns the value of a parameter that was not sent, as most are not: found once, since zod takes 1 µs for each.
  * `undefined` where it has to be sent, or is an object that a request could change.
  */
 function absentValue(schema: z.core.$ZodType): { value: unknown } | undefined {
-  const { value, details } = read(schema, [], undefined);
-  return details.length > 0 || typeof value === 'object' ? undefined : { value };
+  const { success, data } = safeParse(schema, undefined);
+  return !success || typeof data === 'object' ? undefined : { value: data };
 }
 
-function read(
-  schema: z.core.$ZodType,
+function readText(
+  { schema, type }: Parameter,
   loc: (string | number)[],
   text: string | undefined,
-): ReturnType<typeof readWith> {
-  const parsed = text === undefined ? { value: undefined } : parseScalar(scalarTypeOf(schema), text);
-  if (!('refused' in parsed)) return readWith(schema, loc, { text, value: parsed.value });
-  const { type, msg, ctx } = parsed.refused;
-  return { value: undefined, details: [{ type, loc, msg, input: text, ...(ctx ? { ctx } : {}) }] };
+  refused: RefusedParameter[],
+): unknown {
+  const parsed = text === undefined ? { value: undefined } : parseScalar(type, text);
+  const result = 'value' in parsed ? safeParse(schema, parsed.value) : undefined;
+  if (result?.success) return result.data;
+  refused.push({ loc, schema, text, ...parsed });
+  return undefined;
 }
 
-function scalarTypeOf(schema: z.core.$ZodType): ScalarType {
+function scalarTypeFor(schema: z.core.$ZodType): ScalarType {
   const { type, format } = getDefinition(unwrap(schema));
   if (type === 'number') return format?.includes('int') ? 'integer' : 'number';
   return type === 'boolean' ? 'boolean' : 'string';

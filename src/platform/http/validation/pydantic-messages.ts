@@ -1,4 +1,5 @@
-import type { ValidationDetail } from '../operation/error-bodies.ts';
+import type { ValidationDetail } from '../operation/request-errors.ts';
+import { parseScalar, type ScalarRefusal, type ScalarType } from './parameters.ts';
 
 /**
  * The rules' names and words of pydantic (interface inventory §4.4), and how pydantic reads text: clients of FastAPI
@@ -10,61 +11,15 @@ import type { ValidationDetail } from '../operation/error-bodies.ts';
 /** A rule's name, what it says and its figures. */
 export type RuleMessage = Pick<ValidationDetail, 'type' | 'msg' | 'ctx'>;
 
-const TRUE_TEXTS: ReadonlySet<string> = new Set(['true', 't', 'yes', 'y', 'on', '1']);
-const FALSE_TEXTS: ReadonlySet<string> = new Set(['false', 'f', 'no', 'n', 'off', '0']);
-
-const INTEGER_TEXT = /^[+-]?\d+(?:_\d+)*(?:\.0+)?$/;
-const NUMBER_TEXT = /^[+-]?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?$/;
-/** Python refuses to read more digits than this at once (CVE-2020-10735). */
-const MAX_INTEGER_DIGITS = 4300;
-
-const INT_PARSING: RuleMessage = {
-  type: 'int_parsing',
-  msg: 'Input should be a valid integer, unable to parse string as an integer',
-};
-const INT_PARSING_SIZE: RuleMessage = {
-  type: 'int_parsing_size',
-  msg: 'Unable to parse input string as an integer, exceeded maximum size',
-};
-const FLOAT_PARSING: RuleMessage = {
-  type: 'float_parsing',
-  msg: 'Input should be a valid number, unable to parse string as a number',
-};
-const BOOL_PARSING: RuleMessage = {
-  type: 'bool_parsing',
-  msg: 'Input should be a valid boolean, unable to interpret input',
+const SCALAR_MESSAGES: Record<ScalarRefusal, string> = {
+  int_parsing: 'Input should be a valid integer, unable to parse string as an integer',
+  int_parsing_size: 'Unable to parse input string as an integer, exceeded maximum size',
+  float_parsing: 'Input should be a valid number, unable to parse string as a number',
+  bool_parsing: 'Input should be a valid boolean, unable to interpret input',
 };
 
-const toNumber = (text: string) => Number(text.replaceAll('_', ''));
-const toInteger = (text: string) =>
-  Math.max(Number.MIN_SAFE_INTEGER, Math.min(Number.MAX_SAFE_INTEGER, toNumber(text)));
-
-/** What a parameter is read as. */
-export type ScalarType = 'string' | 'integer' | 'number' | 'boolean';
-
-/**
- * Reads text as pydantic does. Integers: `5`, ` 7 `, `+7`, `-1`, `1.0`, `1_000`, and not `1.5`, `1e2`, `0x1` or
- * nothing; those beyond 2^53 come out as the nearest integer that a double holds exactly. Booleans: true/false, t/f,
- * yes/no, y/n, on/off, 1/0 in any case.
- */
-export function parseScalar(type: ScalarType, text: string): { value: unknown } | { refused: RuleMessage } {
-  switch (type) {
-    case 'string':
-      return { value: text };
-    case 'integer':
-      if (!INTEGER_TEXT.test(text.trim())) return { refused: INT_PARSING };
-      return text.length > MAX_INTEGER_DIGITS ? { refused: INT_PARSING_SIZE } : { value: toInteger(text) };
-    case 'number': {
-      const value = NUMBER_TEXT.test(text.trim()) ? toNumber(text) : Number.NaN;
-      return Number.isFinite(value) ? { value } : { refused: FLOAT_PARSING };
-    }
-    default: {
-      const word = text.toLowerCase();
-      const isTrue = TRUE_TEXTS.has(word);
-      return isTrue || FALSE_TEXTS.has(word) ? { value: isTrue } : { refused: BOOL_PARSING };
-    }
-  }
-}
+/** The message for a text that is no scalar. */
+export const scalarMessage = (type: ScalarRefusal): RuleMessage => ({ type, msg: SCALAR_MESSAGES[type] });
 
 const TYPE_MESSAGES: Record<string, RuleMessage> = {
   string: { type: 'string_type', msg: 'Input should be a valid string' },
@@ -86,7 +41,7 @@ const INT_FROM_FLOAT: RuleMessage = {
   msg: 'Input should be a valid integer, got a number with a fractional part',
 };
 
-/** What zod expects → what pydantic would have tried to read a text as. */
+/** The type that zod expects → the type that pydantic would have tried to read a text as. */
 const READ_AS: Record<string, ScalarType> = {
   int: 'integer',
   number: 'number',
@@ -99,10 +54,11 @@ const READ_AS: Record<string, ScalarType> = {
  */
 export function typeMessage(expected: string, input: unknown): RuleMessage {
   if (expected === 'int' && typeof input === 'number') return INT_FROM_FLOAT;
-  if (expected === 'boolean' && Number.isInteger(input) && input !== 0 && input !== 1) return BOOL_PARSING;
+  if (expected === 'boolean' && Number.isInteger(input) && input !== 0 && input !== 1)
+    return scalarMessage('bool_parsing');
   const type = READ_AS[expected];
   const reading = type && typeof input === 'string' ? parseScalar(type, input) : undefined;
-  if (reading && 'refused' in reading) return reading.refused;
+  if (reading && 'refusal' in reading) return scalarMessage(reading.refusal);
   return (
     TYPE_MESSAGES[expected] ?? { type: 'value_error', msg: `Value error, expected ${expected}`, ctx: { error: {} } }
   );

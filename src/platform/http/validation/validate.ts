@@ -1,16 +1,24 @@
 import type { Request } from 'express';
-import type { Call, Operation } from '../operation/operation.ts';
+import { hasRefinement } from '../../../core/zod-graph.ts';
+import type { Call, Operation, OperationBody } from '../operation/operation.ts';
 import { snakeCase } from '../operation/paths.ts';
-import { ValidationFailedError } from '../operation/request-errors.ts';
-import { openApiGate } from './openapi-gate.ts';
-import { parameterReader } from './parameters.ts';
-import { bodyChecker } from './validate-body.ts';
+import { type ValidationDetail, ValidationFailedError, valueError } from '../operation/request-errors.ts';
+import { type KeyAliases, keyAliases } from './key-aliases.ts';
+import { type CheckBody, openApiGate, type OpenApiViolation } from './openapi-gate.ts';
+import { parameterReader, type RefusedParameter } from './parameters.ts';
+import { nameRefusingType, toBodyDetails, toParameterDetails } from './zod-to-pydantic.ts';
+
+/**
+ * zod finds every mistake and cannot be told to stop: five million wrong items in a body of 10 MB would take it
+ * seconds and gigabytes. A refused body with more values than this gets the one mistake that Ajv found.
+ */
+const MAX_EXPLAINED_VALUES = 20_000;
 
 /**
  * A request whose path, query, headers and body match its operation. `never`, because only the schemas of the
  * operation say what they are: its handler takes them as that.
  */
-type ValidRequest = Pick<Call<never, never, never, never>, 'path' | 'query' | 'headers' | 'body'>;
+export type ValidRequest = Pick<Call<never, never, never, never>, 'path' | 'query' | 'headers' | 'body'>;
 
 /**
  * Checks one request of an operation.
@@ -19,33 +27,88 @@ type ValidRequest = Pick<Call<never, never, never, never>, 'path' | 'query' | 'h
 export type Validate = (request: Request) => Promise<ValidRequest>;
 
 /**
- * Makes the check of each operation: `parameters.ts` reads path, query and headers, express-openapi-validator judges
+ * Prepares the check of each operation: `parameters.ts` reads path, query and headers, express-openapi-validator judges
  * bodies by the published document, zod words what it refuses.
+ * @param appAliases further names of applications → the names that handlers get
  */
-export function createValidation(document: () => object): (operation: Operation) => Validate {
+export function createValidation(
+  document: () => object,
+  appAliases: ReadonlyMap<string, string>,
+): (operation: Operation) => Validate {
   const gate = openApiGate(document);
-  return (operation) => {
-    const {
-      method,
-      path: template,
-      parameters: { path: inPath, query: inQuery, headers: inHeaders } = {},
-      body,
-    } = operation;
-    const readPath = parameterReader('path', inPath, snakeCase);
-    const readQuery = parameterReader('query', inQuery, (name) => name);
-    const readHeaders = parameterReader('header', inHeaders, (name) => name);
-    const checkBody = body && bodyChecker(body, (value) => gate({ method, path: template }, value));
+  return ({ method, path: template, parameters = {}, body }) => {
+    const readPath = parameterReader('path', parameters.path, snakeCase, appAliases);
+    const readQuery = parameterReader('query', parameters.query, (name) => name, appAliases);
+    const readHeaders = parameterReader('header', parameters.headers, (name) => name, appAliases);
+    const checkBody =
+      body && bodyChecker(body, keyAliases(body.schema, body.aliases, appAliases), gate(method, template));
     return async (request) => {
-      // Express parses the query at each look at it.
+      // Express parses the query each time it is read.
       const { params, query: sentQuery, headers: sentHeaders } = request;
-      const fromPath = readPath((name) => params[name]);
-      const fromQuery = readQuery((name) => sentQuery[name]);
-      const fromHeaders = readHeaders((name) => sentHeaders[name]);
+      const refused: RefusedParameter[] = [];
+      const path = readPath((name) => params[name], refused);
+      const query = readQuery((name) => sentQuery[name], refused);
+      const headers = readHeaders((name) => sentHeaders[name], refused);
       const checked = await checkBody?.(request.body);
-      const details = [...fromPath.details, ...fromQuery.details, ...fromHeaders.details, ...(checked?.details ?? [])];
-      if (details.length > 0) throw new ValidationFailedError(details);
-      const [path, query, headers] = [fromPath.values, fromQuery.values, fromHeaders.values];
+      if (refused.length > 0 || checked?.details) {
+        throw new ValidationFailedError([...refused.flatMap(toParameterDetails), ...(checked?.details ?? [])]);
+      }
       return { path, query, headers, body: checked?.value } as ValidRequest;
     };
   };
+}
+
+/** A body in the schema's spelling, and what is wrong with it. */
+interface CheckedBody {
+  value: unknown;
+  details?: ValidationDetail[];
+}
+
+/**
+ * Prepares the checks of one operation's bodies.
+ *
+ * Ajv decides, by the published document, and costs microseconds; zod runs on a refused body only, for its words.
+ * Both come from one schema, so they agree but for rules that JSON Schema cannot say (`refine`): where a schema has
+ * such rules, zod runs on every body.
+ */
+function bodyChecker(
+  { schema, required }: OperationBody,
+  aliases: KeyAliases,
+  gate: CheckBody,
+): (sent: unknown) => Promise<CheckedBody> {
+  const hasOwnRules = hasRefinement(schema);
+  return async (sent) => {
+    // `null` counts as no body, and an optional body that is not there is an empty one.
+    const isMissing = sent === undefined || sent === null;
+    if (isMissing && required) {
+      return { value: undefined, details: [{ type: 'missing', loc: ['body'], msg: 'Field required', input: null }] };
+    }
+    const value = isMissing ? {} : aliases.toSchema(sent);
+    const [violation] = await gate(value);
+    if (!violation && !hasOwnRules) return { value };
+    const isExplained = !violation || countValues(value, MAX_EXPLAINED_VALUES) <= MAX_EXPLAINED_VALUES;
+    const { error } = isExplained ? schema.safeParse(value, { error: nameRefusingType }) : {};
+    if (error) return { value, details: toBodyDetails(error.issues, aliases, sent) };
+    return violation ? { value, details: [toViolationDetail(violation, aliases, sent)] } : { value };
+  };
+}
+
+/** Ajv alone refuses, for instance, a length that it counts in code points and zod in UTF-16 units. */
+function toViolationDetail({ path, message }: OpenApiViolation, aliases: KeyAliases, sent: unknown): ValidationDetail {
+  const steps = path.split('/').slice(2);
+  const keys = steps.map((step) =>
+    /^\d+$/.test(step) ? Number(step) : step.replaceAll('~1', '/').replaceAll('~0', '~'),
+  );
+  return valueError(['body', ...aliases.toSentPath(sent, keys)], message);
+}
+
+/** Counts values until there are more than `limit`. */
+function countValues(value: unknown, limit: number): number {
+  if (typeof value !== 'object' || value === null) return 1;
+  let count = 1;
+  for (const key in value) {
+    count += countValues((value as Record<string, unknown>)[key], limit - count);
+    if (count > limit) break;
+  }
+  return count;
 }

@@ -1,10 +1,17 @@
 import type { z } from 'zod';
 import { safeParse } from 'zod/v4/core';
 import { base64Error } from '../../../core/base64.ts';
-import type { ValidationDetail } from '../operation/error-bodies.ts';
-import { bytesMessage, choiceMessage, rangeMessage, type RuleMessage, typeMessage } from './pydantic-messages.ts';
-import { valueError } from '../operation/request-errors.ts';
+import { type ValidationDetail, valueError } from '../operation/request-errors.ts';
 import type { KeyAliases } from './key-aliases.ts';
+import type { RefusedParameter } from './parameters.ts';
+import {
+  bytesMessage,
+  choiceMessage,
+  rangeMessage,
+  type RuleMessage,
+  scalarMessage,
+  typeMessage,
+} from './pydantic-messages.ts';
 
 /**
  * A body with more invalid places than this gets the first ones only: 100,000 of them must not cost 100,000 entries.
@@ -17,20 +24,15 @@ type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
 
 /**
- * Says in pydantic's words (interface inventory §4.4) why a schema refuses a body.
- * @returns `[]` when the schema accepts the body; at most 100 details, in the order of the schema
+ * Says in pydantic's words (interface inventory §4.4) why a schema refuses a body: at most 100 details, in the order of
+ * the schema.
+ * @param issues those of a parse with {@link nameRefusingType}
  */
-export function bodyDetails(
-  schema: z.ZodType,
-  aliases: KeyAliases,
-  body: { sent: unknown; renamed: unknown },
-): ValidationDetail[] {
-  const result = schema.safeParse(body.renamed, { error: nameOfRefusingType });
-  if (result.success) return [];
+export function toBodyDetails(issues: readonly Issue[], aliases: KeyAliases, sent: unknown): ValidationDetail[] {
   const details: ValidationDetail[] = [];
-  for (const { issue, path } of leaves(result.error.issues)) {
+  for (const { issue, path } of leaves(issues)) {
     if (details.length >= MAX_DETAILS) break;
-    details.push(detailOf(issue, path, aliases, body.sent));
+    details.push(toDetail(issue, path, aliases, sent));
   }
   return details;
 }
@@ -39,7 +41,7 @@ export function bodyDetails(
  * Leaves in the issue's message which schema refused, because a finished zod issue no longer tells: pydantic words an
  * enumeration and a literal, an integer and a number differently.
  */
-function nameOfRefusingType(issue: z.core.$ZodRawIssue): string | undefined {
+export function nameRefusingType(issue: z.core.$ZodRawIssue): string | undefined {
   const definition = (issue.inst as z.core.$ZodType | undefined)?._zod.def as
     | { type?: string; format?: string }
     | undefined;
@@ -66,7 +68,7 @@ function likelyBranch(branches: readonly (readonly Issue[])[]): readonly Issue[]
   return branches.filter((branch) => !isNull(branch)).toSorted((a, b) => cost(a) - cost(b))[0];
 }
 
-function detailOf(issue: Issue, path: Path, aliases: KeyAliases, sent: unknown): ValidationDetail {
+function toDetail(issue: Issue, path: Path, aliases: KeyAliases, sent: unknown): ValidationDetail {
   const keys = aliases.toSentPath(sent, path);
   const loc = ['body', ...keys];
   const input = valueAt(sent, keys);
@@ -74,29 +76,27 @@ function detailOf(issue: Issue, path: Path, aliases: KeyAliases, sent: unknown):
   if (input === undefined) {
     return { type: 'missing', loc, msg: 'Field required', input: echo(valueAt(sent, keys.slice(0, -1)) ?? null) };
   }
-  const { type, msg, ctx } = messageOf(issue, input);
-  return { type, loc, msg, input: echo(input), ...(ctx ? { ctx } : {}) };
+  return withContext(toMessage(issue, input), loc, echo(input));
 }
 
-/**
- * Reads a parameter with its schema, and says in pydantic's words why the schema refuses it.
- * @param sent `text` as it came, `undefined` where nothing did; `value` is what that text was parsed as
- */
-export function readWith(
-  schema: z.core.$ZodType,
-  loc: (string | number)[],
-  { text, value }: { text: string | undefined; value: unknown },
-): { value: unknown; details: ValidationDetail[] } {
-  const result = safeParse(schema, value, { error: nameOfRefusingType });
-  if (result.success) return { value: result.data, details: [] };
-  if (text === undefined) return { value, details: [{ type: 'missing', loc, msg: 'Field required', input: null }] };
-  const details = result.error.issues.map((issue): ValidationDetail => {
-    if (issue.code === 'custom') return valueError(loc, issue.message, text);
-    const { type, msg, ctx } = messageOf(issue, value);
-    return { type, loc, msg, input: text, ...(ctx ? { ctx } : {}) };
-  });
-  return { value, details };
+/** Says in pydantic's words why a parameter is refused. */
+export function toParameterDetails({ loc, schema, text, value, refusal }: RefusedParameter): ValidationDetail[] {
+  if (text === undefined) return [{ type: 'missing', loc, msg: 'Field required', input: null }];
+  if (refusal) return [withContext(scalarMessage(refusal), loc, text)];
+  const { error } = safeParse(schema, value, { error: nameRefusingType });
+  return (error?.issues ?? []).map((issue) =>
+    issue.code === 'custom' ? valueError(loc, issue.message, text) : withContext(toMessage(issue, value), loc, text),
+  );
 }
+
+/** The members in the order of FastAPI. */
+const withContext = ({ type, msg, ctx }: RuleMessage, loc: (string | number)[], input: unknown): ValidationDetail => ({
+  type,
+  loc,
+  msg,
+  input,
+  ...(ctx ? { ctx } : {}),
+});
 
 /** `undefined`, which leaves `input` out, for what is too large to send back (a hundred times, if need be). */
 const echo = (value: unknown) => (remainingEcho(value, MAX_ECHO_LENGTH) < 0 ? undefined : value);
@@ -122,7 +122,7 @@ function valueAt(root: unknown, keys: readonly (string | number)[]): unknown {
   return value;
 }
 
-function messageOf(issue: Issue, input: unknown): RuleMessage {
+function toMessage(issue: Issue, input: unknown): RuleMessage {
   switch (issue.code) {
     case 'invalid_type':
       return typeMessage(issue.message === 'int' ? 'int' : issue.expected, input);

@@ -10,8 +10,10 @@ const limits = createRequestLimits(
   { query: () => Promise.reject(new Error('no rate is counted')) },
   toUserLimits({}, false),
 );
-const operationOf = (method: string) =>
-  sampleOperations.find((each) => each.method === method) as (typeof sampleOperations)[0];
+const admit = (method: string) => {
+  const operation = sampleOperations.find((each) => each.method === method) as (typeof sampleOperations)[0];
+  return limits(operation).admit('busy', ...abandoned());
+};
 
 /** A request whose client has gone before it was let in. */
 function abandoned() {
@@ -22,9 +24,9 @@ function abandoned() {
 }
 
 test('nothing is read for a client that has gone: it would count for nobody', async () => {
-  await expect(limits.admit('busy', operationOf('get'), ...abandoned())).rejects.toThrow('The client has gone.');
+  await expect(admit('get')).rejects.toThrow('The client has gone.');
 });
 
 test('a change of a client that has gone is made', async () => {
-  expect(await limits.admit('busy', operationOf('post'), ...abandoned())).toBeUndefined();
+  expect(await admit('post')).toBeUndefined();
 });

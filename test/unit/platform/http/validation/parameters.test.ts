@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseScalar } from '../../../../../src/platform/http/validation/pydantic-messages.ts';
+import { parseScalar } from '../../../../../src/platform/http/validation/parameters.ts';
 
 describe('parseScalar', () => {
   it.each<['integer' | 'number' | 'boolean' | 'string', string, unknown]>([
@@ -27,7 +27,7 @@ describe('parseScalar', () => {
     ['boolean', ' true', 'bool_parsing'],
     ['boolean', '2', 'bool_parsing'],
   ])('refuses %s %s: %s', (type, text, rule) => {
-    expect(parseScalar(type, text)).toMatchObject({ refused: { type: rule } });
+    expect(parseScalar(type, text)).toEqual({ refusal: rule });
   });
 
   it('takes time in proportion to the text: quadratic would not end before the test’s own limit', () => {
@@ -38,8 +38,8 @@ describe('parseScalar', () => {
       `1.${'0'.repeat(1_000_000)}x`,
     ];
     for (const text of hostile) {
-      expect(parseScalar('integer', text)).toHaveProperty('refused');
-      expect(parseScalar('number', text)).toHaveProperty('refused');
+      expect(parseScalar('integer', text)).toHaveProperty('refusal');
+      expect(parseScalar('number', text)).toHaveProperty('refusal');
     }
   });
 });
