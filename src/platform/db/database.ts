@@ -4,10 +4,9 @@ import { isPassingFailure } from '../../core/errors.ts';
 import { shareNextRun } from '../work/single-flight.ts';
 import { ServerChoice, sqlState } from './client.ts';
 import { listServers } from './connection.ts';
-import { connectionSettings, type PoolOptions, settingsFor } from './pool-options.ts';
+import { connectionSettings, type PoolOptions, type RowLimits, settingsFor } from './pool-options.ts';
 import { PrimaryPool, type ServerPoolOptions, withRepeats } from './pool.ts';
 import { Replica } from './replica.ts';
-import type { RowLimits } from './row-limits.ts';
 
 /**
  * A pool or a transaction: the first argument of every store function; `isOnCluster`: the pool of one (user-node.ts).
