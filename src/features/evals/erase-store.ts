@@ -61,13 +61,13 @@ function conditionsFor({ appName, userId }: User) {
   const cases = sql`${isOfApp(evalCases)}
     and (${evalCases.sourceUserId} = ${userId} or ${evalCases.ownerId} = ${userId}
       or ${evalCases.evalSetId} in (${sets}))`;
-  const isCaseOf = (table: typeof evalCaseVersions | typeof evalRunCases, condition: SQL) => sql`exists (
+  const hasCase = (table: typeof evalCaseVersions | typeof evalRunCases, condition: SQL) => sql`exists (
     select from ${evalCases} where ${evalCases.appName} = ${table.appName}
       and ${evalCases.evalSetId} = ${table.evalSetId} and ${evalCases.id} = ${table.evalId} and ${condition})`;
   const quoted = sql`${evalCaseVersions.payload} #>> '{sessionInput,userId}' = ${escapeText(userId)}`;
   const versions = sql`${isOfApp(evalCaseVersions)}
     and (${evalCaseVersions.ownerId} = ${userId} or ${evalCaseVersions.evalSetId} in (${sets})
-    or ${isCaseOf(evalCaseVersions, cases)} or (${quoted} and not ${isCaseOf(evalCaseVersions, sql`true`)}))`;
+    or ${hasCase(evalCaseVersions, cases)} or (${quoted} and not ${hasCase(evalCaseVersions, sql`true`)}))`;
   const runCases = sql`${eq(evalRunCases.appName, appName)} and (${evalRunCases.sessionUserId} = ${userId}
     or ${evalRunCases.ownerId} = ${userId} or ${evalRunCases.runId} in (${runs}) or exists (
       select from ${evalCaseVersions} where ${evalCaseVersions.evalSetId} = ${evalRunCases.evalSetId}

@@ -6,7 +6,8 @@ import type { User } from './user-tables.ts';
 /** Deleted rows by table. */
 export type Counts = Record<string, number>;
 
-const isOf = ({ appName, userId }: User) => and(eq(userErasures.appName, appName), eq(userErasures.userId, userId));
+const belongsTo = ({ appName, userId }: User) =>
+  and(eq(userErasures.appName, appName), eq(userErasures.userId, userId));
 
 /**
  * Marks a user as being erased, in a transaction: from its end on triggers refuse new data. It waits for statements
@@ -36,7 +37,7 @@ export async function addCounts(db: Database, user: User, counts: Counts): Promi
           from (select * from jsonb_each_text(${userErasures.counts}) union all
                 select * from jsonb_each_text(${added}::jsonb)) every group by key) sums)`,
     })
-    .where(isOf(user))
+    .where(belongsTo(user))
     .returning({ counts: userErasures.counts });
   // Another request may have come to the end first; then these rows are all that this one knows of.
   return (row?.counts as Counts | undefined) ?? counts;
@@ -44,7 +45,7 @@ export async function addCounts(db: Database, user: User, counts: Counts): Promi
 
 /** Removes the mark: the user may come again. @returns what was deleted, by table */
 export async function endErasure(db: Database, user: User): Promise<Counts> {
-  const [row] = await db.delete(userErasures).where(isOf(user)).returning({ counts: userErasures.counts });
+  const [row] = await db.delete(userErasures).where(belongsTo(user)).returning({ counts: userErasures.counts });
   return (row?.counts as Counts | undefined) ?? {};
 }
 

@@ -38,18 +38,18 @@ export const USER_TABLES: readonly UserTable[] = Object.values(schema)
   .toSorted((one, other) => one.depth - other.depth || (one.name < other.name ? -1 : 1));
 
 /** The condition that rows are a user's. */
-const isOf = ({ appName, userId }: User, { columns }: UserTable): SQL =>
+const belongsTo = ({ appName, userId }: User, { columns }: UserTable): SQL =>
   sql`${columns['appName']} = ${appName} and ${columns['userId']} = ${userId}`;
 
 /** How many rows of a table are a user's. */
 export const countRows = (db: Database, user: User, table: UserTable): Promise<number> =>
-  db.$count(table.table, isOf(user, table));
+  db.$count(table.table, belongsTo(user, table));
 
 /** Deletes at most `limit` rows of a user. @returns how many there were */
 export async function deleteRows(db: Database, user: User, table: UserTable, limit: number): Promise<number> {
   const { rowCount } = await db.execute(sql`
     delete from ${table.table} where ctid = any(array(
-      select ctid from ${table.table} where ${isOf(user, table)} limit ${limit})) and ${isOf(user, table)}`);
+      select ctid from ${table.table} where ${belongsTo(user, table)} limit ${limit})) and ${belongsTo(user, table)}`);
   return rowCount ?? 0;
 }
 
@@ -84,7 +84,7 @@ export async function listRows(
     with page as materialized (
       select json_build_object(${list(members)})::text as text, json_build_array(${list(key)}) as place,
              row_number() over (${order}) as n
-      from ${table.table} where ${isOf(user, table)} ${isNext} ${order} limit ${PAGE_ROWS}),
+      from ${table.table} where ${belongsTo(user, table)} ${isNext} ${order} limit ${PAGE_ROWS}),
     sized as (select page.*, sum(octet_length(text)) over (order by n) as bytes from page)
     select text, place from sized where n = 1 or bytes <= ${PAGE_BYTES} order by n`);
   return rows;
