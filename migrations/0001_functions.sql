@@ -273,6 +273,8 @@ create function enqueue_invocation(
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer,
   out is_there boolean, out is_full boolean, out queued_since text)
 language plpgsql as $$
+declare
+  v_since timestamptz;
 begin
   -- 1
   is_there := exists (select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
@@ -290,7 +292,8 @@ begin
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, p_request)
   on conflict (app_name, user_id, session_id, id) do update set lease_expire_time = excluded.lease_expire_time
   where i.status = 'queued' and i.lease_token = excluded.lease_token
-  returning extract(epoch from i.create_time)::text into queued_since;
+  returning i.create_time into v_since;
+  queued_since := extract(epoch from v_since)::text;
 end $$;
 comment on function enqueue_invocation is 'Puts an invocation at the end of its session''s queue.';
 
@@ -437,6 +440,7 @@ create function keep_tape(
 returns void language plpgsql as $$
 declare
   v_prompt jsonb;
+  v_stale timestamptz := statement_timestamp() - interval '1 day';
 begin
   insert into invocation_tapes (app_name, user_id, session_id, invocation_id, start, payload)
   values (p_app, p_user, p_session, p_invocation, p_start, p_tape) on conflict do nothing;
@@ -444,7 +448,7 @@ begin
     insert into agent_prompts as a (app_name, hash, payload)
     values (p_app, v_prompt ->> 'hash', v_prompt -> 'payload')
     on conflict (app_name, hash) do update set use_time = excluded.use_time
-    where a.use_time < excluded.use_time - interval '1 day';
+    where a.use_time < v_stale;
   end loop;
 end $$;
 comment on function keep_tape is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';

@@ -39,6 +39,10 @@ begin
     continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
     perform create_reference_table(name::regclass);
   end loop;
+  -- The functions that end an invocation write prompts too, whatever node they run on.
+  if not exists (select from pg_dist_partition where logicalrelid = 'agent_prompts'::regclass) then
+    perform citus_add_local_table_to_metadata('agent_prompts');
+  end if;
   foreach name in array of_users loop
     continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
     perform create_distributed_table(
@@ -54,42 +58,25 @@ begin
     for each row execute function lock_user_data();
 end $$;
 
--- As the extension does before it writes: a part that moves to another node is written before that or after it. With the
--- rights of the owner of the tables, which the lock asks for.
-create or replace function hold_part(part bigint) returns void language plpgsql security definer
-set search_path from current as $hold$
-begin
-  perform lock_shard_metadata(5, array[part]);
-end $hold$;
--- Carries a statement out on the node that has the rows of its owner, with the names of their parts there: what writes
--- in several steps is then one command to one node, in one phase, and planned by PostgreSQL alone.
-create or replace function run_for_user(owner text, tables text[], statement text, given text[])
-returns setof jsonb language plpgsql set search_path from current as $run$
-declare
-  place bigint := get_shard_id_for_distribution_column('sessions', owner);
-  parts text[] := tables;
-  found record;
-begin
-  perform hold_part(place);
-  if exists (select from pg_dist_placement where shardid = place
-             and groupid = (select groupid from pg_dist_local_group)) then
-    parts := array(select name || '_' || get_shard_id_for_distribution_column(name::regclass, owner)
-                   from unnest(tables) with ordinality as t(name, position) order by position);
-  end if;
-  for found in execute format(statement, variadic parts || given) loop
-    return next to_jsonb(found);
-  end loop;
-end $run$;
 do $$
+declare
+  called regprocedure;
 begin
+  -- A call is sent whole to the node of its user: it is one command there, in one phase.
+  for called in
+    select p.oid from pg_proc p
+    where p.pronamespace = current_schema()::regnamespace
+      and p.proname in ('append_events', 'claim_session', 'create_session', 'enqueue_invocation', 'finish_invocation',
+                        'spend_budget')
+      and not exists (select from pg_catalog.pg_dist_object o
+                      where o.classid = 'pg_proc'::regclass and o.objid = p.oid and o.distribution_argument_index is not null)
+  loop
+    perform create_distributed_function(called, distribution_arg_name => 'p_user', colocate_with => 'sessions');
+    -- There connections do not have a schema of their own choice in their path.
+    if current_schema() <> 'public' then execute format('alter function %s set search_path = %I', called, current_schema()); end if;
+  end loop;
   -- Another node may be asked for it, where connections do not have the schema in their path.
   execute format('alter function budget_uses_of_app(text, date) set search_path = %I', current_schema());
   -- It may be part of a statement that a node carries out on its parts, and only reads.
   alter function budget_uses_of_app(text, date) set citus.allow_nested_distributed_execution = on;
-  if not exists (select from pg_catalog.pg_dist_object
-                 where objid = 'run_for_user(text, text[], text, text[])'::regprocedure and distribution_argument_index = 0) then
-    perform create_distributed_function('hold_part(bigint)');
-    perform create_distributed_function(
-      'run_for_user(text, text[], text, text[])', distribution_arg_name => 'owner', colocate_with => 'sessions');
-  end if;
 end $$;

@@ -117,6 +117,8 @@ create function enqueue_invocation(
   p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer,
   out is_there boolean, out is_full boolean, out queued_since text)
 language plpgsql as $$
+declare
+  v_since timestamptz;
 begin
   -- 1
   is_there := exists (select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
@@ -134,7 +136,8 @@ begin
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, p_request)
   on conflict (app_name, user_id, session_id, id) do update set lease_expire_time = excluded.lease_expire_time
   where i.status = 'queued' and i.lease_token = excluded.lease_token
-  returning extract(epoch from i.create_time)::text into queued_since;
+  returning i.create_time into v_since;
+  queued_since := extract(epoch from v_since)::text;
 end $$;
 comment on function enqueue_invocation is 'Puts an invocation at the end of its session''s queue.';
 

@@ -58,6 +58,7 @@ create function keep_tape(
 returns void language plpgsql as $$
 declare
   v_prompt jsonb;
+  v_stale timestamptz := statement_timestamp() - interval '1 day';
 begin
   insert into invocation_tapes (app_name, user_id, session_id, invocation_id, start, payload)
   values (p_app, p_user, p_session, p_invocation, p_start, p_tape) on conflict do nothing;
@@ -65,7 +66,7 @@ begin
     insert into agent_prompts as a (app_name, hash, payload)
     values (p_app, v_prompt ->> 'hash', v_prompt -> 'payload')
     on conflict (app_name, hash) do update set use_time = excluded.use_time
-    where a.use_time < excluded.use_time - interval '1 day';
+    where a.use_time < v_stale;
   end loop;
 end $$;
 comment on function keep_tape is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';

@@ -9,7 +9,7 @@ import { PrimaryPool, type ServerPoolOptions, withRepeats } from './pool.ts';
 import { Replica } from './replica.ts';
 
 /**
- * A pool or a transaction: the first argument of every store function; `isOnCluster`: the pool of one (user-node.ts).
+ * A pool or a transaction: the first argument of every store function; `isOnCluster`: the pool of one.
  *
  * Statements on one table are made with the query builder. `sql` is for what the builder has no words for: CTEs, JSON
  * text, lateral pages, the queue. There tables and columns are written `${events}` and `${events.sessionId}`, so that

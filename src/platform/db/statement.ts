@@ -1,7 +1,6 @@
 import { DrizzleQueryError, fillPlaceholders, type Placeholder, type Query, type SQL, sql } from 'drizzle-orm';
 import { PgDialect } from 'drizzle-orm/pg-core';
 import type { Database } from './database.ts';
-import { runForUser, toNodeStatement } from './user-node.ts';
 
 const dialect = new PgDialect();
 
@@ -15,20 +14,11 @@ export const value = (name: string): Placeholder => sql.placeholder(name);
  */
 export function statement<Row>(
   build: () => SQL,
-): (db: Database, values: Record<string, unknown>, userId?: string) => Promise<Row[]> {
+): (db: Database, values: Record<string, unknown>) => Promise<Row[]> {
   let query: Query | undefined;
-  let onNode: ReturnType<typeof toNodeStatement>;
-  return async (db, given, userId) => {
-    if (!query) {
-      query = dialect.sqlToQuery(build());
-      onNode = toNodeStatement(query.sql);
-    }
-    const { sql: text, params } = query;
+  return async (db, given) => {
+    const { sql: text, params } = (query ??= dialect.sqlToQuery(build()));
     const values = fillPlaceholders(params, given);
-    const texts = db.isOnCluster && onNode ? values.map(toText) : [];
-    if (db.isOnCluster && onNode && userId !== undefined && texts.every((each) => each !== undefined)) {
-      return await runForUser<Row>(db, userId, onNode, texts);
-    }
     try {
       const { rows } = await db.$client.query({ text, values });
       return rows as Row[];
@@ -36,10 +26,4 @@ export function statement<Row>(
       throw new DrizzleQueryError(text, values, error as Error);
     }
   };
-}
-
-/** A value as PostgreSQL reads it in quotes; `undefined` for a list, which no statement of a user's own rows has. */
-function toText(given: unknown): string | null | undefined {
-  if (given === null || typeof given === 'string') return given;
-  return typeof given === 'number' || typeof given === 'boolean' ? String(given) : undefined;
 }
