@@ -291,6 +291,8 @@ CREATE OR REPLACE FUNCTION public.enqueue_invocation(p_app text, p_user text, p_
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
+declare
+  v_since timestamptz;
 begin
   -- 1
   is_there := exists (select from sessions s where s.app_name = p_app and s.user_id = p_user and s.id = p_session);
@@ -308,7 +310,8 @@ begin
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, p_request)
   on conflict (app_name, user_id, session_id, id) do update set lease_expire_time = excluded.lease_expire_time
   where i.status = 'queued' and i.lease_token = excluded.lease_token
-  returning extract(epoch from i.create_time)::text into queued_since;
+  returning i.create_time into v_since;
+  queued_since := extract(epoch from v_since)::text;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.event_sizes(p_events jsonb)
@@ -459,6 +462,7 @@ CREATE OR REPLACE FUNCTION public.keep_tape(p_app text, p_user text, p_session t
 AS $function$
 declare
   v_prompt jsonb;
+  v_stale timestamptz := statement_timestamp() - interval '1 day';
 begin
   insert into invocation_tapes (app_name, user_id, session_id, invocation_id, start, payload)
   values (p_app, p_user, p_session, p_invocation, p_start, p_tape) on conflict do nothing;
@@ -466,7 +470,7 @@ begin
     insert into agent_prompts as a (app_name, hash, payload)
     values (p_app, v_prompt ->> 'hash', v_prompt -> 'payload')
     on conflict (app_name, hash) do update set use_time = excluded.use_time
-    where a.use_time < excluded.use_time - interval '1 day';
+    where a.use_time < v_stale;
   end loop;
 end $function$;
 

@@ -12,9 +12,7 @@ export const value = (name: string): Placeholder => sql.placeholder(name);
  * that is made of pieces. `build` uses {@link value} for what differs between calls. It goes to the driver past
  * drizzle's session, whose promises and copies took 30 µs of each call.
  */
-export function statement<Row>(
-  build: () => SQL,
-): (db: Database, values: Record<string, unknown>) => Promise<Row[]> {
+export function statement<Row>(build: () => SQL): (db: Database, values: Record<string, unknown>) => Promise<Row[]> {
   let query: Query | undefined;
   return async (db, given) => {
     const { sql: text, params } = (query ??= dialect.sqlToQuery(build()));
