@@ -37,12 +37,12 @@ import {
 export interface EdgeLog {
   error(fields: Record<string, unknown>, message: string): void;
   warn(fields: Record<string, unknown>, message: string): void;
-  /** What there is at level `info` [nothing]. */
+  /** Lines of level `info` [none]. */
   info?(fields: Record<string, unknown>, message: string): void;
   isLevelEnabled?(level: string): boolean;
 }
 
-/** What a failure becomes on the wire. */
+/** A failure on the wire. */
 interface Failure {
   status: number;
   detail: string | ValidationDetail[];
@@ -59,7 +59,7 @@ const RETRY_AFTER_SECONDS = 1;
 /** The only place that turns a failure into a status. Nothing of SQL, stacks, secrets or prompts leaves it. */
 export function errorHandler(options: { log: EdgeLog; maxBodyBytes: number }): ErrorRequestHandler {
   return (error: unknown, request, response, _next) => {
-    const failure = failureOf(error, options.maxBodyBytes);
+    const failure = toFailure(error, options.maxBodyBytes);
     if (failure.isUnexpected || response.headersSent) {
       const route = (response.locals.route as string | undefined) ?? 'unknown';
       const requestId = response.locals.requestId as string | undefined;
@@ -93,7 +93,7 @@ export function answerClientError(error: Error & { code?: string }, socket: Dupl
   socket.end([...head, `content-length: ${Buffer.byteLength(body)}`, '', body].join('\r\n'), () => socket.destroy());
 }
 
-function failureOf(error: unknown, maxBodyBytes: number): Failure {
+function toFailure(error: unknown, maxBodyBytes: number): Failure {
   if (error instanceof ValidationFailedError) return { status: 422, detail: error.details };
   if (error instanceof RequestRefusedError) {
     return { status: REFUSAL_STATUS[error.reason], detail: error.message, headers: error.headers };
@@ -157,7 +157,7 @@ const retryAfter = ({ retryAfterSeconds }: BusyError | LimitError) => ({
 /** Codes of node:zlib for a body that is not what its content encoding says. */
 const INFLATE_CODES = /^(?:Z_|ERR__|ERR_BROTLI|ERR_ZSTD)/;
 
-/** What body-parser and raw-body refuse: https://github.com/expressjs/body-parser#errors */
+/** Refusals of body-parser and raw-body: https://github.com/expressjs/body-parser#errors */
 function bodyFailure(error: unknown, maxBodyBytes: number): Failure | undefined {
   switch ((error as { type?: unknown } | undefined)?.type) {
     case 'entity.too.large':

@@ -7,13 +7,13 @@ import { insertSelect } from '../../db/sql.ts';
 /** One decision about one request: who, what, on which resource, from where; never content. */
 export interface AuditEntry {
   callerKind: 'unknown' | 'anonymous' | 'key' | 'user';
-  /** User of the token, or id of the key; `undefined` for a key of `RUNTIME_API_KEYS` and where nobody is known. */
+  /** User of the token, or id of the key; `undefined` for a key of `RUNTIME_API_KEYS` and where the caller is unknown. */
   caller?: string | undefined;
   /** Address of the client, after `TRUSTED_PROXIES`. */
   address?: string | undefined;
   /** `operationId`; `undefined` for what was refused before a route was found. */
   operation?: string | undefined;
-  /** What the request is about: names from its path, and the user and application that its content names. */
+  /** The subject of the request: names from its path, and the user and application that its content names. */
   resource: Record<string, string>;
   requestId: string;
 }

@@ -12,11 +12,11 @@ export interface Audit {
    * no crash loses it. @throws what the database does where it cannot be stored
    */
   allowed(entry: AuditEntry, operation: { isRead: boolean }): Promise<void>;
-  /** Keeps a refusal soon, without anybody waiting; of one caller so many in a minute. */
+  /** Keeps a refusal soon, without a wait; of one caller so many in a minute. */
   refused(entry: AuditEntry, reason: string): void;
 }
 
-/** What is kept of decisions, and how much of it. */
+/** Which decisions are kept, and how many. */
 export interface AuditSettings {
   /** Permissions to read are kept too. */
   readsToo: boolean;
@@ -25,14 +25,14 @@ export interface AuditSettings {
 }
 
 const MINUTE_MS = 60_000;
-/** Time after which what nobody waits for is stored. */
+/** Time until entries that no request waits for are stored. */
 const DELAY_MS = 500;
 /** Entries of one statement. */
 const BATCH = 500;
 /** Entries that wait while the database is slow or away; further ones are left out, and the log says how many. */
 const MAX_WAITING = 10_000;
 
-/** An audit that was opened: what nobody waits for is stored when it is closed. */
+/** An open audit: closing it stores the entries that no request waits for. */
 export interface OpenAudit extends Audit {
   close(): Promise<void>;
 }
@@ -58,7 +58,7 @@ export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSet
   };
 }
 
-/** Stores what somebody waits for: whatever comes during one statement is stored by the next one, together. */
+/** Stores entries that a request waits for: all that come during one statement are stored together by the next. */
 function createGroups(insert: (batch: readonly Decision[]) => Promise<void>) {
   const waiting: Decision[] = [];
   let next: Promise<void> | undefined;
@@ -75,7 +75,7 @@ function createGroups(insert: (batch: readonly Decision[]) => Promise<void>) {
   };
 }
 
-/** Stores what nobody waits for, a while later and in batches. */
+/** Write-behind buffer of entries that no request waits for: they are stored later, in batches. */
 function createLater(insert: (batch: readonly Decision[]) => Promise<void>, log: Log) {
   const waiting: Decision[] = [];
   let lost = 0;

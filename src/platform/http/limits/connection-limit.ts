@@ -14,7 +14,9 @@ interface Connecting {
  */
 export function limitConnections(server: Connecting, max: number, proxies: string[]): void {
   const open = new Map<string, number>();
-  const networks = proxies.map((proxy) => ipaddr.parseCIDR(proxy.includes('/') ? proxy : `${proxy}/${bitsOf(proxy)}`));
+  const networks = proxies.map((proxy) =>
+    ipaddr.parseCIDR(proxy.includes('/') ? proxy : `${proxy}/${countBits(proxy)}`),
+  );
   const isProxy = (address: string) => {
     if (!ipaddr.isValid(address)) return false;
     const parsed = ipaddr.process(address);
@@ -37,4 +39,4 @@ export function limitConnections(server: Connecting, max: number, proxies: strin
   });
 }
 
-const bitsOf = (address: string) => (ipaddr.parse(address).kind() === 'ipv6' ? 128 : 32);
+const countBits = (address: string) => (ipaddr.parse(address).kind() === 'ipv6' ? 128 : 32);

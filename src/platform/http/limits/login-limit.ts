@@ -32,14 +32,14 @@ export function createLoginLimit(points: number, counter: RateCounter): LoginLim
   return {
     check({ names, credential }) {
       const name = names.find(isBlocked);
-      if (name !== undefined && !right.has(digestOf(credential))) throw overLimit(points, blocked.get(name) ?? 0);
+      if (name !== undefined && !right.has(toDigest(credential))) throw overLimit(points, blocked.get(name) ?? 0);
     },
     succeeded({ credential }) {
-      const digest = digestOf(credential);
+      const digest = toDigest(credential);
       if (!right.has(digest)) right.set(digest, true);
     },
     async failed({ names, credential }) {
-      right.delete(digestOf(credential));
+      right.delete(toDigest(credential));
       const results = await Promise.all(
         names.map(async (name) => {
           const { isOver, until } = await counter.take(name, 1);
@@ -53,7 +53,7 @@ export function createLoginLimit(points: number, counter: RateCounter): LoginLim
   };
 }
 
-const digestOf = (credential: string) => createHash('sha256').update(credential).digest('base64url');
+const toDigest = (credential: string) => createHash('sha256').update(credential).digest('base64url');
 
 const overLimit = (points: number, until: number) => {
   const seconds = secondsUntil(until);

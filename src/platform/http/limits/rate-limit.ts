@@ -14,7 +14,7 @@ export interface RateLimit {
 /** A replica takes this share of a minute's uses with one statement, so that a request seldom waits for one. */
 const BATCHES = 20;
 
-/** What this replica may still let a caller do, until a time of `performance.now`. */
+/** The uses of a caller that this replica may still admit, until a time of `performance.now`. */
 interface Bucket {
   left: number;
   until: number;

@@ -13,7 +13,7 @@ export type AuthMode = 'local' | 'key' | 'jwt';
  */
 const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 
-/** What a document is made with beside its operations. */
+/** The parts of a document beside its operations. */
 export interface DocumentOptions {
   authMode: AuthMode;
   /**
@@ -68,7 +68,7 @@ function operationObject({ path, operation }: Route, schemaOf: SchemaOf): object
     summary: operation.summary,
     ...(description === undefined ? {} : { description }),
     ...(owner === 'open' ? { security: [] } : {}),
-    parameters: parametersOf(operation, path),
+    parameters: toParameters(operation, path),
     ...(body && {
       requestBody: {
         required: body.required,
@@ -102,7 +102,7 @@ const changePosition = {
   schema: { type: 'string' },
 };
 
-function parametersOf(operation: Operation, path: string): object[] {
+function toParameters(operation: Operation, path: string): object[] {
   const { path: inPath, query, headers } = operation.parameters ?? {};
   const described = (place: string, name: string, schema: z.core.$ZodType) => {
     const { description, ...rest } = toJsonSchema(schema);

@@ -3,7 +3,7 @@ import type { Scope } from './principal.ts';
 /** A scope that a request needs because of what it says, beside that of its operation. */
 export interface Demand {
   scope: Scope;
-  /** What needs it, a whole sentence for the caller. */
+  /** The reason, a whole sentence for the caller. */
   because: string;
 }
 

@@ -48,10 +48,10 @@ export type Answer =
   | { kind: 'sent' };
 
 /**
- * Whose the thing is that a request asks for; the router enforces it before the handler. `open`: nobody is asked for
+ * The owner of what a request asks for; the router enforces it before the handler. `open`: no caller is asked for
  * a credential. `service`: a credential is needed, nothing belongs to a user. `path`: the user that the path names.
  * `caller`: the handler shows a caller what is the caller's. Otherwise `user` and `app` say whose it is of a validated
- * request, and `absent` is the text of the 404 for everybody else.
+ * request, and `absent` is the text of the 404 for all others.
  */
 type Owner<Sent = SentUser<never, never, never>> =
   | 'open'
@@ -78,11 +78,11 @@ export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
   aliases?: Record<string, string>;
   /** True: the body is text of any media type, and the schema a string. */
   isText?: boolean;
-  /** Of a text: what of it is published as JSON. */
+  /** The part of a text that is published as JSON. */
   json?: { schema: object; example: unknown };
 }
 
-/** What a success carries. `status` is 200 and `mediaType` is `application/json` unless given. */
+/** The answer of a success. `status` is 200 and `mediaType` is `application/json` unless given. */
 interface Success<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   description: string;
@@ -111,7 +111,7 @@ export const READ_POSITION = 'X-Read-Position';
 export const isPlainRead = (read: Pick<OperationBase, 'load' | 'scope' | 'method' | 'isStream'>): boolean =>
   read.method === 'get' && read.isStream !== true && loadFor(read) !== 'invoke';
 
-/** What all operations have, whatever their types. */
+/** The members of all operations, whatever their types. */
 interface OperationBase {
   method: 'get' | 'post' | 'put' | 'patch' | 'delete';
   /** OpenAPI template, e.g. `/apps/{app_name}/users/{user_id}/sessions`. */
@@ -122,11 +122,11 @@ interface OperationBase {
   area: keyof typeof AREAS;
   summary: string;
   description?: string;
-  /** What a credential must allow; `none` where none is asked for. */
+  /** The scope that a credential must have; `none` where no credential is asked for. */
   scope: Scope | 'none';
   /** True where tokens of users are refused, whatever their scopes: it is for the operator's own keys. */
   isForKeys?: true;
-  /** What it costs, where method and scope do not say it: see {@link loadFor}. */
+  /** Its cost, where method and scope do not say it: see {@link loadFor}. */
   load?: Load;
   /** True where its answer lasts: it counts as a stream. */
   isStream?: true;

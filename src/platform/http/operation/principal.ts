@@ -12,10 +12,10 @@ export type Scope = (typeof SCOPES)[number];
 /** The last word of a stream whose credential has expired or was revoked. */
 export const NOT_VALID_ANY_MORE = 'The credential of this stream is not valid any more. Connect again with a new one.';
 
-/** What a token of a user pool allows that says nothing else: its user's own things. */
+/** The scopes of a user pool's token that names none: its user's own things. */
 export const USER_SCOPES: readonly Scope[] = ['invoke', 'read', 'write'];
 
-/** What every principal has. */
+/** The rights of every principal. */
 interface Rights {
   scopes: ReadonlySet<Scope>;
   /** The only applications that it may name; `undefined`: all. */
@@ -37,7 +37,7 @@ export function whenEnded({ expiresAt, onRevoked }: Partial<Rights>, work: () =>
   return cancel;
 }
 
-/** Who calls: nobody known (mode local, where everything is allowed), a holder of a runtime key, a user of a pool. */
+/** The caller: anonymous (mode local, where everything is allowed), a holder of a runtime key, a user of a pool. */
 export type Principal =
   | ({ kind: 'anonymous' } & Rights)
   /** `id` is absent for a key of `RUNTIME_API_KEYS`; `users` are the only ones that it acts for [all]. */
@@ -48,7 +48,7 @@ const ALL_SCOPES: ReadonlySet<Scope> = new Set(SCOPES);
 
 /** The caller where none is asked for. */
 export const ANONYMOUS: Principal = { kind: 'anonymous', scopes: ALL_SCOPES };
-/** Whoever holds a key without an id: the operator's own services. */
+/** A holder of a key without an id: the operator's own services. */
 export const FULL_KEY: Principal = { kind: 'key', scopes: ALL_SCOPES };
 
 /** The user whose things a caller sees where no path names one; `undefined` for a caller who may act for all. */

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { Request, RequestHandler, Response } from 'express';
 import { base64Error } from '../../../core/base64.ts';
 
-/** What express-openapi-validator says against a body: `path` is `/body` or begins with `/body/`. */
+/** A mistake that express-openapi-validator found in a body: `path` is `/body` or begins with `/body/`. */
 export interface OpenApiViolation {
   path: string;
   message: string;

@@ -73,7 +73,7 @@ interface Parameter {
   name: string;
   spelling: string;
   loc: (string | number)[];
-  /** Of a text; of an array the schema of its elements. */
+  /** The schema of one text; of an array that of its elements. */
   schema: z.core.$ZodType;
   type: ScalarType;
   isArray: boolean;

@@ -101,7 +101,7 @@ const withContext = ({ type, msg, ctx }: RuleMessage, loc: (string | number)[], 
 /** `undefined`, which leaves `input` out, for what is too large to send back (a hundred times, if need be). */
 const echo = (value: unknown) => (remainingEcho(value, MAX_ECHO_LENGTH) < 0 ? undefined : value);
 
-/** What is left of a budget of characters after writing a value; stops at the first value that does not fit. */
+/** Returns the rest of a budget of characters after writing a value; stops at the first value that does not fit. */
 function remainingEcho(value: unknown, budget: number): number {
   if (typeof value === 'string') return budget - value.length;
   if (typeof value !== 'object' || value === null) return budget - 8;
