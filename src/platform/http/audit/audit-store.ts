@@ -7,7 +7,7 @@ import { insertSelect } from '../../db/sql.ts';
 /** One decision about one request: who, what, on which resource, from where; never content. */
 export interface AuditEntry {
   callerKind: 'unknown' | 'anonymous' | 'key' | 'user';
-  /** User of the token, or id of the key; `undefined` for a key of `RUNTIME_API_KEYS` and where the caller is unknown. */
+  /** User of the token, or id of the key; absent for a key of `RUNTIME_API_KEYS` and for an unknown caller. */
   caller?: string | undefined;
   /** Address of the client, after `TRUSTED_PROXIES`. */
   address?: string | undefined;
