@@ -67,7 +67,8 @@ export const connectionSettings = (options: PoolOptions): Record<string, string>
 
 /** Settings that statements and transactions bring along: behind a pooler in transaction mode, all of them. */
 export function settingsFor(options: PoolOptions): SessionSettings {
-  const { security = { role: undefined }, schema, isPooled } = options;
+  const { schema, isPooled, isOnCluster = false } = options;
+  const security = { ...(options.security ?? { role: undefined }), hasNoUsers: isOnCluster };
   if (!isPooled) return security;
   return { ...security, local: { ...ownSettings(options), ...(schema === undefined ? {} : { search_path: schema }) } };
 }

@@ -94,7 +94,7 @@ export class ServerPool {
   /** Sends a statement under the settings of the pool, for the user that the work is limited to. */
   send(client: ServerClient, statement: QueryConfig, check?: string): Promise<QueryResult> {
     const { settings } = this.#options;
-    const { userId } = currentContext();
+    const userId = settings.hasNoUsers ? undefined : currentContext().userId;
     const named = this.named(statement);
     if (userId === undefined && settings.local === undefined && check === undefined) return client.query(named);
     return sendInTransaction(client, beginFor(userId, settings, check), named);
@@ -103,7 +103,7 @@ export class ServerPool {
   /** Begins a transaction under the settings of the pool, for the user that the work is limited to. */
   async begin(client: ServerClient): Promise<void> {
     const { settings } = this.#options;
-    const { userId } = currentContext();
+    const userId = settings.hasNoUsers ? undefined : currentContext().userId;
     await client.query(userId === undefined && settings.local === undefined ? 'begin' : beginFor(userId, settings));
   }
 

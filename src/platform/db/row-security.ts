@@ -52,8 +52,11 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
   }
 }
 
-/** What the statements of a pool run under; `local`: settings that a connection behind a pooler does not keep. */
-export type SessionSettings = RowSecurity & { local?: Record<string, string> };
+/**
+ * What the statements of a pool run under; `local`: settings that a connection behind a pooler does not keep;
+ * `hasNoUsers`: policies are void, as on a cluster, so a statement for one user needs no transaction.
+ */
+export type SessionSettings = RowSecurity & { local?: Record<string, string>; hasNoUsers?: boolean };
 
 /**
  * Returns what begins a transaction that is held to the rows of a user, or of all users: one message. Nothing of it
