@@ -6,10 +6,7 @@ import { invocations } from '../platform/db/schema/schema.ts';
 import { isHeldWith } from '../conversation/sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 
-/**
- * The error of an invocation whose process stopped while it waited: it never began, so its idempotency key is free
- * again.
- */
+/** The error of an invocation whose process stopped while it waited; its idempotency key is free again. */
 const STOPPED_WHILE_QUEUED = 'The invocation was interrupted: its process stopped before it began.';
 /** The error of one that lost its session without an ending. */
 const LOST_ITS_SESSION = 'The invocation was interrupted: its process lost the session.';
@@ -43,9 +40,7 @@ export async function endLostInvocations(db: Database): Promise<void> {
   await inBatches(() => db.update(invocations).set(values).where(isLost));
 }
 
-/**
- * At most `limit` sessions that a dead invocation holds, the longest dead first, without the first `offset` of them.
- */
+/** Lists at most `limit` sessions that a dead invocation holds, the longest dead first, after the first `offset`. */
 export function listDeadHolders(db: Database, limit: number, offset: number): Promise<SessionKey[]> {
   const { appName, userId, sessionId, leaseExpireTime } = invocations;
   return db

@@ -22,10 +22,7 @@ interface FenceTimes {
   renewalMs: number;
 }
 
-/**
- * Puts an invocation that holds its session between its limits; `outside` ends it too (the client or the process
- * goes).
- */
+/** Puts an invocation between its limits; `outside` ends it too: the client or the process goes. */
 export function fenceIn(
   context: { database: DatabasePool; notifications: Notifications },
   lease: Lease,

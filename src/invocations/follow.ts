@@ -71,10 +71,7 @@ interface Seen {
   lastId?: string;
 }
 
-/**
- * Returns why a follower has to start again, if it has to. A failover to a standby that was behind loses the last
- * events, and others take their sequences: only the ids differ.
- */
+/** Returns why a follower has to start again. After a failover sequences may be the same while ids differ. */
 function restartReason(
   { createTime, lastSequence, placeId }: EventsAfter,
   after: number,

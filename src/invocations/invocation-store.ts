@@ -106,10 +106,7 @@ export async function findByIdempotencyKey(
   };
 }
 
-/**
- * How each of some invocations stands, in their order: its status, and whether its process lives; `undefined` for one
- * that there is not. One statement.
- */
+/** Lists the status of some invocations, and whether their process lives, in their order and one statement. */
 export async function listInvocationStates(
   db: Database,
   wanted: { key: SessionKey; invocationId: string }[],

@@ -33,10 +33,7 @@ import { acquireSession, type ClaimRequest } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
 
-/**
- * How long the start of an invocation outlasts an absence of the database: nothing is lost yet, so the caller may
- * retry.
- */
+/** How long the start of an invocation outlasts an absence of the database: the caller may still retry. */
 export const CLAIM_PATIENCE_MS = 1_000;
 
 /**
@@ -163,10 +160,7 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   }
 }
 
-/**
- * Runs the loop and stores each event before the loop goes on, so that a function call is stored before its tools
- * run.
- */
+/** Runs the loop and stores each event before it goes on: a function call is stored before its tools run. */
 async function runAndStore(running: RunningInvocation): Promise<InvocationEnding> {
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;

@@ -42,10 +42,7 @@ export const claimSession = (
   createSession: boolean,
 ): Promise<boolean> => claim(db, lease, events, { p_is_queued: false, p_creates: createSession });
 
-/**
- * Claims the session for a queued invocation whose turn it is; as {@link claimSession} otherwise. One that waits in the
- * background needs no token: the first process to claim it runs it.
- */
+/** Claims the session for a queued invocation whose turn it is; in the background the first process gets it. */
 export const claimQueued = (db: Database, lease: Lease, events: NewEvent[]): Promise<boolean> =>
   claim(db, lease, events, { p_is_queued: true, p_creates: false });
 
@@ -112,10 +109,7 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
   return { kind: is_full ? 'full' : 'lost' };
 }
 
-/**
- * What a renewal found: `lost` where the lease is another's, else what the invocation is requested to end as, if
- * anything.
- */
+/** The result of a renewal: `lost` where the lease is another's, else the status that a stop asked for, if any. */
 export type Renewal = 'lost' | 'held' | 'interrupted' | 'cancelled';
 
 /** Prolongs the lease of a running invocation, or the place of a queued one. */

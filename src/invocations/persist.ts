@@ -28,10 +28,7 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
   }
 }
 
-/**
- * Appends an invocation's event once, also when the answer to an append is lost: it is then looked up by its id. What
- * models used for it is counted with it.
- */
+/** Appends an event and counts the uses of models once, also when the answer is lost: its id is then looked up. */
 export function appendOnce(
   db: Database,
   lease: Lease,

@@ -43,10 +43,7 @@ export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || 
 export const abandonedError = () =>
   new BusyError('The request with this Idempotency-Key has just been abandoned. Try again.', 1);
 
-/**
- * Runs `work`; where its idempotency key shows that it was requested before, the answer is the one of that time.
- * @throws {BusyError} (`rejected`) while the earlier request is still under way.
- */
+/** Runs `work`, or returns the answer to its first request. @throws {BusyError} (`rejected`) while that runs. */
 export async function answerOnce(
   context: RetryContext,
   user: SessionKey,

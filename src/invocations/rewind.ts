@@ -76,10 +76,7 @@ function stateBefore(history: Event[], from: number): JsonObject {
   return Object.fromEntries(changed.map(([name]) => [name, before.get(name) ?? null]));
 }
 
-/**
- * Saves the artifacts that were changed from `from` on as they were before; one that did not exist becomes empty
- * (ADK's rule).
- */
+/** Saves the artifacts changed from `from` on as they were before; one that did not exist becomes empty, as in ADK. */
 async function restoreArtifacts(services: ToolServices, history: Event[], from: number): Promise<JsonObject> {
   const saved = history.map((event) => Object.entries(event.actions?.artifactDelta ?? {}));
   const before = new Map(saved.slice(0, from).flat());

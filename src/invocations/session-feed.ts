@@ -77,10 +77,7 @@ export class SessionFeeds {
     };
   }
 
-  /**
-   * Calls `wake` when the status of an invocation has changed or its process has died, which no notification tells.
-   * @returns what ends it.
-   */
+  /** Calls `wake` when an invocation has changed or its process has died. @returns what ends it. */
   watch(key: SessionKey, invocationId: string, wake: () => void): () => void {
     const watcher: Watcher = { key, invocationId, wake };
     this.#watchers.add(watcher);

@@ -22,10 +22,7 @@ interface ToolContext {
   log: Log;
 }
 
-/**
- * Returns the services of an invocation's tools: artifacts and memories of the session's own user, nothing else. Their
- * writes are refused without the lease, like every write of an invocation.
- */
+/** Returns the services of an invocation's tools, for its own user; without the lease writes are refused. */
 export function newToolServices(
   { database: { db }, contentStore, log }: ToolContext,
   { key, token }: { key: SessionKey; token: string },
@@ -44,9 +41,7 @@ export function newToolServices(
   };
 }
 
-/**
- * Throws the error that a tool, the model and the session see of a failure below it: never a statement or its values.
- */
+/** Throws the error that the model and the session see: never a statement or its values. */
 function fail(error: unknown, log: Log): never {
   if (error instanceof AppError) throw error;
   if (isPassingFailure(error))

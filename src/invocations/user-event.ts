@@ -37,10 +37,7 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
   return [event];
 }
 
-/**
- * Returns the state with the keys of the request that are not in it: those with `temp:`, which only this invocation
- * sees, and `all` where the user event is not stored yet.
- */
+/** Returns the state with the keys of the request that it lacks: `temp:` ones, and `all` until they are stored. */
 export function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
   const missing = Object.entries(delta ?? {}).filter(([name]) => all || name.startsWith('temp:'));
   return { ...state, ...Object.fromEntries(missing) };

@@ -9,10 +9,7 @@ interface Waiter {
 export interface QueuePlace {
   /** True while no request of this process is before it. */
   isFirst(): boolean;
-  /**
-   * Gives the place up and calls `moveUp` of the next one, unless this one `holds` the session now: its release is
-   * published.
-   */
+  /** Gives the place up; calls `moveUp` of the next one unless this one `holds` the session now. */
   leave(holds: boolean): void;
 }
 

@@ -107,10 +107,7 @@ export function listOperations(mode: {
 /** Members, elements, arrays and objects of a request body: parsing more would hold up the event loop for all. */
 const MAX_BODY_VALUES = 100_000;
 
-/**
- * A name that means `harness_agent` in requests unless a hosted application has it: the command line of AgentKit has it
- * built in.
- */
+/** Another name of `harness_agent`, which AgentKit's command line has built in, unless an application has it. */
 const ALIAS = 'harness';
 
 /** The HTTP application. @throws Error when the operations contradict each other. */

@@ -21,10 +21,7 @@ import {
   validationErrorSchema,
 } from '../platform/http/operation/request-errors.ts';
 
-/**
- * The named schemas of the OpenAPI document. A schema that is not here is written out wherever it is used; one that
- * contains itself must be here.
- */
+/** The named schemas of the OpenAPI document; others are written out, and one that contains itself must be here. */
 export const COMPONENTS: Record<string, z.ZodType> = {
   Session: sessionSchema,
   Event: eventSchema,

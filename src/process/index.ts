@@ -60,10 +60,7 @@ export interface EmbeddedRuntime {
   close(): Promise<void>;
 }
 
-/**
- * Starts the whole service, database and background work included, but nothing that listens.
- * @throws {Error} with a sentence that says what to do, where a setting, an agent or the database cannot be used.
- */
+/** Starts the whole service but nothing that listens. @throws {Error} with a sentence that says what to do. */
 export async function createRuntime(options: CreateRuntimeOptions = {}): Promise<EmbeddedRuntime> {
   const { settings = processEnvironment(), ...sources } = options;
   const config = readConfig(settings);

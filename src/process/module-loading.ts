@@ -12,10 +12,7 @@ interface Found {
   format: 'module' | 'module-typescript';
 }
 
-/**
- * The file that a file of ours, of drizzle or of zod imports by its place; `undefined` for any other import, which Node
- * finds itself.
- */
+/** The file that a file of ours, of drizzle or of zod imports by its place; `undefined` for any other import. */
 export function resolveByPlace(specifier: string, parentUrl: string | undefined): Found | undefined {
   const [, extension] = /^\.\.?\/.*\.([jt]s)$/.exec(specifier) ?? [];
   if (extension === undefined || parentUrl === undefined) return undefined;

@@ -120,10 +120,7 @@ async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, 
   if (fault) log.warn(fault, 'plain reads are of the primary: DATABASE_READ_URL leads to no replica that answers');
 }
 
-/**
- * Finds the role for statements of one user; warns if nothing restricts them to that user's rows.
- * @throws {ConfigError} where a setting is not for a cluster
- */
+/** Finds the role for one user's statements; warns where it restricts nothing. @throws {ConfigError} */
 async function findRowSecurity(
   config: Config,
   address: DatabaseAddress,
@@ -155,10 +152,7 @@ async function findRowSecurity(
 
 const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMillis: 10_000, keepAlive: true };
 
-/**
- * Brings the database up to date (`on-start`), or only looks (`check`), or does nothing (`off`).
- * @throws {ConfigError} when it cannot be used: why, without its password and without a statement.
- */
+/** Migrates the database (`on-start`), checks it (`check`) or neither (`off`). @throws {ConfigError} */
 export async function migrate(
   { serving, direct = serving, migration }: DatabaseAccess,
   mode: Config['MIGRATE'] = 'on-start',

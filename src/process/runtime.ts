@@ -80,10 +80,7 @@ const MAX_KEPT = 1_000;
 /** The error of an invocation that the end of the grace period cuts off. */
 const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
 
-/**
- * Starts everything: the embedded PostgreSQL if none is given, migrations, the agents, the server.
- * @throws {ConfigError} when a part cannot start, with what to do about it.
- */
+/** Starts everything: embedded PostgreSQL, migrations, agents, server. @throws {ConfigError} with what to do. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
   const runtime = await openRuntime(options);
   const shouldUpgradeCallback = asksForSocket(runLive.path);

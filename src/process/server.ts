@@ -6,10 +6,7 @@ import { ConfigError } from '../core/errors.ts';
 import { answerClientError } from '../platform/http/error-handler.ts';
 import { limitConnections } from '../platform/http/limits/connection-limit.ts';
 
-/**
- * Share of the grace period that running invocations have to end in by themselves; the rest is for storing their
- * interruption.
- */
+/** Share of the grace period for running invocations; the rest is for storing their interruption. */
 const GRACE_SHARE = 0.9;
 /** Maximum time in which the headers of a request arrive. */
 const MAX_HEADERS_MS = 10_000;
@@ -38,10 +35,7 @@ export interface CloseOptions {
   interrupt: () => void;
 }
 
-/**
- * Listens as configured, with limits for senders that are slow on purpose.
- * @throws {ConfigError} when the address cannot be had, with what to do about it.
- */
+/** Listens as configured, with limits for slow senders. @throws {ConfigError} when the address cannot be had. */
 export async function listen(server: Server, config: Config): Promise<Listener> {
   const { HOST, PORT, REQUEST_TIMEOUT_MS, KEEP_ALIVE_TIMEOUT_MS } = config;
   // Slow senders must not hold sockets (reliability B12); answers may take as long as an invocation.

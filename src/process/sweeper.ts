@@ -50,10 +50,7 @@ const PROMPT_DAYS = 90;
 
 const RETENTION_INTERVAL_MS = 3_600_000;
 
-/**
- * Creates a sweep: it does every job, whatever becomes of the others, unless another process sweeps, and returns
- * whether it did.
- */
+/** Creates a sweep, which does every job unless another process sweeps. @returns whether it did. */
 export function createSweep(context: SweepContext): () => Promise<boolean> {
   const { address, connectTimeoutMs, log } = context;
   const all = jobs(context);

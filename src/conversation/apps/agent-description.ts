@@ -9,10 +9,7 @@ interface ToolDescription {
   parameters: JsonObject;
 }
 
-/**
- * An agent and those below it as people see them. Tools of skills and of remote MCP servers are known in an
- * invocation only.
- */
+/** An agent and those below it as people see them, without tools that are known in an invocation only. */
 export interface AgentDescription {
   name: string;
   description: string;
@@ -29,10 +26,7 @@ export const listAgents = (agent: AgentDescription): AgentDescription[] => [
   ...agent.subAgents.flatMap(listAgents),
 ];
 
-/**
- * Describes an agent as it was deployed; names of tools that do not exist are left out. `modelName` stands where no
- * agent names a model.
- */
+/** Describes an agent as deployed, without unknown tools; `modelName` stands where no agent names a model. */
 export function describeAgent(
   definition: AgentDefinition,
   known: ReadonlyMap<string, Tool>,

@@ -22,10 +22,7 @@ export const toStructure = ({ name, description, kind, model, tools, subAgents }
   sub_agents: subAgents.map(toStructure),
 });
 
-/**
- * The agent at a path of names (`root/child` or `child`); `undefined` where there is none. The empty path is the
- * root's.
- */
+/** Finds the agent at a path of names (`root/child` or `child`); the empty path is the root's. */
 export function findAgentAt(root: AgentDescription, path: string): AgentDescription | undefined {
   const names = path.split('/').filter(Boolean);
   if (names[0] === root.name) names.shift();

@@ -160,10 +160,7 @@ export async function listArtifactVersions(db: Database, key: ArtifactKey): Prom
 const PAGE_ROWS = 32;
 const PAGE_BYTES = 4_194_304;
 
-/**
- * The ArtifactVersions of an artifact as the JSON text of an array, ascending, by statements that never read the
- * content. Custom metadata may be as large as a body, so a long list is read page by page.
- */
+/** Returns the versions of an artifact as a JSON array, ascending, page by page: custom metadata may be large. */
 export async function listArtifactVersionsText(db: Database, key: ArtifactKey): Promise<JsonStream> {
   const page = await readVersionsPage(db, key, -1);
   const first = ['[', page.text];
@@ -201,10 +198,7 @@ async function readVersionsPage(
   return { text, last: read.at(-1)?.version ?? after, more: read.length < rows.length };
 }
 
-/**
- * Deletes all versions of an artifact; its next number stays, so that no number is ever given twice.
- * @returns the keys of their objects.
- */
+/** Deletes all versions of an artifact; no number is ever given twice. @returns the keys of their objects. */
 export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Promise<string[]> {
   const rows = await db
     .delete(artifactVersions)
@@ -216,10 +210,7 @@ export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Pr
 /** A number that the column cannot hold names nothing. */
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= INT32_MAX;
 
-/**
- * Names of a session's artifacts and of its user's (with their prefix), sorted by code point. Deleted ones are left
- * out.
- */
+/** Names of a session's artifacts and of its user's (with their prefix), sorted by code point; not the deleted ones. */
 export async function listArtifactNames(db: Database, { appName, userId, sessionId }: SessionKey): Promise<string[]> {
   const versions = db
     .select({ version: artifactVersions.version })

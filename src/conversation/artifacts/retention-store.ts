@@ -31,10 +31,7 @@ export async function countOldVersions(db: Database, count: number, range: SQL):
   return rows[0]?.n ?? 0;
 }
 
-/**
- * Deletes some versions of a range beyond the newest `count` of each artifact.
- * @returns how many, and keys of their objects
- */
+/** Deletes versions of a range beyond the newest `count` of each artifact. @returns how many, and their objects */
 export async function deleteOldVersions(
   db: Database,
   count: number,

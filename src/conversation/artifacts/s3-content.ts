@@ -103,10 +103,7 @@ const getStatus = (error: unknown): number | undefined =>
   (error as Partial<S3ServiceException> | undefined)?.$metadata?.httpStatusCode;
 const getName = (error: unknown) => (error instanceof Error ? error.name : 'unknown');
 
-/**
- * A store that is away, overloaded or broken passes; what it refuses for good (a right, a key) goes to the log as it
- * is.
- */
+/** True for a failure that passes; one that the store refuses for good (a right, a key) goes to the log. */
 async function unlessAway<T>(request: Promise<T>): Promise<T> {
   try {
     return await request;
@@ -117,10 +114,7 @@ async function unlessAway<T>(request: Promise<T>): Promise<T> {
   }
 }
 
-/**
- * The content store that the settings name: the database itself, or an S3-compatible store.
- * @throws {ConfigError} when the store cannot be used.
- */
+/** Creates the content store that the settings name. @throws {ConfigError} when the store cannot be used. */
 export async function openContentStore(config: Config): Promise<ContentStore> {
   const { MAX_ARTIFACT_BYTES: maxBytes, ARTIFACT_STORE, AWS_ENDPOINT_URL: endpoint } = config;
   if (ARTIFACT_STORE === undefined) return rowContent(maxBytes);

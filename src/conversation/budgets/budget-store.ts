@@ -7,10 +7,7 @@ import { budgets, modelPrices } from '../../platform/db/schema/schema.ts';
 import { excluded } from '../../platform/db/sql.ts';
 import type { Budget, ModelPrice, ModelUse, OverBudget } from './budget.ts';
 
-/**
- * Counts what was used outside of an invocation that is stored. One statement.
- * @returns the budget that has nothing left with it
- */
+/** Counts a use outside of a stored invocation, in one statement. @returns the budget that has nothing left */
 export async function spend(
   db: Database,
   { appName, userId }: SessionKey,

@@ -19,10 +19,7 @@ interface OwnerColumns {
   sessionId?: SQLWrapper;
 }
 
-/**
- * The condition that a row is on hold: cleanings of many users leave such rows out, because the triggers refuse the
- * whole statement.
- */
+/** The condition that a row is on hold: cleanings leave it out, because the triggers refuse the whole statement. */
 export const isOnHold = ({ appName, userId, sessionId }: OwnerColumns): SQL => sql`exists (
   select from ${legalHolds} where ${legalHolds.appName} = ${appName} and ${legalHolds.userId} = ${userId}
     and ${legalHolds.sessionId} in ('', ${sessionId ?? sql`''`}))`;

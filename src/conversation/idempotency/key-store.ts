@@ -97,10 +97,7 @@ export async function deleteOldKeys(db: Database, hours: number): Promise<void> 
   await inBatches(() => db.delete(idempotencyKeys).where(isNext));
 }
 
-/**
- * Deletes the answers that are kept under no user and name this one: those of operations whose user stands in the
- * body alone. @returns how many there were
- */
+/** Deletes the answers kept under no user whose operation names this one in its body. @returns how many */
 export async function deleteAnswersNaming(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,

@@ -92,10 +92,7 @@ const toScope = (principal: Principal) => {
   return principal.kind === 'key' && principal.id !== undefined ? `key ${principal.id}` : principal.kind;
 };
 
-/**
- * Whom a kept answer is about, so that erasing a user finds it; a user's own request without a path is about the
- * user.
- */
+/** The user whom a kept answer is about, so that erasing a user finds it. */
 const toSubject = ({ appName = '', userId }: Subject, body: unknown, principal: Principal) => ({
   appName,
   userId: userId ?? namedIn(body, 'userId') ?? (principal.kind === 'user' ? principal.userId : ''),

@@ -31,10 +31,7 @@ interface EventsDiff {
   differences: EventDifference[];
 }
 
-/**
- * Compares events pair by pair, in order; what names them (ids, invocation, time) and the tokens that were counted are
- * left out. It holds one event of each at a time.
- */
+/** Compares events in pairs, in order, without ids, times and tokens; holds one event of each at a time. */
 export async function diffEvents(
   events: AsyncIterable<Event>,
   others: AsyncIterable<Event>,

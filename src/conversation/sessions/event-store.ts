@@ -19,10 +19,7 @@ export interface EventPage extends JsonStream {
   next: number | undefined;
 }
 
-/**
- * The events after a sequence, oldest first: at most `limit`, less where they are large; `undefined` where there is
- * no session. One statement.
- */
+/** Lists the events after a sequence, oldest first, fewer where they are large; `undefined` without a session. */
 export async function listEvents(
   db: Database,
   key: SessionKey,
@@ -50,10 +47,7 @@ const selectPage = statement<{ text: string | null; last: number | null; final: 
     where ${isSession(KEY, s)} order by page.place`,
 );
 
-/**
- * Maximum of events, and of the bytes of their text, that one statement reads, but for a first event that is larger: no
- * response is ever whole in memory.
- */
+/** Maximum of events and bytes of text that one statement reads: no response is ever whole in memory. */
 const MAX_EVENTS = 1_000;
 const MAX_BYTES = 1_048_576;
 /**
@@ -128,10 +122,7 @@ export interface Moment extends Record<string, unknown> {
   created: string;
 }
 
-/**
- * The next events of a session up to a moment, in pieces, with the sequence of the last one; `undefined` where the
- * session of that moment is gone.
- */
+/** The next events of a session up to a moment, in pieces, with the last sequence; `undefined` where it is gone. */
 export async function findEventPage(
   db: Database,
   key: SessionKey,
@@ -275,10 +266,7 @@ export async function findFirstSequence(db: Database, key: SessionKey, invocatio
   return row?.first ?? 0;
 }
 
-/**
- * The piece of a statement that reads the words of a session: `(id, author, event_time, content, text)`, thoughts
- * left out.
- */
+/** The piece of a statement that reads a session's words: `(id, author, event_time, content, text)`, no thoughts. */
 export const saidInSession = (key: SessionKey): SQL => sql`
   select ${events.id} as id, ${events.author} as author, ${events.eventTime} as event_time,
          ${events.payload} -> 'content' as content,

@@ -72,10 +72,7 @@ export class HistoryCache {
   }
 }
 
-/**
- * True where a part goes on from what is kept. The last event is compared too: after a failover to a replica that had
- * not received it, another event can have its sequence.
- */
+/** True where a part goes on from what is kept. After a failover another event can have the last sequence. */
 const continues = ({ place, idBefore }: HistoryPart, kept: Kept) =>
   place.edition === kept.place.edition && idBefore === kept.lastId;
 

@@ -1,7 +1,4 @@
-/**
- * JSON text that may be too long for one string: its first pieces and the further ones as they are read, one value when
- * joined. Whoever sends them empties the lists, so that nothing holds the texts while a client reads.
- */
+/** JSON text that may be too long for one string, in pieces. A sender empties the lists to free what it has sent. */
 export interface JsonStream {
   first: string[];
   /** Absent where `first` is all. */

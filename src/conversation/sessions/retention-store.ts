@@ -53,10 +53,7 @@ export async function countOldSessions(db: Database, retention: SessionRetention
   return rows[0]?.n ?? 0;
 }
 
-/**
- * Deletes a session that is not kept any more, unless it was changed or began to run meanwhile.
- * @returns whether it did
- */
+/** Deletes a session that is not kept any more, unless it was changed or runs again. @returns whether it did */
 export async function deleteOldSession(
   tx: Database,
   { appName, userId, sessionId, updateTime }: OldSession,

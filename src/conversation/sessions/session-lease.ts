@@ -10,10 +10,7 @@ import type { SessionKey } from '../../core/session.ts';
  * artifacts and memory that concern the row, and the statements that concern nothing else.
  */
 
-/**
- * A query for a session, with a `leaseToken` only while that is the session's. It locks the row against a take-over
- * and against deletion, which then come before the statement that it is part of or after it.
- */
+/** A query that locks a session's row against take-over and deletion; with `leaseToken` only while that holds it. */
 export const heldSession = (key: SessionKey, leaseToken?: string): SQL => {
   const fence = leaseToken === undefined ? undefined : eq(sessions.leaseToken, leaseToken);
   return sql`select ${sessions.id} from ${sessions} where ${and(isSession(key, sessions), fence)} for key share`;
@@ -34,10 +31,7 @@ export const sessionOf = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgC
   isFree: sql<boolean>`${sessions.leaseToken} is null`,
 });
 
-/**
- * Locks the row of a session until the transaction ends; `undefined` where there is none, or where `skipLocked` is
- * set and another transaction has it. The token is null where none runs.
- */
+/** Locks a session's row until the transaction ends; `undefined` without one, or where `skipLocked` skips it. */
 export async function lockSession(
   tx: Database,
   key: SessionKey,

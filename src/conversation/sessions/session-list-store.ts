@@ -41,10 +41,7 @@ const MAX_STATE_BYTES = 4_194_304;
 const USER = { appName: value('appName'), userId: value('userId') };
 const SIZE = sql`${value('size')}::int`;
 
-/**
- * The state that all sessions of the list share, and its bytes. Joined to each session, and merged where it is empty,
- * it took a quarter of the database's time for 1,000 sessions.
- */
+/** The state that all sessions of the list share and its bytes: joined to each session it is slow. */
 const SHARED = sql`shared as materialized (
   select merged.state, octet_length(merged.state::text) as bytes from (select
     coalesce((select ${appStates.state} from ${appStates} where ${appStates.appName} = ${USER.appName}), '{}') ||

@@ -196,10 +196,7 @@ export async function findInitialState(db: Database, key: SessionKey): Promise<J
   return row && (JSON.parse(unescapeJson(row.text)) as JsonObject);
 }
 
-/**
- * Deletes a session with its events and invocations, of some versions only where they are given. Artifacts and shared
- * state stay. @returns false where there was none.
- */
+/** Deletes a session (of these versions only) with events and invocations. @returns false where there was none. */
 export async function deleteSession(db: Database, key: SessionKey, versions?: string[]): Promise<boolean> {
   const { rowCount } = await db.delete(sessions).where(and(isSession(key, sessions), hasVersion(sessions, versions)));
   return (rowCount ?? 0) > 0;

@@ -16,10 +16,7 @@ export const withStates = ({ appName, userId }: GivenUser): SQL => sql`${session
 /** The state as the wire shows it: keys are stored with their prefix, so that the scopes merge without renaming. */
 export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coalesce(${u.state}, '{}'))`;
 
-/**
- * About the size of a jsonb value as text, without writing it: what is stored may be compressed to a hundredth, so that
- * what this takes for 1 MiB is at most some 5 MiB.
- */
+/** About the size of a jsonb value as text, without writing it: it may be compressed to a hundredth. */
 export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_size(${column})`;
 
 /** What of a session's text is not as the row says it. */
@@ -61,10 +58,7 @@ export const sessionEtag = sql<string>`session_etag(${s.updateTime}, ${a.updateT
 
 /* Session `s` as it was after its event `n`, which may be 0. */
 
-/**
- * The sequence of the last event before the first one that is later than a time: what was there then. A client may
- * give its events any time; what follows a later one counts as later.
- */
+/** The last sequence before the first event later than a time: clients may give events any time. */
 export const sequenceAt = (key: GivenSession, seconds: SQL): SQL => sql`coalesce((
   select min(${events.sequence}) - 1 from ${events}
   where ${isSession(key, events)} and ${events.eventTime} > to_timestamp(${seconds})), ${s.lastSequence})`;
@@ -86,10 +80,7 @@ const isShared = sql`(starts_with(changed.key, 'user:') or starts_with(changed.k
 export const ownStateAt = (key: GivenSession, n: SQL): SQL => sql`case when ${n} = ${s.lastSequence} then ${s.state}
   else ${s.initialState} || ${changesUpTo(key, n, sql`not ${isShared}`)} end`;
 
-/**
- * The state as the wire shows it. The shared scopes have no history: of them it has what the session's own events set
- * until then, whatever others wrote.
- */
+/** The state as the wire shows it; shared scopes have no history but that of the session's own events. */
 export const stateAt = (key: GivenSession, n: SQL): SQL =>
   sql`(${ownStateAt(key, n)} || ${changesUpTo(key, n, isShared)})`;
 

@@ -166,10 +166,7 @@ type LiveFrame =
   | { kind: 'close' | 'nothing' }
   | { kind: 'invalid'; error: string };
 
-/**
- * Reads a frame. Of several members the first of close, activity_start, activity_end, blob, content counts (ADK's
- * order); `{}` asks for nothing.
- */
+/** Reads a frame; the first of close, activity_start, activity_end, blob, content counts, as in ADK. */
 function toLiveFrame(text: string): LiveFrame {
   let sent: unknown;
   try {

@@ -20,10 +20,7 @@ interface MadeCall {
 export const getCalls = ({ payload }: Tape, agentName: string): Tape['payload']['calls'] =>
   payload.calls.filter(([prompt]) => payload.prompts[prompt]?.[0] === agentName);
 
-/**
- * The first difference between what a model was given then and what it is given now: instruction, tools, model,
- * sampling, conversation; `undefined` for none.
- */
+/** Returns the first difference between what a model was given then and now; `undefined` for none. */
 export async function requestDifference(
   tape: Tape,
   [place, contents, instruction]: Tape['payload']['calls'][number],
@@ -51,10 +48,7 @@ export async function requestDifference(
     : { path: '/request/contents', before: notKept(contents), after: notKept(shown) };
 }
 
-/**
- * As {@link requestDifference}, of an agent that is a tool and of those that it asks: they are not run again, so that
- * what they would be given is compared before anything is filled in.
- */
+/** Does as {@link requestDifference} for agents that are tools, from templates: they are not run again. */
 export function askedAgentDifference(tape: Tape, agent: AgentNode): JsonDifference | undefined {
   const [, hash = ''] = tape.payload.prompts.find(([name]) => name === agent.name) ?? [];
   const prompt = tape.prompts.get(hash);

@@ -1,10 +1,7 @@
 import { type Content, getFunctionResponses, type JsonObject, type Part, getParts } from '../../core/content.ts';
 import type { Event, EventActions } from '../../core/event.ts';
 
-/**
- * Ids of calls as numbers in the order in which they appear: two runs have other ids for the same calls, and what
- * answers what is compared all the same.
- */
+/** Ids of calls as numbers in order of appearance: two runs have other ids for the same calls. */
 export class CallNumbers {
   readonly #numbers = new Map<string, number>();
 

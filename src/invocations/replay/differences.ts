@@ -19,10 +19,7 @@ interface Numbers {
   replayed: CallNumbers;
 }
 
-/**
- * Compares the events of a replay with the stored ones as they come. Agents that run side by side are compared each by
- * itself: which of them is faster is no difference.
- */
+/** Compares events of a replay with stored ones, each branch by itself: which of them is faster is no difference. */
 export class Differences {
   /** The first of all, requests of models included. */
   first: ReplayDifference | undefined;

@@ -53,10 +53,7 @@ const isAborted = ({ errorCode }: Event) => ABORTS.has(errorCode ?? '');
 /** Never settles; a signal ends those who wait for it. */
 const forever = <Result>() => new Promise<Result>(() => undefined);
 
-/**
- * Stands behind the models and tools of an agent and gives them the answers of a stored run. It observes the loop that
- * they run in, and compares what that makes with what was stored.
- */
+/** Gives models and tools of an agent the answers of a stored run, and compares the new events with the stored. */
 export class Player implements RunObserver {
   readonly differences: Differences;
   /** The reason why the replay cannot go on; `undefined` while it can. */

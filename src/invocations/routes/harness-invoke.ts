@@ -17,10 +17,7 @@ import {
 import { invoke } from '../invoke.ts';
 import { answerOnce } from '../retry.ts';
 
-/**
- * Not an answer yet: a caller that took it for one would wait for ever (specification: success holds only when
- * `error` is null).
- */
+/** The error of a paused invocation: success holds only when `error` is null, and a caller would wait for ever. */
 const WAITS_FOR_A_PERSON =
   'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
 

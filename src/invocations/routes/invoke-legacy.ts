@@ -67,10 +67,7 @@ export const invokeLegacy = operation({
   },
 });
 
-/**
- * The `prompt` of a JSON body, or the body's own text.
- * @throws {ValidationFailedError} for JSON that says it twice, or anything else that would not be taken as it was sent
- */
+/** Returns the `prompt` of a JSON body, or its own text. @throws {ValidationFailedError} for JSON that is inexact */
 function toPrompt(body: string): string {
   let value: unknown;
   try {

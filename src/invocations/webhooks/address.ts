@@ -26,10 +26,7 @@ export function toAddress(text: string, policy: EgressPolicy): URL {
   return url;
 }
 
-/**
- * Returns the registered address of the webhook that a request or a cronjob names; `undefined` without one.
- * @throws {ValidationFailedError} where the user has registered no such webhook.
- */
+/** Returns the registered address of a named webhook. @throws {ValidationFailedError} where there is none. */
 export async function requireWebhook(
   db: Database,
   { WEBHOOKS }: Pick<Config, 'WEBHOOKS'>,

@@ -159,10 +159,7 @@ export async function postponeDelivery(
   return row?.status === 'failed' ? 'failed' : 'postponed';
 }
 
-/**
- * Lists the deliveries of a webhook, newest first, then by id; at most `limit`, of a status where given, after a place.
- * Each has its own place.
- */
+/** Lists at most `limit` deliveries of a webhook, newest first, then by id, after a place; each has its own place. */
 export async function listDeliveries(
   db: Database,
   webhook: WebhookKey,
@@ -221,10 +218,7 @@ export async function deleteSessionDeliveries(tx: Database, { appName, userId, s
     );
 }
 
-/**
- * Deletes deliveries that ended over `days` ago, and of each webhook those beyond its newest `count`; at most `limit`
- * at once.
- */
+/** Deletes at most `limit` deliveries that ended over `days` ago, or are beyond the newest `count` of a webhook. */
 export async function deleteOldDeliveries(db: Database, days: number, count: number, limit: number): Promise<void> {
   const old = sql`
     select app_name, user_id, id from (

@@ -63,10 +63,7 @@ function toReason(error: unknown): string {
   return `The request failed: ${typeof code === 'string' ? code : 'the connection broke'}.`;
 }
 
-/**
- * Returns the headers of an attempt: id, time and signatures of Standard Webhooks. A replaced secret signs too while it
- * is valid: a receiver accepts either.
- */
+/** Returns the headers of Standard Webhooks; a replaced secret signs too while it is valid. */
 function signedHeaders({ delivery, webhook, now }: ClaimedDelivery): Record<string, string> {
   const { secret, oldSecret, oldSecretExpireTime } = webhook;
   const isOldValid = oldSecret !== null && oldSecretExpireTime !== null && oldSecretExpireTime > now;

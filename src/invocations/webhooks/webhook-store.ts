@@ -62,10 +62,7 @@ export async function findWebhook(
 export const listWebhooks = (db: Database, userId: string): Promise<WebhookRow[]> =>
   db.select().from(webhooks).where(eq(webhooks.userId, userId)).orderBy(desc(webhooks.createTime), desc(webhooks.id));
 
-/**
- * Replaces the secret of a webhook; the old one signs too for so many seconds. @returns `undefined` where there is no
- * such webhook.
- */
+/** Replaces the secret of a webhook; the old one signs too for `graceSeconds`. @returns `undefined` without one. */
 export async function replaceSecret(
   db: Database,
   key: WebhookKey,

@@ -47,10 +47,7 @@ const seconds = (name: string, labels: string[], description: string, buckets = 
 
 const MODEL_LABELS = ['gen_ai_operation_name', 'gen_ai_provider_name', 'gen_ai_request_model'];
 
-/**
- * Every metric of the process. Names are written as Prometheus has them, since its exporter adds no unit; those of
- * model calls are OpenTelemetry's (GenAI semantic conventions), with dots.
- */
+/** Every metric of the process, in the names of Prometheus and, for model calls, of OpenTelemetry (GenAI). */
 export const INSTRUMENTS = {
   request: seconds(
     'agent_runtime_http_request_duration_seconds',

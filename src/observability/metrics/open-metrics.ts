@@ -26,10 +26,7 @@ export interface OpenMetrics {
   close(): Promise<void>;
 }
 
-/**
- * Begins to measure, and serves `/metrics` where the settings say so. Loaded only where metrics are served or exported.
- * @throws {ConfigError} when its port cannot be had
- */
+/** Begins to measure, and serves `/metrics` where configured. @throws {ConfigError} when its port cannot be had */
 export async function openMetrics(config: Config, version: string, log: Log): Promise<OpenMetrics> {
   const { METRICS_PORT: port, METRICS_HOST: host, ALLOWED_HOSTS: allowedHosts } = config;
   const exporter =

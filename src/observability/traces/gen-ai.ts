@@ -18,10 +18,7 @@ const CONTENT: Record<string, (json: string) => Attributes> = {
   [ATTRIBUTE.toolResponse]: (json) => ({ 'gen_ai.tool.call.result': json }),
 };
 
-/**
- * A span as OpenTelemetry's semantic conventions for GenAI have it: `invoke_agent <agent>`, `chat <model>`,
- * `execute_tool <tool>`, below one `invocation`.
- */
+/** Converts a span to OpenTelemetry's conventions for GenAI: `invoke_agent`, `chat`, `execute_tool` in `invocation`. */
 export function toGenAiSpan(span: ReadableSpan, keepsContent: boolean): ReadableSpan {
   const isChat = span.name === 'call_llm';
   const attributes: Attributes = isChat ? { [ATTRIBUTE.operation]: 'chat' } : {};

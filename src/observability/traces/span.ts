@@ -35,9 +35,7 @@ export const spanSchema = z
   })
   .describe('One step of an invocation: the whole, an agent, a model call or a tool call.');
 
-/**
- * The names that the Web UI reads (inventory §1.7, span rules); the others follow OpenTelemetry's GenAI conventions.
- */
+/** Span names that the Web UI reads; the others follow OpenTelemetry's GenAI conventions. */
 /** The attribute with the whole request of a model call. */
 const LLM_REQUEST = 'gcp.vertex.agent.llm_request';
 
