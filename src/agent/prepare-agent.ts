@@ -27,17 +27,11 @@ export interface AgentEnvironment {
   mcp?: McpSettings;
 }
 
-/**
- * True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification, Invoke
- * Harness).
- */
+/** True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification). */
 export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
   Object.entries(overrides).some(([name, value]) => name !== 'mcpServers' && value !== undefined);
 
-/**
- * The definition with the overrides of one request: `tools` and `skills` appended, the rest replaced; the definition
- * itself is untouched.
- */
+/** Returns the definition with one request's overrides: `tools` and `skills` are appended, the rest is replaced. */
 function applyOverrides(
   definition: AgentDefinition,
   overrides: AgentOverrides,

@@ -72,10 +72,7 @@ async function parseYaml(text: string): Promise<unknown> {
   }
 }
 
-/**
- * Reads a regular file below a skill's directory; every step of the path must be a plain directory, so no link leads
- * out.
- */
+/** Reads a regular file below a skill's directory; each step must be a plain directory, so that no link leads out. */
 async function readInside(directory: string, path: string): Promise<Buffer> {
   const steps = path.split('/');
   if (

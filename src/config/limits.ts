@@ -20,10 +20,7 @@ const RANGE: [number, number] = [1, 1_000_000];
 const limit = (name: keyof typeof DEFAULTS, meaning: string) =>
   documented(integer(RANGE).optional(), meaning, rangeText(RANGE), `\`${DEFAULTS[name]}\`; ${PRIVATE}`);
 
-/**
- * Limits of one caller: a user, a runtime key, or a user that a key acts for; anonymous callers are told apart by their
- * address.
- */
+/** Limits of one caller: a user, a runtime key, or a user that a key acts for; anonymous callers count by address. */
 export const LIMITS = {
   MAX_INVOCATIONS_PER_USER: limit(
     'MAX_INVOCATIONS_PER_USER',

@@ -1,10 +1,7 @@
 import ipaddr from 'ipaddr.js';
 import { z } from 'zod';
 
-/**
- * A setting with the text that `docs/configuration.md` shows: its meaning, the values that are allowed, and the
- * default where the schema has none (`otherwise`).
- */
+/** A setting as `docs/configuration.md` shows it: meaning, allowed values, and the default that the schema lacks. */
 export const documented = <Schema extends z.ZodType>(
   schema: Schema,
   meaning: string,

@@ -1,9 +1,6 @@
 import { AgentError } from './errors.ts';
 
-/**
- * The work's result, or a rejection with the signal's reason as soon as it is aborted: also when the work ignores the
- * signal.
- */
+/** Returns the work's result, or rejects with the signal's reason when it is aborted, even if the work ignores it. */
 export function orAborted<Result>(work: Promise<Result>, signal: AbortSignal): Promise<Result> {
   return new Promise((resolve, reject) => {
     const onAbort = () => reject(abortError(signal));
@@ -13,9 +10,7 @@ export function orAborted<Result>(work: Promise<Result>, signal: AbortSignal): P
   });
 }
 
-/**
- * The reason of an aborted signal as an error for the caller; a reason that is no `AgentError` becomes `interrupted`.
- */
+/** Returns the reason of an aborted signal as an error; one that is no `AgentError` becomes `interrupted`. */
 export function abortError(signal: AbortSignal): AgentError {
   if (signal.reason instanceof AgentError) return signal.reason;
   return new AgentError('interrupted', 'The invocation was interrupted.', { cause: signal.reason });

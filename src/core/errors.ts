@@ -1,9 +1,6 @@
 import type { ErrorCode } from './error-codes.ts';
 
-/**
- * An error that a caller can act on. `code` is stable; the status it becomes is decided in `http/error-handler.ts`
- * only.
- */
+/** An error that a caller can act on. `code` is stable; `http/error-handler.ts` alone decides on the status. */
 export abstract class AppError extends Error {
   abstract readonly code: string;
 }
@@ -37,10 +34,7 @@ export class PreconditionFailedError extends AppError {
   }
 }
 
-/**
- * The session runs another invocation: the wait for it was in vain, too many wait already, or the request would not
- * wait.
- */
+/** The session runs another invocation: the wait was in vain, too many wait already, or the request would not wait. */
 export class BusyError extends AppError {
   readonly code = 'busy';
   /** Seconds after which a retry makes sense. */
@@ -111,18 +105,12 @@ export class LeaseLostError extends AppError {
   readonly code = 'lease_lost';
 }
 
-/**
- * The process cannot start with this configuration; the message names the variable, what was found and what is
- * allowed.
- */
+/** The process cannot start with this configuration; the message names the variable, its value and what is allowed. */
 export class ConfigError extends AppError {
   readonly code = 'config';
 }
 
-/**
- * The agent cannot run as asked: unknown tool or skill, an MCP server that does not answer, a model that fails, a
- * limit.
- */
+/** The agent cannot run as asked: an unknown tool or skill, a failed MCP server or model, or a limit. */
 export class AgentError extends AppError {
   readonly code: ErrorCode;
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
@@ -131,10 +119,7 @@ export class AgentError extends AppError {
   }
 }
 
-/**
- * SQLSTATE classes and codes after which the same request can work: connection, shutdown, resources, read-only,
- * locks, and a password that is being changed.
- */
+/** SQLSTATE after which the same request can work: connection, shutdown, resources, read-only, locks, password. */
 const PASSING_SQLSTATE = /^(?:08...|28P01|57P0[1-5]|53...|25006|25P0[34]|40001|40P01|55P03|57014)$/;
 const PASSING_NETWORK_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN']);
 /** Errors of pg and its pool that carry no code (pg 8.23, pg-pool). */
@@ -164,10 +149,7 @@ export function* causes(error: unknown): Generator<CausedError> {
   }
 }
 
-/**
- * True for a failure of the database that passes: the same work can succeed later, and whether this attempt did is
- * not known.
- */
+/** True for a passing failure of the database: a retry can succeed, and whether this attempt did is not known. */
 export function isPassingFailure(error: unknown): boolean {
   // What has a name of its own is no trouble of the database, whatever caused it (an MCP server that refuses, say).
   if (error instanceof AppError) return false;

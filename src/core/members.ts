@@ -1,10 +1,7 @@
 import { z } from 'zod';
 import { base64Error } from './base64.ts';
 
-/**
- * Optional members of the wire's objects, each with the sentence that the OpenAPI document shows. All may come as
- * `null`, as pydantic clients send them; answers leave nulls out.
- */
+/** Optional members of the wire's objects with their OpenAPI sentences; pydantic clients send them as `null` too. */
 
 /** A string. */
 export const text = (meaning: string) => z.string().nullish().describe(meaning);

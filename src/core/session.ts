@@ -7,10 +7,7 @@ export const MAX_IDENTIFIER_LENGTH = 256;
 /** Maximum size of an identifier in UTF-8: three of this size and an event id of 256 characters fit one index row. */
 export const MAX_IDENTIFIER_BYTES = 512;
 
-/**
- * The store's escape mark (`db/json-escape.ts`). Text may hold it; an identifier stands in columns that are not escaped
- * and in JSON that is unescaped.
- */
+/** The store's escape mark (`db/json-escape.ts`): text may hold it; identifiers also stand in unescaped columns. */
 export const STORE_MARK = '\uE000';
 /** The reason given for refusing an identifier with {@link STORE_MARK}. */
 export const MARK_REFUSED = 'the character U+E000 is not allowed';

@@ -31,10 +31,7 @@ type Definition = z.core.$ZodTypeDef & {
 export const getDefinition = (schema: Schema): Definition => schema._zod.def;
 const present = (schemas: (Schema | undefined)[]) => schemas.filter((schema) => schema !== undefined);
 
-/**
- * Returns the schema inside a wrapper (optional, nullable, default, readonly, lazy, the input side of a pipe);
- * `undefined` for other schemas.
- */
+/** Returns the schema inside a wrapper (optional, default, readonly, lazy, a pipe's input …), if it is one. */
 function getInner(schema: Schema): Schema | undefined {
   const { innerType, getter, in: input } = getDefinition(schema);
   return innerType ?? getter?.() ?? input;
@@ -56,9 +53,7 @@ export function getChildren(schema: Schema): Children {
   };
 }
 
-/**
- * True when a schema, or one inside it, has a rule of code (`refine`, a transformation) that JSON Schema cannot say.
- */
+/** True when a schema, or one inside it, has a rule of code (`refine`, a transformation) beyond JSON Schema. */
 export function hasRefinement(schema: Schema, seen = new Set<Schema>()): boolean {
   if (seen.has(schema)) return false;
   seen.add(schema);

@@ -4,10 +4,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 interface ReplicaRead {
   /** Place in the primary's log of changes that the replica must have reached: `16/B374D848`. */
   position: string;
-  /**
-   * True once a statement was answered by the primary: later ones are too, since a replica, though far enough, may lack
-   * what the first one saw.
-   */
+  /** True once the primary has answered a statement: a replica may lack what that one saw, so the rest go there. */
   isAtPrimary: boolean;
 }
 
@@ -38,10 +35,7 @@ export const currentContext = (): RequestContext => storage.getStore() ?? NONE;
 export const runWith = <T>(more: RequestContext, work: () => T): T =>
   storage.run({ ...storage.getStore(), ...more }, work);
 
-/**
- * Does work that sees and writes the rows of one user only. It is awaited within: a statement of drizzle begins when it
- * is awaited, and not before.
- */
+/** Does work on the rows of one user only, and awaits it within: a statement of drizzle begins when it is awaited. */
 export const runAsUser = <T>(userId: string, work: () => PromiseLike<T>): Promise<T> =>
   runWith({ userId }, async () => await work());
 

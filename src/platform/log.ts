@@ -27,10 +27,7 @@ export function createLog(level: string, destination: pino.DestinationStream = p
   );
 }
 
-/**
- * Returns the fields of an error for the log. Messages of drizzle and pg quote statements and values, so only their
- * codes and names stay, and the reason why a database cannot be used.
- */
+/** Returns an error's fields for the log: only codes, names and reasons, since messages of pg quote values. */
 export function toLogFields(error: unknown): Record<string, unknown> {
   const chain = [...causes(error)];
   const withCode = chain.find(({ code }) => code !== undefined);

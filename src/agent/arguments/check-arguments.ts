@@ -25,10 +25,7 @@ function getValidator(parameters: JsonObject): ValidateFunction {
   return validator;
 }
 
-/**
- * Returns the first violation of the tool's JSON Schema as a sentence for the model; `undefined` for valid arguments.
- * Only for schemas from the operator: a hostile one can take forever.
- */
+/** Returns the first violation of the tool's JSON Schema in words; only for the operator's: a hostile one may hang. */
 export function argumentsError(parameters: JsonObject, args: JsonObject): string | undefined {
   return errorBy(() => getValidator(parameters), args);
 }

@@ -23,10 +23,7 @@ const WORKER = new URL(`schema-worker${extname(import.meta.url)}`, import.meta.u
 export class SchemaSandbox {
   #isRefused = false;
 
-  /**
-   * Returns the first problem of the arguments as a sentence for the model; `undefined` if they are valid or `signal`
-   * aborts. Never rejects.
-   */
+  /** Returns the first problem of the arguments in words, or `undefined`, as after an abort. Never rejects. */
   check(parameters: JsonObject, args: JsonObject, signal: AbortSignal): Promise<string | undefined> {
     return orAborted(thread.check(this, [parameters, args], signal), signal).catch(() => undefined);
   }

@@ -108,10 +108,7 @@ export interface PreparedAgent extends AgentNode {
   close: () => Promise<void>;
 }
 
-/**
- * The way an agent works: `llm` calls its model; the others run their sub-agents one after another, side by side, or
- * repeatedly.
- */
+/** The way an agent works: `llm` calls its model; the others run sub-agents in turn, side by side, or repeatedly. */
 export type AgentKind = 'llm' | 'sequential' | 'parallel' | 'loop';
 
 /** A remote MCP server; `name` appears in errors and logs, `headers` are sent to it and nowhere else. */

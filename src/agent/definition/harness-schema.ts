@@ -1,8 +1,6 @@
 import { z } from 'zod';
 
-/**
- * The schema of a `harness.yaml`. Every object is strict: a misspelled member is an error and not a silent default.
- */
+/** The schema of a `harness.yaml`. Every object is strict: a misspelled member is an error, not a silent default. */
 
 const names = z.array(z.string().min(1)).describe('Names.');
 const agentName = z

@@ -77,10 +77,7 @@ function checkNames(file: HarnessFile, path: string): void {
   visit(file.sub_agents);
 }
 
-/**
- * The effective definition of an agent as YAML, for `harness:check`; values of headers are left out, since they hold
- * secrets.
- */
+/** Returns an agent's effective definition as YAML for `harness:check`, without header values: they hold secrets. */
 export const toDefinitionText = (definition: AgentDefinition): string =>
   stringify(definition, hideHeaders, { lineWidth: 0 });
 

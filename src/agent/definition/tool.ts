@@ -23,10 +23,7 @@ export interface ToolContext {
   functionCallId: string;
   /** The state as this invocation sees it, deltas and `temp:` keys of earlier steps included. */
   state: Readonly<JsonObject>;
-  /**
-   * Written by the tool; becomes part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent`
-   * …).
-   */
+  /** Written by the tool; part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
   actions: EventActions;
   /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
   attachments: Part[];
@@ -46,10 +43,7 @@ export interface AgentReply {
 export interface Tool extends ToolDeclaration {
   /** True where the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
-  /**
-   * True where a person or another system answers later: `undefined` from `run` leaves the call open and pauses the
-   * invocation.
-   */
+  /** True where a person or another system answers later: `undefined` from `run` pauses the invocation. */
   longRunning?: boolean;
   /** Where calling it leads outside of the loop's own agents: a server elsewhere, or an agent that is a tool. */
   calls?: 'server' | AgentNode;
@@ -58,9 +52,6 @@ export interface Tool extends ToolDeclaration {
    * [on the main thread, which only schemas may that the operator answers for].
    */
   checkArguments?(args: JsonObject, signal: AbortSignal): Promise<string | undefined>;
-  /**
-   * An object is the function response as it is; anything else becomes `{result: …}`; a throw becomes `{error:
-   * message}`.
-   */
+  /** An object is the function response as it is; anything else becomes `{result: …}`, a throw `{error: message}`. */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
 }

@@ -8,9 +8,7 @@ import { CONFIRMATION_CALL } from './confirmation.ts';
 /** Calls that ask a person; the model never made them and never sees them. */
 const HIDDEN_CALLS = new Set([CONFIRMATION_CALL, 'adk_request_credential']);
 
-/**
- * The agent whose model sees the history: events of other agents become context, those of other branches are left out.
- */
+/** The agent whose model sees the history: other agents' events become context, and other branches are left out. */
 export interface Audience {
   agentName: string;
   branch?: string | undefined;
@@ -229,10 +227,7 @@ interface Slot {
   response: Part | undefined;
 }
 
-/**
- * One slot per call, filled with the latest response to it; a response without an id goes to the first open call of its
- * name. `allAnswer`: each response names a call of these events.
- */
+/** Finds the latest response to each call; one without an id answers the first open call of its name. */
 function fillSlots(events: Event[]): { slots: Map<FunctionCall, Slot>; allAnswer: boolean } {
   let allAnswer = true;
   const slots = new Map<FunctionCall, Slot>();

@@ -146,10 +146,7 @@ async function answerTraced(
   return answer;
 }
 
-/**
- * Several actions as those of one event: a later value wins; maps are merged key by key, in objects without a
- * prototype, so that a key like `__proto__` stays data.
- */
+/** Merges actions for one event: a later value wins; maps merge by key, without a prototype: `__proto__` is data. */
 export function mergeActions(all: EventActions[]): EventActions {
   const merged: Record<string, unknown> = emptyActions();
   for (const actions of all) {

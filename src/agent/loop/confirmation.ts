@@ -20,10 +20,7 @@ export interface ConfirmedCalls {
   decisions: Map<string, boolean>;
 }
 
-/**
- * The event that asks a person to confirm calls: one long-running call for each (ADK
- * `generate_request_confirmation_event`). `undefined` where `requested` names none of them.
- */
+/** Returns the event that asks a person to confirm calls, one long-running call for each; `undefined` without any. */
 export function toConfirmationRequest(
   invocation: InvocationState,
   turn: AgentTurn,
@@ -46,10 +43,7 @@ export function toConfirmationRequest(
   });
 }
 
-/**
- * The web UI wraps the decision as JSON text in a `response` member; other clients send it plain. Anything unclear is a
- * no.
- */
+/** The web UI wraps the decision as JSON text in a `response` member; others send it plain. If unclear, it is a no. */
 function isConfirmed({ response }: FunctionResponse): boolean {
   const wrapped = response?.['response'];
   if (typeof wrapped !== 'string') return response?.['confirmed'] === true;
@@ -122,10 +116,7 @@ function requestsIn({ author, content, longRunningToolIds }: Event): FunctionCal
   return getFunctionCalls(content).filter(({ name, id }) => name === CONFIRMATION_CALL && id && own.has(id));
 }
 
-/**
- * Index of the event with the provisional responses to the calls that the event at `index` names; events of parallel
- * agents may stand between.
- */
+/** Finds the provisional responses to the calls of the event at `index`; parallel agents' events may stand between. */
 function responsesTo(history: Event[], index: number): number {
   const request = history[index];
   const requested = new Set(requestsIn(request ?? {}).map((call) => toOriginalCall(call.args)?.id));

@@ -2,9 +2,7 @@ import { AgentError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
 import type { ToolServices } from '../definition/tool.ts';
 
-/**
- * `{name}`, `{app:name}`, `{artifact.name}`, each with `?` for "may be missing"; other braces stay as they are (ADK).
- */
+/** `{name}`, `{app:name}`, `{artifact.name}`, each with `?` for "may be missing"; other braces stay (as in ADK). */
 const PLACEHOLDER =
   /\{(?:artifact\.(?<artifact>[^{}?\n]{1,256})|(?<key>(?:(?:app|user|temp):)?[A-Za-z_]\w{0,255}))(?<optional>\?)?\}/g;
 /** The state keys and artifacts that an instruction names, each once, in order. */

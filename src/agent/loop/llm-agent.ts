@@ -66,9 +66,7 @@ const endsTurn = ({ errorCode, actions }: NewEvent) =>
 /** Without a reason `abort` makes an error with a stack at each model call: 2 % of an invocation. */
 const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 
-/**
- * One model call: partial events on the way where they are wanted, then the complete event, or an event with an error.
- */
+/** Makes one model call: partial events where they are wanted, then the complete event, or an event with an error. */
 async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const { agent, signal } = turn;
   const { maxLlmCalls } = invocation.input.agent;

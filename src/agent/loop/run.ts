@@ -78,10 +78,7 @@ const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> =
   end: (result) => steps.forEach((step) => step.end(result)),
 });
 
-/**
- * How an invocation ended. `lastEvent` is not yielded: the caller stores it together with the status; a pause may have
- * none.
- */
+/** The end of an invocation. The caller stores `lastEvent`, not yielded, with the status; a pause may have none. */
 export interface RunEnd {
   lastEvent: NewEvent | undefined;
   /** Text of the last event that has any which is not a thought; `''` after an error. */

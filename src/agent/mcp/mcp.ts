@@ -109,10 +109,7 @@ interface DeclaredTool {
 const listed = z.looseObject({ tools: z.array(z.unknown()), nextCursor: z.string().optional() });
 const answered = z.looseObject({ content: z.array(z.unknown()).optional() });
 
-/**
- * All pages, by plain requests: the client's own `listTools` compiles every output schema. Their size is counted as
- * they come.
- */
+/** Lists all pages by plain requests, as the client's `listTools` compiles every output schema; counts their size. */
 async function listTools(client: Client, signal: AbortSignal): Promise<DeclaredTool[]> {
   const tools: DeclaredTool[] = [];
   let cursor: string | undefined;
@@ -210,10 +207,7 @@ function findDenial(error: unknown): AgentError | undefined {
 
 type Block = CallToolResult['content'][number];
 
-/**
- * A tool result of MCP as a function response: structured content as it is, else the texts; images, sounds and blobs go
- * to the attachments; `isError` becomes `{error: text}`.
- */
+/** Converts an MCP result: structured content, else the texts; media become attachments, `isError` `{error: text}`. */
 function toToolResult(result: CallToolResult, attachments: Part[]): JsonObject {
   const texts = result.content.flatMap((block) => toText(block) ?? []);
   if (result.isError === true) return { error: texts.join('\n') || 'The tool failed without saying why.' };

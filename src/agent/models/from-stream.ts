@@ -80,9 +80,7 @@ function addWholePart(answer: StreamedAnswer, part: StreamPart): void {
   else if (part.type === 'finish') answer.finish = part;
 }
 
-/**
- * Gemini's own chunk says which version answered and where its claims come from; the package leaves parts of that out.
- */
+/** Gemini's own chunk names the version that answered and the sources of its claims; the package leaves some out. */
 function readRawChunk(answer: StreamedAnswer, raw: unknown): void {
   const chunk = raw as
     | { modelVersion?: string; candidates?: { groundingMetadata?: StreamedAnswer['grounding'] }[] }

@@ -34,10 +34,7 @@ const toDeclaration = ({ name, description, parameters }: LiveRequest['tools'][n
   parametersJsonSchema: parameters,
 });
 
-/**
- * Converts the earlier conversation to the first message after the set-up; `undefined` where there is none. As in ADK,
- * the model answers at once if the last message is the user's.
- */
+/** Converts the earlier conversation to a first message; the model answers at once if the user's message is last. */
 export function toHistory(contents: Content[]): object | undefined {
   const turns = contents.map(toTurn).filter(({ parts }) => parts.length > 0);
   if (turns.length === 0) return undefined;

@@ -85,10 +85,7 @@ function retryAfter(headers: Record<string, string> | undefined): number {
   return seconds >= 0 ? seconds * 1_000 : 0;
 }
 
-/**
- * The provider's code word such as `context_length_exceeded`; only a short identifier, since messages may quote key or
- * prompt.
- */
+/** The provider's code word such as `context_length_exceeded`; only a short identifier: messages may quote a secret. */
 function codeWord(data: unknown): string {
   const body = data as {
     error?: { code?: unknown; type?: unknown; status?: unknown };

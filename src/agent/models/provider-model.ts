@@ -123,9 +123,7 @@ const MAX_ANSWER = 33_554_432;
 
 const getSize = (part: StreamPart) => 100 + ('delta' in part ? part.delta.length : 0);
 
-/**
- * The stream's parts; ends with the signal's reason as soon as it is aborted, and lets the connection go in any case.
- */
+/** The stream's parts; ends with the signal's reason as soon as it is aborted, and always lets the connection go. */
 async function* untilAborted(
   stream: ReadableStream<StreamPart>,
   signal: AbortSignal,

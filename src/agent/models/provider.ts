@@ -13,10 +13,7 @@ export type CallOptions = Parameters<ProviderModel['doStream']>[0];
 export type StreamPart =
   Awaited<ReturnType<ProviderModel['doStream']>>['stream'] extends ReadableStream<infer Part> ? Part : never;
 
-/**
- * Where the providers are unless `baseUrl` says otherwise; given explicitly, since the packages read the environment
- * else.
- */
+/** The providers' addresses without a `baseUrl`; given explicitly, since the packages else read the environment. */
 const BASE_URLS = {
   openai: 'https://api.openai.com/v1',
   anthropic: 'https://api.anthropic.com/v1',
@@ -34,10 +31,7 @@ const boundedFetch: typeof fetch = async (input, init) =>
     (excess) => new ModelFailure('model_bad_response', { detail: excess }),
   );
 
-/**
- * Gives the provider's models by name. The package is loaded here, so that a start with another provider does not pay
- * for it.
- */
+/** Gives the provider's models by name. The package is loaded here, so that a start with another does not pay. */
 export async function loadProvider(
   name: ProviderName,
   apiKey: string | undefined,
@@ -61,9 +55,6 @@ export async function loadProvider(
   return (await import('@ai-sdk/google')).createGoogle(settings);
 }
 
-/**
- * Options that a provider needs in every call: nothing is kept at OpenAI, so that reasoning travels encrypted with the
- * history.
- */
+/** Options of every call of a provider: OpenAI is to keep nothing, so reasoning travels encrypted with the history. */
 export const providerOptions = (name: ProviderName): Pick<CallOptions, 'providerOptions'> =>
   name === 'openai' ? { providerOptions: { openai: { store: false } } } : {};

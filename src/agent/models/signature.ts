@@ -5,18 +5,12 @@ export type ProviderData = Record<string, Record<string, never>>;
 
 const signatureSchema = z.tuple([z.string(), z.record(z.string(), z.record(z.string(), z.unknown())).nullable()]);
 
-/**
- * A provider's data as the text of `thoughtSignature`: base64, as clients of the wire expect bytes, of the provider's
- * name and the data. Without data it still says whose thought it is.
- */
+/** Encodes a provider's name and data as a `thoughtSignature`: base64, since clients of the wire expect bytes. */
 export function toSignature(provider: string, data: ProviderData | undefined): string {
   return Buffer.from(JSON.stringify([provider, data ?? null])).toString('base64');
 }
 
-/**
- * The data that this provider put into a signature, `{}` where there was none; `undefined` for a signature of another
- * provider.
- */
+/** Returns this provider's data of a signature, `{}` where there was none; `undefined` for another provider's. */
 export function fromSignature(provider: string, signature: string | null | undefined): ProviderData | undefined {
   if (!signature) return undefined;
   const parsed = signatureSchema.safeParse(parseBase64(signature));

@@ -14,10 +14,7 @@ type Json = Extract<Extract<ToolPart, { type: 'tool-result' }>['output'], { type
 /** Most providers refuse a message without content. */
 const EMPTY = '(empty)';
 
-/**
- * The request as the provider packages take it: instruction first, contents of one role joined, tool results apart from
- * what the user says.
- */
+/** Returns the request as the packages take it: instruction first, contents of a role joined, tool results apart. */
 export function toPrompt({ instruction, contents }: ModelRequest, provider: ProviderName): Prompt {
   const system: Prompt = instruction === '' ? [] : [{ role: 'system', content: instruction }];
   return [
@@ -39,9 +36,7 @@ function joinRoles(contents: Content[]): Content[] {
   return joined;
 }
 
-/**
- * A blank line keeps two texts apart: not every wire shows where a part ends. Signed texts stay as they were signed.
- */
+/** A blank line keeps two texts apart: not every wire shows where a part ends. Signed texts stay as signed. */
 function joinParts(before: Part[], [first, ...others]: Part[]): Part[] {
   const isText = (part: Part | undefined) => Boolean(part?.text) && part?.thought !== true && !part?.thoughtSignature;
   const apart = isText(before.at(-1)) && isText(first) ? { ...first, text: `\n\n${first?.text}` } : first;

@@ -3,10 +3,7 @@ import type { Tool } from '../definition/tool.ts';
 
 /** Maximum length of an expression in characters. */
 const MAX_EXPRESSION = 1_000;
-/**
- * Maximum number of nodes of a parsed expression. Evaluation is linear in them: all numbers are doubles, and ranges,
- * loops and own functions are refused.
- */
+/** Maximum number of nodes of a parsed expression, in which evaluation is linear: it has no ranges or loops. */
 const MAX_NODES = 500;
 
 // Without `combinations` and `permutations`: mathjs loops over their arguments (1 s for 1e8).
@@ -26,10 +23,7 @@ let loading: Promise<MathJsInstance> | undefined;
 /** mathjs takes about 300 ms to load (its full build 600 ms), so it is loaded at the first call. */
 const loadMath = () => (loading ??= import('mathjs/number').then(({ all, create }) => create(all ?? {}, {})));
 
-/**
- * Works out arithmetic; only numbers, operators and a list of plain functions, so nothing can be defined, imported or
- * looped.
- */
+/** Works out arithmetic with numbers, operators and listed functions: nothing can be defined, imported or looped. */
 export const calculator: Tool = {
   name: 'calculator',
   description:

@@ -84,10 +84,7 @@ function inZone(time: Date, timeZone: string) {
 
 const waits = { needsConfirmation: false, longRunning: true } as const;
 
-/**
- * Shows the user options and waits for the choice, which comes as the function response of a later request (ADK
- * `get_user_choice`).
- */
+/** Shows the user options and waits for the choice, the response of a later request (ADK `get_user_choice`). */
 const getUserChoice: Tool = {
   name: 'get_user_choice',
   description: 'Shows the user some options and waits until one is chosen.',

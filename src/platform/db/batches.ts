@@ -17,9 +17,7 @@ export function isInBatch(table: PgTable, condition: SQL, orderBy: AnyPgColumn):
     select ${key} from ${table} where ${condition} order by ${orderBy} limit ${BATCH_ROWS}) and ${condition}`;
 }
 
-/**
- * Repeats a statement that changes one batch until there is no full one any more. @returns how many rows there were.
- */
+/** Repeats a statement that changes one batch until a batch is not full. @returns how many rows there were. */
 export async function inBatches(statement: () => Promise<{ rowCount: number | null }>): Promise<number> {
   for (let total = 0; ; ) {
     const { rowCount } = await statement();

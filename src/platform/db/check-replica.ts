@@ -16,10 +16,7 @@ interface Server {
   isReplica: boolean;
 }
 
-/**
- * What is wrong with a replica of a primary; `undefined` for nothing. Positions of two servers can be compared where
- * one follows the other, and mean nothing elsewhere.
- */
+/** Finds what is wrong with a replica: positions of two servers can be compared only where one follows the other. */
 export async function findReplicaFault(
   primary: DatabaseAddress,
   replica: DatabaseAddress,

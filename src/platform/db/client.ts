@@ -95,10 +95,7 @@ export async function connect(
   throw failure;
 }
 
-/**
- * Returns SQLSTATE, constraint and words of a failed statement, wherever drizzle put the driver's error; `undefined`
- * for any other error.
- */
+/** Returns SQLSTATE, constraint and words of a failed statement, however drizzle wrapped it; else `undefined`. */
 export function sqlState(
   error: unknown,
 ): { code: string; constraint: string | undefined; message: string } | undefined {

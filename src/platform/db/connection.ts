@@ -28,10 +28,7 @@ export interface ServerAddress {
   readPassword?: () => Promise<string>;
 }
 
-/**
- * For connections that wait: a database that ends idle ones would end them under the request that takes one up, which
- * then is a 503. The pool gives its own back after ten seconds.
- */
+/** Settings of connections that wait: a database that ends idle ones would end them under the next request. */
 export const STAY_OPEN = { idle_session_timeout: '0' };
 
 /** Scheme and credentials, the servers with commas between them, and the rest of a `DATABASE_URL`. */

@@ -151,10 +151,7 @@ async function transaction<T>(pool: PrimaryPool, limits: RowLimits, work: (tx: D
   }
 }
 
-/**
- * Awaits a statement; a violation of the named constraint (an expected conflict) becomes the error that `toError`
- * makes.
- */
+/** Awaits a statement; a violation of the named constraint, an expected conflict, becomes the error of `toError`. */
 export async function onConflict<T>(statement: Promise<T>, constraint: string, toError: () => Error): Promise<T> {
   try {
     return await statement;

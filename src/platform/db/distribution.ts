@@ -8,10 +8,7 @@ import * as tables from './schema/schema.ts';
  */
 const ON_COORDINATOR = new Set(['cronjobs', 'cronjob_runs', 'webhooks', 'webhook_deliveries']);
 
-/**
- * Tables that every node has a copy of: what all users share and the statements of a user look at. A write into them is
- * made on all nodes.
- */
+/** Tables copied to every node: shared by all users and read by a user's statements. Writes go to all nodes. */
 export const COPIED_TABLES: readonly string[] = [
   'agent_prompts',
   'app_states',

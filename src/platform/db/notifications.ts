@@ -196,10 +196,7 @@ class ListenNotifications implements Notifications {
   }
 }
 
-/**
- * Wakes the subscribers of a topic everywhere, this process included, when the transaction commits: not before they
- * can see why.
- */
+/** Wakes the subscribers of a topic in all processes when the transaction commits: not before they can see why. */
 export async function notifyOnCommit(tx: Database, topic: string): Promise<void> {
   await tx.execute(sql`select pg_notify(${CHANNEL}, ${JSON.stringify([topic])})`);
 }

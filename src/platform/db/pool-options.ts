@@ -1,10 +1,7 @@
 import { type DatabaseAddress, STAY_OPEN } from './connection.ts';
 import { FOR_ALL_USERS, type RowSecurity, type SessionSettings } from './row-security.ts';
 
-/**
- * Limits of rows, passed as arguments of statements: settings of a connection reach neither the workers of a
- * distributed database nor all connections of a pooler.
- */
+/** Limits of rows, as arguments of statements: settings of a connection do not reach other nodes or past a pooler. */
 export interface RowLimits {
   /** Maximum size of the state of a session, user or app, bytes of its JSON: `assert_state_size` holds it. */
   maxStateBytes: number;

@@ -20,10 +20,7 @@ export const GRANT_LOCK = 7_240_009;
 /** So many lacking rights are named; the others are counted. */
 const MAX_NAMED = 3;
 
-/**
- * What a role lacks to serve, in words: rights on the rows of our tables, and on nothing of our neighbours in the
- * schema. Functions are ours where the owner of the tables owns them.
- */
+/** Returns what a role lacks to serve: rights on the rows and functions of the owner of our tables, no neighbour's. */
 const LACKING = `
   with theirs (role, schema) as (values ($1::name, $2::name))
   select 'usage on schema ' || schema as lack from theirs where not has_schema_privilege(role, schema, 'usage')

@@ -1,10 +1,7 @@
 import { type Client, DatabaseError, escapeIdentifier, escapeLiteral } from 'pg';
 import { GRANT_LOCK, grantRights, listLackingRights } from './rights.ts';
 
-/**
- * The role that statements for one user run as where the role of the connection is above row-level security. It owns
- * nothing, cannot log in, and has rights on rows only.
- */
+/** The role of statements for one user where the connection's is above row security: no owner, no login, rows only. */
 export const LIMITED_ROLE = 'agent_runtime_user';
 
 /** Roles for people, which cannot log in unless an operator lets them, and the schemas of the views that they read. */

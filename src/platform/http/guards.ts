@@ -168,10 +168,7 @@ function requireOwnHost(request: Request, allowed: Set<string>): void {
   }
 }
 
-/**
- * Fetch Metadata: a request that another site makes a browser send is refused, except that its reader follows a link,
- * which changes nothing and lets that site read nothing.
- */
+/** Refuses a browser's request that another site caused (Fetch Metadata), except for following a link. */
 function requireSameSite({ method, headers }: Request): void {
   // Node joins several with commas.
   if (headers['sec-fetch-site']?.toLowerCase().includes('cross-site') !== true) return;

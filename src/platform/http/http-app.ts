@@ -46,10 +46,7 @@ export interface HttpAppOptions<Context = unknown> {
   audit?: Audit | undefined;
   /** Where there is a replica for plain reads: how far the primary is. */
   findPosition?: FindPosition | undefined;
-  /**
-   * Pages beside the operations, for instance the development UI; they come before "Not Found" and pass the origin
-   * guard.
-   */
+  /** Pages beside the operations, such as the development UI; before "Not Found" and behind the origin guard. */
   pages?: express.RequestHandler[];
 }
 

@@ -153,10 +153,7 @@ async function* counted(body: AsyncIterable<Uint8Array>, incoming: Incoming): As
   }
 }
 
-/**
- * Why an address may not be called, as far as that can be seen without resolving its name: a sentence; `undefined`
- * where it may, unless its name leads elsewhere.
- */
+/** Returns why an address may not be called, as far as that shows without resolving its name; else `undefined`. */
 export function whyDenied(url: URL, policy: EgressPolicy): string | undefined {
   try {
     checkUrl(url, policy);

@@ -10,10 +10,7 @@ export class SingleFlight<Result> {
   }
 }
 
-/**
- * Returns a function that shares runs of `work`: a call during one gets the result of the next, so that no result is
- * older than its call.
- */
+/** Returns a function that shares runs of `work`: a call during one gets the next, so no result is older than it. */
 export function shareNextRun<Result>(work: () => Promise<Result>): () => Promise<Result> {
   let running: Promise<Result> | undefined;
   let next: Promise<Result> | undefined;

@@ -56,10 +56,7 @@ async function isReachable(dir: string, account: Account): Promise<boolean> {
   }
 }
 
-/**
- * The real path of the directory for cluster, log and claims: `dir`, or one below SYSTEM_DIR when the account cannot
- * reach `dir`.
- */
+/** Returns the real path of the directory for cluster, log and claims: `dir`, or one that the account can reach. */
 export async function prepareHome(dir: string, account: Account | undefined): Promise<string> {
   const wanted = resolve(dir);
   if (!account) {
@@ -72,10 +69,7 @@ export async function prepareHome(dir: string, account: Account | undefined): Pr
   return createHome(join(SYSTEM_DIR, `${basename(wanted).replace(/^\./, '')}-${digest}`), account);
 }
 
-/**
- * Root keeps the directory and the account may only pass through it: what root writes there, the account cannot replace
- * by a link.
- */
+/** Root keeps the directory and the account may only pass: it cannot replace by a link what root writes there. */
 async function createHome(home: string, account: Account): Promise<string> {
   const created = await mkdir(home, { recursive: true });
   if (created !== undefined)
@@ -100,10 +94,7 @@ async function requireRootOnly(path: string): Promise<void> {
     throw embeddedError(`${path} must be a directory that belongs to root and that only root may write to.`);
 }
 
-/**
- * The directory that holds `bin`, `lib` and `share`, complete and reachable for the account; root copies it when it is
- * not.
- */
+/** Returns the directory of `bin`, `lib` and `share`, complete and within the account's reach; root may copy it. */
 export async function locateBinaries(account: Account | undefined): Promise<string> {
   const packageDir = findPackage();
   const native = join(packageDir, 'native');
@@ -147,10 +138,7 @@ function modeFor(isDirectory: boolean, parent: string): number {
   return isDirectory || basename(parent) === 'bin' ? 0o755 : 0o644;
 }
 
-/**
- * npm drops symbolic links from packages, and where install scripts are blocked they are missing: the server then
- * misses its libraries.
- */
+/** Restores the libraries' symbolic links: npm drops them from packages, and install scripts may be blocked. */
 async function addMissingLinks(native: string): Promise<void> {
   const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {

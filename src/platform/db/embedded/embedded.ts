@@ -31,9 +31,7 @@ export interface EmbeddedDatabase {
 const DATABASE = 'agent_runtime';
 const START_TIMEOUT_MS = 60_000;
 const ELSEWHERE = 'Stop it, or choose another DATA_DIR for this process.';
-/**
- * Try again: the port was taken in between, another process was first, or backends of a killed server are still ending.
- */
+/** Failures to try again after: a taken port, another process that was first, backends of a killed server. */
 const PASSING_FAILURE =
   /Address already in use|lock file "postmaster.pid" (already exists|is empty)|pre-existing shared memory block/;
 
@@ -80,10 +78,7 @@ async function startServer(cluster: Cluster): Promise<EmbeddedDatabase> {
   }
 }
 
-/**
- * initdb into a directory of its own, then a rename: who is killed half way leaves no half cluster, and the first of
- * several wins.
- */
+/** Runs initdb in a directory of its own, then renames it: a kill leaves no half cluster, and the first wins. */
 async function createCluster(cluster: Cluster): Promise<void> {
   const { home, account } = cluster;
   const draft = join(home, `init-${newProcessName()}`);

@@ -1,10 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-/**
- * The start of a process in clock ticks since boot (field 22 of /proc/<pid>/stat); undefined where there is no such
- * file.
- */
+/** Returns the start of a process in clock ticks since boot (/proc/<pid>/stat, field 22); `undefined` off Linux. */
 function readStart(pid: number): { ticks: string; isZombie: boolean } | undefined {
   if (process.platform !== 'linux') return undefined;
   try {
@@ -17,17 +14,12 @@ function readStart(pid: number): { ticks: string; isZombie: boolean } | undefine
   }
 }
 
-/**
- * A name for something of this process, `<pid>-<start>-<random>`: unique, and recognisable as dead even when its pid is
- * used again.
- */
+/** Returns a unique name, `<pid>-<start>-<random>`, recognisable as dead even when its pid is used again. */
 export function newProcessName(): string {
   return `${process.pid}-${readStart(process.pid)?.ticks ?? '0'}-${randomBytes(4).toString('hex')}`;
 }
 
-/**
- * The pid of the living process that made this name with `newProcessName`; undefined: it ended, or it is no such name.
- */
+/** Returns the pid of the living process that made the name with `newProcessName`; else `undefined`. */
 export function livingPid(processName: string): number | undefined {
   const [, digits, ticks] = /^(\d+)-(\d+)-[0-9a-f]{8}/.exec(processName) ?? [];
   const pid = Number(digits);

@@ -34,10 +34,7 @@ export interface FoundServer {
 /** A server that this process launched. */
 export interface LaunchedServer {
   port: number;
-  /**
-   * Ends it; never throws. Clean within 10 s, else at once: PostgreSQL then recovers at the next start, and nothing
-   * committed is lost.
-   */
+  /** Ends it; never throws. Clean within 10 s, else at once: PostgreSQL then recovers at the next start. */
   stop(): Promise<void>;
 }
 
@@ -56,10 +53,7 @@ const OWNER = 'agent_runtime.owner';
 /** Above the pids of every system (Linux ends at 2^22), so no process has it. */
 const NO_PID = '2147483646';
 
-/**
- * The URL of a database of the server; `sslmode` is named because a PGSSLMODE of the user's environment would else
- * decide.
- */
+/** Returns the URL of a database of the server; `sslmode` is named, or a PGSSLMODE of the environment would decide. */
 export function connectionUrl(port: number, password: string, database = 'postgres'): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/${database}?sslmode=disable`;
 }
@@ -69,9 +63,7 @@ export async function runProgram(cluster: Cluster, name: string, args: string[],
   await run(join(cluster.binaries, 'bin', name), args, { ...spawnOptions(cluster), timeout: timeoutMs });
 }
 
-/**
- * Options for the server's programs: none of our environment, neither PGDATA nor a locale that does not exist.
- */
+/** Returns options for the server's programs: none of our environment, neither PGDATA nor an unknown locale. */
 function spawnOptions(cluster: Cluster) {
   const env = process.platform === 'win32' ? {} : { env: { PATH: '/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' } };
   return { cwd: cluster.home, ...env, ...cluster.account };
@@ -101,9 +93,7 @@ async function readPidFile(cluster: Cluster) {
   return pid > 0 ? { text, pid, port: Number(lines[3]), isReady: lines[7]?.trim() === 'ready' } : undefined;
 }
 
-/**
- * False only when it is certain that the live process is no server of this cluster: a zombie, or another command line.
- */
+/** False only for what is certainly no server of this cluster: a zombie, or another command line. */
 export async function mayBeServer(pid: number, data: string): Promise<boolean> {
   if (process.platform === 'win32') return true;
   if (process.platform === 'linux') {

@@ -1,26 +1,23 @@
 import { sql } from 'drizzle-orm';
-import { bigint, check, index, integer, jsonb, pgTable, text, varchar } from 'drizzle-orm/pg-core';
-import { time } from './columns.ts';
+import { check, index, pgTable } from 'drizzle-orm/pg-core';
+import { timeOfChange } from './columns.ts';
 
-/**
- * Decisions on access, without content. The serving role can only insert; a trigger refuses changes by all roles but
- * for `delete_old_audit_entries`.
- */
+/** Decisions on access, without content. The serving role only inserts; a trigger lets one function delete old ones. */
 export const auditLog = pgTable(
   'audit_log',
-  {
-    id: bigint('id', { mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
-    time: time('time').notNull().default(sql`clock_timestamp()`),
-    callerKind: text('caller_kind', { enum: ['unknown', 'anonymous', 'key', 'user'] }).notNull(),
-    caller: text('caller'),
-    address: text('address'),
-    operation: text('operation'),
-    resource: jsonb('resource').notNull(),
-    decision: text('decision', { enum: ['allowed', 'refused'] }).notNull(),
-    reason: text('reason'),
-    requestId: text('request_id').notNull(),
-    leftOut: integer('left_out').notNull().default(0),
-  },
+  (c) => ({
+    id: c.bigint('id', { mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
+    time: timeOfChange('time'),
+    callerKind: c.text('caller_kind', { enum: ['unknown', 'anonymous', 'key', 'user'] }).notNull(),
+    caller: c.text('caller'),
+    address: c.text('address'),
+    operation: c.text('operation'),
+    resource: c.jsonb('resource').notNull(),
+    decision: c.text('decision', { enum: ['allowed', 'refused'] }).notNull(),
+    reason: c.text('reason'),
+    requestId: c.text('request_id').notNull(),
+    leftOut: c.integer('left_out').notNull().default(0),
+  }),
   (t) => [
     index('audit_log_time_idx').on(t.time),
     check('audit_log_caller_kind_check', sql`caller_kind in ('unknown', 'anonymous', 'key', 'user')`),
@@ -29,8 +26,8 @@ export const auditLog = pgTable(
 );
 
 /** Use by callers in the running minute; the columns are those of rate-limiter-flexible, which reads by position. */
-export const rateLimits = pgTable('rate_limits', {
-  key: varchar('key', { length: 255 }).primaryKey(),
-  points: integer('points').notNull().default(0),
-  expire: bigint('expire', { mode: 'number' }),
-});
+export const rateLimits = pgTable('rate_limits', (c) => ({
+  key: c.varchar('key', { length: 255 }).primaryKey(),
+  points: c.integer('points').notNull().default(0),
+  expire: c.bigint('expire', { mode: 'number' }),
+}));

@@ -1,19 +1,19 @@
 import { sql } from 'drizzle-orm';
-import { bigint, check, date, index, numeric, pgTable, primaryKey, smallint, text } from 'drizzle-orm/pg-core';
-import { identifier, ofUser, time } from './columns.ts';
+import { check, index, pgTable, primaryKey } from 'drizzle-orm/pg-core';
+import { identifier, ofUser, timeOfChange } from './columns.ts';
 
 /** Allowances of an application's users for a day or a month. */
 export const budgets = pgTable(
   'budgets',
-  {
+  (c) => ({
     ...ofUser(),
-    appliesTo: text('applies_to', { enum: ['app', 'users', 'user'] }).notNull(),
-    period: text('period', { enum: ['day', 'month'] }).notNull(),
-    maxInvocations: bigint('max_invocations', { mode: 'number' }),
-    maxTokens: bigint('max_tokens', { mode: 'number' }),
-    maxCost: numeric('max_cost', { mode: 'number' }),
-    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
-  },
+    appliesTo: c.text('applies_to', { enum: ['app', 'users', 'user'] }).notNull(),
+    period: c.text('period', { enum: ['day', 'month'] }).notNull(),
+    maxInvocations: c.bigint('max_invocations', { mode: 'number' }),
+    maxTokens: c.bigint('max_tokens', { mode: 'number' }),
+    maxCost: c.numeric('max_cost', { mode: 'number' }),
+    updateTime: timeOfChange('update_time'),
+  }),
   (t) => [
     primaryKey({ name: 'budgets_pkey', columns: [t.appName, t.userId, t.appliesTo, t.period] }),
     check('budgets_applies_to_check', sql`applies_to in ('app', 'users', 'user')`),
@@ -25,15 +25,15 @@ export const budgets = pgTable(
 /** Use by users and day in UTC; a day has several rows, so that a user's invocations do not wait for each other. */
 export const budgetUses = pgTable(
   'budget_uses',
-  {
+  (c) => ({
     ...ofUser(),
-    day: date('day').notNull(),
-    shard: smallint('shard').notNull(),
-    invocations: bigint('invocations', { mode: 'number' }).notNull(),
-    promptTokens: bigint('prompt_tokens', { mode: 'number' }).notNull(),
-    outputTokens: bigint('output_tokens', { mode: 'number' }).notNull(),
-    cost: numeric('cost', { mode: 'number' }).notNull(),
-  },
+    day: c.date('day').notNull(),
+    shard: c.smallint('shard').notNull(),
+    invocations: c.bigint('invocations', { mode: 'number' }).notNull(),
+    promptTokens: c.bigint('prompt_tokens', { mode: 'number' }).notNull(),
+    outputTokens: c.bigint('output_tokens', { mode: 'number' }).notNull(),
+    cost: c.numeric('cost', { mode: 'number' }).notNull(),
+  }),
   (t) => [
     primaryKey({ name: 'budget_uses_pkey', columns: [t.appName, t.userId, t.day, t.shard] }),
     index('budget_uses_day_idx').on(t.appName, t.day),
@@ -41,9 +41,9 @@ export const budgetUses = pgTable(
 );
 
 /** Prices of models for a million tokens, in the operator's currency. */
-export const modelPrices = pgTable('model_prices', {
+export const modelPrices = pgTable('model_prices', (c) => ({
   model: identifier('model').primaryKey(),
-  promptPrice: numeric('prompt_price', { mode: 'number' }).notNull(),
-  outputPrice: numeric('output_price', { mode: 'number' }).notNull(),
-  updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
-});
+  promptPrice: c.numeric('prompt_price', { mode: 'number' }).notNull(),
+  outputPrice: c.numeric('output_price', { mode: 'number' }).notNull(),
+  updateTime: timeOfChange('update_time'),
+}));

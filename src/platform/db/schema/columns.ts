@@ -9,6 +9,8 @@ export const bytes = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 export const searchVector = customType<{ data: string }>({ dataType: () => 'tsvector' });
 /** A moment, in microseconds. */
 export const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6 });
+/** The moment of a creation or a change, the database's by default. */
+export const timeOfChange = (name: string) => time(name).notNull().default(sql`clock_timestamp()`);
 /** The columns that the key of every table of user data begins with. */
 export const ofUser = () => ({ appName: identifier('app_name').notNull(), userId: identifier('user_id').notNull() });
 /** As {@link ofUser}, for what belongs to a session. */

@@ -1,40 +1,27 @@
 import { sql } from 'drizzle-orm';
-import {
-  bigint,
-  boolean,
-  check,
-  foreignKey,
-  index,
-  integer,
-  jsonb,
-  pgTable,
-  primaryKey,
-  text,
-  unique,
-  uuid,
-} from 'drizzle-orm/pg-core';
-import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time } from './columns.ts';
+import { type ExtraConfigColumn, check, foreignKey, index, pgTable, primaryKey, unique } from 'drizzle-orm/pg-core';
+import { bytes, emptyObject, identifier, ofSession, ofUser, searchVector, time, timeOfChange } from './columns.ts';
 
 /** Conversations; `lease_token` says who may write into one. */
 export const sessions = pgTable(
   'sessions',
-  {
+  (c) => ({
     ...ofUser(),
     id: identifier('id').notNull(),
-    state: jsonb('state').notNull().default(emptyObject),
-    initialState: jsonb('initial_state').notNull().default(emptyObject),
-    lastSequence: integer('last_sequence').notNull().default(0),
-    eventBytes: bigint('event_bytes', { mode: 'number' }).notNull().default(0),
-    eventsVersion: integer('events_version').notNull().default(0),
-    isEval: boolean('is_eval').notNull().default(false),
-    labels: jsonb('labels').notNull().default(emptyObject),
-    firstText: text('first_text').notNull().default(''),
+    state: c.jsonb('state').notNull().default(emptyObject),
+    initialState: c.jsonb('initial_state').notNull().default(emptyObject),
+    lastSequence: c.integer('last_sequence').notNull().default(0),
+    eventBytes: c.bigint('event_bytes', { mode: 'number' }).notNull().default(0),
+    eventsVersion: c.integer('events_version').notNull().default(0),
+    isEval: c.boolean('is_eval').notNull().default(false),
+    labels: c.jsonb('labels').notNull().default(emptyObject),
+    firstText: c.text('first_text').notNull().default(''),
     forkedFromId: identifier('forked_from_id'),
-    forkedFromSequence: integer('forked_from_sequence'),
-    leaseToken: uuid('lease_token'),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
-  },
+    forkedFromSequence: c.integer('forked_from_sequence'),
+    leaseToken: c.uuid('lease_token'),
+    createTime: timeOfChange('create_time'),
+    updateTime: timeOfChange('update_time'),
+  }),
   (t) => [
     primaryKey({ name: 'sessions_pkey', columns: [t.appName, t.userId, t.id] }),
     index('sessions_list_idx')
@@ -47,78 +34,82 @@ export const sessions = pgTable(
   ],
 );
 
+/** The foreign key of what belongs to a session and goes with it. */
+export const sessionKey = (name: string, t: Record<'appName' | 'userId' | 'sessionId', ExtraConfigColumn>) =>
+  foreignKey({
+    name,
+    columns: [t.appName, t.userId, t.sessionId],
+    foreignColumns: [sessions.appName, sessions.userId, sessions.id],
+  }).onDelete('cascade');
+
 /** The conversation itself, ordered by `sequence`. */
 export const events = pgTable(
   'events',
-  {
+  (c) => ({
     ...ofSession(),
-    sequence: integer('sequence').notNull(),
+    sequence: c.integer('sequence').notNull(),
     id: identifier('id').notNull(),
     invocationId: identifier('invocation_id').notNull(),
-    author: text('author').notNull(),
+    author: c.text('author').notNull(),
     eventTime: time('event_time').notNull(),
-    isFromRuntime: boolean('is_from_runtime').notNull().default(false),
-    payload: jsonb('payload').notNull(),
-    bytes: integer('bytes').notNull(),
-  },
+    isFromRuntime: c.boolean('is_from_runtime').notNull().default(false),
+    payload: c.jsonb('payload').notNull(),
+    bytes: c.integer('bytes').notNull(),
+  }),
   (t) => [
     primaryKey({ name: 'events_pkey', columns: [t.appName, t.userId, t.sessionId, t.sequence] }),
     unique('events_id_key').on(t.appName, t.userId, t.sessionId, t.id),
-    foreignKey({
-      name: 'events_session_fkey',
-      columns: [t.appName, t.userId, t.sessionId],
-      foreignColumns: [sessions.appName, sessions.userId, sessions.id],
-    }).onDelete('cascade'),
+    sessionKey('events_session_fkey', t),
   ],
 );
 
 /** State that all sessions of a user share. */
 export const userStates = pgTable(
   'user_states',
-  {
+  (c) => ({
     ...ofUser(),
-    state: jsonb('state').notNull(),
-    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
-  },
+    state: c.jsonb('state').notNull(),
+    updateTime: timeOfChange('update_time'),
+  }),
   (t) => [primaryKey({ name: 'user_states_pkey', columns: [t.appName, t.userId] })],
 );
 
 /** State that all users of an application share. */
-export const appStates = pgTable('app_states', {
+export const appStates = pgTable('app_states', (c) => ({
   appName: identifier('app_name').primaryKey(),
-  state: jsonb('state').notNull(),
-  writers: jsonb('writers').notNull().default(emptyObject),
-  updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
-});
+  state: c.jsonb('state').notNull(),
+  writers: c.jsonb('writers').notNull().default(emptyObject),
+  updateTime: timeOfChange('update_time'),
+}));
 
 /** Names of artifacts; the row hands out version numbers. */
 export const artifacts = pgTable(
   'artifacts',
-  {
+  (c) => ({
     ...ofSession(),
     name: identifier('name').notNull(),
-    nextVersion: integer('next_version').notNull(),
-  },
+    nextVersion: c.integer('next_version').notNull(),
+  }),
   (t) => [primaryKey({ name: 'artifacts_pkey', columns: [t.appName, t.userId, t.sessionId, t.name] })],
 );
 
 /** Versions of artifacts with their content, or where that is. */
 export const artifactVersions = pgTable(
   'artifact_versions',
-  {
+  (c) => ({
     ...ofSession(),
     artifactName: identifier('artifact_name').notNull(),
-    version: integer('version').notNull(),
-    canonicalUri: text('canonical_uri').notNull(),
-    mimeType: text('mime_type'),
-    customMetadata: jsonb('custom_metadata').notNull().default(emptyObject),
-    part: jsonb('part').notNull(),
+    version: c.integer('version').notNull(),
+    canonicalUri: c.text('canonical_uri').notNull(),
+    mimeType: c.text('mime_type'),
+    customMetadata: c.jsonb('custom_metadata').notNull().default(emptyObject),
+    part: c.jsonb('part').notNull(),
     content: bytes('content'),
-    objectKey: text('object_key'),
-    sizeBytes: integer('size_bytes').notNull(),
+    objectKey: c.text('object_key'),
+    sizeBytes: c.integer('size_bytes').notNull(),
     sha256: bytes('sha256').notNull(),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [
     primaryKey({
       name: 'artifact_versions_pkey',
@@ -136,14 +127,14 @@ export const artifactVersions = pgTable(
 /** Events of sessions that were added to a user's memory. */
 export const memories = pgTable(
   'memories',
-  {
+  (c) => ({
     ...ofSession(),
     eventId: identifier('event_id').notNull(),
-    author: text('author').notNull(),
-    content: jsonb('content').notNull(),
+    author: c.text('author').notNull(),
+    content: c.jsonb('content').notNull(),
     eventTime: time('event_time').notNull(),
     searchVector: searchVector('search_vector').notNull(),
-  },
+  }),
   (t) => [
     primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
     index('memories_search_idx').using('gin', t.searchVector),
@@ -153,15 +144,15 @@ export const memories = pgTable(
 /** Responses kept for retries, but those of invocations. */
 export const idempotencyKeys = pgTable(
   'idempotency_keys',
-  {
+  (c) => ({
     ...ofUser(),
     scope: identifier('scope').notNull(),
     key: identifier('key').notNull(),
-    requestHash: text('request_hash').notNull(),
-    responseBody: text('response_body').notNull(),
+    requestHash: c.text('request_hash').notNull(),
+    responseBody: c.text('response_body').notNull(),
     sessionId: identifier('session_id'),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [
     primaryKey({ name: 'idempotency_keys_pkey', columns: [t.appName, t.userId, t.scope, t.key] }),
     index('idempotency_keys_age_idx').on(t.createTime),
@@ -172,23 +163,23 @@ export const idempotencyKeys = pgTable(
 /** Users and sessions whose data must not be deleted. Triggers enforce it (migrations). */
 export const legalHolds = pgTable(
   'legal_holds',
-  {
+  (c) => ({
     ...ofSession(),
-    reason: text('reason').notNull(),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
+    reason: c.text('reason').notNull(),
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [primaryKey({ name: 'legal_holds_pkey', columns: [t.appName, t.userId, t.sessionId] })],
 );
 
 /** Users that are being erased: the row goes with the last of their data. Triggers refuse new data meanwhile. */
 export const userErasures = pgTable(
   'user_erasures',
-  {
+  (c) => ({
     ...ofUser(),
-    counts: jsonb('counts').notNull().default(emptyObject),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-    updateTime: time('update_time').notNull().default(sql`clock_timestamp()`),
-  },
+    counts: c.jsonb('counts').notNull().default(emptyObject),
+    createTime: timeOfChange('create_time'),
+    updateTime: timeOfChange('update_time'),
+  }),
   (t) => [
     primaryKey({ name: 'user_erasures_pkey', columns: [t.appName, t.userId] }),
     index('user_erasures_age_idx').on(t.updateTime),

@@ -1,54 +1,41 @@
 import { sql } from 'drizzle-orm';
-import {
-  boolean,
-  check,
-  foreignKey,
-  index,
-  integer,
-  jsonb,
-  pgTable,
-  primaryKey,
-  text,
-  unique,
-  uuid,
-} from 'drizzle-orm/pg-core';
-import { identifier, ofSession, time } from './columns.ts';
-import { sessions } from './conversation.ts';
+import { check, foreignKey, index, pgTable, primaryKey, unique } from 'drizzle-orm/pg-core';
+import { identifier, ofSession, time, timeOfChange } from './columns.ts';
+import { sessionKey } from './conversation.ts';
 
 const appName = () => identifier('app_name').notNull();
 /** Owner of the set, or the user who requested the run; null where a key did. */
 const ownerId = () => identifier('owner_id');
-const createTime = () => time('create_time').notNull().default(sql`clock_timestamp()`);
 
 /** Evaluation sets. */
 export const evalSets = pgTable(
   'eval_sets',
-  {
+  (c) => ({
     appName: appName(),
     id: identifier('id').notNull(),
     ownerId: identifier('owner_id'),
-    name: text('name'),
-    description: text('description'),
-    modelExecutionMode: text('model_execution_mode', { enum: ['live', 'replay', 'stored'] }),
-    toolExecutionMode: text('tool_execution_mode', { enum: ['live', 'replay', 'stored'] }),
-    createTime: createTime(),
-  },
+    name: c.text('name'),
+    description: c.text('description'),
+    modelExecutionMode: c.text('model_execution_mode', { enum: ['live', 'replay', 'stored'] }),
+    toolExecutionMode: c.text('tool_execution_mode', { enum: ['live', 'replay', 'stored'] }),
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [primaryKey({ name: 'eval_sets_pkey', columns: [t.appName, t.id] })],
 );
 
 /** Versions of a case; they outlive the case, since runs refer to them. */
 export const evalCaseVersions = pgTable(
   'eval_case_versions',
-  {
+  (c) => ({
     appName: appName(),
     evalSetId: identifier('eval_set_id').notNull(),
     evalId: identifier('eval_id').notNull(),
-    version: integer('version').notNull(),
-    hash: text('hash').notNull(),
-    payload: jsonb('payload').notNull(),
+    version: c.integer('version').notNull(),
+    hash: c.text('hash').notNull(),
+    payload: c.jsonb('payload').notNull(),
     ownerId: ownerId(),
-    createTime: createTime(),
-  },
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [
     primaryKey({ name: 'eval_case_versions_pkey', columns: [t.appName, t.evalSetId, t.evalId, t.version] }),
     check('eval_case_versions_version_check', sql`version > 0`),
@@ -58,16 +45,16 @@ export const evalCaseVersions = pgTable(
 /** Cases of evaluation sets; each shows its newest version. */
 export const evalCases = pgTable(
   'eval_cases',
-  {
+  (c) => ({
     appName: appName(),
     evalSetId: identifier('eval_set_id').notNull(),
     id: identifier('id').notNull(),
-    version: integer('version').notNull(),
+    version: c.integer('version').notNull(),
     sourceUserId: identifier('source_user_id'),
     sourceSessionId: identifier('source_session_id'),
     ownerId: ownerId(),
-    createTime: createTime(),
-  },
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [
     primaryKey({ name: 'eval_cases_pkey', columns: [t.appName, t.evalSetId, t.id] }),
     foreignKey({
@@ -91,32 +78,35 @@ export const evalCases = pgTable(
 /** Runs of evaluation sets: what is to be done, and what it was done with. */
 export const evalRuns = pgTable(
   'eval_runs',
-  {
+  (c) => ({
     appName: appName(),
-    id: uuid('id').notNull(),
+    id: c.uuid('id').notNull(),
     evalSetId: identifier('eval_set_id').notNull(),
     requestedBy: identifier('requested_by'),
-    judgedRunId: uuid('judged_run_id'),
-    status: text('status', { enum: ['queued', 'running', 'done', 'cancelled'] })
+    judgedRunId: c.uuid('judged_run_id'),
+    status: c
+      .text('status', { enum: ['queued', 'running', 'done', 'cancelled'] })
       .notNull()
       .default('queued'),
-    metrics: jsonb('metrics').notNull(),
-    userSimulator: jsonb('user_simulator'),
-    modelExecutionMode: text('model_execution_mode', { enum: ['live', 'stored'] })
+    metrics: c.jsonb('metrics').notNull(),
+    userSimulator: c.jsonb('user_simulator'),
+    modelExecutionMode: c
+      .text('model_execution_mode', { enum: ['live', 'stored'] })
       .notNull()
       .default('live'),
-    toolExecutionMode: text('tool_execution_mode', { enum: ['live', 'stored'] })
+    toolExecutionMode: c
+      .text('tool_execution_mode', { enum: ['live', 'stored'] })
       .notNull()
       .default('live'),
-    trials: integer('trials').notNull(),
-    parallelism: integer('parallelism').notNull(),
-    agentHash: text('agent_hash').notNull(),
-    modelName: text('model_name').notNull(),
+    trials: c.integer('trials').notNull(),
+    parallelism: c.integer('parallelism').notNull(),
+    agentHash: c.text('agent_hash').notNull(),
+    modelName: c.text('model_name').notNull(),
     resultTime: time('result_time').notNull(),
-    summary: jsonb('summary'),
-    createTime: createTime(),
+    summary: c.jsonb('summary'),
+    createTime: timeOfChange('create_time'),
     endTime: time('end_time'),
-  },
+  }),
   (t) => [
     primaryKey({ name: 'eval_runs_pkey', columns: [t.appName, t.id] }),
     unique('eval_runs_result_time_key').on(t.appName, t.resultTime),
@@ -134,30 +124,31 @@ export const evalRuns = pgTable(
 /** The cases of a run, each trial by itself; the row is the claim to work on it. */
 export const evalRunCases = pgTable(
   'eval_run_cases',
-  {
+  (c) => ({
     appName: appName(),
-    runId: uuid('run_id').notNull(),
-    place: integer('place').notNull(),
-    trial: integer('trial').notNull(),
+    runId: c.uuid('run_id').notNull(),
+    place: c.integer('place').notNull(),
+    trial: c.integer('trial').notNull(),
     evalSetId: identifier('eval_set_id').notNull(),
     evalId: identifier('eval_id').notNull(),
-    caseVersion: integer('case_version').notNull(),
-    status: text('status', { enum: ['waiting', 'running', 'done', 'error', 'cancelled'] })
+    caseVersion: c.integer('case_version').notNull(),
+    status: c
+      .text('status', { enum: ['waiting', 'running', 'done', 'error', 'cancelled'] })
       .notNull()
       .default('waiting'),
     sessionUserId: identifier('session_user_id').notNull(),
     ownerId: ownerId(),
     sessionId: identifier('session_id'),
-    sessionCount: integer('session_count').notNull().default(0),
-    leaseToken: uuid('lease_token'),
+    sessionCount: c.integer('session_count').notNull().default(0),
+    leaseToken: c.uuid('lease_token'),
     leaseExpireTime: time('lease_expire_time'),
-    lastSequence: integer('last_sequence'),
-    failedTurn: integer('failed_turn'),
-    error: text('error'),
-    result: jsonb('result'),
+    lastSequence: c.integer('last_sequence'),
+    failedTurn: c.integer('failed_turn'),
+    error: c.text('error'),
+    result: c.jsonb('result'),
     startTime: time('start_time'),
     endTime: time('end_time'),
-  },
+  }),
   (t) => [
     primaryKey({ name: 'eval_run_cases_pkey', columns: [t.appName, t.runId, t.place, t.trial] }),
     check('eval_run_cases_status_check', sql`status in ('waiting', 'running', 'done', 'error', 'cancelled')`),
@@ -192,48 +183,40 @@ export const evalRunCases = pgTable(
 /** Verdicts of people on turns, one per person, turn and metric. */
 export const evalVerdicts = pgTable(
   'eval_verdicts',
-  {
+  (c) => ({
     ...ofSession(),
-    turn: integer('turn').notNull(),
+    turn: c.integer('turn').notNull(),
     metricName: identifier('metric_name').notNull(),
     author: identifier('author').notNull(),
-    passed: boolean('passed').notNull(),
-    comment: text('comment'),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
+    passed: c.boolean('passed').notNull(),
+    comment: c.text('comment'),
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [
     primaryKey({
       name: 'eval_verdicts_pkey',
       columns: [t.appName, t.userId, t.sessionId, t.turn, t.metricName, t.author],
     }),
     check('eval_verdicts_turn_check', sql`turn >= 0`),
-    foreignKey({
-      name: 'eval_verdicts_session_fkey',
-      columns: [t.appName, t.userId, t.sessionId],
-      foreignColumns: [sessions.appName, sessions.userId, sessions.id],
-    }).onDelete('cascade'),
+    sessionKey('eval_verdicts_session_fkey', t),
   ],
 );
 
 /** Scores of sessions that no run made, each as the session was at one of its events. */
 export const evalSessionScores = pgTable(
   'eval_session_scores',
-  {
+  (c) => ({
     ...ofSession(),
-    lastSequence: integer('last_sequence').notNull(),
-    metricsHash: text('metrics_hash').notNull(),
-    result: jsonb('result').notNull(),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
+    lastSequence: c.integer('last_sequence').notNull(),
+    metricsHash: c.text('metrics_hash').notNull(),
+    result: c.jsonb('result').notNull(),
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [
     primaryKey({
       name: 'eval_session_scores_pkey',
       columns: [t.appName, t.userId, t.sessionId, t.lastSequence, t.metricsHash],
     }),
-    foreignKey({
-      name: 'eval_session_scores_session_fkey',
-      columns: [t.appName, t.userId, t.sessionId],
-      foreignColumns: [sessions.appName, sessions.userId, sessions.id],
-    }).onDelete('cascade'),
+    sessionKey('eval_session_scores_session_fkey', t),
   ],
 );

@@ -1,47 +1,37 @@
 import { sql } from 'drizzle-orm';
-import {
-  bigint,
-  check,
-  foreignKey,
-  index,
-  integer,
-  jsonb,
-  pgTable,
-  primaryKey,
-  text,
-  uniqueIndex,
-  uuid,
-} from 'drizzle-orm/pg-core';
-import { identifier, ofSession, time } from './columns.ts';
-import { sessions } from './conversation.ts';
+import { check, foreignKey, index, pgTable, primaryKey, uniqueIndex } from 'drizzle-orm/pg-core';
+import { identifier, ofSession, time, timeOfChange } from './columns.ts';
+import { sessionKey } from './conversation.ts';
 
 /** One prompt up to its final answer; `lease_token` is that of its session while it runs. */
 export const invocations = pgTable(
   'invocations',
-  {
+  (c) => ({
     ...ofSession(),
     id: identifier('id').notNull(),
-    status: text('status', {
-      enum: ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'],
-    }).notNull(),
-    leaseToken: uuid('lease_token').notNull(),
+    status: c
+      .text('status', {
+        enum: ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'],
+      })
+      .notNull(),
+    leaseToken: c.uuid('lease_token').notNull(),
     leaseExpireTime: time('lease_expire_time').notNull(),
     idempotencyKey: identifier('idempotency_key'),
-    requestHash: text('request_hash'),
-    request: jsonb('request'),
-    webhookUrl: text('webhook_url'),
-    responseBody: text('response_body'),
-    errorCode: text('error_code'),
-    errorMessage: text('error_message'),
-    stopRequestedAs: text('stop_requested_as', { enum: ['cancelled', 'interrupted'] }),
-    toolCalls: integer('tool_calls').notNull().default(0),
-    llmCalls: integer('llm_calls').notNull().default(0),
-    promptTokens: integer('prompt_tokens').notNull().default(0),
-    outputTokens: integer('output_tokens').notNull().default(0),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
+    requestHash: c.text('request_hash'),
+    request: c.jsonb('request'),
+    webhookUrl: c.text('webhook_url'),
+    responseBody: c.text('response_body'),
+    errorCode: c.text('error_code'),
+    errorMessage: c.text('error_message'),
+    stopRequestedAs: c.text('stop_requested_as', { enum: ['cancelled', 'interrupted'] }),
+    toolCalls: c.integer('tool_calls').notNull().default(0),
+    llmCalls: c.integer('llm_calls').notNull().default(0),
+    promptTokens: c.integer('prompt_tokens').notNull().default(0),
+    outputTokens: c.integer('output_tokens').notNull().default(0),
+    createTime: timeOfChange('create_time'),
     startTime: time('start_time'),
     endTime: time('end_time'),
-  },
+  }),
   (t) => [
     primaryKey({ name: 'invocations_pkey', columns: [t.appName, t.userId, t.sessionId, t.id] }),
     check(
@@ -59,23 +49,19 @@ export const invocations = pgTable(
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),
     index('invocations_queue_idx').on(t.appName, t.userId, t.sessionId, t.createTime).where(sql`status = 'queued'`),
-    foreignKey({
-      name: 'invocations_session_fkey',
-      columns: [t.appName, t.userId, t.sessionId],
-      foreignColumns: [sessions.appName, sessions.userId, sessions.id],
-    }).onDelete('cascade'),
+    sessionKey('invocations_session_fkey', t),
   ],
 );
 
 /** Prompts of agents, each stored once per application. */
 export const agentPrompts = pgTable(
   'agent_prompts',
-  {
+  (c) => ({
     appName: identifier('app_name').notNull(),
-    hash: text('hash').notNull(),
-    payload: jsonb('payload').notNull(),
-    useTime: time('use_time').notNull().default(sql`clock_timestamp()`),
-  },
+    hash: c.text('hash').notNull(),
+    payload: c.jsonb('payload').notNull(),
+    useTime: timeOfChange('use_time'),
+  }),
   (t) => [
     primaryKey({ name: 'agent_prompts_pkey', columns: [t.appName, t.hash] }),
     index('agent_prompts_age_idx').on(t.useTime),
@@ -85,12 +71,12 @@ export const agentPrompts = pgTable(
 /** Inputs for replays that are not in the events, one row for each run of an invocation. */
 export const invocationTapes = pgTable(
   'invocation_tapes',
-  {
+  (c) => ({
     ...ofSession(),
     invocationId: identifier('invocation_id').notNull(),
-    start: integer('start').notNull(),
-    payload: jsonb('payload').notNull(),
-  },
+    start: c.integer('start').notNull(),
+    payload: c.jsonb('payload').notNull(),
+  }),
   (t) => [
     primaryKey({
       name: 'invocation_tapes_pkey',
@@ -107,18 +93,18 @@ export const invocationTapes = pgTable(
 /** Traces for the development UI. */
 export const spans = pgTable(
   'spans',
-  {
+  (c) => ({
     ...ofSession(),
     traceId: identifier('trace_id').notNull(),
     id: identifier('id').notNull(),
     parentId: identifier('parent_id'),
     eventId: identifier('event_id'),
-    name: text('name').notNull(),
-    startNs: bigint('start_ns', { mode: 'bigint' }).notNull(),
-    endNs: bigint('end_ns', { mode: 'bigint' }).notNull(),
-    attributes: jsonb('attributes').notNull(),
-    createTime: time('create_time').notNull().default(sql`clock_timestamp()`),
-  },
+    name: c.text('name').notNull(),
+    startNs: c.bigint('start_ns', { mode: 'bigint' }).notNull(),
+    endNs: c.bigint('end_ns', { mode: 'bigint' }).notNull(),
+    attributes: c.jsonb('attributes').notNull(),
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [
     primaryKey({ name: 'spans_pkey', columns: [t.appName, t.userId, t.sessionId, t.traceId, t.id] }),
     index('spans_session_idx').on(t.appName, t.sessionId, t.startNs),

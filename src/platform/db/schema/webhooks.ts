@@ -1,35 +1,21 @@
 import { sql } from 'drizzle-orm';
-import {
-  boolean,
-  check,
-  foreignKey,
-  index,
-  integer,
-  jsonb,
-  pgTable,
-  primaryKey,
-  text,
-  unique,
-  uuid,
-} from 'drizzle-orm/pg-core';
-import { identifier, ofUser, time } from './columns.ts';
-
-const createTime = () => time('create_time').notNull().default(sql`clock_timestamp()`);
+import { check, foreignKey, index, pgTable, primaryKey, unique } from 'drizzle-orm/pg-core';
+import { identifier, ofUser, time, timeOfChange } from './columns.ts';
 
 /** Addresses that users have registered, with the secrets that sign what is sent there. */
 export const webhooks = pgTable(
   'webhooks',
-  {
+  (c) => ({
     ...ofUser(),
     id: identifier('id').notNull(),
-    url: text('url').notNull(),
-    host: text('host').notNull(),
-    includesOutput: boolean('includes_output').notNull(),
-    secret: text('secret').notNull(),
-    oldSecret: text('old_secret'),
+    url: c.text('url').notNull(),
+    host: c.text('host').notNull(),
+    includesOutput: c.boolean('includes_output').notNull(),
+    secret: c.text('secret').notNull(),
+    oldSecret: c.text('old_secret'),
     oldSecretExpireTime: time('old_secret_expire_time'),
-    createTime: createTime(),
-  },
+    createTime: timeOfChange('create_time'),
+  }),
   (t) => [
     primaryKey({ name: 'webhooks_pkey', columns: [t.appName, t.userId, t.id] }),
     unique('webhooks_url_key').on(t.appName, t.userId, t.url),
@@ -39,26 +25,24 @@ export const webhooks = pgTable(
   ],
 );
 
-/**
- * The outbox of webhooks. Triggers insert its rows in the statement that ends an invocation or a run (migrations).
- */
+/** The outbox of webhooks. Triggers insert its rows in the statement that ends an invocation or a run. */
 export const webhookDeliveries = pgTable(
   'webhook_deliveries',
-  {
+  (c) => ({
     ...ofUser(),
     id: identifier('id').notNull(),
     webhookId: identifier('webhook_id').notNull(),
-    host: text('host').notNull(),
-    payload: text('payload').notNull(),
-    status: text('status', { enum: ['pending', 'delivered', 'failed'] }).notNull(),
-    attempt: integer('attempt').notNull().default(0),
+    host: c.text('host').notNull(),
+    payload: c.text('payload').notNull(),
+    status: c.text('status', { enum: ['pending', 'delivered', 'failed'] }).notNull(),
+    attempt: c.integer('attempt').notNull().default(0),
     nextAttemptTime: time('next_attempt_time'),
-    leaseToken: uuid('lease_token'),
+    leaseToken: c.uuid('lease_token'),
     retryEndTime: time('retry_end_time').notNull(),
-    answers: jsonb('answers').notNull().default(sql`'[]'::jsonb`),
-    createTime: createTime(),
+    answers: c.jsonb('answers').notNull().default(sql`'[]'::jsonb`),
+    createTime: timeOfChange('create_time'),
     endTime: time('end_time'),
-  },
+  }),
   (t) => [
     primaryKey({ name: 'webhook_deliveries_pkey', columns: [t.appName, t.userId, t.id] }),
     check('webhook_deliveries_status_check', sql`status in ('pending', 'delivered', 'failed')`),

@@ -21,10 +21,7 @@ const FOR_KEYS = 'This operation is for runtime keys, not for tokens of users.';
  */
 type Authorize = (principal: Principal, resource: Resource) => void;
 
-/**
- * Returns the one decision on who may call an operation: first its scope, then the users and applications that the
- * caller is bound to, then the scopes that the content needs.
- */
+/** Returns the one decision on who may call an operation: by its scope, by users and applications, by its content. */
 export function createAuthorize({ scope, isForKeys, owner }: Operation): Authorize {
   const own: Demand | undefined = scope === 'none' ? undefined : { scope, because: 'this operation needs it.' };
   // Descriptions of applications are for all who may read; everything else without an owner is about all users.
@@ -54,10 +51,7 @@ export function mayActFor(principal: Principal, userId: string): boolean {
   return principal.kind === 'anonymous' || (principal.users?.has(userId) ?? true);
 }
 
-/**
- * Returns the name that limits count for: a user of a pool, each user that a runtime key acts for, the key where its
- * request names no user, an address where callers have no credential.
- */
+/** Returns the name that limits count for: a user, a user that a key acts for, a key alone, or an address. */
 export function toCallerId(principal: Principal, address: string, userId?: string): string {
   if (principal.kind === 'user') return `user:${principal.userId}`;
   if (principal.kind === 'anonymous') return `address:${address}`;

@@ -125,10 +125,7 @@ function takeAll(wanted: Slots[], caller: string): () => void {
 /** Does work of a caller; where a limit refuses it, the refusal comes late. */
 export type WithTarpit = <T>(caller: string, work: () => Promise<T>) => Promise<T>;
 
-/**
- * Slows down callers at a limit: a caller that asks again and again, on however many connections, is refused ten times
- * a second.
- */
+/** Slows down callers at a limit: one that asks again and again, on any connections, is refused ten times a second. */
 export function createTarpit(): WithTarpit {
   const waiting = new Map<string, number>();
   return async (caller, work) => {

@@ -16,10 +16,7 @@ const INTERFACE_VERSION = '0.54.0+sdk-0.8.0.framework-2.2.0';
 /** The parts of a document beside its operations. */
 export interface DocumentOptions {
   authMode: AuthMode;
-  /**
-   * The schemas that have a name. Others are written out wherever they are used; one that contains itself must be
-   * here.
-   */
+  /** The schemas that have a name; others are written out wherever they are used. A recursive one must be here. */
   components: Record<string, z.ZodType>;
 }
 

@@ -40,10 +40,7 @@ export function toPlace(cursor: string | undefined): ListPlace | undefined {
   return place;
 }
 
-/**
- * A page of what was found, one more than a page has where there are more, with the cursor of the next one.
- * `placeOf` says where an item stands in the list.
- */
+/** Splits what was found, one item more where there is a next page. `placeOf` returns an item's place. */
 export function toPage<Item>(
   found: Item[],
   limit: number,

@@ -38,10 +38,7 @@ export interface Call<Path, Query, Headers, Body> {
   response: Response;
 }
 
-/**
- * What a handler answers. `json` is text already serialised (PostgreSQL's own where it can be); `sent` means that the
- * handler wrote the response.
- */
+/** An answer of a handler. `json` is text already serialised; `sent` means that the handler wrote the response. */
 export type Answer =
   | { kind: 'json'; status?: number; text: string }
   | { kind: 'value'; status?: number; value: unknown }
@@ -67,9 +64,7 @@ interface SentUser<Query, Headers, Body> {
   body: Body;
 }
 
-/**
- * The JSON body of an operation. `aliases` are further top-level spellings: what a client sends → the schema's name.
- */
+/** The JSON body of an operation. `aliases` are further top-level spellings: sent name → the schema's name. */
 export interface OperationBody<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
   required: boolean;
@@ -92,19 +87,14 @@ interface Success<Schema extends z.ZodType = z.ZodType> {
   mediaType?: string;
 }
 
-/**
- * Classes of operations, each with a rate of its own: `heavy` reads as much as there is, `invoke` runs the agent.
- */
+/** Classes of operations, each with its own rate: `heavy` reads as much as there is, `invoke` runs the agent. */
 export type Load = 'read' | 'write' | 'heavy' | 'invoke';
 
 /** The class of an operation: as it says, else by its scope and method. */
 export const loadFor = ({ load, scope, method }: Pick<OperationBase, 'load' | 'scope' | 'method'>): Load =>
   load ?? (scope === 'invoke' ? 'invoke' : method === 'get' ? 'read' : 'write');
 
-/**
- * The header of an answer to a change, which the client may send back with its reads: a replica that has not got so far
- * is not asked for them.
- */
+/** The header of an answer to a change; sent back with a read, it keeps that from a replica that has not got so far. */
 export const READ_POSITION = 'X-Read-Position';
 
 /** True of a plain read, which a replica may answer: not of a stream, nor of what costs as much as an invocation. */

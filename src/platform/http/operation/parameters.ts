@@ -35,10 +35,7 @@ const identifier = (description: string, pattern = '^[^\\x00-\\x1f\\x7f]+$') =>
     })
     .meta({ description, minLength: 1, maxLength: MAX_IDENTIFIER_LENGTH, pattern });
 
-/**
- * An integer in a path. `undefined` for one that does not fit PostgreSQL's `integer`: a well-formed 20-digit number
- * is valid and names nothing, so it is answered as what does not exist.
- */
+/** An integer in a path; `undefined` for one beyond PostgreSQL's `integer`, which is well formed and names nothing. */
 const integer = (description: string) =>
   z
     .int()

@@ -35,10 +35,7 @@ export const pathPattern = (template: string): RegExp => new RegExp(`^${segmentP
 /** A template as Express writes it: `{user_id}` becomes `:user_id`. */
 export const expressPath = (template: string): string => template.replaceAll(/\{(\w+)\}/g, ':$1');
 
-/**
- * Fixed segments before parameters, segment by segment: `/versions/metadata` is tried before
- * `/versions/{version_id}`.
- */
+/** Fixed segments before parameters, one by one: `/versions/metadata` is tried before `/versions/{version_id}`. */
 export function byFixedSegmentsFirst(one: { path: string }, other: { path: string }): number {
   const key = ({ path }: { path: string }) =>
     path

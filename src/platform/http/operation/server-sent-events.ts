@@ -5,17 +5,11 @@ import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from './principal.ts';
 /** Time between comments that keep an idle stream open through proxies. */
 const KEEP_ALIVE_MS = 15_000;
 
-/**
- * A stream of server-sent events (WHATWG HTML, 9.2). One frame per write: ADK's UI drops what follows a frame cut in
- * two.
- */
+/** A stream of server-sent events (WHATWG HTML, 9.2). One frame per write: ADK's UI drops the rest of a cut frame. */
 export interface EventStream {
   /** Aborted when the client has gone. */
   signal: AbortSignal;
-  /**
-   * Writes one frame; `data` is one line of JSON, `type` what a browser dispatches instead of `message`. Waits while
-   * the client reads more slowly than we write.
-   */
+  /** Writes one frame of JSON on one line, with `type` as the event's name, and waits while the client reads slowly. */
   send(data: string, id?: number, type?: string): Promise<void>;
   end(): void;
 }

@@ -8,10 +8,7 @@ const NO_UPGRADE = 'This address speaks WebSocket: the request must ask for an u
 
 /** The WebSockets of a server. */
 export interface Sockets {
-  /**
-   * Lets the application judge every upgrade as it judges any request (origin, host, credential, owner, parameters):
-   * what it refuses gets its HTTP answer, and there is no socket.
-   */
+  /** Lets the application judge every upgrade as any request: what it refuses gets its HTTP answer and no socket. */
   attach(server: Server, app: RequestListener): void;
   /**
    * Accepts the upgrade of a request that the application has let through.

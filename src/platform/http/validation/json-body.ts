@@ -20,10 +20,7 @@ export function readJsonBody(options: { maxBytes: number; maxValues: number }): 
   return readBody(options, requireJson, (bytes) => parseJson(bytes, options.maxValues));
 }
 
-/**
- * Reads the body of a request into `request.body` as the text that it is, whatever its media type; `undefined` when
- * there is none.
- */
+/** Reads a request's body into `request.body` as text, whatever its media type; `undefined` when there is none. */
 export function readTextBody(options: { maxBytes: number }): RequestHandler {
   return readBody(options, () => undefined, toText);
 }

@@ -1,7 +1,4 @@
-/**
- * Measures a JSON text without parsing it, in one pass and without recursion: ten million opening brackets must cost
- * neither the stack nor the memory of ten million arrays.
- */
+/** Measures a JSON text without parsing or recursion: ten million brackets must cost neither the stack nor memory. */
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;

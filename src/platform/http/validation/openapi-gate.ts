@@ -44,10 +44,7 @@ export function openApiGate(document: () => object): (method: string, path: stri
   };
 }
 
-/**
- * The checks of this process, by the document that they are made from, as many as there are operations: the runtimes of
- * one process share them, because to make one costs 0.1 s of CPU.
- */
+/** The checks of this process by their document: its runtimes share them, because one costs 0.1 s of CPU. */
 const checks = new Map<string, CheckBody>();
 
 function checkFor(document: OpenApiDocument, method: string, path: string): CheckBody {

@@ -48,10 +48,7 @@ const READ_AS: Record<string, ScalarType> = {
   boolean: 'boolean',
 };
 
-/**
- * The message for a value of a wrong type. Text that pydantic would read as a number or boolean is refused here too:
- * bodies are JSON and have numbers and booleans of their own.
- */
+/** Returns the message for a wrong type; unlike pydantic, texts of numbers or booleans are refused: bodies are JSON. */
 export function typeMessage(expected: string, input: unknown): RuleMessage {
   if (expected === 'int' && typeof input === 'number') return INT_FROM_FLOAT;
   if (expected === 'boolean' && Number.isInteger(input) && input !== 0 && input !== 1)

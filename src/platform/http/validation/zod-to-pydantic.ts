@@ -13,9 +13,7 @@ import {
   typeMessage,
 } from './pydantic-messages.ts';
 
-/**
- * A body with more invalid places than this gets the first ones only: 100,000 of them must not cost 100,000 entries.
- */
+/** The maximum number of details of a body: 100,000 invalid places must not cost 100,000 entries. */
 const MAX_DETAILS = 100;
 /** Longer inputs are left out of the answer: pydantic would send a body of 10 MB back once for every missing member. */
 const MAX_ECHO_LENGTH = 4096;
@@ -37,10 +35,7 @@ export function toBodyDetails(issues: readonly Issue[], aliases: KeyAliases, sen
   return details;
 }
 
-/**
- * Leaves in the issue's message which schema refused, because a finished zod issue no longer tells: pydantic words an
- * enumeration and a literal, an integer and a number differently.
- */
+/** Names in the message the schema that refused: a finished zod issue no longer tells, and pydantic's words vary. */
 export function nameRefusingType(issue: z.core.$ZodRawIssue): string | undefined {
   const definition = (issue.inst as z.core.$ZodType | undefined)?._zod.def as
     | { type?: string; format?: string }
