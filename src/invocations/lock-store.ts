@@ -124,8 +124,8 @@ export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
 }
 
 /**
- * Who holds a session: nobody (`free`), a live invocation, a dead one whose lease is over (without an id where the
- * session has a token that no running invocation has), or there is no such session.
+ * The holder of a session: none (`free`), a live invocation, a dead one whose lease has expired (without an id where
+ * the session has a token that no running invocation has), or the session is `absent`.
  */
 export type LockHolder =
   | { kind: 'absent' | 'free' }

@@ -3,7 +3,7 @@ import { alias } from 'drizzle-orm/pg-core';
 import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
-import { sessionOf } from '../conversation/sessions/session-lease.ts';
+import { getSession } from '../conversation/sessions/session-lease.ts';
 import type { InvocationStatus } from './invocation.ts';
 import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
@@ -59,7 +59,7 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       and (${q.leaseExpireTime} > clock_timestamp() or ${q.request} is not null)
       and (${q.createTime}, ${q.id}) < (${invocations.createTime}, ${invocations.id})`);
   const { appName, userId, sessionId, id, request, createTime } = invocations;
-  const session = sessionOf(invocations);
+  const session = getSession(invocations);
   const rows = await db
     .select({
       appName,

@@ -16,12 +16,12 @@ const MAX_KNOWN = 1_000;
 
 /** When this process last kept a prompt, by application and hash: most invocations have nothing new to keep. */
 const known = new WeakMap<Database, Map<string, number>>();
-const nameOf = ({ appName }: SessionKey, hash: string) => JSON.stringify([appName, hash]);
+const toName = ({ appName }: SessionKey, hash: string) => JSON.stringify([appName, hash]);
 
 /** The prompts of a tape that this process has not kept lately, in the order in which their rows are locked. */
 function unknownPrompts(db: Database, key: SessionKey, { prompts }: Tape): { hash: string; payload: AgentPrompt }[] {
   const kept = known.get(db);
-  const isKnown = (hash: string) => (kept?.get(nameOf(key, hash)) ?? -Infinity) > performance.now() - KNOWN_MS;
+  const isKnown = (hash: string) => (kept?.get(toName(key, hash)) ?? -Infinity) > performance.now() - KNOWN_MS;
   return [...prompts]
     .filter(([hash, payload]) => !isKnown(hash) && JSON.stringify(payload).length <= MAX_PROMPT)
     .map(([hash, payload]) => ({ hash, payload }))
@@ -36,7 +36,7 @@ export function markKept(db: Database, key: SessionKey, tape: Tape | undefined):
   for (const { hash } of unknownPrompts(db, key, tape)) {
     const [oldest] = kept.keys();
     if (kept.size >= MAX_KNOWN && oldest !== undefined) kept.delete(oldest);
-    kept.set(nameOf(key, hash), performance.now());
+    kept.set(toName(key, hash), performance.now());
   }
 }
 

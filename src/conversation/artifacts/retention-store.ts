@@ -1,7 +1,7 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { artifactVersions } from '../../platform/db/schema/schema.ts';
-import { keyOf } from '../../platform/db/sql.ts';
+import { getKey } from '../../platform/db/sql.ts';
 import { userRanges } from '../../platform/db/user-ranges.ts';
 import { isOnHold } from '../holds/hold-store.ts';
 
@@ -38,7 +38,7 @@ export async function deleteOldVersions(
   range: SQL,
 ): Promise<{ rows: number; objectKeys: string[] }> {
   const { rows } = await db.execute<{ key: string | null }>(sql`
-    delete from ${v} where (${sql.join(keyOf(v), sql`, `)}) in (${old(count, range)} limit ${BATCH_ROWS})
+    delete from ${v} where (${sql.join(getKey(v), sql`, `)}) in (${old(count, range)} limit ${BATCH_ROWS})
     returning ${v.objectKey} as key`);
   return { rows: rows.length, objectKeys: rows.flatMap(({ key }) => key ?? []) };
 }

@@ -7,7 +7,7 @@ import { operation } from '../../platform/http/operation/operation.ts';
 import { afterSequence, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { exampleAnswer, exampleEvent } from './examples.ts';
 import { toNewEvents } from './new-event.ts';
-import { CHANGED, ifMatch, versionsOf } from './precondition.ts';
+import { CHANGED, ifMatch, toVersions } from './precondition.ts';
 import {
   absentSession,
   area,
@@ -51,7 +51,7 @@ const appendEventOperation = operation({
     const [event] = toNewEvents([body], newId);
     if (!event) throw new InvalidError('A partial event is a piece of a stream and is never stored.');
     checkEventSize(event, limits.eventBytes);
-    const versions = versionsOf(headers['if-match']);
+    const versions = toVersions(headers['if-match']);
     const [stored] = await appendEvents(database.db, key, [event], { versions });
     if (stored) response.setHeader('etag', `"${stored.version}"`);
     notifications.publish(sessionTopic(key));

@@ -79,7 +79,7 @@ const sizedEvents = (key: GivenSession, after: SQL | number, upTo: SQL | number,
 
 /**
  * As {@link eventPage} in rows of some `PIECE_BYTES`: `page` with the `text` and the `last` sequence of each, and
- * with its `place`: 0 of the first; no row for none. Whoever uses it puts them in the order of their places.
+ * with its `place`: 0 of the first; no row for none. The caller sorts them by their places.
  */
 export const eventPieces = (
   key: GivenSession,

@@ -35,12 +35,12 @@ export interface HistoryPart {
 export interface HistoryPlace {
   /** Sequence of the last event; 0 where there is none. */
   last: number;
-  /** Of all sessions that had this name, when this one was created, seconds as text; and how often events changed. */
+  /** The creation of this session, seconds as text, which tells it from others of its name, and its changes. */
   edition: string;
 }
 
 /**
- * What an invocation starts from: all events in order and the merged state, of one moment; `undefined` without a
+ * Reads the history of an invocation: all events in order and the merged state, of one moment; `undefined` without a
  * session. One statement unless the events are many. It fails for a session of more than `MAX_SESSION_BYTES`, which
  * would not fit in memory.
  */

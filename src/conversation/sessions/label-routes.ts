@@ -2,7 +2,7 @@ import { sessionPath } from '../../platform/http/operation/parameters.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { changeLabels, findLabels } from './label-store.ts';
 import { labelChangesSchema, labelsSchema, MAX_LABELS, MAX_LABELS_BYTES } from './label.ts';
-import { CHANGED, ifMatch, versionsOf } from './precondition.ts';
+import { CHANGED, ifMatch, toVersions } from './precondition.ts';
 import { absentSession, area, SESSION_PATH, type SessionContext } from './session-context.ts';
 
 const LABELS_PATH = `${SESSION_PATH}/labels`;
@@ -45,7 +45,7 @@ const updateLabels = operation({
   errors: { 404: 'No such session.', 412: CHANGED, 413: 'The labels would be too many or too large together.' },
   absent: absentSession,
   handler: async ({ database }: SessionContext, { path, body, headers, response }) => {
-    const { text, version } = await changeLabels(database.db, path, body, versionsOf(headers['if-match']));
+    const { text, version } = await changeLabels(database.db, path, body, toVersions(headers['if-match']));
     response.setHeader('etag', `"${version}"`);
     return { kind: 'json', text };
   },

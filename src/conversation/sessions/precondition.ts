@@ -46,7 +46,7 @@ export const ifMatch = z.object({
 export const isUnchanged = (etag: string, known: Tags): boolean => known === '*' || known.includes(etag.slice(1, -1));
 
 /** The versions of a session that a change may be made to; `undefined` for any. */
-export const versionsOf = (given: Tags | undefined): string[] | undefined =>
+export const toVersions = (given: Tags | undefined): string[] | undefined =>
   given === undefined || given === '*' ? undefined : given.map((tag) => tag.split('.', 1)[0] ?? '');
 
 /** The condition that a session has one of some versions; it stands in the statement that changes the session. */

@@ -35,7 +35,7 @@ import {
   type SessionContext,
   SESSIONS_PATH,
 } from './session-context.ts';
-import { CHANGED, findEtag, ifMatch, versionsOf } from './precondition.ts';
+import { CHANGED, findEtag, ifMatch, toVersions } from './precondition.ts';
 import { deleteSession, findSession, type FoundSession, insertSession } from './session-store.ts';
 
 const createSession = operation({
@@ -106,7 +106,7 @@ const updateSession = operation({
   absent: absentSession,
   handler: async (context: SessionContext, { path: key, body, headers, response }) => {
     const { database, notifications, newId } = context;
-    const versions = versionsOf(headers['if-match']);
+    const versions = toVersions(headers['if-match']);
     await appendEvents(database.db, key, [toStateEvent(body.stateDelta, newId)], { versions });
     notifications.publish(sessionTopic(key));
     return answerSession(await findSession(database.db, key), key, response);
@@ -140,7 +140,7 @@ const deleteSessionOperation = operation({
     const tags = headers['if-match'];
     await database.transaction(async (tx) => {
       // The session first: an addition to the memory locks it, and so comes before or finds nothing to add.
-      const isDeleted = await deleteSession(tx, key, versionsOf(tags));
+      const isDeleted = await deleteSession(tx, key, toVersions(tags));
       if (tags && !isDeleted) throw new PreconditionFailedError(await findEtag(tx, key));
       await forgetSession(tx, key, { copiesToo: query.forgetMemories });
     });

@@ -6,8 +6,8 @@ import { isSession } from './session-key.ts';
 import type { SessionKey } from '../../core/session.ts';
 
 /**
- * Who may write into a session: the lease token in its row. These are the pieces of the statements of invocations,
- * artifacts and memory that concern the row, and the statements that concern nothing else.
+ * The lease of a session, a token in its row: its holder may write. Pieces of the statements of invocations, artifacts
+ * and memory on that row, and the statements on nothing else.
  */
 
 /** A query that locks a session's row against take-over and deletion; with `leaseToken` only while that holds it. */
@@ -23,8 +23,8 @@ export const isHeldWith = (
   select from ${sessions} where ${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId} and ${sessions.leaseToken} = ${row.leaseToken})`;
 
-/** The session of a row whose columns these are, to be joined `on` its key; `isFree`: nobody holds it. */
-export const sessionOf = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => ({
+/** The session of a row whose columns these are, to be joined `on` its key; `isFree`: it has no lease. */
+export const getSession = (row: Record<'appName' | 'userId' | 'sessionId', AnyPgColumn>) => ({
   table: sessions,
   on: sql`${sessions.appName} = ${row.appName} and ${sessions.userId} = ${row.userId}
     and ${sessions.id} = ${row.sessionId}`,

@@ -10,7 +10,7 @@ import type { LabelChoice } from './label.ts';
 import { clampedSeconds } from './session-store.ts';
 import { estimatedBytes, s, sessionTexts } from './session-text.ts';
 
-/** What a list is sorted by, and then by id: the time of the last update or that of the creation. */
+/** The order of a list: by the time of the last update or of the creation, then by id. */
 export interface SessionOrder {
   sort: 'updated' | 'created';
   order: 'desc' | 'asc';
@@ -102,7 +102,7 @@ interface ListRow {
   last: ListPlace | null;
 }
 
-/** What a list may be limited by; each needs no more than the row of a session that the index has led to. */
+/** Filters of a list; each reads only the row of a session that the index led to. */
 const CONDITIONS = {
   updatedAfter: sql`${s.updateTime} > to_timestamp(${value('updatedAfter')}::float8)`,
   updatedBefore: sql`${s.updateTime} < to_timestamp(${value('updatedBefore')}::float8)`,
@@ -115,7 +115,7 @@ const CONDITIONS = {
 type ConditionName = keyof typeof CONDITIONS;
 const CONDITION_NAMES = Object.keys(CONDITIONS) as ConditionName[];
 
-/** What differs between the texts of lists. */
+/** The variable parts of a list's statement. */
 interface ListShape extends SessionOrder {
   isPage: boolean;
   isAfter: boolean;
@@ -156,7 +156,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
       select ${s}.*, row_number() over listed as place, sum(${estimatedBytes(s.state)}) over listed as bytes
       from wanted ${s} window listed as (${inOrder} rows unbounded preceding) ${inOrder} limit ${SIZE}),
     ${SHARED}, ${FITTING}
-    select (select coalesce(string_agg(${textOf(withDetails)}, ',' ${inOrder}), '') from ${LISTED}) as text,
+    select (select coalesce(string_agg(${getText(withDetails)}, ',' ${inOrder}), '') from ${LISTED}) as text,
            case when n < (select count(*) from wanted)
                 then ${isPage ? sql`array['']` : sql`array(${others})::text[]`} else '{}' end as further,
            (select ${place} from sized ${s} where place = n) as last
@@ -164,7 +164,7 @@ function listText({ sort, order, isPage, isAfter, withDetails, names }: ListShap
 }
 
 /** A session of a list as JSON text. */
-function textOf(withDetails: boolean): SQL {
+function getText(withDetails: boolean): SQL {
   const [head, tail] = sessionTexts({ withDetails, state: STATE });
   return sql`${head} || ${tail}`;
 }
@@ -198,7 +198,7 @@ const selectWanted = (withDetails: boolean) =>
         where ${s.appName} = ${USER.appName} and ${s.userId} = ${USER.userId} and ${s.id} = wanted.id
         window listed as (order by wanted.ordinal)),
       ${SHARED}, ${FITTING}
-      select string_agg(${textOf(withDetails)}, ',' order by ${s}.ordinal) as text, max(${s}.ordinal)::int as taken
+      select string_agg(${getText(withDetails)}, ',' order by ${s}.ordinal) as text, max(${s}.ordinal)::int as taken
       from ${LISTED}`,
   );
 const [selectPlain, selectDetailed] = [selectWanted(false), selectWanted(true)];

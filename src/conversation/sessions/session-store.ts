@@ -16,7 +16,7 @@ import { hasVersion } from './precondition.ts';
 import { isSession, KEY } from './session-key.ts';
 import { firstTextAt, s, sequenceAt, sessionEtag, sessionTexts, stateAt, timeAt, withStates } from './session-text.ts';
 
-/** What of a session is wanted; by default all of it as it is. */
+/** The requested part of a session [all of it]. */
 export interface SessionRange {
   /** Only events after this sequence. */
   afterSequence?: number | undefined;
@@ -65,7 +65,7 @@ export function checkReached(reached: number, atSequence: number | undefined): v
   throw new InvalidError(`The session has ${reached} events; it has not reached ${atSequence}.`);
 }
 
-/** What lies outside timestamptz becomes its first or last year. */
+/** Clamps seconds to the range of timestamptz. */
 export const clampedSeconds = (seconds: number): number => Math.min(Math.max(seconds, -2e11), 9e12);
 
 /** True of the first piece of a session's events, and where there are none. */
@@ -84,7 +84,7 @@ const asItIs = (withDetails: boolean): SessionForm => ({
   texts: sessionTexts({ withDetails }),
 });
 
-function asOf(sequence: SQL, withDetails: boolean): SessionForm {
+function atPoint(sequence: SQL, withDetails: boolean): SessionForm {
   const n = sql`moment.n`;
   const then = { state: stateAt(KEY, n), updateTime: timeAt(KEY, n), lastSequence: n, firstText: firstTextAt(KEY, n) };
   // `offset 0`: it is found once, and not again wherever it is used.
@@ -92,7 +92,7 @@ function asOf(sequence: SQL, withDetails: boolean): SessionForm {
   return { n, join, texts: sessionTexts({ ...then, withDetails }) };
 }
 
-function bothOf(form: (withDetails: boolean) => SessionForm) {
+function mergeBoth(form: (withDetails: boolean) => SessionForm) {
   const select = (withDetails: boolean) =>
     statement<SessionRow>(() => {
       const { n, join, texts } = form(withDetails);
@@ -109,9 +109,9 @@ function bothOf(form: (withDetails: boolean) => SessionForm) {
 
 /** The statements of {@link findSession}: of now or of then, with or without details. */
 const selectSession = {
-  now: bothOf(asItIs),
-  sequence: bothOf((withDetails) => asOf(sql`${value('atSequence')}::int`, withDetails)),
-  time: bothOf((withDetails) => asOf(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
+  now: mergeBoth(asItIs),
+  sequence: mergeBoth((withDetails) => atPoint(sql`${value('atSequence')}::int`, withDetails)),
+  time: mergeBoth((withDetails) => atPoint(sequenceAt(KEY, sql`${value('atTime')}::float8`), withDetails)),
 };
 
 /** A piece of the events, the first with what stands around all of them; one without events where there are none. */
@@ -181,7 +181,7 @@ const toNewText = ({ sessionId, appName, userId }: SessionKey, { state_text, las
   `{"id":${JSON.stringify(sessionId)},"appName":${JSON.stringify(appName)},"userId":${JSON.stringify(userId)},` +
   `"state":${unescapeJson(state_text)},"events":[],"lastUpdateTime":${last_update}}`;
 
-/** What of a state no event changed: an import gives the state of its end, from which that of its start is guessed. */
+/** Guesses the initial state of an import, which has only the final one: the keys that no event changed. */
 function withoutChanged(state: JsonObject, events: NewEvent[]): JsonObject {
   const changed = new Set(events.flatMap((event) => Object.keys(event.actions?.stateDelta ?? {})));
   return Object.fromEntries(Object.entries(state).filter(([name]) => !changed.has(name)));

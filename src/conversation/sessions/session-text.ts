@@ -19,7 +19,7 @@ export const mergedState = sql`(${s.state} || coalesce(${a.state}, '{}') || coal
 /** About the size of a jsonb value as text, without writing it: it may be compressed to a hundredth. */
 export const estimatedBytes = (column: AnyPgColumn): SQL => sql`20 * pg_column_size(${column})`;
 
-/** What of a session's text is not as the row says it. */
+/** Replacements of columns in a session's text. */
 interface TextOptions {
   state?: SQL;
   updateTime?: SQL | AnyPgColumn;

@@ -26,7 +26,7 @@ const settings = {
   missedRuns: z
     .enum(['skip', 'once', 'all'])
     .describe(
-      'What is done about times that nobody ran for over a minute: nothing, one run for the newest of them ' +
+      'What is done about times that were not run for over a minute: nothing, one run for the newest of them ' +
         '[default], or all, the newest 100 at most.',
     ),
   overlap: z
@@ -104,7 +104,7 @@ export const cronjobRunSchema = z
     startedAt: isoTime('When its last attempt began').optional(),
     finishedAt: isoTime('When it ended').optional(),
     nextAttemptAt: isoTime('When a waiting run may begin').optional(),
-    cancellationRequestedAt: isoTime('When somebody asked to cancel it').optional(),
+    cancellationRequestedAt: isoTime('When its cancellation was requested').optional(),
     sessionId: z.string().optional().describe('The session of its last attempt.'),
     invocationId: z.string().optional().describe('The invocation of its last attempt.'),
     output: z.string().optional().describe("The agent's answer."),

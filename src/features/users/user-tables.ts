@@ -2,7 +2,7 @@ import { type SQL, type SQLWrapper, getTableColumns, getTableName, is, sql } fro
 import { type AnyPgColumn, getTableConfig, PgTable } from 'drizzle-orm/pg-core';
 import type { Database } from '../../platform/db/database.ts';
 import * as schema from '../../platform/db/schema/schema.ts';
-import { keyOf, names } from '../../platform/db/sql.ts';
+import { getKey, names } from '../../platform/db/sql.ts';
 
 /** One user of one application. */
 export interface User {
@@ -71,7 +71,7 @@ export async function listRows(
   after: ExportedRow['place'] | undefined,
 ): Promise<ExportedRow[]> {
   // Behind application and user.
-  const key = keyOf(table.table).slice(2);
+  const key = getKey(table.table).slice(2);
   const list = (parts: SQLWrapper[]) => sql.join(parts, sql`, `);
   const columns = Object.values(table.columns).filter(
     ({ name }) => name !== 'content' || table.name !== 'artifact_versions',

@@ -1,6 +1,6 @@
 import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn, PgTable } from 'drizzle-orm/pg-core';
-import { keyOf } from './sql.ts';
+import { getKey } from './sql.ts';
 
 /** Rows of one statement: short enough never to hold locks for long. */
 const BATCH_ROWS = 1_000;
@@ -12,7 +12,7 @@ const BATCH_ROWS = 1_000;
  * meanwhile.
  */
 export function isInBatch(table: PgTable, condition: SQL, orderBy: AnyPgColumn): SQL {
-  const key = sql.join(keyOf(table), sql`, `);
+  const key = sql.join(getKey(table), sql`, `);
   return sql`(${key}) in (
     select ${key} from ${table} where ${condition} order by ${orderBy} limit ${BATCH_ROWS}) and ${condition}`;
 }

@@ -64,7 +64,7 @@ export function listServers(
     const mode = server.searchParams.get('sslmode') ?? '';
     if (!server.searchParams.has('uselibpqcompat') && VERIFYING.has(mode)) server.searchParams.set('sslmode', VERIFY);
     return {
-      ...(passwordFile === undefined || server.password ? {} : { readPassword: () => readPasswordOf(passwordFile) }),
+      ...(passwordFile === undefined || server.password ? {} : { readPassword: () => readPasswordFile(passwordFile) }),
       connectionString: server.href,
       options: [given, ...ours].filter(Boolean).join(' '),
       isAnyPrimary: attributes === 'primary',
@@ -85,7 +85,7 @@ function addAuthority(server: URL, caFile: string, setting: string): void {
 }
 
 /** @throws {Error} with the SQLSTATE of a connection that could not be made: the file may be there the next time. */
-async function readPasswordOf(file: string): Promise<string> {
+async function readPasswordFile(file: string): Promise<string> {
   try {
     return (await readFile(file, 'utf8')).replace(/\r?\n$/, '');
   } catch (error) {

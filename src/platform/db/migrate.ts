@@ -6,7 +6,7 @@ import type { DatabaseAddress } from './connection.ts';
 import { checkDistributed, distributeTables, isOnCluster, listUndistributed } from './distribute.ts';
 import { checkTables, grantRights, JOURNAL } from './rights.ts';
 import { connect } from './client.ts';
-import { makeRoles, outlineSchemaOf, viewSchemaOf } from './shared-roles.ts';
+import { makeRoles, toOutlineSchema, toViewSchema } from './shared-roles.ts';
 
 /** One key for this service; any number does, as long as every version uses the same. */
 const MIGRATION_LOCK = 7_240_001;
@@ -23,7 +23,7 @@ interface Migration {
 /** A migration that a database has. */
 type Applied = Pick<Migration, 'name' | 'hash'>;
 
-/** What is done beside looking. */
+/** Options of a migration. */
 export interface MigrateOptions {
   /** False: nothing is applied and nothing granted; what is missing is the error. */
   applies?: boolean;
@@ -139,7 +139,7 @@ function findPending(migrations: Migration[], applied: Applied[]): Migration[] {
 async function applyMissing(client: Client, schema: string, migrations: Migration[]): Promise<void> {
   await client.query('begin isolation level read committed');
   await client.query('set local statement_timeout = 0');
-  // What a migration changes is everybody's rows, also where its role is held to row-level security.
+  // A migration changes the rows of all users, also where its role is held to row-level security.
   await client.query(`set local agent_runtime.all_users = 'on'`);
   await client.query(`set local lock_timeout = '60s'`);
   await client.query('select pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
@@ -186,9 +186,9 @@ async function apply(client: Client, schema: string, migration: Migration): Prom
  */
 function inSchema(statement: string, schema: string): string {
   if (schema === 'public') return statement;
-  const views = escapeIdentifier(viewSchemaOf(schema));
+  const views = escapeIdentifier(toViewSchema(schema));
   return statement
     .replaceAll('"public".', '')
-    .replace(/\binspect_outline\b/g, () => escapeIdentifier(outlineSchemaOf(schema)))
+    .replace(/\binspect_outline\b/g, () => escapeIdentifier(toOutlineSchema(schema)))
     .replace(/\bschema inspect\b|\binspect(?=\.)/g, (found) => found.replace('inspect', () => views));
 }

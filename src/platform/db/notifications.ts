@@ -26,14 +26,14 @@ const CHANNEL = 'agent_runtime';
 const FLUSH_MS = 20;
 /** PostgreSQL refuses a payload of 8,000 bytes and more. */
 const MAX_TOPICS_PER_PAYLOAD = 100;
-/** Of connecting, and of each answer. */
+/** Maximum wait for a connection, and for each answer. */
 const TIMEOUT_MS = 5_000;
 /** Time between two signs of life that the connection has to give: a network may swallow one without a word. */
 const HEARTBEAT_MS = 10_000;
 const FIRST_PAUSE_MS = 100;
 const MAX_PAUSE_MS = 2_000;
 
-/** Time between two looks where nobody is notified by others: behind a pooler, without a way past it. */
+/** Interval of polls where no notifications arrive: behind a pooler, without a way past it. */
 const POLL_MS = 1_000;
 
 /**
@@ -54,7 +54,7 @@ class Subscribers {
 
   add(topic: string, wake: () => void): () => void {
     const calls = this.#calls.get(topic) ?? new Set();
-    // Woken by whoever publishes: what follows is done for the subscriber, not for that one.
+    // Woken by the publisher: what follows is done for the subscriber, not for the publisher.
     const asHere = bindUser(wake);
     this.#calls.set(topic, calls.add(asHere));
     return () => {
@@ -190,7 +190,7 @@ class ListenNotifications implements Notifications {
       });
       await sleep(FLUSH_MS, undefined, { ref: false });
     }
-    // Without a connection nobody can be notified; subscribers look by themselves.
+    // Without a connection there are no notifications; subscribers poll.
     this.#pending.clear();
     this.#isFlushing = false;
   }

@@ -28,7 +28,7 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
   isOnCluster?: boolean;
   /** Time-out of the wait for a free connection, and for a new one to open. */
   connectTimeoutMs: number;
-  /** What statements for one user run as [as the connection]. */
+  /** Role for statements of one user [that of the connection]. */
   security?: RowSecurity;
   /** A streaming replica for plain reads, with as many connections [none]. */
   replica?: DatabaseAddress | undefined;
@@ -40,7 +40,7 @@ export interface PoolOptions extends DatabaseAddress, RowLimits {
 
 const IDLE_IN_TRANSACTION_MS = 10_000;
 
-/** What limits the statements of a pool, wherever it is set. */
+/** Settings that limit the statements of a pool. */
 const ownSettings = (options: PoolOptions) => ({
   statement_timeout: String(options.statementTimeoutMs),
   lock_timeout: String(options.lockTimeoutMs),

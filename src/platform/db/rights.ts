@@ -17,7 +17,7 @@ const AUDIT_LOG = getTableName(tables.auditLog);
 const CHANGED = TABLE_NAMES.filter((name) => name !== AUDIT_LOG);
 /** One grant of all replicas that start at once: concurrent ones fail. Any number does. */
 export const GRANT_LOCK = 7_240_009;
-/** So many lacking rights are named; the others are counted. */
+/** The number of missing rights that are named; the others are counted. */
 const MAX_NAMED = 3;
 
 /** Returns what a role lacks to serve: rights on the rows and functions of the owner of our tables, no neighbour's. */

@@ -11,7 +11,7 @@ const ALL_USERS = 'agent_runtime.all_users';
 /** Settings of connections that work for all users. */
 export const FOR_ALL_USERS = { [ALL_USERS]: 'on' };
 
-/** What statements for one user run as: `role` where the connection's own would see all. */
+/** The role for statements of one user, where the connection's own role sees all rows. */
 export interface RowSecurity {
   role: string | undefined;
 }
@@ -53,7 +53,7 @@ export async function prepareRowSecurity(address: DatabaseAddress, config: Clien
 }
 
 /**
- * What the statements of a pool run under; `local`: settings that a connection behind a pooler does not keep;
+ * Settings of the statements of a pool; `local`: those that a connection behind a pooler does not keep;
  * `hasNoUsers`: policies are void, as on a cluster, so a statement for one user needs no transaction.
  */
 export type SessionSettings = RowSecurity & { local?: Record<string, string>; hasNoUsers?: boolean };

@@ -5,15 +5,15 @@ import { GRANT_LOCK, grantRights, listLackingRights } from './rights.ts';
 export const LIMITED_ROLE = 'agent_runtime_user';
 
 /** Roles for people, which cannot log in unless an operator lets them, and the schemas of the views that they read. */
-const READERS = { agent_runtime_reader: viewSchemaOf, agent_runtime_outline_reader: outlineSchemaOf };
+const READERS = { agent_runtime_reader: toViewSchema, agent_runtime_outline_reader: toOutlineSchema };
 
 /** Schema of the views for people, of a schema of tables. */
-export function viewSchemaOf(schema: string): string {
+export function toViewSchema(schema: string): string {
   return schema === 'public' ? 'inspect' : `${schema}_inspect`;
 }
 
 /** Schema of the same views without content. */
-export function outlineSchemaOf(schema: string): string {
+export function toOutlineSchema(schema: string): string {
   return schema === 'public' ? 'inspect_outline' : `${schema}_outline`;
 }
 

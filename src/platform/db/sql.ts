@@ -14,7 +14,7 @@ export const names = (...columns: AnyPgColumn[]): SQL =>
   );
 
 /** The columns of a table's primary key, in its order. */
-export function keyOf(table: PgTable): AnyPgColumn[] {
+export function getKey(table: PgTable): AnyPgColumn[] {
   const columns: AnyPgColumn[] = Object.values(getTableColumns(table));
   const key = getTableConfig(table).primaryKeys[0]?.columns ?? [];
   // The columns of a key that drizzle 0.45.4 gives call themselves for ever when they are asked for their type.

@@ -8,7 +8,7 @@ import { toNetwork } from '../net/network.ts';
 import { artifactNamePatterns } from './operation/paths.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 
-/** Who may talk to the service from a browser, and under which names. */
+/** Allowed origins of browsers and allowed names of the service. */
 export interface OriginOptions {
   /**
    * True where no credential is required (mode local) or pages are served (development UI): Host must be a loopback

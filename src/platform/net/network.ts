@@ -8,7 +8,7 @@ const MAX_ADDRESS_LENGTH = 45;
 /** Networks of the addresses that came last: to read one takes 5 µs. */
 const known = new BoundedCache<string>();
 
-/** Who counts as one by address: an IPv4 address, of IPv6 the /64 network that one client has whole. */
+/** Returns the network that counts as one client: an IPv4 address, or the /64 network of an IPv6 address. */
 export function toNetwork(address: string | undefined): string {
   if (address === undefined) return '';
   const found = known.get(address);

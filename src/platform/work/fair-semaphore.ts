@@ -18,7 +18,7 @@ export class FairSemaphore {
   readonly #share: number;
   readonly #limit: WaitLimit | undefined;
   readonly #held = new Map<string, number>();
-  /** What serves each waiter, by caller; the caller whose turn comes next is the first. */
+  /** Functions that serve the waiters, by caller; the caller whose turn comes next is the first. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
   constructor(places: number, limit?: WaitLimit) {

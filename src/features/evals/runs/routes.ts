@@ -44,7 +44,7 @@ const startEvalRun = evalOperation({
   path: RUNS_PATH,
   operationId: 'startEvalRun',
   summary: 'Start an evaluation run',
-  description: 'Nobody has to wait for it: it is stored, and survives the end of any process.',
+  description: 'A client need not wait for it: it is stored, and survives the end of any process.',
   parameters: { path: appPath },
   body: { schema: startRunSchema, required: true, example: { evalSetId: 'arithmetic', evalMetrics: exampleMetrics } },
   success: { ...oneRun, status: 202 },

@@ -38,7 +38,7 @@ const JUDGED_METRICS = [
 ];
 
 /** The user that an agent is made ready for where nothing is said. */
-const NOBODY = '';
+const NO_USER = '';
 
 /**
  * The metrics that can run here: those that a model judges only where one answers (the offline model cannot judge), and
@@ -49,7 +49,7 @@ export async function listMetrics(
   appName: string,
 ): Promise<typeof PLAIN_METRICS> {
   // Which provider there is says any application: it is that of the process.
-  const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NOBODY);
+  const prepared = await agents.get(HARNESS_APP)?.prepare({ mcpServers: [] }, new AbortController().signal, NO_USER);
   await prepared?.close();
   const canJudge = prepared && prepared.model.provider !== 'offline' && prepared.model.lacksKey !== true;
   const own = [...(agents.get(appName)?.evals?.metrics ?? [])].map(([name, { description }]) =>

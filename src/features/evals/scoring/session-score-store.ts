@@ -2,7 +2,7 @@ import { type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalSessionScores } from '../../../platform/db/schema/schema.ts';
-import { insertSelect, keyOf, names } from '../../../platform/db/sql.ts';
+import { insertSelect, getKey, names } from '../../../platform/db/sql.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { ChosenSession } from '../../../conversation/sessions/choose-sessions.ts';
 import { heldSession } from '../../../conversation/sessions/session-lease.ts';
@@ -60,7 +60,7 @@ export async function saveSessionScore(
   });
   const { rows } = await db.execute(sql`
     ${insert} from (${heldSession(key)}) held
-    on conflict (${names(...keyOf(e))})
+    on conflict (${names(...getKey(e))})
     do update set result = excluded.result, create_time = excluded.create_time
     returning 1`);
   return rows.length > 0;

@@ -39,9 +39,7 @@ export async function chooseAccount(dir: string): Promise<Account | undefined> {
     const entry = passwd.find((fields) => fields[0] === name);
     if (entry) return { uid: Number(entry[2]), gid: Number(entry[3]) };
   }
-  throw embeddedError(
-    'PostgreSQL does not run as root, and there is neither an account postgres nor nobody to run it as.',
-  );
+  throw embeddedError('PostgreSQL does not run as root, and there is no account `postgres` or `nobody` to run it as.');
 }
 
 /** Whether the account may pass through `dir` and every directory above it; what does not exist does not matter. */

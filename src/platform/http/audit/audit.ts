@@ -117,7 +117,7 @@ interface Window {
 }
 
 /**
- * So many refusals of each caller in a minute, and so many of all: who is refused cannot fill the table.
+ * Bounds the stored refusals per minute, of one caller and of all, so that refused callers cannot fill the table.
  * @returns a function: how many of the caller were left out before this one; `undefined` where it is left out too
  */
 function createRefusalBound(perMinute: number): (entry: AuditEntry) => number | undefined {

@@ -16,7 +16,7 @@ export function checkOperations(operations: Operation[]): void {
   for (const { path, operation } of listRoutes(operations)) {
     const { method, operationId, owner, parameters, scope } = operation;
     if ((scope === 'none') !== (owner === 'open') || scope === undefined) {
-      throw new Error(`${operationId}: it says no scope, which all have but those that are open to everybody.`);
+      throw new Error(`${operationId}: it names no scope, which only open operations may leave out.`);
     }
     take(`${method} ${path}`, operationId);
     const named = pathParameters(path);

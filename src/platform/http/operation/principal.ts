@@ -3,8 +3,8 @@ import { NotFoundError } from '../../../core/errors.ts';
 import { ValidationFailedError } from './request-errors.ts';
 
 /**
- * What a credential allows. `admin`: what all users of an application share; `override`: changes of the deployed agent
- * for one invocation; `import`: events in the name of others; `develop`: evaluation, traces and graphs.
+ * The scopes of credentials. `admin`: resources that all users of an application share; `override`: changes of the
+ * deployed agent for one invocation; `import`: events in the name of others; `develop`: evaluation, traces and graphs.
  */
 export const SCOPES = ['invoke', 'read', 'write', 'admin', 'override', 'import', 'develop'] as const;
 export type Scope = (typeof SCOPES)[number];
