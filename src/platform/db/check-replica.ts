@@ -2,7 +2,7 @@ import type { ClientConfig } from 'pg';
 import type { DatabaseAddress } from './connection.ts';
 import { connect } from './client.ts';
 
-/** What is wrong with a replica; `isOther`: it must not be asked, its answers would be those of another server. */
+/** The fault of a replica; `isOther`: it must not be asked, its answers would be those of another server. */
 interface ReplicaFault {
   reason: string;
   isOther: boolean;

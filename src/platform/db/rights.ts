@@ -12,7 +12,7 @@ export const JOURNAL = 'agent_runtime_migrations';
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
-/** Of this one the serving role gets the right to insert and no other. */
+/** The table on which the serving role gets the right to insert and no other. */
 const AUDIT_LOG = getTableName(tables.auditLog);
 const CHANGED = TABLE_NAMES.filter((name) => name !== AUDIT_LOG);
 /** One grant of all replicas that start at once: concurrent ones fail. Any number does. */
