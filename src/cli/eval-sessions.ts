@@ -7,7 +7,7 @@ import { type GlobalOptions, withApi } from './api.ts';
 import { CommandError } from './output.ts';
 
 /** Filters of sessions, as given on the command line. */
-export interface AddSessionsOptions extends GlobalOptions {
+interface AddSessionsOptions extends GlobalOptions {
   where?: string;
   tool?: string;
   label?: string[];

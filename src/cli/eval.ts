@@ -1,12 +1,13 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { type Gate, toExitCode, toJunit, toTable } from '../features/evals/runs/report.ts';
+import type { EvalRun } from '../features/evals/runs/eval-run.ts';
 import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
 import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../features/evals/runs/test-config.ts';
 import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
 import { CommandError, printList, toBar } from './output.ts';
 
 /** Options of a run, as given on the command line. */
-export interface EvalOptions extends GlobalOptions {
+interface EvalOptions extends GlobalOptions {
   config?: string;
   trials: string;
   threshold: string;
@@ -82,19 +83,11 @@ const getSummary = (api: Api, options: GlobalOptions, runId: string, baseline?: 
   return api.send<Summary>('GET', `${runsPath(options)}/${encodeURIComponent(runId)}/summary${query}`);
 };
 
-/** The members of a run that are shown. */
-interface RunBody {
-  runId: string;
-  evalSetId: string;
-  status: string;
-  counts: Counts;
-}
-
 /** Prints the latest runs [of all sets]. */
 export const listRuns = (set: string | undefined, options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const query = set === undefined ? '' : `&evalSetId=${encodeURIComponent(set)}`;
-    const { items } = await api.send<{ items: RunBody[] }>('GET', `${runsPath(options)}?limit=50${query}`);
+    const { items } = await api.send<{ items: EvalRun[] }>('GET', `${runsPath(options)}?limit=50${query}`);
     printList(items, {
       ...options,
       head: ['run', 'set', 'status', 'passed'],
@@ -112,18 +105,15 @@ export const compareRuns = (run: string, baseline: string, options: GlobalOption
     return comparison?.regression === true ? 1 : 0;
   }).catch(orCannotRun);
 
-type Counts = Record<'total' | 'waiting' | 'running' | 'passed' | 'failed' | 'errors', number>;
-
 /** Waits for the end of a run; shows its progress in a terminal. */
 async function follow(api: Api, path: string): Promise<void> {
-  for await (const { counts } of readFrames<{ counts: Counts }>(await api.open('GET', `${path}/stream`)))
+  for await (const { counts } of readFrames<EvalRun>(await api.open('GET', `${path}/stream`)))
     if (process.stderr.isTTY) showProgress(counts);
   if (process.stderr.isTTY) process.stderr.write('\n');
 }
 
-function showProgress({ total, waiting, running, passed, failed, errors }: Counts): void {
+function showProgress({ total, waiting, running, passed, failed, errors }: EvalRun['counts']): void {
   const ended = total - waiting - running;
-  const bar = toBar(ended / total);
   const figures = `${ended}/${total}  ${passed} passed, ${failed} failed, ${errors} broke off`;
-  process.stderr.write(`\r${bar} ${figures}`);
+  process.stderr.write(`\r${toBar(ended / total)} ${figures}`);
 }

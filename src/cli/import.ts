@@ -8,7 +8,7 @@ import { openAdkServer, openJsonLines, type SessionSource, type SourceSession } 
 import { EXPORT_HEAD, importUser } from './users.ts';
 
 /** Options of an import, as given on the command line. */
-export interface ImportOptions extends GlobalOptions {
+interface ImportOptions extends GlobalOptions {
   as?: string;
   users?: string;
   artifacts?: string;
@@ -98,13 +98,11 @@ async function copySession(
   options: ImportOptions,
 ): Promise<'imported' | 'present'> {
   const path = sessionsPath({ app: options.as ?? appName, user: userId });
-  const { found } = await api.send<object>('GET', `${path}/${encodeURIComponent(sessionId)}?numRecentEvents=0`).then(
-    () => ({ found: true }),
-    (error: CommandError) => {
+  const found = await api
+    .send<object>('GET', `${path}/${encodeURIComponent(sessionId)}?numRecentEvents=0`)
+    .catch((error: CommandError) => {
       if (error.status !== 404) throw error;
-      return { found: false };
-    },
-  );
+    });
   if (found) return 'present';
   if (!options.dryRun) await api.sendText('POST', path, await body());
   return 'imported';

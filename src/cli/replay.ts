@@ -3,7 +3,7 @@ import { type GlobalOptions, sessionPath, withApi } from './api.ts';
 import { CommandError, style, toLine } from './output.ts';
 
 /** Options of a replay, as given on the command line. */
-export interface ReplayOptions extends GlobalOptions {
+interface ReplayOptions extends GlobalOptions {
   model: 'stored' | 'live';
   tools: 'stored' | 'live';
   systemPrompt?: string;

@@ -1,10 +1,4 @@
 import type { Command } from 'commander';
-import type { GlobalOptions } from './api.ts';
-import type { DiffOptions, ForkOptions } from './session-data.ts';
-import type { ListOptions } from './sessions.ts';
-import type { UserOptions } from './users.ts';
-
-const getOptions = (command: Command) => command.optsWithGlobals<GlobalOptions>();
 
 /**
  * The commands that talk with the agent and look at what was said.
@@ -15,14 +9,14 @@ export function addSessionCommands(program: Command, end: (code: number) => void
     .command('chat')
     .description('a conversation in the terminal; Ctrl-C cancels what runs')
     .option('--session <id>', 'resume a session, or choose the id of a new one')
-    .action(async (_options, command: Command) => (await import('./chat.ts')).chat(getOptions(command)));
+    .action(async (_options, command: Command) => (await import('./chat.ts')).chat(command.optsWithGlobals()));
   program
     .command('invoke')
     .description('send one message and print the answer')
     .argument('<message...>')
     .option('--session <id>', 'the session to say it in [a new one]')
     .action(async (words: string[], _options, command: Command) =>
-      (await import('./chat.ts')).invoke(words, getOptions(command)),
+      (await import('./chat.ts')).invoke(words, command.optsWithGlobals()),
     );
   addSessionsCommands(program.command('sessions').description('the sessions of --user with --app'), end);
 }
@@ -37,7 +31,7 @@ function addSessionsCommands(sessions: Command, end: (code: number) => void): vo
     .option('--sort <time>', 'updated or created')
     .option('--order <order>', 'desc, the newest first, or asc')
     .action(async (_options, command: Command) =>
-      (await import('./sessions.ts')).listSessions(command.optsWithGlobals<ListOptions>()),
+      (await import('./sessions.ts')).listSessions(command.optsWithGlobals()),
     );
   sessions
     .command('show')
@@ -45,14 +39,14 @@ function addSessionsCommands(sessions: Command, end: (code: number) => void): vo
     .argument('<id>')
     .option('--at <n>', 'as it was after this event')
     .action(async (id: string, _options, command: Command) =>
-      (await import('./sessions.ts')).showSession(id, command.optsWithGlobals<GlobalOptions & { at?: string }>()),
+      (await import('./sessions.ts')).showSession(id, command.optsWithGlobals()),
     );
   sessions
     .command('export')
     .description('sessions with their events as JSON Lines, on the output')
     .argument('[id...]', 'all where none is named')
     .action(async (ids: string[], _options, command: Command) =>
-      (await import('./sessions.ts')).exportSessions(ids, getOptions(command)),
+      (await import('./sessions.ts')).exportSessions(ids, command.optsWithGlobals()),
     );
   addChangesOfSessions(sessions, end);
 }
@@ -66,7 +60,7 @@ function addChangesOfSessions(sessions: Command, end: (code: number) => void): v
     .option('--id <id>', 'id of the new session')
     .option('--label <name=value...>', 'its labels')
     .action(async (id: string, _options, command: Command) =>
-      (await import('./session-data.ts')).forkSession(id, command.optsWithGlobals<ForkOptions>()),
+      (await import('./session-data.ts')).forkSession(id, command.optsWithGlobals()),
     );
   sessions
     .command('diff')
@@ -77,7 +71,7 @@ function addChangesOfSessions(sessions: Command, end: (code: number) => void): v
     .option('--other-at <n>', 'the other as it was after this event')
     .action(async (id: string, other: string, _options, command: Command) => {
       const { diffSessions } = await import('./session-data.ts');
-      end(await diffSessions(id, other, command.optsWithGlobals<DiffOptions>()));
+      end(await diffSessions(id, other, command.optsWithGlobals()));
     });
   sessions
     .command('label')
@@ -86,11 +80,7 @@ function addChangesOfSessions(sessions: Command, end: (code: number) => void): v
     .argument('[name=value...]')
     .option('--remove <name...>', 'labels to remove')
     .action(async (id: string, labels: string[], _options, command: Command) =>
-      (await import('./session-data.ts')).labelSession(
-        id,
-        labels,
-        command.optsWithGlobals<GlobalOptions & { remove?: string[] }>(),
-      ),
+      (await import('./session-data.ts')).labelSession(id, labels, command.optsWithGlobals()),
     );
 }
 
@@ -101,7 +91,7 @@ export function addArtifactCommands(program: Command): void {
     .command('list')
     .argument('<session>')
     .action(async (session: string, _options, command: Command) =>
-      (await import('./artifacts.ts')).listArtifacts(session, getOptions(command)),
+      (await import('./artifacts.ts')).listArtifacts(session, command.optsWithGlobals()),
     );
   artifacts
     .command('get')
@@ -110,11 +100,7 @@ export function addArtifactCommands(program: Command): void {
     .argument('<name>')
     .option('--version <n>', 'from 0 [the latest]')
     .action(async (session: string, name: string, _options, command: Command) =>
-      (await import('./artifacts.ts')).getArtifact(
-        session,
-        name,
-        command.optsWithGlobals<GlobalOptions & { version?: string }>(),
-      ),
+      (await import('./artifacts.ts')).getArtifact(session, name, command.optsWithGlobals()),
     );
   artifacts
     .command('put')
@@ -124,11 +110,7 @@ export function addArtifactCommands(program: Command): void {
     .option('--name <name>', 'name of the artifact [that of the file]')
     .option('--type <mime>', 'media type', 'application/octet-stream')
     .action(async (session: string, file: string, _options, command: Command) =>
-      (await import('./artifacts.ts')).putArtifact(
-        session,
-        file,
-        command.optsWithGlobals<GlobalOptions & { name?: string; type: string }>(),
-      ),
+      (await import('./artifacts.ts')).putArtifact(session, file, command.optsWithGlobals()),
     );
 }
 
@@ -139,7 +121,7 @@ export function addUserCommands(program: Command): void {
     .description('what the settings of retention would delete now; a dry run, the service deletes by itself')
     .option('--dry-run', 'the only thing that it does')
     .action(async (_options, command: Command) =>
-      (await import('./users.ts')).showRetention(command.optsWithGlobals<UserOptions>()),
+      (await import('./users.ts')).showRetention(command.optsWithGlobals()),
     );
   const users = program.command('users').description('all data of one user');
   users
@@ -149,13 +131,13 @@ export function addUserCommands(program: Command): void {
     .option('--all-apps', 'of every application that holds something')
     .option('--dry-run', 'count and change nothing')
     .action(async (user: string, _options, command: Command) =>
-      (await import('./users.ts')).eraseUser(user, command.optsWithGlobals<UserOptions>()),
+      (await import('./users.ts')).eraseUser(user, command.optsWithGlobals()),
     );
   users
     .command('export')
     .description('all that --app holds of a user as JSON Lines, on the output; `import` takes them')
     .argument('<user>')
     .action(async (user: string, _options, command: Command) =>
-      (await import('./users.ts')).exportUser(user, command.optsWithGlobals<UserOptions>()),
+      (await import('./users.ts')).exportUser(user, command.optsWithGlobals()),
     );
 }

@@ -24,7 +24,7 @@ function toLabels(texts: readonly string[]): Record<string, string> {
 }
 
 /** Options of a fork, as given on the command line. */
-export interface ForkOptions extends GlobalOptions {
+interface ForkOptions extends GlobalOptions {
   at?: string;
   id?: string;
   label?: string[];
@@ -72,7 +72,7 @@ interface SessionDiff {
 }
 
 /** Options of a comparison, as given on the command line. */
-export interface DiffOptions extends GlobalOptions {
+interface DiffOptions extends GlobalOptions {
   at?: string;
   otherAt?: string;
 }

@@ -15,7 +15,7 @@ interface SessionBody {
 }
 
 /** Options of `sessions list`, as given on the command line. */
-export interface ListOptions extends GlobalOptions {
+interface ListOptions extends GlobalOptions {
   limit: string;
   label?: string[];
   text?: string;

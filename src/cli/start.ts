@@ -11,9 +11,7 @@ import { findDatabase, migrate } from '../process/open-database.ts';
 import { type Runtime, startRuntime } from '../process/runtime.ts';
 import { VERSION } from '../process/version.ts';
 
-/**
- * Signals that follow sooner are repetitions of the first: npm forwards a signal that the terminal sent to the group.
- */
+/** Signals that follow sooner repeat the first: npm forwards one that the terminal sent to the whole group. */
 const SAME_SIGNAL_MS = 1000;
 /** Exit code of a process that got a second signal while it was stopping: 128 + SIGINT, as shells expect. */
 const INTERRUPTED_EXIT_CODE = 130;
@@ -114,13 +112,8 @@ async function close(runtime: Runtime): Promise<void> {
  * @throws {Error} when it is not a valid OpenAPI document
  */
 export async function printOpenApi(): Promise<void> {
-  const document = openApiDocument(
-    listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true }),
-    {
-      authMode: 'local',
-      components: COMPONENTS,
-    },
-  );
+  const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+  const document = openApiDocument(operations, { authMode: 'local', components: COMPONENTS });
   await compileDocument(document);
   process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
 }

@@ -5,7 +5,7 @@ import { CommandError } from './output.ts';
 import { type Api, type GlobalOptions, withApi } from './api.ts';
 
 /** The options of the commands on one user. */
-export interface UserOptions extends GlobalOptions {
+interface UserOptions extends GlobalOptions {
   allApps?: boolean;
   dryRun?: boolean;
 }

@@ -1,16 +1,10 @@
 import { type Command, Option } from 'commander';
-import type { GlobalOptions } from './api.ts';
-import type { AddSessionsOptions } from './eval-sessions.ts';
-import type { EvalOptions } from './eval.ts';
-import type { ImportOptions } from './import.ts';
-import type { ReplayOptions } from './replay.ts';
 
 /** Where the answers of a replay, or of a run of cases, come from. */
 const MODES = ['stored', 'live'];
 
 /** The commands that run evaluations and schedules. @param end receives the exit code of a gate */
 export function addWorkCommands(program: Command, end: (code: number) => void): void {
-  const getOptions = (command: Command) => command.optsWithGlobals<GlobalOptions>();
   const evaluation = program.command('eval').description('evaluation sets');
   evaluation
     .command('run')
@@ -26,7 +20,7 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .option('--junit <file>', 'write a report for CI')
     .option('--allow-not-evaluated', 'cases of which no metric says anything do not fail')
     .action(async (sets: string[], _options, command: Command) =>
-      end(await (await import('./eval.ts')).runSets(sets, command.optsWithGlobals<EvalOptions>())),
+      end(await (await import('./eval.ts')).runSets(sets, command.optsWithGlobals())),
     );
   evaluation
     .command('add')
@@ -39,14 +33,14 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .option('--no-error', 'without one')
     .option('--limit <n>', 'at most so many, last updated first', '50')
     .action(async (set: string, _options, command: Command) =>
-      (await import('./eval-sessions.ts')).addSessions(set, command.optsWithGlobals<AddSessionsOptions>()),
+      (await import('./eval-sessions.ts')).addSessions(set, command.optsWithGlobals()),
     );
   evaluation
     .command('list')
     .description('the latest runs')
     .argument('[set]')
     .action(async (set: string | undefined, _options, command: Command) =>
-      (await import('./eval.ts')).listRuns(set, getOptions(command)),
+      (await import('./eval.ts')).listRuns(set, command.optsWithGlobals()),
     );
   evaluation
     .command('compare')
@@ -54,18 +48,18 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .argument('<run>')
     .argument('<baseline>')
     .action(async (run: string, baseline: string, _options, command: Command) =>
-      end(await (await import('./eval.ts')).compareRuns(run, baseline, getOptions(command))),
+      end(await (await import('./eval.ts')).compareRuns(run, baseline, command.optsWithGlobals())),
     );
   const cron = program.command('cron').description('cronjobs, of a service that runs');
   cron
     .command('list')
-    .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(getOptions(command)));
+    .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(command.optsWithGlobals()));
   cron
     .command('run')
     .description('fire one now')
     .argument('<id>')
     .action(async (id: string, _options, command: Command) =>
-      (await import('./cron.ts')).runCronjob(id, getOptions(command)),
+      (await import('./cron.ts')).runCronjob(id, command.optsWithGlobals()),
     );
 }
 
@@ -80,7 +74,7 @@ export function addPastCommands(program: Command, end: (code: number) => void): 
     .addOption(new Option('--tools <mode>', 'where answers of tools come from').choices(MODES).default('stored'))
     .option('--system-prompt <text>', 'try another instruction')
     .action(async (session: string, invocation: string | undefined, _options, command: Command) =>
-      end(await (await import('./replay.ts')).replay(session, invocation, command.optsWithGlobals<ReplayOptions>())),
+      end(await (await import('./replay.ts')).replay(session, invocation, command.optsWithGlobals())),
     );
   program
     .command('import')
@@ -96,6 +90,6 @@ export function addPastCommands(program: Command, end: (code: number) => void): 
     .option('--dry-run', 'say what would be imported')
     .addHelpText('after', '\nThe key for an ADK server stands in IMPORT_KEY.')
     .action(async (source: string, _options, command: Command) =>
-      end(await (await import('./import.ts')).importFrom(source, command.optsWithGlobals<ImportOptions>())),
+      end(await (await import('./import.ts')).importFrom(source, command.optsWithGlobals())),
     );
 }

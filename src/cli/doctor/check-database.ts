@@ -40,14 +40,6 @@ export async function checkDatabase(config: Config): Promise<Finding[]> {
   }
 }
 
-interface Server {
-  version: number;
-  clockMs: number;
-  room: number;
-  statementTimeoutMs: number;
-  setting: string | null;
-}
-
 async function checkServer(config: Config, address: DatabaseAddress): Promise<string[]> {
   const client = await connect(address, CHECKING, {
     acceptsReadOnly: true,
@@ -88,7 +80,7 @@ async function checkServer(config: Config, address: DatabaseAddress): Promise<st
   }
 }
 
-async function inspect(client: ServerClient): Promise<Server> {
+async function inspect(client: ServerClient) {
   const { rows } = await client.query<Record<'version' | 'clock' | 'room' | 'timeout' | 'setting', string | null>>(`
     select current_setting('server_version_num') as version, extract(epoch from clock_timestamp()) * 1000 as clock,
       current_setting('agent_runtime.doctor', true) as setting,

@@ -1,3 +1,4 @@
+import type { Config } from '../../config/config.ts';
 import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -12,11 +13,7 @@ import { withAnchor, getNextTimes, type Schedule, neverFiresReason } from './sch
 /** Times of a schedule that are compared to find how often it fires. */
 const SAMPLED_TIMES = 20;
 
-/** Limits of schedules. */
-export interface ScheduleLimits {
-  /** Shortest time between two runs of a cronjob, in seconds. */
-  minIntervalSeconds: number;
-}
+type ScheduleLimits = Pick<Config, 'CRONJOBS_MIN_INTERVAL_SECONDS'>;
 
 /** Returns an end by the clock of a schedule. */
 export const toUntil = (until: string | null | undefined, schedule: Schedule): Date | null =>
@@ -29,15 +26,13 @@ export function checkSchedule(schedule: Schedule, now: Date, until: Date | null,
   const times = getNextTimes(schedule, now, SAMPLED_TIMES).map((time) => time.getTime());
   const gaps = times.slice(1).map((time, position) => (time - (times[position] ?? time)) / 1000);
   const shortest = Math.min(...gaps);
-  if (shortest >= limits.minIntervalSeconds) return;
-  const allowed = `CRONJOBS_MIN_INTERVAL_SECONDS allows ${limits.minIntervalSeconds} s and more`;
+  if (shortest >= limits.CRONJOBS_MIN_INTERVAL_SECONDS) return;
+  const allowed = `CRONJOBS_MIN_INTERVAL_SECONDS allows ${limits.CRONJOBS_MIN_INTERVAL_SECONDS} s and more`;
   const message = `The schedule fires ${shortest} s after a run; ${allowed}.`;
   throw new ValidationFailedError([valueError(['body', 'schedule'], message)]);
 }
 
-/**
- * Returns the session of a cronjob. @throws {ValidationFailedError} for a session id without the policy `fixed`.
- */
+/** Returns the session of a cronjob. @throws {ValidationFailedError} for one without the policy `fixed`. */
 function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: string): string | null {
   if (policy === 'fixed') return body.sessionId ?? fallback;
   if (body.sessionId === undefined) return null;
@@ -95,28 +90,21 @@ export function toNewCronjob(
 export async function changeCronjob(
   tx: Database,
   cronjob: CronjobRow,
-  { expectedRevision, ...body }: UpdateCronjob,
+  body: UpdateCronjob,
   limits: ScheduleLimits,
 ): Promise<void> {
+  const { expectedRevision, schedule: _schedule, until: _until, ...others } = body;
   if (expectedRevision !== undefined && expectedRevision !== cronjob.revision) {
     throw new ConflictError(`The cronjob has revision ${cronjob.revision} by now, not ${expectedRevision}.`);
   }
   const sessionPolicy = body.sessionPolicy ?? cronjob.sessionPolicy;
   const changes: CronjobChanges = {
+    ...others,
     name: body.name === undefined ? undefined : toText(body.name),
     prompt: body.prompt === undefined ? undefined : toText(body.prompt),
     harness: body.harness == null ? body.harness : toStored(body.harness),
     sessionPolicy,
     sessionId: toSessionId(body, sessionPolicy, cronjob.sessionId ?? `cronjob-${cronjob.id}`),
-    missedRuns: body.missedRuns,
-    overlap: body.overlap,
-    maxAttempts: body.maxAttempts,
-    retryPauseSeconds: body.retryPauseSeconds,
-    maxRetryPauseSeconds: body.maxRetryPauseSeconds,
-    timeoutSeconds: body.timeoutSeconds,
-    maxRuns: body.maxRuns,
-    maxFailures: body.maxFailures,
-    webhookUrl: body.webhookUrl,
     ...(await newTimes(tx, cronjob, body, limits)),
     revision: cronjob.revision + 1,
   };

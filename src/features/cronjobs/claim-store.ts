@@ -1,7 +1,7 @@
 import { and, asc, eq, getTableColumns, inArray, isNull, lte, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
-import type { CronjobKey, CronjobRow } from './cronjob-store.ts';
+import { type CronjobKey, type CronjobRow, isItsRun } from './cronjob-store.ts';
 import type { RunRow } from './run-store.ts';
 
 /** Candidates beside twice as many as are wanted: they replace those that others have locked. */
@@ -10,9 +10,7 @@ const now = sql`clock_timestamp()`;
 const msUntil = (time: unknown) => sql`ceil(extract(epoch from ${time} - ${now}) * 1000)`;
 const expiry = (durationMs: number) => sql`${now} + ${durationMs} * interval '1 millisecond'`;
 
-/**
- * Times of a scheduler's next work, in milliseconds from now by the clock of the database; negative where it is late.
- */
+/** Times of a scheduler's next work, in milliseconds from now by the database's clock; negative where it is late. */
 export interface Agenda {
   /** Until the next cronjob is due. */
   dueMs: number | undefined;
@@ -49,14 +47,7 @@ export function claimDueCronjobs(tx: Database, limit: number): Promise<DueCronjo
   const active = tx
     .select({ count: sql`count(*)::int` })
     .from(cronjobRuns)
-    .where(
-      and(
-        eq(cronjobRuns.appName, cronjobs.appName),
-        eq(cronjobRuns.userId, cronjobs.userId),
-        eq(cronjobRuns.cronjobId, cronjobs.id),
-        isNull(cronjobRuns.endTime),
-      ),
-    );
+    .where(and(isItsRun, isNull(cronjobRuns.endTime)));
   return tx
     .select({
       cronjob: getTableColumns(cronjobs),
@@ -130,14 +121,7 @@ export async function claimRuns(tx: Database, limits: ClaimLimits): Promise<Clai
   const claimed = await tx
     .select({ run: getTableColumns(cronjobRuns), cronjob: getTableColumns(cronjobs) })
     .from(cronjobRuns)
-    .innerJoin(
-      cronjobs,
-      and(
-        eq(cronjobs.appName, cronjobRuns.appName),
-        eq(cronjobs.userId, cronjobRuns.userId),
-        eq(cronjobs.id, cronjobRuns.cronjobId),
-      ),
-    )
+    .innerJoin(cronjobs, isItsRun)
     .where(and(eq(cronjobRuns.status, 'running'), inArray(cronjobRuns.id, ids)))
     .orderBy(asc(cronjobRuns.dueTime));
   return claimed.map((each) => ({ ...each, isTakenOver: dead.includes(each.run.id) }));
@@ -161,8 +145,8 @@ async function takeOverRuns(tx: Database, { slots, active, leaseMs }: ClaimLimit
  * 2. `allowed`: the places of those among the runs of their users; `next`: the first that have one.
  * 3. `chosen`: locked, with a share of the cronjob, so that it is not deleted or changed meanwhile; what others hold
  * is skipped.
- * The running ones are read once and hashed, and only a few rows are joined: a lookup for each of 500 waiting runs took
- * ten milliseconds while all schedulers waited. The invocation has its id from here on.
+ * The running ones are read once and hashed, and only a few rows are joined, since all schedulers wait meanwhile. The
+ * invocation has its id from here on.
  */
 async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits): Promise<string[]> {
   if (slots <= 0) return [];
@@ -204,14 +188,12 @@ async function beginRuns(tx: Database, { slots, perUser, leaseMs }: ClaimLimits)
   return rows.map(({ id }) => id);
 }
 
-/** The state of a run at a renewal. */
-export interface RenewedRun {
-  id: string;
-  isCancelled: boolean;
-}
-
 /** Renews the leases of runs. @returns those that are still held; the others belong to another process. */
-export async function renewRuns(db: Database, runs: RunRow[], leaseMs: number): Promise<RenewedRun[]> {
+export function renewRuns(
+  db: Database,
+  runs: RunRow[],
+  leaseMs: number,
+): Promise<{ id: string; isCancelled: boolean }[]> {
   return db
     .update(cronjobRuns)
     .set({ leaseExpireTime: expiry(leaseMs) })

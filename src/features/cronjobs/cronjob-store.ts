@@ -22,6 +22,17 @@ export type CronjobKey = Pick<CronjobRow, 'appName' | 'userId' | 'id'>;
 export const isCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
   and(eq(cronjobs.appName, appName), eq(cronjobs.userId, userId), eq(cronjobs.id, id));
 
+/** The condition that joins a run to its cronjob. */
+export const isItsRun = and(
+  eq(cronjobRuns.appName, cronjobs.appName),
+  eq(cronjobRuns.userId, cronjobs.userId),
+  eq(cronjobRuns.cronjobId, cronjobs.id),
+);
+
+/** The condition for the runs of one cronjob. */
+export const isRunForCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
+  and(eq(cronjobRuns.appName, appName), eq(cronjobRuns.userId, userId), eq(cronjobRuns.cronjobId, id));
+
 /** Returns the time by the clock of the database, in whole milliseconds. */
 export async function findTime(db: Database): Promise<Date> {
   const { rows } = await db.execute<{ ms: string }>(
@@ -53,19 +64,7 @@ export interface CronjobWithRun {
 }
 
 const selectWithLatestRun = (db: Database) => {
-  const latest = db
-    .select()
-    .from(cronjobRuns)
-    .where(
-      and(
-        eq(cronjobRuns.appName, cronjobs.appName),
-        eq(cronjobRuns.userId, cronjobs.userId),
-        eq(cronjobRuns.cronjobId, cronjobs.id),
-      ),
-    )
-    .orderBy(desc(cronjobRuns.dueTime))
-    .limit(1)
-    .as('latest');
+  const latest = db.select().from(cronjobRuns).where(isItsRun).orderBy(desc(cronjobRuns.dueTime)).limit(1).as('latest');
   const columns = { cronjobs, latest: latest._.selectedFields, createTime: exactTime(cronjobs.createTime) };
   return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
 };
@@ -126,22 +125,12 @@ export async function updateCronjob(tx: Database, key: CronjobKey, changes: Cron
   return updated as CronjobRow;
 }
 
-/**
- * Deletes a cronjob with its runs, unless one of them runs. @returns false where one does, or there is no such
- * cronjob.
- */
+/** Deletes a cronjob with its runs, unless one of them runs. @returns false where one does, or it is absent. */
 export async function deleteCronjob(tx: Database, key: CronjobKey): Promise<boolean> {
   const running = tx
     .select({ one: sql`1` })
     .from(cronjobRuns)
-    .where(
-      and(
-        eq(cronjobRuns.appName, key.appName),
-        eq(cronjobRuns.userId, key.userId),
-        eq(cronjobRuns.cronjobId, key.id),
-        eq(cronjobRuns.status, 'running'),
-      ),
-    );
+    .where(and(isRunForCronjob(key), eq(cronjobRuns.status, 'running')));
   const deleted = await tx
     .delete(cronjobs)
     .where(and(isCronjob(key), sql`not exists ${running}`))

@@ -14,9 +14,7 @@ import type { CronjobRow } from './cronjob-store.ts';
 import { toHarness } from './cronjob-view.ts';
 import { endRun, retryRun, type RunOutcome, type RunRow, setInvocation, skipWaitingRuns } from './run-store.ts';
 
-/**
- * Failures of the model after which the same prompt can succeed. A run that may have had effects is never repeated.
- */
+/** Failures of the model after which the prompt can succeed. A run that may have had effects is never repeated. */
 const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
   'model_rate_limited',
   'model_unavailable',

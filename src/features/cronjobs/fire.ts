@@ -5,7 +5,7 @@ import { advanceCronjobs, claimDueCronjobs, type DueCronjob } from './claim-stor
 import type { CronjobRow } from './cronjob-store.ts';
 import { toSchedule } from './cronjob-view.ts';
 import { cancelAllRuns, insertRuns, type NewRun } from './run-store.ts';
-import { getNextTimes, type Schedule, getTimesBetween } from './schedule.ts';
+import { getNextTimes, getTimesBetween } from './schedule.ts';
 
 /** Cronjobs of one transaction: their next times take about half a millisecond each. */
 const BATCH = 100;
@@ -26,15 +26,10 @@ export async function fireDueCronjobs({ database, newId, metrics }: FireContext)
   const fired = await database.transaction(async (tx) => {
     const due = await claimDueCronjobs(tx, BATCH);
     if (due.length === 0) return [];
-    const firings = due.map((one) => ({
-      ...one,
-      firing: planFiring(one.cronjob, toSchedule(one.cronjob), one.now, one.activeRuns),
-    }));
+    const firings = due.map((one) => ({ ...one, firing: planFiring(one) }));
     const replaced = firings.filter(({ firing }) => firing.replaces).map(({ cronjob }) => cronjob);
     if (replaced.length > 0) await cancelAllRuns(tx, replaced);
-    const runs = firings.flatMap(({ cronjob, firing, now }) =>
-      firing.runs.map((run) => toNewRun({ ...run, cronjob, now, id: newId() })),
-    );
+    const runs = firings.flatMap((one) => one.firing.runs.map((run) => toNewRun(one, run, newId())));
     if (runs.length > 0) await insertRuns(tx, runs);
     await advanceCronjobs(
       tx,
@@ -53,13 +48,7 @@ export async function fireDueCronjobs({ database, newId, metrics }: FireContext)
   return fired.length;
 }
 
-function toNewRun({
-  cronjob,
-  dueTime,
-  skipped,
-  now,
-  id,
-}: Firing['runs'][number] & Pick<DueCronjob, 'cronjob' | 'now'> & { id: string }): NewRun {
+function toNewRun({ cronjob, now }: DueCronjob, { dueTime, skipped }: PlannedRun, id: string): NewRun {
   const { appName, userId, id: cronjobId } = cronjob;
   const run = { appName, userId, cronjobId, id, dueTime, isManual: false };
   return skipped === undefined
@@ -67,10 +56,7 @@ function toNewRun({
     : { ...run, status: 'skipped', endTime: now, errorCode: 'skipped', errorMessage: escapeText(skipped) };
 }
 
-/**
- * Lateness after which a due time was missed and the policy of the cronjob decides; a run that is a few seconds late is
- * only late.
- */
+/** Lateness after which a due time was missed, and the policy of the cronjob decides. */
 const MISSED_AFTER_MS = 60_000;
 /** Maximum of missed times that are made up for. */
 const MAX_MADE_UP = 100;
@@ -93,11 +79,9 @@ interface Firing {
   reason?: string;
 }
 
-/**
- * Plans the runs of a cronjob whose next time has come.
- * @param activeRuns runs of it that have not ended.
- */
-function planFiring(cronjob: CronjobRow, schedule: Schedule, now: Date, activeRuns: number): Firing {
+/** Plans the runs of a cronjob whose next time has come. */
+function planFiring({ cronjob, now, activeRuns }: DueCronjob): Firing {
+  const schedule = toSchedule(cronjob);
   const last = cronjob.until && cronjob.until <= now ? new Date(cronjob.until.getTime() - 1) : now;
   const times = getTimesBetween(schedule, cronjob.nextRunTime ?? now, last, MAX_MADE_UP);
   const left = cronjob.maxRuns === null ? Infinity : Math.max(0, cronjob.maxRuns - cronjob.runCount);

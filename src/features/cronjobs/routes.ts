@@ -5,9 +5,8 @@ import type { Database } from '../../platform/db/database.ts';
 import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import type { Principal } from '../../platform/http/operation/principal.ts';
-import { cronjobPath, pageSize } from '../../platform/http/operation/parameters.ts';
-import { requireOwner } from '../../platform/http/operation/principal.ts';
+import { pageSize } from '../../platform/http/operation/parameters.ts';
+import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import {
   changeCronjob,
   checkSchedule,
@@ -27,20 +26,15 @@ import {
 } from './cronjob.ts';
 import { type CronjobRow, deleteCronjob, findTime, insertCronjob, listCronjobs } from './cronjob-store.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, toCronjobWire } from './cronjob-view.ts';
-import { cronjobRunOperations } from './run-routes.ts';
+import { CRONJOB_PATH, cronjobRunOperations, DEFAULT_LIMIT, forCronjobs, ofCronjob } from './run-routes.ts';
 import { withAnchor, getNextTimes } from './schedule.ts';
 import { requireWebhook } from '../../invocations/webhooks/address.ts';
 
 const LIST_PATH = '/harness/cronjobs';
-const ONE_PATH = `${LIST_PATH}/{job_id}`;
-const area = 'Harness cronjobs';
-const owner = 'caller';
-const DEFAULT_LIMIT = 100;
 const PREVIEWED_TIMES = 10;
 
 const oneCronjob = { schema: cronjobSchema, description: 'The cronjob.', example: CRONJOB_EXAMPLE };
 const absent = { 404: 'No such cronjob.' };
-const toLimits = ({ config }: CronjobContext) => ({ minIntervalSeconds: config.CRONJOBS_MIN_INTERVAL_SECONDS });
 
 /** The body with the address of its webhook as that is registered. @throws {ValidationFailedError} where it is not. */
 async function withWebhook<Body extends { webhookUrl?: string | null | undefined }>(
@@ -59,9 +53,8 @@ const createCronjob = operation({
   operationId: 'createCronjob',
   demands: ({ body }) => overrideDemands(body.harness),
   scope: 'invoke',
-  area,
   summary: 'Create a cronjob',
-  owner,
+  ...forCronjobs,
   body: {
     schema: createCronjobSchema,
     required: true,
@@ -82,7 +75,7 @@ const createCronjob = operation({
     const cronjob = await context.database.transaction(async (tx) => {
       const made = { id: context.newId(), userId, now: await findTime(tx) };
       const given = await withWebhook(tx, context, { appName, userId }, body);
-      return insertCronjob(tx, toNewCronjob(given, made, toLimits(context)), context.config.CRONJOBS_MAX_PER_USER);
+      return insertCronjob(tx, toNewCronjob(given, made, context.config), context.config.CRONJOBS_MAX_PER_USER);
     });
     return { kind: 'value', value: toCronjobWire({ cronjob, latestRun: null }) };
   },
@@ -93,10 +86,9 @@ const listAll = operation({
   path: LIST_PATH,
   operationId: 'listCronjobs',
   scope: 'read',
-  area,
   summary: 'List cronjobs',
   description: 'Of one user, over all applications, newest first.',
-  owner,
+  ...forCronjobs,
   parameters: {
     query: z.object({
       ownerId: z.string().optional().describe('Whose they are. Needed where no user is logged in.'),
@@ -115,13 +107,11 @@ const listAll = operation({
 
 const getOne = operation({
   method: 'get',
-  path: ONE_PATH,
+  path: CRONJOB_PATH,
   operationId: 'getCronjob',
   scope: 'read',
-  area,
   summary: 'Get a cronjob',
-  owner,
-  parameters: { path: cronjobPath },
+  ...ofCronjob,
   success: oneCronjob,
   errors: absent,
   handler: async ({ database }: CronjobContext, { path, principal }) => ({
@@ -146,33 +136,29 @@ async function change(
 
 const updateOne = operation({
   method: 'patch',
-  path: ONE_PATH,
+  path: CRONJOB_PATH,
   operationId: 'updateCronjob',
   demands: ({ body }) => overrideDemands(body.harness),
   scope: 'invoke',
-  area,
   summary: 'Change a cronjob',
-  owner,
-  parameters: { path: cronjobPath },
+  ...ofCronjob,
   body: { schema: updateCronjobSchema, required: true, example: { name: 'Evening sums', expectedRevision: 1 } },
   success: oneCronjob,
   errors: { ...absent, 409: 'It has another revision by now.' },
   handler: (context: CronjobContext, { path, body, principal }) =>
     change(context, principal, path.jobId, async (tx, cronjob) => {
-      await changeCronjob(tx, cronjob, await withWebhook(tx, context, cronjob, body), toLimits(context));
+      await changeCronjob(tx, cronjob, await withWebhook(tx, context, cronjob, body), context.config);
     }),
 });
 
 const deleteOne = operation({
   method: 'delete',
-  path: ONE_PATH,
+  path: CRONJOB_PATH,
   operationId: 'deleteCronjob',
   scope: 'write',
-  area,
   summary: 'Delete a cronjob',
   description: 'With its runs; their sessions stay.',
-  owner,
-  parameters: { path: cronjobPath },
+  ...ofCronjob,
   errors: { ...absent, 409: 'A run of it goes on.' },
   handler: async ({ database }: CronjobContext, { path, principal }) => {
     await database.transaction(async (tx) => {
@@ -186,14 +172,12 @@ const deleteOne = operation({
 
 const enableOne = operation({
   method: 'post',
-  path: `${ONE_PATH}/enable`,
+  path: `${CRONJOB_PATH}/enable`,
   operationId: 'enableCronjob',
   scope: 'invoke',
-  area,
   summary: 'Enable a cronjob',
   description: 'It fires from now on, and its failures are forgotten. One that is enabled stays as it is.',
-  owner,
-  parameters: { path: cronjobPath },
+  ...ofCronjob,
   success: oneCronjob,
   errors: { ...absent, 409: 'It would never fire.' },
   handler: (context: CronjobContext, { path, principal }) => change(context, principal, path.jobId, enableCronjob),
@@ -201,14 +185,12 @@ const enableOne = operation({
 
 const disableOne = operation({
   method: 'post',
-  path: `${ONE_PATH}/disable`,
+  path: `${CRONJOB_PATH}/disable`,
   operationId: 'disableCronjob',
   scope: 'write',
-  area,
   summary: 'Disable a cronjob',
   description: 'Runs that wait are left out; one that goes on may end. One that is disabled stays as it is.',
-  owner,
-  parameters: { path: cronjobPath },
+  ...ofCronjob,
   success: oneCronjob,
   errors: absent,
   handler: (context: CronjobContext, { path, principal }) => change(context, principal, path.jobId, disableCronjob),
@@ -219,10 +201,9 @@ const preview = operation({
   path: `${LIST_PATH}/preview`,
   operationId: 'previewSchedule',
   scope: 'read',
-  area,
   summary: 'Preview a schedule',
   description: `Its next ${PREVIEWED_TIMES} times; nothing is stored.`,
-  owner,
+  ...forCronjobs,
   body: {
     schema: previewSchema,
     required: true,
@@ -237,7 +218,7 @@ const preview = operation({
     const now = await findTime(context.database.reads);
     const schedule = withAnchor(body.schedule, now);
     const until = toUntil(body.until, schedule);
-    checkSchedule(schedule, now, until, toLimits(context));
+    checkSchedule(schedule, now, until, context.config);
     const times = getNextTimes(schedule, now, PREVIEWED_TIMES).filter((time) => !until || time < until);
     return { kind: 'value', value: { times: times.map((time) => time.toISOString()) } };
   },

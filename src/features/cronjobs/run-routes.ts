@@ -8,12 +8,16 @@ import { findTime } from './cronjob-store.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, toRunWire } from './cronjob-view.ts';
 import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from './run-store.ts';
 
-const CRONJOB_PATH = '/harness/cronjobs/{job_id}';
+/** The path of one cronjob. */
+export const CRONJOB_PATH = '/harness/cronjobs/{job_id}';
 const LIST_PATH = `${CRONJOB_PATH}/runs`;
 const ONE_PATH = `${LIST_PATH}/{run_id}`;
-const area = 'Harness cronjobs';
-const owner = 'caller';
-const DEFAULT_LIMIT = 100;
+/** Members of every operation on cronjobs. */
+export const forCronjobs = { area: 'Harness cronjobs', owner: 'caller' } as const;
+/** Members of every operation on one cronjob. */
+export const ofCronjob = { ...forCronjobs, parameters: { path: cronjobPath } };
+/** Items of a page where a request names no limit. */
+export const DEFAULT_LIMIT = 100;
 /** Runs of one cronjob that may wait when another one is asked for. */
 const MAX_ACTIVE_RUNS = 100;
 
@@ -25,11 +29,9 @@ const runNow = operation({
   path: `${CRONJOB_PATH}/run`,
   operationId: 'runCronjob',
   scope: 'invoke',
-  area,
   summary: 'Run a cronjob now',
   description: 'Its schedule stays. The run waits for one that goes on, whatever `overlap` says.',
-  owner,
-  parameters: { path: cronjobPath },
+  ...ofCronjob,
   success: { ...oneRun, status: 202 },
   errors: { 404: 'No such cronjob.', 409: 'It is disabled, or too many of its runs wait.' },
   handler: async ({ database, newId }: CronjobContext, { path, principal }) => {
@@ -51,10 +53,9 @@ const listAll = operation({
   path: LIST_PATH,
   operationId: 'listCronjobRuns',
   scope: 'read',
-  area,
   summary: 'List the runs of a cronjob',
   description: 'Newest due time first.',
-  owner,
+  ...forCronjobs,
   parameters: {
     path: cronjobPath,
     query: z.object({
@@ -77,9 +78,8 @@ const getOne = operation({
   path: ONE_PATH,
   operationId: 'getCronjobRun',
   scope: 'read',
-  area,
   summary: 'Get a run of a cronjob',
-  owner,
+  ...forCronjobs,
   parameters: { path: cronjobRunPath },
   success: oneRun,
   errors: { 404: 'No such cronjob or run.' },
@@ -96,10 +96,9 @@ const cancelOne = operation({
   path: `${ONE_PATH}/cancel`,
   operationId: 'cancelCronjobRun',
   scope: 'invoke',
-  area,
   summary: 'Cancel a run of a cronjob',
   description: 'On whatever replica it goes on. One that has ended stays as it is.',
-  owner,
+  ...forCronjobs,
   parameters: { path: cronjobRunPath },
   success: { ...oneRun, description: 'The run; one that goes on may take a moment to end.' },
   errors: { 404: 'No such cronjob or run.' },

@@ -7,7 +7,7 @@ import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
-import { type CronjobKey, CRONJOBS_TOPIC, isCronjob } from './cronjob-store.ts';
+import { type CronjobKey, CRONJOBS_TOPIC, isCronjob, isRunForCronjob } from './cronjob-store.ts';
 
 /** Topic published when runs were asked to end. */
 export const CANCEL_TOPIC = 'cronjobs:cancel';
@@ -17,10 +17,6 @@ export type RunRow = typeof cronjobRuns.$inferSelect;
 /** A run to insert. */
 export type NewRun = typeof cronjobRuns.$inferInsert;
 
-/** The condition for the runs of one cronjob. */
-const isRunForCronjob = ({ appName, userId, id }: CronjobKey): SQL | undefined =>
-  and(eq(cronjobRuns.appName, appName), eq(cronjobRuns.userId, userId), eq(cronjobRuns.cronjobId, id));
-
 const isWaiting = inArray(cronjobRuns.status, ['queued', 'retrying']);
 const now = sql`clock_timestamp()`;
 
@@ -29,9 +25,7 @@ export function insertRuns(db: Database, runs: NewRun[]): Promise<RunRow[]> {
   return db.insert(cronjobRuns).values(runs).onConflictDoNothing().returning();
 }
 
-/**
- * Queues a run that a caller asked for, and wakes the schedulers. @returns `undefined` where this millisecond has one.
- */
+/** Queues a run on request and wakes the schedulers. @returns `undefined` where this millisecond has one. */
 export async function insertManualRun(
   tx: Database,
   key: CronjobKey,
@@ -121,10 +115,7 @@ export async function skipWaitingRuns(db: Database, key: CronjobKey, message: st
     .where(and(isRunForCronjob(key), isWaiting, eq(cronjobRuns.isManual, false)));
 }
 
-/**
- * Deletes runs that ended over `days` ago, and of each cronjob those beyond its newest `count`; at most `limit` at
- * once.
- */
+/** Deletes runs that ended over `days` ago, and of each cronjob those beyond its newest `count`; at most `limit`. */
 export async function deleteOldRuns(db: Database, days: number, count: number, limit: number): Promise<void> {
   const counted = { appName: sql`counted.app_name`, userId: sql`counted.user_id`, sessionId: sql`counted.session_id` };
   const old = sql`
@@ -160,6 +151,15 @@ const isHeld = (run: RunRow) =>
     eq(cronjobRuns.leaseToken, run.leaseToken ?? ''),
   );
 
+/** Columns of a run whose attempt has ended: without a lease, with its invocation and its error. */
+const toReleased = ({ invocationId, error }: Omit<RunOutcome, 'status'>) => ({
+  leaseToken: null,
+  leaseExpireTime: null,
+  invocationId: invocationId ?? null,
+  errorCode: error?.code ?? null,
+  errorMessage: error ? escapeText(error.message) : null,
+});
+
 /**
  * Ends a run that this process holds and counts its failure: too many in a row disable the cronjob. One statement.
  * @returns whether the cronjob was disabled; `undefined` where the run is lost, and nothing was written.
@@ -172,14 +172,10 @@ export async function endRun(
   const ended = db
     .update(cronjobRuns)
     .set({
+      ...toReleased(outcome),
       status: outcome.status,
       endTime: now,
-      leaseToken: null,
-      leaseExpireTime: null,
-      invocationId: outcome.invocationId ?? null,
       output: outcome.output === undefined ? null : escapeText(outcome.output),
-      errorCode: outcome.error?.code ?? null,
-      errorMessage: outcome.error ? escapeText(outcome.error.message) : null,
     })
     .where(isHeld(run))
     .returning({ id: cronjobRuns.id });
@@ -219,13 +215,9 @@ export async function retryRun(
   await db
     .update(cronjobRuns)
     .set({
+      ...toReleased(outcome),
       status: 'retrying',
       nextAttemptTime: sql`${now} + ${pauseMs} * interval '1 millisecond'`,
-      leaseToken: null,
-      leaseExpireTime: null,
-      invocationId: outcome.invocationId ?? null,
-      errorCode: outcome.error?.code ?? null,
-      errorMessage: outcome.error ? escapeText(outcome.error.message) : null,
     })
     .where(isHeld(run));
 }

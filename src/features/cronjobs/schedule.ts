@@ -156,10 +156,7 @@ function intervalTimes(anchor: Date, stepMs: number, after: Date, count: number)
   return Array.from({ length: count }, (_, position) => new Date(first + position * stepMs));
 }
 
-/**
- * Returns a schedule with its anchor, to be stored: an interval that begins with the request keeps that moment for
- * good.
- */
+/** Returns a schedule with its anchor, to be stored: an interval keeps the moment of its request for good. */
 export function withAnchor(schedule: Schedule, now: Date): Schedule {
   if (schedule.type !== 'interval' || schedule.anchorAt !== undefined) return schedule;
   const [first = now] = getNextTimes(schedule, now, 1);

@@ -1,14 +1,5 @@
-/** Colours of code by what its parts are, in the words of Prism. */
-interface Palette {
-  text: string;
-  comment: string;
-  keyword: string;
-  string: string;
-  number: string;
-  name: string;
-}
-
-const LIGHT: Palette = {
+/** Colours of code by kinds of tokens, in the words of Prism. */
+const LIGHT = {
   text: '#24292e',
   comment: '#6a737d',
   keyword: '#b31d28',
@@ -16,7 +7,7 @@ const LIGHT: Palette = {
   number: '#005cc5',
   name: '#6f42c1',
 };
-const DARK: Palette = {
+const DARK: typeof LIGHT = {
   text: '#e1e4e8',
   comment: '#959da5',
   keyword: '#f97583',
@@ -34,7 +25,7 @@ export const CODE_THEMES: Record<string, string> = {
   'prism-dark.css': toStyles(DARK),
 };
 
-function toStyles(palette: Palette): string {
+function toStyles(palette: typeof LIGHT): string {
   const rule = (types: string[], color: string) => `${types.map((type) => `.token.${type}`).join(',')}{color:${color}}`;
   return [
     `code[class*="language-"],pre[class*="language-"]{color:${palette.text};font-family:monospace;white-space:pre}`,

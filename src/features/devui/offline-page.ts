@@ -17,19 +17,12 @@ const TEXT_FONTS: [family: string, local: string[]][] = [
 /** The UI writes icons as words (`more_vert`) in one of these fonts, whose ligatures draw them. */
 const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
 
-/** The paths that the page is made to work with. */
-interface PagePlaces {
-  /** Path where the UI's files are, with a slash at both ends. */
-  home: string;
-  /** Path of the icons' font. */
-  iconFont: string;
-}
-
 /**
  * The UI's prebuilt page made to work on a machine without a network: fonts of this machine and of this server
  * instead of ones from elsewhere, no inline handlers, and a base that makes its relative addresses right.
+ * @param home path of the UI's files, with a slash at both ends
  */
-export function toOfflinePage(html: string, { home, iconFont }: PagePlaces): string {
+export function toOfflinePage(html: string, home: string, iconFont: string): string {
   return html
     .replaceAll(FONT_FACE, '')
     .replaceAll(PRECONNECT, '')

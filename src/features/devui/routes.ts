@@ -23,10 +23,7 @@ const PAGE_POLICY =
   "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; worker-src 'self' blob:; " +
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 
-/**
- * `backendUrl` empty: the API is where the page came from; without `telemetry` newer versions of the UI ask on each
- * load.
- */
+/** Without a `backendUrl` the API is where the page came from; without `telemetry` newer UIs ask on each load. */
 const RUNTIME_CONFIG = { backendUrl: '', telemetry: false };
 /** ADK's own: the logo to show instead of the built-in one. */
 const UI_CONFIG = { logo_text: null, logo_image_url: null };
@@ -34,12 +31,10 @@ const UI_CONFIG = { logo_text: null, logo_image_url: null };
 /** File names with a hash of their content, as Angular's builder writes them: what they hold never changes. */
 const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 
-/**
- * The development UI: the prebuilt ADK Web UI under `/dev-ui/`, to which `/` leads. The pages ask for no credential.
- */
+/** The development UI: the prebuilt ADK Web UI under `/dev-ui/`, to which `/` leads, without credentials. */
 export function devUiPages(): RequestHandler[] {
   const folder = findBrowserFolder();
-  const page = toOfflinePage(readFileSync(join(folder, 'index.html'), 'utf8'), { home: HOME, iconFont: ICON_FONT });
+  const page = toOfflinePage(readFileSync(join(folder, 'index.html'), 'utf8'), HOME, ICON_FONT);
   const router = Router({ caseSensitive: true, strict: true });
   router.get(['/', '/dev-ui'], redirectHome);
   router.get([HOME, `${HOME}index.html`], sendText('text/html; charset=utf-8', page, PAGE_POLICY));

@@ -5,6 +5,7 @@ import { operation } from '../../platform/http/operation/operation.ts';
 import { checkDatabase } from './service-store.ts';
 
 const area = 'Service and applications';
+const open = { scope: 'none', area, owner: 'open' } as const;
 
 /** The parts of the process that the service operations use. */
 interface ServiceContext {
@@ -20,10 +21,8 @@ const health = operation({
   // What the AgentKit command line asks first.
   aliases: ['/ping'],
   operationId: 'health',
-  scope: 'none',
-  area,
+  ...open,
   summary: 'Is the process alive',
-  owner: 'open',
   success: {
     schema: z.looseObject({ status: z.literal('ok').describe('Always `ok`.') }),
     description: 'It is.',
@@ -36,11 +35,9 @@ const ready = operation({
   method: 'get',
   path: '/ready',
   operationId: 'ready',
-  scope: 'none',
-  area,
+  ...open,
   summary: 'Can the process serve requests',
   description: 'Its database answers and it has not been told to stop.',
-  owner: 'open',
   success: {
     schema: z.looseObject({ status: z.literal('ready').describe('Always `ready`; otherwise the status is 503.') }),
     description: 'It can.',
@@ -58,10 +55,8 @@ const version = operation({
   method: 'get',
   path: '/version',
   operationId: 'version',
-  scope: 'none',
-  area,
+  ...open,
   summary: 'Version of the runtime',
-  owner: 'open',
   success: {
     schema: z.looseObject({
       version: z.string().describe('Release of the runtime.'),
@@ -83,29 +78,29 @@ const telemetrySchema = z
 
 /** The ADK Web UI asks on every load unless it knows; this service never reports anything, whatever the choice. */
 const NO_TELEMETRY = { telemetry: false };
-const neverReported = { schema: telemetrySchema, description: 'Never: `false`.', example: NO_TELEMETRY };
+const telemetry = {
+  path: '/config/telemetry',
+  area,
+  owner: 'service',
+  success: { schema: telemetrySchema, description: 'Never: `false`.', example: NO_TELEMETRY },
+} as const;
 
 const getTelemetry = operation({
   method: 'get',
-  path: '/config/telemetry',
+  ...telemetry,
   operationId: 'getTelemetry',
   scope: 'read',
-  area,
   summary: 'Is usage reported',
-  owner: 'service',
-  success: neverReported,
   handler: async () => ({ kind: 'value', value: NO_TELEMETRY }),
 });
 
 const setTelemetry = operation({
   method: 'post',
-  path: '/config/telemetry',
+  ...telemetry,
   operationId: 'setTelemetry',
   scope: 'admin',
-  area,
   summary: 'Choose whether usage is reported',
   description: 'Nothing is ever reported, so nothing is kept.',
-  owner: 'service',
   parameters: {
     headers: z.object({
       'x-adk-telemetry-request': z
@@ -115,7 +110,6 @@ const setTelemetry = operation({
     }),
   },
   body: { schema: telemetrySchema, required: true, example: NO_TELEMETRY },
-  success: neverReported,
   errors: { 400: 'The header is missing.' },
   handler: async (_context, { headers }) => {
     if (headers['x-adk-telemetry-request'] === 'true') return { kind: 'value', value: NO_TELEMETRY };

@@ -160,16 +160,11 @@ function rowText(line: string): string {
   return line.slice(start, end);
 }
 
-interface Line {
-  kind?: string;
-  table?: string;
-  row?: Record<string, unknown> | null;
-  content?: unknown;
-}
+type Line = { kind?: string; table?: string; row?: Record<string, unknown> | null; content?: unknown } | null;
 
-function readLine(line: string, number: number): Line | null {
+function readLine(line: string, number: number): Line {
   try {
-    return JSON.parse(line) as Line | null;
+    return JSON.parse(line) as Line;
   } catch {
     throw notALine(number);
   }

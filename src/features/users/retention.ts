@@ -36,10 +36,7 @@ export interface RetentionContext {
 }
 
 /** The numbers of expired sessions and versions of artifacts. */
-export interface RetentionCounts {
-  sessions: number;
-  artifactVersions: number;
-}
+export type RetentionCounts = Record<'sessions' | 'artifactVersions', number>;
 
 /** Sessions of one query; each is deleted by itself. */
 const SESSIONS = 100;

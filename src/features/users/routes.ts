@@ -10,6 +10,7 @@ import { listUserApps } from './user-tables.ts';
 
 const forOperators = { scope: 'admin', isForKeys: true, load: 'heavy', area: 'Service and applications' } as const;
 const USER_PATH = '/apps/{app_name}/users/{user_id}';
+const ofUser = { ...forOperators, owner: 'path', parameters: { path: userPath } } as const;
 
 const erasureSchema = z
   .object({
@@ -26,13 +27,12 @@ const eraseOne = operation({
   method: 'delete',
   path: USER_PATH,
   operationId: 'eraseUser',
-  ...forOperators,
+  ...ofUser,
   summary: 'Erase a user',
   description:
     'From every table and the object store, with what was copied from the sessions of the user. Running invocations ' +
     'are cancelled first; new data is refused with 409 until all is gone. Repeat it while `status` is `running`; ' +
     'erasing who is not there succeeds too.',
-  owner: 'path',
   parameters: {
     path: userPath,
     query: z.object({ dryRun: z.boolean().default(false).describe('True: count and change nothing.') }),
@@ -53,10 +53,9 @@ const listApps = operation({
   method: 'get',
   path: '/users/{user_id}/apps',
   operationId: 'listAppsOfUser',
-  ...forOperators,
+  ...ofUser,
   summary: 'List the applications that hold data of a user',
   description: 'Also those that are served no more.',
-  owner: 'path',
   parameters: { path: userPath.pick({ userId: true }) },
   success: { schema: z.array(z.string()), description: 'By name.', example: ['harness_agent'] },
   handler: async (context: EraseContext, { path, principal, notFound }) => {
@@ -70,14 +69,12 @@ const exportOne = operation({
   method: 'get',
   path: `${USER_PATH}/export`,
   operationId: 'exportUser',
-  ...forOperators,
+  ...ofUser,
   summary: 'Export all data of a user',
   description:
     'As JSON Lines: a head, a line for each row with the names of table and columns, artifacts with their bytes in ' +
     'base64, an end with the number of lines. Secrets of webhooks are in it; answers kept for retries are not. ' +
     '`importUser` takes it.',
-  owner: 'path',
-  parameters: { path: userPath },
   success: {
     schema: z.string(),
     description: 'The lines.',
@@ -97,15 +94,13 @@ const importOne = operation({
   method: 'post',
   path: `${USER_PATH}/import`,
   operationId: 'importUser',
-  ...forOperators,
+  ...ofUser,
   summary: 'Import data of a user',
   description:
     'Lines of an export, as many as a body may have, in their order; request by request. What is there already stays ' +
     'as it is. Nothing that ran elsewhere goes on: invocations end as `interrupted`, cronjobs come disabled, ' +
     'deliveries of webhooks are not sent.',
-  owner: 'path',
   demands: () => [{ scope: 'import', because: 'it brings events in the name of others.' }],
-  parameters: { path: userPath },
   body: {
     schema: z.string(),
     required: true,

@@ -1,14 +1,12 @@
 import { type SQL, type SQLWrapper, getTableColumns, getTableName, is, sql } from 'drizzle-orm';
 import { type AnyPgColumn, getTableConfig, PgTable } from 'drizzle-orm/pg-core';
+import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import * as schema from '../../platform/db/schema/schema.ts';
 import { getKey, names } from '../../platform/db/sql.ts';
 
 /** One user of one application. */
-export interface User {
-  appName: string;
-  userId: string;
-}
+export type User = Pick<SessionKey, 'appName' | 'userId'>;
 
 /** A table of user data, whatever its rows mean. */
 export interface UserTable {
