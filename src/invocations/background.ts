@@ -6,7 +6,7 @@ import { freeTopic, QUEUE_TOPIC } from '../core/names.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toClaim } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
-import { claimedUserEvents } from './user-event.ts';
+import { claimedUserEvents } from './invocation.ts';
 import { findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
 import { inBackground, startInvocationSchema, toRequest } from './request.ts';
 import { acquireSession, claimTurn } from './session-lock.ts';

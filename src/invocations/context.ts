@@ -1,5 +1,5 @@
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
-import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import type { AgentOverrides, PreparedAgent } from '../agent/definition/agent.ts';
 import type { InvocationObserver, RunEnd, RunInput } from '../agent/loop/run.ts';
 import type { ContentStore } from '../conversation/artifacts/content-store.ts';

@@ -16,17 +16,11 @@ export interface Fence {
   release(): void;
 }
 
-/** Time limit of an invocation and time between renewals of its lease, both in milliseconds. */
-interface FenceTimes {
-  timeoutMs: number;
-  renewalMs: number;
-}
-
 /** Puts an invocation between its limits; `outside` ends it too: the client or the process goes. */
 export function fenceIn(
   context: { database: DatabasePool; notifications: Notifications },
   lease: Lease,
-  { timeoutMs, renewalMs }: FenceTimes,
+  { timeoutMs, renewalMs }: { timeoutMs: number; renewalMs: number },
   outside: AbortSignal,
 ): Fence {
   const kept = keepLease(context, lease, renewalMs);

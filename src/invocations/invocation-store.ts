@@ -125,6 +125,20 @@ export async function listInvocationStates(
   return rows.map(({ state }) => state ?? undefined);
 }
 
+/** The columns of an invocation that is asked to stop: one that no process runs ends at once. */
+function toStopped(status: 'cancelled' | 'interrupted') {
+  const ends = sql`${invocations.status} in ('queued', 'paused')`;
+  return {
+    stopRequestedAs: sql`case when ${isActive} then ${status} else ${invocations.stopRequestedAs} end`,
+    endTime: sql`case when ${ends} then greatest(moment.now, ${invocations.createTime})
+                        else ${invocations.endTime} end`,
+    errorCode: sql`case when ${ends} then ${status} else ${invocations.errorCode} end`,
+    errorMessage: sql`case when ${ends} then ${stoppedMessage(status)} else ${invocations.errorMessage} end`,
+    request: sql`case when ${ends} then null else ${invocations.request} end`,
+    status: sql`case when ${ends} then ${status} else ${invocations.status} end`,
+  };
+}
+
 /**
  * Asks an invocation to end as `cancelled` or `interrupted`. A queued one ends at once, a running one when its
  * process sees it, a paused one (which no process runs) at once.
@@ -136,18 +150,9 @@ export async function requestStop(
   invocationId: string,
   status: 'cancelled' | 'interrupted',
 ): Promise<InvocationStatus | undefined> {
-  const ends = sql`${invocations.status} in ('queued', 'paused')`;
   const [row] = await db
     .update(invocations)
-    .set({
-      stopRequestedAs: sql`case when ${isActive} then ${status} else ${invocations.stopRequestedAs} end`,
-      endTime: sql`case when ${ends} then greatest(moment.now, ${invocations.createTime})
-                        else ${invocations.endTime} end`,
-      errorCode: sql`case when ${ends} then ${status} else ${invocations.errorCode} end`,
-      errorMessage: sql`case when ${ends} then ${stoppedMessage(status)} else ${invocations.errorMessage} end`,
-      request: sql`case when ${ends} then null else ${invocations.request} end`,
-      status: sql`case when ${ends} then ${status} else ${invocations.status} end`,
-    })
+    .set(toStopped(status))
     .from(NOW)
     .where(isInvocation({ key, invocationId }))
     .returning({ status: invocations.status });
@@ -172,18 +177,9 @@ export function requestStopOfUser(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
 ): Promise<{ sessionId: string; invocationId: string }[]> {
-  const status = 'cancelled';
-  const waits = sql`${invocations.status} = 'queued'`;
   return db
     .update(invocations)
-    .set({
-      stopRequestedAs: status,
-      endTime: sql`case when ${waits} then greatest(moment.now, ${invocations.createTime}) end`,
-      errorCode: sql`case when ${waits} then ${status} end`,
-      errorMessage: sql`case when ${waits} then ${stoppedMessage(status)} end`,
-      request: sql`case when ${waits} then null else ${invocations.request} end`,
-      status: sql`case when ${waits} then ${status} else ${invocations.status} end`,
-    })
+    .set(toStopped('cancelled'))
     .from(NOW)
     .where(and(eq(invocations.appName, appName), eq(invocations.userId, userId), isActive))
     .returning({ sessionId: invocations.sessionId, invocationId: invocations.id });

@@ -25,10 +25,9 @@ import {
   notifyListener,
 } from './context.ts';
 import { fenceIn } from './fence.ts';
-import { checkSize, endingEvents, isStopped } from './invocation.ts';
+import { checkSize, claimedUserEvents, deferredUserEvents, endingEvents, isStopped, withDelta } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, newUsage, persist, type Usage } from './persist.ts';
-import { claimedUserEvents, deferredUserEvents, withDelta } from './user-event.ts';
 import { acquireSession, type ClaimRequest } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';

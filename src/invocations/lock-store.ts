@@ -1,6 +1,6 @@
 import { and, eq, not, sql } from 'drizzle-orm';
 import { type OverBudget, overBudgetError } from '../conversation/budgets/budget.ts';
-import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import { toEventParameters } from '../conversation/sessions/append-store.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
 import { lockSession } from '../conversation/sessions/session-lease.ts';
@@ -77,15 +77,11 @@ const toLeaseParameters = ({ invocationId, token, durationMs, request, webhookUr
 });
 
 /**
- * The result of an attempt to wait: `queued`; `full` where so many others wait already; `absent` without the session;
- * `lost` where the place of an earlier try is gone, or another process has begun what waited there.
+ * The result of an attempt to wait: `queued` since `createTime` (seconds with six decimals by the database's clock: the
+ * order of the queue); `full` where as many wait as may; `absent` without the session; `lost` where the place of an
+ * earlier try is gone, or another process has begun what waited there.
  */
-export type Place =
-  | {
-      kind: 'queued' /** Seconds with six decimals, by the database's clock: the order of the queue. */;
-      createTime: string;
-    }
-  | { kind: 'full' | 'absent' | 'lost' };
+export type Place = { kind: 'queued'; createTime: string } | { kind: 'full' | 'absent' | 'lost' };
 
 /**
  * Puts an invocation at the end of its session's queue, where at most `depth` wait. With a `body`, that of a start in

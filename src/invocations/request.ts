@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { harnessOverridesSchema, llmCallLimitSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
 import { contentSchema, freeForm } from '../core/content.ts';
 import { AgentError, InvalidError, NotFoundError } from '../core/errors.ts';
-import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/key.ts';
+import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/operations.ts';
 import { text } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';

@@ -1,17 +1,13 @@
-import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
 import { endDeadWaiters } from './dead-store.ts';
 import { takeOver } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
-import type { DatabasePool } from '../platform/db/database.ts';
-import type { InvocationEnd } from './context.ts';
+import type { InvocationContext, InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
 /** The resources that the lookup of an earlier invocation uses. */
-interface RetryContext {
-  database: DatabasePool;
-  newId: () => string;
-}
+type RetryContext = Pick<InvocationContext, 'database' | 'newId'>;
 
 /**
  * Finds the invocation that a repeated request belongs to. One whose process is gone is ended first, so that its

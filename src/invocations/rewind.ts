@@ -1,4 +1,4 @@
-import type { IdempotentRequest } from '../conversation/idempotency/key.ts';
+import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import { NotFoundError } from '../core/errors.ts';
 import { USER_ARTIFACT_PREFIX } from '../conversation/artifacts/artifact-content.ts';
 import { acquireSession } from './session-lock.ts';

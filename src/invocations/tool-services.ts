@@ -1,10 +1,9 @@
 import type { ToolServices } from '../agent/definition/tool.ts';
 import type { ArtifactVersion } from '../conversation/artifacts/artifact-version.ts';
-import type { ContentStore } from '../conversation/artifacts/content-store.ts';
 import { loadArtifact, saveArtifact } from '../conversation/artifacts/artifacts.ts';
 import { listArtifactNames } from '../conversation/artifacts/artifact-store.ts';
-import type { DatabasePool } from '../platform/db/database.ts';
 import { AgentError, AppError, isPassingFailure } from '../core/errors.ts';
+import type { InvocationContext } from './context.ts';
 import { persist } from './persist.ts';
 import type { Log } from '../platform/log.ts';
 import { searchMemories } from '../conversation/memory/memory-store.ts';
@@ -15,16 +14,9 @@ const MEMORY_LIMIT = 20;
 /** How long a tool's read outlasts an absence of the database. A save is never repeated: it may have been done. */
 const READ_PATIENCE_MS = 2_000;
 
-/** Where the tools' artifacts and memories are. */
-interface ToolContext {
-  database: DatabasePool;
-  contentStore: ContentStore;
-  log: Log;
-}
-
 /** Returns the services of an invocation's tools, for its own user; without the lease writes are refused. */
 export function newToolServices(
-  { database: { db }, contentStore, log }: ToolContext,
+  { database: { db }, contentStore, log }: Pick<InvocationContext, 'database' | 'contentStore' | 'log'>,
   { key, token }: { key: SessionKey; token: string },
 ): ToolServices {
   const read = <T>(work: () => Promise<T>) => persist(work, READ_PATIENCE_MS).catch((error) => fail(error, log));

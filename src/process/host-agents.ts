@@ -174,10 +174,7 @@ function toEnvironment(
     ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
     mcp: {
       egress: egress(config.MCP_ALLOWED_HOSTS),
-      timeouts: {
-        ...mcpTimeouts,
-        callMs: config.MCP_CALL_TIMEOUT_MS,
-      },
+      timeouts: { ...mcpTimeouts, callMs: config.MCP_CALL_TIMEOUT_MS },
       onFailure: config.MCP_ON_FAILURE,
       connections: new McpConnections(MCP_CONNECTIONS_PER_USER),
     },

@@ -25,8 +25,7 @@ export async function openTracingIfWanted(config: Config, db: Database, log: Log
   // Loaded only where it is used: the OpenTelemetry SDK takes 50 to 100 ms of the start.
   const { createTracing } = await import('../observability/traces/tracing.ts');
   if (endpoint === undefined) return createTracing(db, log);
-  const [{ createOtlpProcessor }, { toSampler }, { toResource }] = await Promise.all([
-    import('../observability/traces/otlp.ts'),
+  const [{ createOtlpProcessor, toSampler }, { toResource }] = await Promise.all([
     import('../observability/traces/otlp.ts'),
     import('../observability/metrics/open-metrics.ts'),
   ]);

@@ -3,7 +3,7 @@ import { NotFoundError } from '../../core/errors.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
 import type { AgentDescription } from './agent-description.ts';
-import { findAgentAt, toDot, toStructure } from './graph.ts';
+import { findAgentAt, structureNodeSchema, toDot, toStructure } from './graph.ts';
 
 const DEV_APP_PATH = '/dev/apps/{app_name}';
 const area = 'Debugging (development server)';
@@ -15,25 +15,6 @@ interface GraphContext {
 }
 
 const absentApp = ({ appName }: { appName: string }) => `App not found: ${appName}`;
-
-const structureToolSchema = z.looseObject({
-  name: z.string().describe('What the model calls it by.'),
-  type: z.literal('tool').describe('Always `tool`.'),
-});
-
-/** An agent with its tools and the agents below it, as `build_graph` shows it. */
-export const structureNodeSchema = z
-  .looseObject({
-    name: z.string().describe('The `author` of its events.'),
-    type: z.literal('agent').describe('Always `agent`.'),
-    description: z.string().optional().describe('What the agent says of itself.'),
-    model: z.string().optional().describe('The model that it asks; absent where it asks none.'),
-    tools: z.array(structureToolSchema).optional().describe('Its tools.'),
-    get sub_agents() {
-      return z.array(structureNodeSchema).optional().describe('The agents below it, in order.');
-    },
-  })
-  .describe('An agent in the structure of an application.');
 
 const dotSrc = z.string().describe('The graph in the DOT language of Graphviz.');
 const exampleDot = 'digraph "harness_agent" {\n"harness_agent" [label="✦ harness_agent"]\n}';

@@ -1,19 +1,31 @@
+import { z } from 'zod';
 import { type AgentDescription, listAgents } from './agent-description.ts';
 import { getFunctionCalls, getFunctionResponses } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 
-/** An agent of the structure that the Web UI shows; names in snake_case as ADK has them. */
-interface StructureNode {
-  name: string;
-  type: 'agent' | 'tool';
-  description?: string;
-  model?: string;
-  tools?: { name: string; type: 'tool' }[];
-  sub_agents?: StructureNode[];
-}
+const structureToolSchema = z.looseObject({
+  name: z.string().describe('What the model calls it by.'),
+  type: z.literal('tool').describe('Always `tool`.'),
+});
+
+/** An agent with its tools and the agents below it, as `build_graph` shows it. */
+export const structureNodeSchema = z
+  .looseObject({
+    name: z.string().describe('The `author` of its events.'),
+    type: z.literal('agent').describe('Always `agent`.'),
+    description: z.string().optional().describe('What the agent says of itself.'),
+    model: z.string().optional().describe('The model that it asks; absent where it asks none.'),
+    tools: z.array(structureToolSchema).optional().describe('Its tools.'),
+    get sub_agents() {
+      return z.array(structureNodeSchema).optional().describe('The agents below it, in order.');
+    },
+  })
+  .describe('An agent in the structure of an application.');
+
+type Structure = z.infer<typeof structureNodeSchema>;
 
 /** The agent tree as `build_graph` answers it. */
-export const toStructure = ({ name, description, kind, model, tools, subAgents }: AgentDescription): StructureNode => ({
+export const toStructure = ({ name, description, kind, model, tools, subAgents }: AgentDescription): Structure => ({
   name,
   type: 'agent',
   description,

@@ -4,7 +4,7 @@ import type { ErrorCode } from '../../core/error-codes.ts';
 import { AgentError, AppError, isPassingFailure, RepeatedInvocationError } from '../../core/errors.ts';
 import { unescapeText } from '../../platform/db/json-escape.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
-import type { IdempotentRequest } from '../../conversation/idempotency/key.ts';
+import type { IdempotentRequest } from '../../conversation/idempotency/operations.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../../invocations/context.ts';
 import { invoke } from '../../invocations/invoke.ts';
 import { persist } from '../../invocations/persist.ts';

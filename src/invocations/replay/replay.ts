@@ -1,3 +1,4 @@
+import type { z } from 'zod';
 import { findHistory } from '../../conversation/sessions/history-store.ts';
 import { findInitialState } from '../../conversation/sessions/session-store.ts';
 import { getAnswerText } from '../../core/content.ts';
@@ -11,27 +12,11 @@ import { listTapes } from '../tape-store.ts';
 import type { ReplayDifference } from './differences.ts';
 import type { Player, ReplayOptions } from './player.ts';
 import { type ReplayContext, replayRun } from './replay-run.ts';
+import type { replaySchema } from './replay-schema.ts';
 import { stateBefore, type TapeRun, toRuns } from './tape-run.ts';
 
 /** The result of a replay. */
-export interface Replay {
-  /** `stopped`: no difference was found before it could not go on. */
-  status: 'same' | 'different' | 'stopped';
-  /** Number of events of the agent that were compared. */
-  events: number;
-  liveModelCalls: number;
-  liveToolCalls: number;
-  /** The first difference. */
-  difference?: ReplayDifference;
-  /** The first difference in an event itself, where that before was in what a model was given. */
-  eventDifference?: ReplayDifference;
-  /** Why it did not go on to the end. */
-  stopped?: string;
-  /** The answer then and now. */
-  output: { before: string; after: string };
-  /** Sentences on what was not compared, and why. */
-  notes: string[];
-}
+export type Replay = z.infer<typeof replaySchema>;
 
 /**
  * Runs the loop over a stored invocation again, from the history and state that it began with, and compares. Nothing is

@@ -1,8 +1,7 @@
 import { CONFIRMATION_CALL } from '../../agent/loop/confirmation.ts';
-import { getFunctionCalls, type JsonObject, type Part } from '../../core/content.ts';
+import { getFunctionCalls, getFunctionResponses, getParts, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { Tape } from '../tape.ts';
-import { answersCalls, isBare } from './comparable.ts';
 
 /** A stored event of an invocation and where it stands. */
 export interface StoredEvent {
@@ -63,6 +62,8 @@ function findEnding(own: StoredEvent[]): StoredEvent[] {
   return own.slice(from);
 }
 
+const answersCalls = (event: Event): boolean => getFunctionResponses(event.content).length > 0;
+
 /** True for what a model gave: neither responses of tools nor what the loop itself adds. */
 export const isOfModel = ({ actions, ...event }: Event): boolean =>
   !answersCalls(event) &&
@@ -71,7 +72,10 @@ export const isOfModel = ({ actions, ...event }: Event): boolean =>
 
 /** True for an error in place of an answer. `empty_answer` is one where the model said so by an answer. */
 export const isFailure = (event: Event): boolean =>
-  Boolean(event.errorCode) && isBare(event) && event.finishReason == null && event.modelVersion == null;
+  Boolean(event.errorCode) &&
+  getParts(event.content).length === 0 &&
+  event.finishReason == null &&
+  event.modelVersion == null;
 
 /** The stored response to each call of a run, by the id of the call. */
 export function getResponses(events: StoredEvent[]): Map<string, { stored: StoredEvent; part: Part }> {

@@ -5,7 +5,7 @@ import { freeTopic, sessionTopic } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { afterSequence, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
-import { fingerprint, idempotencyHeaders } from '../../conversation/idempotency/key.ts';
+import { fingerprint, idempotencyHeaders } from '../../conversation/idempotency/operations.ts';
 import { listEventsAfter, listEventTexts } from '../../conversation/sessions/event-store.ts';
 import { exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';

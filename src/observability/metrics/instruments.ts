@@ -67,13 +67,11 @@ export const INSTRUMENTS = {
     'Time that invocations waited for a busy session, those in the background included.',
   ),
   takeOver: counter('agent_runtime_lease_takeovers_total', [], 'Sessions taken from processes that died or slept.'),
-  modelCall: {
-    ...seconds(
-      'gen_ai.client.operation.duration',
-      [...MODEL_LABELS, 'error_type'],
-      'Model calls of agents, with their retries. Models of requests that no agent here has are `other`.',
-    ),
-  },
+  modelCall: seconds(
+    'gen_ai.client.operation.duration',
+    [...MODEL_LABELS, 'error_type'],
+    'Model calls of agents, with their retries. Models of requests that no agent here has are `other`.',
+  ),
   tokens: {
     name: 'gen_ai.client.token.usage',
     kind: 'histogram',

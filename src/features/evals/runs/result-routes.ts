@@ -16,7 +16,7 @@ import {
   toGoneSignal,
 } from '../sets/context.ts';
 import type { Response, Request } from 'express';
-import { idempotencyHeaders } from '../../../conversation/idempotency/key.ts';
+import { idempotencyHeaders } from '../../../conversation/idempotency/operations.ts';
 import { once } from '../../../conversation/idempotency/operations.ts';
 import type { Call, Answer } from '../../../platform/http/operation/operation.ts';
 import { evalSetNotFound } from '../sets/eval-set-store.ts';

@@ -14,7 +14,7 @@ import {
 } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
-import type { IdempotentRequest } from '../../../conversation/idempotency/key.ts';
+import type { IdempotentRequest } from '../../../conversation/idempotency/operations.ts';
 import { type InvocationContext, type InvocationRequest, newInvocationId } from '../../../invocations/context.ts';
 import { type InvocationError, isStopped } from '../../../invocations/invocation.ts';
 import { findAgent, invoke } from '../../../invocations/invoke.ts';
