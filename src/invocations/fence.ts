@@ -7,10 +7,7 @@ import { type Lease, renewLease } from './lock-store.ts';
 
 /** One signal for everything that ends a running invocation early; its reason says what that was. */
 export interface Fence {
-  /**
-   * Aborted by a time limit or a request to stop (reason: an `AgentError`), by the signal of the caller, and when the
-   * lease is lost (reason: a {@link LeaseLostError}), after which nothing may be written.
-   */
+  /** Aborted by a time limit or stop (`AgentError`), by the caller, or by a lost lease ({@link LeaseLostError}). */
   signal: AbortSignal;
   /** Stops the timers and the renewal of the lease. */
   release(): void;

@@ -12,17 +12,11 @@ const RETRY_PAUSE_MS = 1_000;
 export interface FollowOptions {
   /** The follower ends with an invocation: after the events so far, once `isOver` says that none are to come. */
   until?: { invocationId: string; isOver: () => Promise<boolean> };
-  /**
-   * Called when the place of the follower is not in this session: it was deleted and created again, or has fewer
-   * events. All its events follow then; without this function the follower ends.
-   */
+  /** Called when the place is not in this session any more: all its events follow. Without it the follower ends. */
   onRestart?: (reason: string) => Promise<void>;
 }
 
-/**
- * Yields the events of a session after a sequence, then those to come, in order, whichever replica wrote them. Ends
- * when `signal` aborts, when the session is gone, and as the options say.
- */
+/** Yields the events of a session after a sequence and those to come, until `signal` aborts or it is gone. */
 export async function* followEvents(
   { feeds }: { feeds: SessionFeeds },
   key: SessionKey,

@@ -61,10 +61,7 @@ function openFunctionCalls(events: Event[]): FunctionCall[] {
   return events.flatMap(({ content }) => getFunctionCalls(content)).filter(({ id }) => !answered.has(id));
 }
 
-/**
- * The events that end an invocation which cannot go on: one that answers its open calls, because providers refuse a
- * history with unanswered ones, and one with the error. `events` are those that it stored so far.
- */
+/** Returns the events that end an invocation: answers to open calls, which providers require, and the error. */
 export function endingEvents(
   invocationId: string,
   author: string,

@@ -243,10 +243,7 @@ function toAgentError(error: unknown): unknown {
   return isSessionTooLarge(error) ? new AgentError('session_too_large', SESSION_TOO_LARGE, { cause: error }) : error;
 }
 
-/**
- * Returns the ending of an invocation that threw: the agent's failure is its answer.
- * @throws what was thrown where nothing can be written any more: the lease is lost or the database is away.
- */
+/** Returns the ending of an invocation that threw. @throws where nothing can be written any more. */
 async function toFailedEnding(
   { context, agent, lease, signal }: RunningInvocation,
   error: unknown,

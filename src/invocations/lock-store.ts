@@ -119,10 +119,7 @@ export async function renewLease(db: Database, lease: Lease): Promise<Renewal> {
   return row ? (row.stopAs ?? 'held') : 'lost';
 }
 
-/**
- * The holder of a session: none (`free`), a live invocation, a dead one whose lease has expired (without an id where
- * the session has a token that no running invocation has), or the session is `absent`.
- */
+/** The holder of a session: none (`free`), a live invocation, or a dead one, without an id where none has the token. */
 export type LockHolder =
   | { kind: 'absent' | 'free' }
   | { kind: 'live'; invocationId: string; token: string }

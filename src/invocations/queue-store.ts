@@ -45,10 +45,7 @@ export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   waited: number;
 }
 
-/**
- * At most `limit` queues whose first invocation waits in the background: the first of each user, then the second of
- * each, the longest waiting first. So however many one user has, those of others are found.
- */
+/** Lists the heads of queues in the background: the first of each user, then the second, the longest waiting first. */
 export async function listQueueHeads(db: Database, limit: number): Promise<QueueHead[]> {
   const q = alias(invocations, 'q');
   const earlier = db

@@ -96,11 +96,7 @@ export const harnessResultSchema = z
 /** Returns the text of the 404 of an invocation. */
 export const invocationNotFound = (invocationId: string): string => `Invocation not found: ${invocationId}`;
 
-/**
- * Converts a body and its headers to an invocation request.
- * @throws {InvalidError} without a message and without an invocation to go on with. @throws {NotFoundError} when that
- * is absent.
- */
+/** Converts a body to a request. @throws {InvalidError} without message and invocation. @throws {NotFoundError} */
 export async function toInvocation(
   { database, newId }: { database: DatabasePool; newId: () => string },
   key: SessionKey,

@@ -146,10 +146,7 @@ class FollowedSession {
     for (const follower of this.followers) follower();
   }
 
-  /**
-   * Wakes the followers unless the session ends where it ended when it was read last. A moment later, unless it has
-   * been read by then: a notification under way would make them read twice.
-   */
+  /** Wakes the followers if the session has moved on, a moment later: a notification may be under way. */
   compare(end: SessionEnd | undefined): void {
     const seen = this.#seen;
     if (end?.lastSequence === seen?.lastSequence && end?.createTime === seen?.createTime) return;

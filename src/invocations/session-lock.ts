@@ -164,10 +164,7 @@ async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimReq
 const queueFull = ({ lease, queueDepth }: ClaimRequest) =>
   new BusyError(`Session ${lease.key.sessionId} has ${queueDepth} requests waiting. Try again later.`, 1);
 
-/**
- * Returns the error of a request without its place in the queue: it was stopped or not renewed in time, its row was
- * deleted alone (a retention of invocations, an operator) or with its session.
- */
+/** Returns the error of a request that lost its place: stopped, not renewed in time, or its row deleted. */
 async function placeLost(db: Database, lease: Lease): Promise<Error> {
   const { sessionId } = lease.key;
   const waiter = await findWaiter(db, lease);

@@ -71,10 +71,7 @@ interface EndingContext extends TakeOverContext {
 /** Sessions of one list. */
 const PAGE_SIZE = 100;
 
-/**
- * Ends the invocations of all sessions whose process died. One that another transaction has locked is left to the next
- * time; one that cannot be read is logged and left. Neither keeps the others.
- */
+/** Ends the invocations of sessions whose process died; what is locked or unreadable waits for the next time. */
 export async function endDeadInvocations(context: EndingContext): Promise<void> {
   // Those that are ended leave the list; those that are left stand before the next page.
   for (let left = 0; ; ) {

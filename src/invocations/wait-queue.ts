@@ -13,10 +13,7 @@ export interface QueuePlace {
   leave(holds: boolean): void;
 }
 
-/**
- * The requests of a process that wait for sessions. If each asked the database at every release, only the first could
- * get the session: with 16 waiting that was 119 statements per invocation instead of 12.
- */
+/** The requests of a process that wait for sessions: only the first of each asks the database at a release. */
 export class WaitQueue {
   readonly #byTopic = new Map<string, Waiter[]>();
 

@@ -74,10 +74,7 @@ export async function hostAgents(
   return hosted;
 }
 
-/**
- * The output of `check`: the applications, the model, and `harness_agent` as YAML, without secrets. Throws as
- * {@link hostAgents} does, so success also means that all of them can be served.
- */
+/** Returns the output of `check`: applications, model, and `harness_agent` as YAML. @throws as {@link hostAgents} */
 export async function describeHarness(config: Config, warn?: (text: string) => void): Promise<string> {
   const agents = await hostAgents(config, warn);
   const { definition, model } = await readHarnessAgent(config);

@@ -144,10 +144,7 @@ class Connections {
     if (responses.length === 0) connection.idleSince = performance.now();
   }
 
-  /**
-   * Ends a connection on which nothing has moved for its time-out, unless it has a request whose answer is not there
-   * yet: the agent may take longer than any client that does not read.
-   */
+  /** Ends a connection on which nothing has moved for its time-out, unless its answer is not there yet. */
   endSilent(socket: Socket): void {
     const connection = this.#open.get(socket);
     const isWaiting = connection !== undefined && connection.idleSince === undefined;

@@ -70,11 +70,7 @@ const PALETTES = {
 };
 const ICONS = { llm: '✦', sequential: '→', parallel: '⇉', loop: '↻' };
 
-/**
- * The agent, those below it and their tools as a graph in Graphviz' DOT language; the UI draws it. The steps of an
- * event are highlighted, with nodes of their own for tools that the description does not know (those of MCP servers
- * and of skills).
- */
+/** Draws an agent, those below it and their tools in Graphviz' DOT language, the steps of an event highlighted. */
 export function toDot(
   agent: AgentDescription,
   { dark = false, steps = [] }: { dark?: boolean; steps?: Step[] },

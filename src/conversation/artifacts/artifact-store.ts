@@ -6,6 +6,7 @@ import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts'
 import { statement, value } from '../../platform/db/statement.ts';
 import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
 import type { JsonStream } from '../sessions/json-stream.ts';
+import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
 import { LeaseLostError } from '../../core/errors.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
@@ -25,11 +26,12 @@ const toScope = ({ sessionId, artifactName }: ArtifactKey) =>
 
 const belongsTo = (key: ArtifactKey) =>
   and(
-    eq(artifactVersions.appName, key.appName),
-    eq(artifactVersions.userId, key.userId),
-    eq(artifactVersions.sessionId, toScope(key)),
+    isSession({ ...key, sessionId: toScope(key) }, artifactVersions),
     eq(artifactVersions.artifactName, key.artifactName),
   );
+
+const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
+  and(eq(artifactVersions.appName, appName), eq(artifactVersions.userId, userId));
 
 /** The specification's ArtifactVersion as JSON text. */
 const versionText = sql<string>`
@@ -217,9 +219,7 @@ export async function listArtifactNames(db: Database, { appName, userId, session
     .from(artifactVersions)
     .where(
       and(
-        eq(artifactVersions.appName, appName),
-        eq(artifactVersions.userId, userId),
-        eq(artifactVersions.sessionId, artifacts.sessionId),
+        isSession({ appName, userId, sessionId: artifacts.sessionId }, artifactVersions),
         eq(artifactVersions.artifactName, artifacts.name),
       ),
     );
@@ -241,19 +241,13 @@ export async function listArtifactNames(db: Database, { appName, userId, session
 /** At most `limit` keys of objects that hold artifacts of a user. */
 export async function listObjectKeys(
   db: Database,
-  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  user: Pick<SessionKey, 'appName' | 'userId'>,
   limit: number,
 ): Promise<string[]> {
   const rows = await db
     .select({ objectKey: sql<string>`${artifactVersions.objectKey}` })
     .from(artifactVersions)
-    .where(
-      and(
-        eq(artifactVersions.appName, appName),
-        eq(artifactVersions.userId, userId),
-        isNotNull(artifactVersions.objectKey),
-      ),
-    )
+    .where(and(isOfUser(user), isNotNull(artifactVersions.objectKey)))
     .limit(limit);
   return rows.map(({ objectKey }) => objectKey);
 }
@@ -261,17 +255,11 @@ export async function listObjectKeys(
 /** Deletes the versions whose bytes are in these objects. @returns how many there were */
 export async function deleteVersionsIn(
   db: Database,
-  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  user: Pick<SessionKey, 'appName' | 'userId'>,
   objectKeys: string[],
 ): Promise<number> {
   const { rowCount } = await db
     .delete(artifactVersions)
-    .where(
-      and(
-        eq(artifactVersions.appName, appName),
-        eq(artifactVersions.userId, userId),
-        inArray(artifactVersions.objectKey, objectKeys),
-      ),
-    );
+    .where(and(isOfUser(user), inArray(artifactVersions.objectKey, objectKeys)));
   return rowCount ?? 0;
 }

@@ -45,10 +45,7 @@ export async function loadArtifact(
   return { part: toPart(stored.part, bytes), bytes, mimeType: stored.mimeType };
 }
 
-/**
- * Deletes all versions of an artifact; an absent one is no error. Rows first, objects second: no reader sees a version
- * without its bytes. The log names objects that could not be removed.
- */
+/** Deletes all versions of an artifact, rows first: no reader sees a version without its bytes. */
 export async function deleteArtifact(
   { db, contentStore, log }: { db: Database; contentStore: ContentStore; log: Log },
   key: ArtifactKey,

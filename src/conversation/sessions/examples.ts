@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { eventSchema } from '../../core/event.ts';
 import type { sessionSchema } from '../../core/session.ts';
 
@@ -19,6 +19,14 @@ export const exampleAnswer = {
   timestamp: 1_767_225_601.5,
   content: { role: 'model', parts: [{ text: '17 * 23 = 391' }] },
 } satisfies z.input<typeof eventSchema>;
+
+/** The success of operations that answer events as they come. */
+export const eventStream = {
+  schema: z.string(),
+  description: 'Events.',
+  example: `data: ${JSON.stringify(exampleAnswer)}\n\n`,
+  mediaType: 'text/event-stream',
+} as const;
 
 /** A session without its events, as a list has it. */
 export const exampleListedSession = {

@@ -39,11 +39,7 @@ export interface HistoryPlace {
   edition: string;
 }
 
-/**
- * Reads the history of an invocation: all events in order and the merged state, of one moment; `undefined` without a
- * session. One statement unless the events are many. It fails for a session of more than `MAX_SESSION_BYTES`, which
- * would not fit in memory.
- */
+/** Reads all events and the merged state of one moment; `undefined` without a session. */
 export async function findHistory(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
   const part = await findHistoryAfter(db, key, 0);
   return part && { events: part.events, runtimeEventIds: new Set(part.runtimeEventIds), state: part.state };

@@ -5,10 +5,7 @@ import { sessions } from '../../platform/db/schema/schema.ts';
 import { isSession } from './session-key.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-/**
- * The lease of a session, a token in its row: its holder may write. Pieces of the statements of invocations, artifacts
- * and memory on that row, and the statements on nothing else.
- */
+/** The lease of a session, a token in its row: its holder may write. Parts of statements of several stores. */
 
 /** A query that locks a session's row against take-over and deletion; with `leaseToken` only while that holds it. */
 export const heldSession = (key: SessionKey, leaseToken?: string): SQL => {

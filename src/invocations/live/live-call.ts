@@ -69,10 +69,7 @@ export class LiveCall {
     void this.#answerAll();
   }
 
-  /**
-   * Connects to the model's live API, which gets what was said before.
-   * @throws {AgentError} when it cannot be reached, or the agent cannot be made ready. @throws {NotFoundError}
-   */
+  /** Connects to the model's live API with the history so far. @throws {AgentError} @throws {NotFoundError} */
   static async open(
     context: InvocationContext,
     live: LiveSocket,
@@ -204,11 +201,7 @@ function toText({ text, event }: EventFrame): string {
   return JSON.stringify(whole);
 }
 
-/**
- * Builds the set-up of a live session with an agent. It has the agent's tools but no tool for transfers: the connection
- * belongs to one agent.
- * @throws {AgentError} where the instruction cannot be filled in
- */
+/** Builds the set-up of a live session, without transfers: the connection is one agent's. @throws {AgentError} */
 async function toLiveRequest(
   agent: AgentNode,
   history: Event[],

@@ -191,10 +191,7 @@ const versionsIn = (events: Event[], name: string): number[] =>
     return typeof version === 'number' ? [version] : [];
   });
 
-/**
- * The services for tools of a replay. Tools read artifacts as they were when the run began, as far as its session says
- * which version that was; artifacts that they save exist for this replay only, under the original version number.
- */
+/** Returns services that read artifacts as they were when the run began, and save them for this replay only. */
 function replayServices(
   context: Pick<InvocationContext, 'database' | 'contentStore' | 'log'>,
   key: SessionKey,

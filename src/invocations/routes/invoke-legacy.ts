@@ -4,7 +4,7 @@ import { chosenIdentifierSchema, sessionNotFound } from '../../core/session.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
-import { exampleAnswer } from '../../conversation/sessions/examples.ts';
+import { eventStream } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { BUSY_ERRORS, invocationHeaders, toInvocation, toInvocationOptions } from '../request.ts';
 import { streamInvocation } from './stream-invocation.ts';
@@ -50,12 +50,7 @@ export const invokeLegacy = operation({
       example: { prompt: 'What is 17 * 23? Use the calculator.' },
     },
   },
-  success: {
-    schema: z.string(),
-    description: 'Events.',
-    example: `data: ${JSON.stringify(exampleAnswer)}\n\n`,
-    mediaType: 'text/event-stream',
-  },
+  success: eventStream,
   errors: BUSY_ERRORS,
   handler: async (context: InvocationContext, { body, headers, response }) => {
     const { user_id: userId, session_id: sentSession } = headers;

@@ -3,7 +3,7 @@ import { eventSchema } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { listEventTexts } from '../../conversation/sessions/event-store.ts';
-import { exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
+import { eventStream, exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { answerOnce } from '../retry.ts';
@@ -90,12 +90,7 @@ const runAgentSse = operation({
     headers: invocationHeaders,
   },
   body: { schema: runRequestSchema, required: true, example: { ...exampleRun, streaming: true } },
-  success: {
-    schema: z.string(),
-    description: 'Events.',
-    example: `data: ${JSON.stringify(exampleAnswer)}\n\n`,
-    mediaType: 'text/event-stream',
-  },
+  success: eventStream,
   errors,
   handler: async (context: InvocationContext, { body, query, headers, response }) => {
     const key = toSessionKey(body);

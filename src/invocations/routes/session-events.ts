@@ -7,7 +7,7 @@ import { afterSequence, sessionPath } from '../../platform/http/operation/parame
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
 import { fingerprint, idempotencyHeaders } from '../../conversation/idempotency/operations.ts';
 import { listEventsAfter, listEventTexts } from '../../conversation/sessions/event-store.ts';
-import { exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
+import { eventStream, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { followEvents } from '../follow.ts';
 import { answerOnce } from '../retry.ts';
@@ -40,12 +40,7 @@ const streamEvents = operation({
         .describe('The last `id` that a browser got before it connects again; wins over `afterSequence`.'),
     }),
   },
-  success: {
-    schema: z.string(),
-    description: 'Events.',
-    example: `id: 2\ndata: ${JSON.stringify(exampleAnswer)}\n\n`,
-    mediaType: 'text/event-stream',
-  },
+  success: { ...eventStream, example: `id: 2\n${eventStream.example}` },
   errors: { 404: 'No such session.' },
   absent,
   handler: async (context: InvocationContext, { path: key, query, headers, response, notFound }) => {

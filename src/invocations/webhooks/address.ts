@@ -11,10 +11,7 @@ export const toEgressPolicy = ({ WEBHOOKS_ALLOWED_HOSTS: hosts }: Pick<Config, '
 const refused = (place: string, message: string, input: unknown) =>
   new ValidationFailedError([valueError(['body', place], message, input)]);
 
-/**
- * Returns the URL of an address that may be registered. Where its name leads is checked at each call.
- * @throws {ValidationFailedError} with a sentence for one that may never be called.
- */
+/** Returns the URL of an address; where its name leads is checked at each call. @throws {ValidationFailedError} */
 export function toAddress(text: string, policy: EgressPolicy): URL {
   // What URL removes in silence would make two texts one address.
   // oxlint-disable-next-line no-control-regex

@@ -5,12 +5,10 @@ import { HARNESS_APP } from '../../core/names.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { requireOwner, visibleTo } from '../../platform/http/operation/principal.ts';
+import { type Principal, requireOwner, visibleTo } from '../../platform/http/operation/principal.ts';
 import { deliveryPath, pageSize, webhookPath } from '../../platform/http/operation/parameters.ts';
-import type { Principal } from '../../platform/http/operation/principal.ts';
 import { toAddress, toEgressPolicy } from './address.ts';
-import { toDeliveryWire, toWebhookWire } from './delivery.ts';
-import { MAX_PENDING_DELIVERIES } from './delivery.ts';
+import { MAX_PENDING_DELIVERIES, toDeliveryWire, toWebhookWire } from './delivery.ts';
 import { countPending, findDelivery, listDeliveries, replayDelivery } from './delivery-store.ts';
 import {
   createWebhookSchema,

@@ -8,11 +8,7 @@ import type { DeliveryAnswer } from './webhook.ts';
 /** Maximum of characters that are kept of the body of an answer; at most four times as many bytes are read. */
 const MAX_EXCERPT = 1_024;
 
-/**
- * Sends a delivery once; redirects are answers like others. Never throws: `error` says what kept it from an answer,
- * without the address that a name leads to.
- * @param stopping aborted when the process has to end.
- */
+/** Sends a delivery once and never throws: `error` says why there is no answer, without the resolved address. */
 export async function sendOnce(
   egress: Egress,
   claimed: ClaimedDelivery,

@@ -51,10 +51,7 @@ export interface SenderContext {
   metrics?: Metrics | undefined;
 }
 
-/**
- * Sends deliveries until the process drains. Every replica does; which of them makes an attempt is decided by the row
- * of the delivery. @returns a promise that settles when the last attempt has ended.
- */
+/** Sends deliveries until the process drains; rows decide which replica does. Settles after the last attempt. */
 export async function sendDeliveries(context: SenderContext, settings: SenderSettings): Promise<void> {
   const { database, draining } = context;
   const { perHost, perUser, timeoutMs } = settings;

@@ -40,10 +40,7 @@ interface EndedSpan {
   endTime: HrTime;
 }
 
-/**
- * Turns the steps of one invocation into spans: `invocation` → `invoke_agent <name>` → `call_llm` → `execute_tool
- * <name>`. Nothing here waits or touches the database. Steps that are cut off before they end are not kept.
- */
+/** Turns the steps of an invocation into spans without waiting; steps that are cut off are not kept. */
 export class InvocationTrace implements InvocationObserver {
   readonly #tracer: Tracer;
   /** False: what people, models and tools said stays away. */

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { AgentDescription } from '../../conversation/apps/agent-description.ts';
 import { toDot, toSteps } from '../../conversation/apps/graph.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
-import { operation } from '../../platform/http/operation/operation.ts';
+import { type Answer, operation } from '../../platform/http/operation/operation.ts';
 import type { Principal } from '../../platform/http/operation/principal.ts';
 import {
   appEventPath,
@@ -60,6 +60,8 @@ const eventTraceSchema = z
 /** Members that both routes of a session's trace share. */
 const sessionTrace = {
   method: 'get' as const,
+  load: 'heavy' as const,
+  scope: 'read' as const,
   summary: 'Get the trace of a session',
   description: 'The spans of its invocations, by start; the newest 5000. A step is there when it has ended.',
   owner: 'caller' as const,
@@ -73,6 +75,7 @@ const sessionTrace = {
 /** Members that both routes of an event's trace share. */
 const eventTrace = {
   method: 'get' as const,
+  scope: 'read' as const,
   summary: 'Get the trace of an event',
   description: 'The attributes of the latest span of the event, with `trace_id` and `span_id`.',
   owner: 'caller' as const,
@@ -89,14 +92,10 @@ const getSessionTrace = operation({
   ...sessionTrace,
   path: `${TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTrace',
-  load: 'heavy',
-  scope: 'read',
   area,
   parameters: { path: appSessionPath },
-  handler: async (context: TraceContext, { path, principal }) => {
-    const text = await listSpans(context, toScope([path.appName], principal), path.sessionId);
-    return { kind: 'json', text: shownTo(principal, text) };
-  },
+  handler: (context: TraceContext, { path, principal }) =>
+    answerSpans(context, [path.appName], path.sessionId, principal),
 });
 
 /** As ADK 1.x spelt it: of every application at once. */
@@ -104,28 +103,20 @@ const getSessionTraceLegacy = operation({
   ...sessionTrace,
   path: `${OLD_TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTraceLegacy',
-  load: 'heavy',
-  scope: 'read',
   area: 'Compatibility endpoints',
   parameters: { path: bareSessionPath },
-  handler: async (context: TraceContext, { path, principal }) => {
-    const text = await listSpans(context, toScope([...context.agents.keys()], principal), path.sessionId);
-    return { kind: 'json', text: shownTo(principal, text) };
-  },
+  handler: (context: TraceContext, { path, principal }) =>
+    answerSpans(context, [...context.agents.keys()], path.sessionId, principal),
 });
 
 const getEventTrace = operation({
   ...eventTrace,
   path: `${TRACE_PATH}/{event_id}`,
   operationId: 'getEventTrace',
-  scope: 'read',
   area,
   parameters: { path: appEventPath },
-  handler: async (context: TraceContext, { path, principal, notFound }) => {
-    const text = await findSpan(context, toScope([path.appName], principal), path.eventId);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text: shownTo(principal, text) };
-  },
+  handler: (context: TraceContext, { path, principal, notFound }) =>
+    answerEventTrace(context, [path.appName], path.eventId, principal, notFound),
 });
 
 /** As ADK 1.x spelt it: of every application at once. */
@@ -133,14 +124,10 @@ const getEventTraceLegacy = operation({
   ...eventTrace,
   path: `${OLD_TRACE_PATH}/{event_id}`,
   operationId: 'getEventTraceLegacy',
-  scope: 'read',
   area: 'Compatibility endpoints',
   parameters: { path: bareEventPath },
-  handler: async (context: TraceContext, { path, principal, notFound }) => {
-    const text = await findSpan(context, toScope([...context.agents.keys()], principal), path.eventId);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text: shownTo(principal, text) };
-  },
+  handler: (context: TraceContext, { path, principal, notFound }) =>
+    answerEventTrace(context, [...context.agents.keys()], path.eventId, principal, notFound),
 });
 
 const getEventGraph = operation({
@@ -174,13 +161,27 @@ export const traceOperations = [
   getEventGraph,
 ];
 
-async function listSpans({ database, tracing }: TraceContext, scope: SpanScope, sessionId: string): Promise<string> {
+async function answerSpans(
+  { database, tracing }: TraceContext,
+  appNames: string[],
+  sessionId: string,
+  principal: Principal,
+): Promise<Answer> {
   // The UI asks right after an invocation: what this process has not stored yet is waited for.
   await tracing?.flush();
-  return listSessionSpansText(database.db, scope, sessionId);
+  const text = await listSessionSpansText(database.db, toScope(appNames, principal), sessionId);
+  return { kind: 'json', text: shownTo(principal, text) };
 }
 
-async function findSpan({ database, tracing }: TraceContext, scope: SpanScope, eventId: string) {
+async function answerEventTrace(
+  { database, tracing }: TraceContext,
+  appNames: string[],
+  eventId: string,
+  principal: Principal,
+  notFound: () => Error,
+): Promise<Answer> {
   await tracing?.flush();
-  return findEventTraceText(database.db, scope, eventId);
+  const text = await findEventTraceText(database.db, toScope(appNames, principal), eventId);
+  if (text === undefined) throw notFound();
+  return { kind: 'json', text: shownTo(principal, text) };
 }

@@ -35,10 +35,10 @@ export const spanSchema = z
   })
   .describe('One step of an invocation: the whole, an agent, a model call or a tool call.');
 
-/** Span names that the Web UI reads; the others follow OpenTelemetry's GenAI conventions. */
 /** The attribute with the whole request of a model call. */
 const LLM_REQUEST = 'gcp.vertex.agent.llm_request';
 
+/** Names of attributes that the Web UI reads; the others follow OpenTelemetry's GenAI conventions. */
 export const ATTRIBUTE = {
   appName: 'agent_runtime.app_name',
   userId: 'user.id',

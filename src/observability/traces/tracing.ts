@@ -17,10 +17,7 @@ import { InvocationTrace, type TracedInvocation } from './invocation-trace.ts';
 import { ATTRIBUTE, type Span } from './span.ts';
 import { insertSpans } from './span-store.ts';
 
-/**
- * Traces of invocations. Kept in PostgreSQL prompts and answers stand in them, so only the development UI mode keeps
- * them; a collector gets them without, unless a setting says otherwise.
- */
+/** Traces of invocations; those kept in PostgreSQL hold prompts, so only the development UI mode keeps them. */
 export interface Tracing {
   startInvocation: (invocation: TracedInvocation) => InvocationTrace;
   /** Resolves when every span that has ended by now is stored, or given up; never rejects. */
