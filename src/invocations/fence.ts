@@ -34,9 +34,8 @@ export function fenceIn(
 }
 
 /**
- * Renews a lease until it is stopped. The signal aborts when a request to stop the invocation came, and with a {@link
- * LeaseLostError} when a renewal is refused, or is not known to have worked when the lease runs out: authority to
- * write is over then.
+ * Renews a lease until stopped. The signal aborts at a request to stop, and with a {@link LeaseLostError} where a
+ * renewal is refused, or not known to have worked when the lease runs out: authority to write is over then.
  */
 function keepLease(
   { database, notifications }: { database: DatabasePool; notifications: Notifications },

@@ -22,7 +22,7 @@ export interface Lease {
   durationMs: number;
   /** The `Idempotency-Key` of the request and the hash of what was requested. */
   request?: IdempotentRequest | undefined;
-  /** Address of the webhook that is sent how it ends: a trigger sees to that, whoever ends it. */
+  /** Address of the webhook that is sent how it ends: a trigger fills the outbox. */
   webhookUrl?: string | undefined;
   /** True for what calls no model: no budget counts or refuses it. */
   isFree?: true;

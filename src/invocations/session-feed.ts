@@ -44,9 +44,8 @@ interface Watcher {
 }
 
 /**
- * The sessions and invocations that the streams of a process follow. Once a second one statement polls all sessions and
- * one all invocations, and one reads for all followers of a session: polls of each stream by itself were 998 statements
- * a second for 1,000 streams that had nothing to send.
+ * The sessions and invocations that the streams of a process follow: once a second one statement polls all sessions
+ * and one all invocations, and one read serves all followers of a session.
  */
 export class SessionFeeds {
   readonly #context: FeedContext;

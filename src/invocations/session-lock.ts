@@ -112,7 +112,7 @@ async function waitForTurn(
 
 /**
  * Waits without reading who holds the session where other requests of this process wait: that read locks the row which
- * the holder needs to finish, and the first of them does it now and then. With 16 in flight it was half of a hand-over.
+ * the holder needs to finish, and the first of them does it now and then.
  * @returns false where the request has to read it: a lost answer to its claim may be why it gets no place.
  */
 async function waitBehindOthers(context: LockContext, request: ClaimRequest): Promise<boolean> {

@@ -103,9 +103,8 @@ interface OpenConnection {
 }
 
 /**
- * The connections of a server. What changes with each request stands in a list of its connection, and not in a set of
- * all: a set makes a new table after some changes and its old one points to that, so that after the first one had
- * grown old every request was kept until the next large collection (18 KB and 40 µs of each).
+ * The connections of a server. Requests stand in a list of their connection: one set of all, whose tables point to each
+ * other as it grows, kept every request until the next large collection.
  */
 class Connections {
   readonly #open = new Map<Socket, OpenConnection>();

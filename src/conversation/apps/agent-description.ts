@@ -1,13 +1,5 @@
 import type { AgentDefinition } from '../../agent/definition/agent.ts';
 import type { Tool } from '../../agent/definition/tool.ts';
-import type { JsonObject } from '../../core/content.ts';
-
-/** A tool as people see it; `parameters` is a JSON Schema. */
-interface ToolDescription {
-  name: string;
-  description: string;
-  parameters: JsonObject;
-}
 
 /** An agent and those below it as people see them, without tools that are known in an invocation only. */
 export interface AgentDescription {
@@ -16,7 +8,8 @@ export interface AgentDescription {
   kind: 'llm' | 'sequential' | 'parallel' | 'loop';
   model: string;
   instruction: string;
-  tools: ToolDescription[];
+  /** `parameters` is a JSON Schema. */
+  tools: Pick<Tool, 'name' | 'description' | 'parameters'>[];
   subAgents: AgentDescription[];
 }
 

@@ -19,10 +19,8 @@ const MIN_LENGTH = 8_192;
 
 /**
  * Parsed histories of the sessions that invocations of this process had last, so that the next one reads only what is
- * newer: the cost of an invocation does not grow with its session (3,000 events: see docs/benchmarks.md).
- * What is kept is never relied on: each look goes to the database as the user whose session it is, with row-level
- * security, and finds out whether it is the same session, unchanged up to its last known event. Bounded by the length
- * of the JSON of all events; the least recently used go first.
+ * newer. They are never relied on: each read goes to the database, under row-level security, and finds out whether it
+ * is the same session, unchanged up to its last known event. The least recently used go first, by length of JSON.
  */
 export class HistoryCache {
   readonly #maxLength: number;

@@ -108,9 +108,8 @@ const SMALL_BYTES = 65_536;
 const MAX_TOGETHER = 200;
 
 /**
- * The events of several sessions of an application, in order, for each session in the order given; none of a session
- * that there is not. Small sessions together: 200 statements for 200 of them took a third of a second. The others each
- * as {@link findHistory} reads it, so that no statement makes one string of all.
+ * Lists the events of several sessions of an application, in the order given: small sessions together in one statement,
+ * others each as {@link findHistory} reads it, so that no statement makes one string of all.
  */
 export async function listHistories(
   db: Database,

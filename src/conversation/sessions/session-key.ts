@@ -12,9 +12,8 @@ export type GivenSession = Record<keyof SessionKey, string | Placeholder | AnyPg
 export type GivenUser = Omit<GivenSession, 'sessionId'>;
 
 /**
- * The condition that rows of a table, or of an alias of it, are one session's. Every table of a statement is
- * given the user by value and not by the column of another one: a distributed database sends it to the node that the
- * values name, and to all of them where a table has none (8 commands for one).
+ * The condition that rows of a table are one session's. Every table of a statement is given the user by value: a
+ * distributed database sends it to the node that the values name, and to all of them where a table has none.
  */
 export const isSession = ({ appName, userId, sessionId }: GivenSession, table: SessionColumns): SQL => {
   const id = 'sessionId' in table ? table.sessionId : table.id;

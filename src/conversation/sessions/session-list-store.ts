@@ -57,11 +57,9 @@ const LISTED = sql`(select sized.* from sized, fitting where place <= n) ${s}, s
 const STATE = sql`(case when shared.state = '{}' then ${s.state} else ${s.state} || shared.state end)`;
 
 /**
- * The sessions of one user as the JSON text of an array, by default newest first, then by id; those of evaluation runs
- * are left out and `events` is always `[]`. One
- * statement on `sessions_list_idx`, or on `sessions_created_idx`, unless all of very many sessions are wanted; then the
- * list is that of the first one's moment, and each session as it is when its turn comes. `next` is the place of the
- * last one of a page where more follow.
+ * Lists the sessions of a user as a JSON array, newest first by default, without those of evaluation runs and with
+ * `events` empty. One statement, unless very many sessions are wanted: then the list is that of the first one's moment,
+ * and each session as it is when its turn comes. `next` is the place of the last one of a page where more follow.
  */
 export async function listSessions(
   db: Database,

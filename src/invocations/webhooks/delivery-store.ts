@@ -21,10 +21,10 @@ const now = sql`clock_timestamp()`;
 /** Time in which a delivery is tried. */
 const RETRY_TIME = sql`interval '24 hours'`;
 
-const isForWebhook = ({ appName, userId, id }: WebhookKey) =>
-  and(eq(d.appName, appName), eq(d.userId, userId), eq(d.webhookId, id));
-const isDelivery = ({ appName, userId, id }: Pick<DeliveryRow, 'appName' | 'userId' | 'id'>) =>
-  and(eq(d.appName, appName), eq(d.userId, userId), eq(d.id, id));
+const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
+  and(eq(d.appName, appName), eq(d.userId, userId));
+const isForWebhook = (webhook: WebhookKey) => and(isOfUser(webhook), eq(d.webhookId, webhook.id));
+const isDelivery = (delivery: DeliveryRow) => and(isOfUser(delivery), eq(d.id, delivery.id));
 
 /** Returns the milliseconds until the next delivery is due, by the clock of the database; `undefined` without one. */
 export async function findNextDueMs(db: Database): Promise<number | undefined> {
@@ -187,8 +187,8 @@ export async function findDelivery(db: Database, webhook: WebhookKey, id: string
 }
 
 /** Counts the waiting deliveries of a user, in one application. */
-export const countPending = (db: Database, { appName, userId }: WebhookKey): Promise<number> =>
-  db.$count(d, and(eq(d.appName, appName), eq(d.userId, userId), eq(d.status, 'pending')));
+export const countPending = (db: Database, user: WebhookKey): Promise<number> =>
+  db.$count(d, and(isOfUser(user), eq(d.status, 'pending')));
 
 /** Sends a delivery that has ended again, and wakes the senders; a waiting one stays as it is. */
 export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promise<void> {
@@ -206,16 +206,9 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
 }
 
 /** Deletes the deliveries about a session, waiting ones too. */
-export async function deleteSessionDeliveries(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
-  await tx
-    .delete(webhookDeliveries)
-    .where(
-      and(
-        eq(webhookDeliveries.appName, appName),
-        eq(webhookDeliveries.userId, userId),
-        sql`${webhookDeliveries.payload}::json #>> '{data,sessionId}' = ${sessionId}`,
-      ),
-    );
+export async function deleteSessionDeliveries(tx: Database, key: SessionKey): Promise<void> {
+  const isAbout = sql`${d.payload}::json #>> '{data,sessionId}' = ${key.sessionId}`;
+  await tx.delete(d).where(and(isOfUser(key), isAbout));
 }
 
 /** Deletes at most `limit` deliveries that ended over `days` ago, or are beyond the newest `count` of a webhook. */

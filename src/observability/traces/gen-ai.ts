@@ -1,5 +1,6 @@
 import { type Attributes, SpanKind } from '@opentelemetry/api';
 import type { ReadableSpan } from '@opentelemetry/sdk-trace-base';
+import type { Content } from '../../core/content.ts';
 import { ATTRIBUTE } from './span.ts';
 
 /** OpenTelemetry's names of what the ADK Web UI reads under names of its own. */
@@ -59,16 +60,6 @@ function toPlain(span: ReadableSpan): ReadableSpan {
     instrumentationScope,
     spanContext: () => span.spanContext(),
   };
-}
-
-interface Part {
-  text?: string;
-  functionCall?: { id?: string; name?: string; args?: unknown };
-  functionResponse?: { id?: string; response?: unknown };
-}
-interface Content {
-  role?: string;
-  parts?: Part[];
 }
 
 function requestContent(json: string): Attributes {

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { ModelRequest } from '../../agent/definition/model.ts';
 import { getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
@@ -72,21 +73,18 @@ export const agentAttributes = (agentName: string): Attributes => ({
   'gen_ai.agent.name': agentName,
 });
 
-/** A model call as the trace keeps it. */
-export interface TracedRequest {
-  modelName: string;
-  instruction: string;
-  contents: unknown[];
-  tools: { name: string; description: string; parameters: JsonObject }[];
-  sampling: object;
-}
-
 /**
  * Attributes of a span `call_llm`: the request in ADK's shape. They have no operation name: that of a model call makes
  * the UI insist on an event id, which a call that is cut off does not have.
  */
 export const modelRequestAttributes = (
-  { modelName, instruction, contents, tools, sampling }: TracedRequest,
+  {
+    modelName,
+    instruction,
+    contents,
+    tools,
+    sampling,
+  }: Pick<ModelRequest, 'modelName' | 'instruction' | 'contents' | 'tools' | 'sampling'>,
   provider: string,
   keepsContent = true,
 ): Attributes => ({

@@ -106,9 +106,8 @@ function logDropped(log: Log): void {
 }
 
 /**
- * Stores spans in the background, one statement at a time, so that traces never take the pool from invocations. A
- * batch that cannot be stored is logged here and dropped: reported to OpenTelemetry, the error's text, which quotes
- * prompts, would reach OpenTelemetry's own log.
+ * Stores spans in the background, one statement at a time, so that traces never take the pool from invocations. A lost
+ * batch is logged here and dropped: the error quotes prompts, and OpenTelemetry's own log must not.
  */
 function createStoringExporter(db: Database, log: Log): SpanExporter & { forceFlush(): Promise<void> } {
   let storing = Promise.resolve();
