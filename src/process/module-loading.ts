@@ -24,7 +24,7 @@ export function resolveByPlace(specifier: string, parentUrl: string | undefined)
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache/agent-runtime', import.meta.url));
 
 /**
- * Makes imports faster from now on: Node 24 reads the disk for each and parses the `exports` of its package, which takes
+ * Makes later imports faster: Node 24 reads the disk for each and parses the `exports` of its package, which takes
  * 0.4 s of CPU and 50 MB at a start. Compiled and stripped code comes from a cache, where that can be written.
  */
 export function loadFaster(): void {
