@@ -2,7 +2,7 @@ import { lstat, open, readdir, realpath } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 import { z } from 'zod';
 import { AgentError } from '../core/errors.ts';
-import type { Tool } from './definition/tool.ts';
+import { type Tool, toParameters } from './definition/tool.ts';
 
 /** Names of skills, of their directories and of what stands in their front matter (reliability B7). */
 const NAME = /^[a-z0-9][a-z0-9._-]{0,63}$/;
@@ -140,12 +140,7 @@ export function skillTools(skills: Skill[]): Tool[] {
     {
       name: 'load_skill',
       description: 'Loads the instructions of a skill and the names of its resources.',
-      parameters: {
-        type: 'object',
-        properties: { name: skillName(skills) },
-        required: ['name'],
-        additionalProperties: false,
-      },
+      parameters: toParameters({ name: skillName(skills) }, 'name'),
       needsConfirmation: false,
       async run(args) {
         const { name, body, directory } = find(args['name']);
@@ -155,15 +150,14 @@ export function skillTools(skills: Skill[]): Tool[] {
     {
       name: 'load_skill_resource',
       description: 'Loads one resource of a skill: text as it is, other files as base64.',
-      parameters: {
-        type: 'object',
-        properties: {
+      parameters: toParameters(
+        {
           name: skillName(skills),
           path: { type: 'string', minLength: 1, maxLength: 500, description: 'As `load_skill` lists it.' },
         },
-        required: ['name', 'path'],
-        additionalProperties: false,
-      },
+        'name',
+        'path',
+      ),
       needsConfirmation: false,
       async run(args) {
         const path = String(args['path']);

@@ -19,8 +19,7 @@ export type Config = Environment & {
 const SECRET = /KEY|URL|TOKEN|HEADERS|ENDPOINT|MCP_SERVERS/;
 
 /**
- * Reads the settings. An empty variable counts as unset. Work that does not `listens` takes any HOST: in a container it
- * is all addresses, and a migration there or a check of the agents needs no key.
+ * Reads the settings; an empty variable counts as unset. Work that does not `listens` takes any HOST without a key.
  * @throws {ConfigError} that names each wrong variable, what was found and what is allowed.
  */
 export function readConfig(environment: Record<string, string | undefined>, { listens = true } = {}): Config {

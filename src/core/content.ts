@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { bytes, flag, number, openEnum, text, texts } from './members.ts';
+import { bytes, flag, number, openEnum, optional, text, texts } from './members.ts';
 
 /**
  * Content and Part as the specification's sections of that name list them, and what ADK 2.13 takes beside that. Every
@@ -109,10 +109,10 @@ export const functionCallSchema = z
     id: text('Pairs the call with its response.'),
     name: text('The tool to call.'),
     args: freeForm("The arguments, by the tool's JSON Schema."),
-    partialArgs: z
-      .array(partialArgument)
-      .nullish()
-      .describe('Fragments of arguments while a provider streams them; kept as sent, this runtime writes none.'),
+    partialArgs: optional(
+      z.array(partialArgument),
+      'Fragments of arguments while a provider streams them; kept as sent, this runtime writes none.',
+    ),
     willContinue: flag('True where further fragments of this call follow; this runtime stores whole calls only.'),
   })
   .describe('A tool call that the model requests.');
@@ -168,16 +168,13 @@ export const partSchema = z
     text: text('Plain text or Markdown; an answer or, with `thought`, reasoning.'),
     thought: flag('True for text that is reasoning and not an answer.'),
     thoughtSignature: bytes("The provider's signature of a thought, base64; sent back unchanged."),
-    inlineData: inlineData
-      .nullish()
-      .describe('Media as bytes; in a stored event too, so artifacts suit large files better.'),
+    inlineData: optional(inlineData, 'Media as bytes; in a stored event too, so artifacts suit large files better.'),
     fileData: fileData.nullish().describe('Media as a reference, handed on to providers that can read it.'),
-    functionCall: functionCallSchema
-      .nullish()
-      .describe('A tool call that the model requests; the runtime runs the tool.'),
-    functionResponse: functionResponseSchema
-      .nullish()
-      .describe('The answer to a call: of its tool, or of a person where the call waits for one.'),
+    functionCall: optional(functionCallSchema, 'A tool call that the model requests; the runtime runs the tool.'),
+    functionResponse: optional(
+      functionResponseSchema,
+      'The answer to a call: of its tool, or of a person where the call waits for one.',
+    ),
     executableCode: executableCode.nullish().describe('Code that a provider wrote to run itself; never run here.'),
     codeExecutionResult: codeExecutionResult.nullish().describe('What such code gave when the provider ran it.'),
     ...mediaMembers,

@@ -1,7 +1,6 @@
 /**
- * Every code that this runtime writes as the `errorCode` of an event and as `error.code` of an invocation, with its
- * sentence in the OpenAPI document. Codes are stable: clients compare them. Events that a client appends may carry
- * other codes.
+ * The codes that this runtime writes as an event's `errorCode` and an invocation's `error.code`, with their sentences
+ * for OpenAPI. Codes are stable: clients compare them. Events that a client appends may carry other codes.
  */
 export const ERROR_CODES = {
   cancelled: 'A request cancelled the invocation, or its client left where that cancels it.',

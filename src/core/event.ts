@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { contentSchema, freeForm, getFunctionCalls, getFunctionResponses } from './content.ts';
 import { ERROR_CODES } from './error-codes.ts';
 import { citationMetadata, groundingMetadataSchema, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
-import { flag, number, openEnum, text, texts } from './members.ts';
+import { flag, number, object, openEnum, optional, text, texts } from './members.ts';
 
 /** Event and EventActions as the specification's sections of that name list them. Every member is optional. */
 
@@ -37,19 +37,20 @@ export const eventActionsSchema = z
     requestedToolConfirmations: freeForm(
       'Function calls that wait for a person, by id: `{hint, confirmed}`. The invocation pauses for them.',
     ),
-    compaction: compaction
-      .nullish()
-      .describe('A summary that stands for older events in later model calls; the events themselves stay.'),
+    compaction: optional(
+      compaction,
+      'A summary that stands for older events in later model calls; the events themselves stay.',
+    ),
     endOfAgent: flag('True where an agent that can be resumed has ended; kept as sent, this runtime writes none.'),
     agentState: freeForm('Checkpoint of an agent that can be resumed; kept as sent, this runtime writes none.'),
     rewindBeforeInvocationId: text(
       'The event takes this invocation and all after it back: later model calls do not see them.',
     ),
     route: flag('The edge that a workflow graph takes next; kept as sent, this runtime writes none.'),
-    renderUiWidgets: z
-      .array(uiWidget)
-      .nullish()
-      .describe('Widgets for the client to draw; kept as sent, this runtime writes none.'),
+    renderUiWidgets: optional(
+      z.array(uiWidget),
+      'Widgets for the client to draw; kept as sent, this runtime writes none.',
+    ),
     setModelResponse: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
   })
   .describe('What an event does beside saying something.');
@@ -108,32 +109,32 @@ export const eventSchema = z
     ),
     customMetadata: freeForm('Free-form notes of the client; those of a run request stand on all events of the agent.'),
     usageMetadata: usageMetadataSchema.nullish().describe('Tokens of the model call that made this event.'),
-    liveSessionResumptionUpdate: liveSessionResumptionUpdate
-      .nullish()
-      .describe('How to resume a live session; kept as sent, this runtime writes none.'),
+    liveSessionResumptionUpdate: optional(
+      liveSessionResumptionUpdate,
+      'How to resume a live session; kept as sent, this runtime writes none.',
+    ),
     liveSessionId: text('Identifier of a live session; kept as sent, this runtime writes none.'),
-    goAway: z
-      .looseObject({ timeLeft: text('Time until the connection ends, seconds with an `s`, for example `10s`.') })
-      .nullish()
-      .describe('Says that a live connection ends soon; kept as sent, this runtime writes none.'),
+    goAway: object('Says that a live connection ends soon; kept as sent, this runtime writes none.', {
+      timeLeft: text('Time until the connection ends, seconds with an `s`, for example `10s`.'),
+    }),
     inputTranscription: transcription.nullish().describe('Text of what the user spoke; live sessions only.'),
     outputTranscription: transcription.nullish().describe('Text of what the model spoke; live sessions only.'),
     avgLogprobs: number('Mean log probability of the tokens of the answer; kept as sent, this runtime writes none.'),
-    logprobsResult: logprobsResult
-      .nullish()
-      .describe('Log probabilities token by token; kept as sent, this runtime writes none.'),
-    cacheMetadata: cacheMetadata
-      .nullish()
-      .describe("State of a provider's context cache, members in snake_case; kept as sent, this runtime writes none."),
+    logprobsResult: optional(
+      logprobsResult,
+      'Log probabilities token by token; kept as sent, this runtime writes none.',
+    ),
+    cacheMetadata: optional(
+      cacheMetadata,
+      "State of a provider's context cache, members in snake_case; kept as sent, this runtime writes none.",
+    ),
     citationMetadata: citationMetadata.nullish().describe('Sources that the provider names for the answer.'),
     interactionId: text("The provider's identifier of a stateful exchange; kept as sent, this runtime writes none."),
     invocationId: identifier('The invocation that this event belongs to; `p-…` on a change of state over HTTP.'),
     author: text('`user` or the name of an agent; `user` where a client that appends leaves it out.'),
     actions: eventActionsSchema.nullish().describe('What the event does beside saying something.'),
     output: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
-    nodeInfo: nodeInfo
-      .nullish()
-      .describe('The workflow node that made the event; kept as sent, this runtime writes none.'),
+    nodeInfo: optional(nodeInfo, 'The workflow node that made the event; kept as sent, this runtime writes none.'),
     longRunningToolIds: texts(
       'Ids of function calls in this event that a later request answers; the invocation pauses until then.',
     ),

@@ -19,3 +19,9 @@ export const numbers = (meaning: string) => z.array(z.number()).nullish().descri
 /** An open enumeration: the specification shows only `sample`; any other string is accepted and kept. */
 export const openEnum = (sample: string, meaning: string) =>
   text(`${meaning} Open enumeration; the specification shows the value ${sample}.`);
+/** An object or another value by its own schema. */
+export const optional = <Schema extends z.ZodType>(schema: Schema, meaning: string) =>
+  schema.nullish().describe(meaning);
+/** An object of these members, and of others that are kept. */
+export const object = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
+  optional(z.looseObject(shape), meaning);

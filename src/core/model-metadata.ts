@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { number, numbers, openEnum, text, texts } from './members.ts';
+import { number, numbers, object, openEnum, text, texts } from './members.ts';
 
 /** Metadata that a provider sends with an answer: tokens, citations, log probabilities, grounding. */
 
@@ -37,14 +37,11 @@ const citation = z.looseObject({
   license: text('Licence of the source.'),
   title: text('Title of the source.'),
   uri: text('Address of the source.'),
-  publicationDate: z
-    .looseObject({
-      day: number('Day of the month, from 1; 0 or absent where only the month is known.'),
-      month: number('Month, 1 to 12; 0 or absent where only the year is known.'),
-      year: number('Year, four digits.'),
-    })
-    .nullish()
-    .describe('When the source was published.'),
+  publicationDate: object('When the source was published.', {
+    day: number('Day of the month, from 1; 0 or absent where only the month is known.'),
+    month: number('Month, 1 to 12; 0 or absent where only the year is known.'),
+    year: number('Year, four digits.'),
+  }),
 });
 
 /** Member `citationMetadata` of an event. */
@@ -100,32 +97,23 @@ const maps = z.looseObject({
   text: text('What the source says about the place.'),
   title: text('Name of the place.'),
   uri: text('The place on Google Maps.'),
-  route: z
-    .looseObject({
-      distanceMeters: number('Length in metres.'),
-      duration: text('Travel time, seconds with an `s`, for example `600s`.'),
-      encodedPolyline: text('Course of the route in the encoded polyline format.'),
-    })
-    .nullish()
-    .describe('A route that the answer is about.'),
-  placeAnswerSources: z
-    .looseObject({
-      flagContentUri: text('Where a reader can report the content.'),
-      reviewSnippet: z.array(review).nullish().describe('Reviews that the answer uses; another spelling of the next.'),
-      reviewSnippets: z.array(review).nullish().describe('Reviews that the answer uses.'),
-    })
-    .nullish()
-    .describe('What the answer about the place rests on.'),
+  route: object('A route that the answer is about.', {
+    distanceMeters: number('Length in metres.'),
+    duration: text('Travel time, seconds with an `s`, for example `600s`.'),
+    encodedPolyline: text('Course of the route in the encoded polyline format.'),
+  }),
+  placeAnswerSources: object('What the answer about the place rests on.', {
+    flagContentUri: text('Where a reader can report the content.'),
+    reviewSnippet: z.array(review).nullish().describe('Reviews that the answer uses; another spelling of the next.'),
+    reviewSnippets: z.array(review).nullish().describe('Reviews that the answer uses.'),
+  }),
 });
 
 const ragChunk = z.looseObject({
-  pageSpan: z
-    .looseObject({
-      firstPage: number('First page, from 1, inclusive.'),
-      lastPage: number('Last page, from 1, inclusive.'),
-    })
-    .nullish()
-    .describe('The pages that the chunk was cut from.'),
+  pageSpan: object('The pages that the chunk was cut from.', {
+    firstPage: number('First page, from 1, inclusive.'),
+    lastPage: number('Last page, from 1, inclusive.'),
+  }),
   text: text('Text of the chunk.'),
   chunkId: text('Identifier of the chunk in its corpus.'),
   fileId: text('Identifier of the file that the chunk was cut from.'),
@@ -135,10 +123,7 @@ const retrievedMetadata = z.looseObject({
   key: text('Name under which the value was stored.'),
   numericValue: number('The value, where it is a number.'),
   stringValue: text('The value, where it is a string.'),
-  stringListValue: z
-    .looseObject({ values: texts('The strings, in order.') })
-    .nullish()
-    .describe('The value, where it is a list of strings.'),
+  stringListValue: object('The value, where it is a list of strings.', { values: texts('The strings, in order.') }),
 });
 
 const retrievedContext = z.looseObject({
@@ -155,23 +140,17 @@ const retrievedContext = z.looseObject({
 
 const groundingChunk = z
   .looseObject({
-    image: z
-      .looseObject({
-        sourceUri: text('Page that shows the image.'),
-        imageUri: text('Address of the image.'),
-        title: text('Title of the page.'),
-        domain: text('Domain of the page.'),
-      })
-      .nullish()
-      .describe('An image found on the web.'),
-    web: z
-      .looseObject({
-        domain: text('Domain of the page.'),
-        title: text('Title of the page.'),
-        uri: text("Address of the page, often the provider's redirect to it."),
-      })
-      .nullish()
-      .describe('A page of the web.'),
+    image: object('An image found on the web.', {
+      sourceUri: text('Page that shows the image.'),
+      imageUri: text('Address of the image.'),
+      title: text('Title of the page.'),
+      domain: text('Domain of the page.'),
+    }),
+    web: object('A page of the web.', {
+      domain: text('Domain of the page.'),
+      title: text('Title of the page.'),
+      uri: text("Address of the page, often the provider's redirect to it."),
+    }),
     maps: maps.nullish().describe('A place on Google Maps.'),
     retrievedContext: retrievedContext.nullish().describe("A passage from the user's own documents."),
   })
@@ -182,15 +161,12 @@ const groundingSupport = z
     confidenceScores: numbers('Confidence from 0 to 1, one for each index of `groundingChunkIndices`.'),
     groundingChunkIndices: numbers('Indexes into `groundingChunks`, from 0.'),
     renderedParts: numbers("Indexes of the content's parts that the span was rendered in, from 0."),
-    segment: z
-      .looseObject({
-        startIndex: number('Where the span begins in its part, in bytes of UTF-8, from 0.'),
-        endIndex: number('Where the span ends in its part, in bytes, exclusive.'),
-        partIndex: number("Index of the part in the event's content, from 0."),
-        text: text('The span itself.'),
-      })
-      .nullish()
-      .describe('The span of the answer that is supported.'),
+    segment: object('The span of the answer that is supported.', {
+      startIndex: number('Where the span begins in its part, in bytes of UTF-8, from 0.'),
+      endIndex: number('Where the span ends in its part, in bytes, exclusive.'),
+      partIndex: number("Index of the part in the event's content, from 0."),
+      text: text('The span itself.'),
+    }),
   })
   .describe('A span of the answer and the chunks that support it.');
 
@@ -201,19 +177,13 @@ export const groundingMetadataSchema = z
     webSearchQueries: texts('Queries that the provider sent to its web search; fit for follow-up links.'),
     retrievalQueries: texts('Queries that the provider sent to its retrieval tools.'),
     googleMapsWidgetContextToken: text('Token to draw a Google Maps widget with.'),
-    retrievalMetadata: z
-      .looseObject({
-        googleSearchDynamicRetrievalScore: number('How likely a web search helps, from 0 to 1.'),
-      })
-      .nullish()
-      .describe('How the provider decided to search.'),
-    searchEntryPoint: z
-      .looseObject({
-        renderedContent: text('HTML that shows the search suggestions; providers may require that it is shown.'),
-        sdkBlob: text('Base64 of a JSON array of search term and address pairs.'),
-      })
-      .nullish()
-      .describe('Search suggestions that go with the answer.'),
+    retrievalMetadata: object('How the provider decided to search.', {
+      googleSearchDynamicRetrievalScore: number('How likely a web search helps, from 0 to 1.'),
+    }),
+    searchEntryPoint: object('Search suggestions that go with the answer.', {
+      renderedContent: text('HTML that shows the search suggestions; providers may require that it is shown.'),
+      sdkBlob: text('Base64 of a JSON array of search term and address pairs.'),
+    }),
     sourceFlaggingUris: z
       .array(
         z.looseObject({

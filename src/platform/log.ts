@@ -54,9 +54,8 @@ const MAX_REQUEST_IDS = 100;
 type LogCall = [fields: Record<string, unknown>, message: string | undefined];
 
 /**
- * Lets a failure with one reason through once a second, with the count and the request ids of those that were left out
- * since: a database that is away would hide all else. An error that is logged whole and is not about the database is
- * never left out.
+ * Lets a failure with one reason through once a second, with the count and request ids of those left out since: a
+ * database that is away would hide all else. An error logged whole and not about the database is never left out.
  */
 function limitRepeats(): NonNullable<pino.LoggerOptions['hooks']> {
   const recent = new Map<string, { leftOut: number; requestIds: string[]; last: LogCall }>();

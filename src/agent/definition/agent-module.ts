@@ -54,8 +54,7 @@ export function defineTool(tool: TypedTool<z.ZodObject> | PlainTool): Tool {
 const isTyped = (tool: TypedTool<z.ZodObject> | PlainTool): tool is TypedTool<z.ZodObject> => '_zod' in tool.parameters;
 
 /**
- * Loads the agent applications below a directory that the operator names, in the order of their names; none where it
- * does not exist.
+ * Loads the agent applications below the operator's directory in the order of their names; none where it is absent.
  * @throws {ConfigError} that names the file, for one that cannot be loaded or exports no agent.
  */
 export async function loadAgentModules(directory: string): Promise<Map<string, AgentModule>> {

@@ -67,8 +67,7 @@ const fill = (value: string, server: string, variables: Variables) =>
   });
 
 /**
- * The servers in the text of `MCP_SERVERS`: a JSON array as in `harness.yaml`, or URLs separated by commas, each named
- * by its host.
+ * Reads `MCP_SERVERS`: a JSON array as in `harness.yaml`, or URLs with commas between them, each named by its host.
  * @throws {ConfigError} that says what is allowed, without the text: it may hold a secret.
  */
 export function parseMcpServers(text: string, variables: Variables): McpServer[] {

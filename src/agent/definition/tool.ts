@@ -55,3 +55,11 @@ export interface Tool extends ToolDeclaration {
   /** An object is the function response as it is; anything else becomes `{result: …}`, a throw `{error: message}`. */
   run(args: JsonObject, context: ToolContext): Promise<unknown>;
 }
+
+/** Returns the schema of a tool's arguments: an object of these members and no others. */
+export const toParameters = (properties: JsonObject, ...required: string[]): JsonObject => ({
+  type: 'object',
+  properties,
+  ...(required.length > 0 && { required }),
+  additionalProperties: false,
+});

@@ -1,6 +1,6 @@
 import type { Event } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
-import type { Tool } from '../definition/tool.ts';
+import { type Tool, toParameters } from '../definition/tool.ts';
 
 /** The agents from the root down to the one with this name; `[]` where there is none. */
 export function pathTo(root: AgentNode, name: string): AgentNode[] {
@@ -67,12 +67,7 @@ export function withTransfer(root: AgentNode, agent: AgentNode): AgentNode {
 const transferTool = (names: string[]): Tool => ({
   name: TRANSFER,
   description: 'Hands the conversation over to another agent.',
-  parameters: {
-    type: 'object',
-    properties: { agent_name: { type: 'string', enum: names } },
-    required: ['agent_name'],
-    additionalProperties: false,
-  },
+  parameters: toParameters({ agent_name: { type: 'string', enum: names } }, 'agent_name'),
   needsConfirmation: false,
   async run(args, { actions }) {
     actions.transferToAgent = String(args['agent_name']);
@@ -90,12 +85,7 @@ const MAX_REQUEST = 100_000;
 export const agentTool = (agent: AgentNode): Tool => ({
   name: agent.name,
   description: agent.description || `Asks the agent ${agent.name}.`,
-  parameters: {
-    type: 'object',
-    properties: { request: { type: 'string', minLength: 1, maxLength: MAX_REQUEST } },
-    required: ['request'],
-    additionalProperties: false,
-  },
+  parameters: toParameters({ request: { type: 'string', minLength: 1, maxLength: MAX_REQUEST } }, 'request'),
   needsConfirmation: false,
   calls: agent,
   async run(args, context) {

@@ -40,8 +40,7 @@ export class LiveAudio {
   }
 
   /**
-   * Saves what the message ends: the end of the turn both sides, an interruption or the end of the answer that of the
-   * model.
+   * Saves what the message ends: the turn both sides, the answer or an interruption that of the model.
    * @throws {AgentError} when the artifact cannot be saved
    */
   async save(

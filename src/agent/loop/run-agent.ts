@@ -61,8 +61,7 @@ export function toEnd(invocation: InvocationState, { event, paused }: Outcome): 
 }
 
 /**
- * An agent as a tool: it sees only the request, its model calls count, and only its answer and what it changed come
- * back.
+ * Runs an agent as a tool: it sees only the request, its model calls count; only its answer and changes come back.
  * @throws {Error} with its failure, or where it would have to wait for a person.
  */
 export async function askAgent(

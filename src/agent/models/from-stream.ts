@@ -20,8 +20,7 @@ interface StreamedAnswer {
 }
 
 /**
- * Reads a provider's stream: yields new text as it comes and returns the whole answer. `modelName` stands in where the
- * provider does not say which version answered.
+ * Yields a stream's new text and returns the whole answer; `modelName` stands in for a version that is not told.
  * @throws {ModelFailure} or the stream's own error, also where the stream ends without a finish.
  */
 export async function* readStream(
@@ -163,9 +162,8 @@ const GEMINI_COUNTS = [
 ] as const;
 
 /**
- * Usage by the wire's rule: prompt tokens include cached ones, answer tokens leave thoughts out. Gemini counts so
- * itself; the packages count output with thoughts (OpenAI's completion tokens contain them) and input with cache reads
- * and writes.
+ * Counts as the wire does: prompt tokens include cached ones, answer tokens leave thoughts out. The packages, but for
+ * Gemini's, count output with thoughts and input with cache reads and writes.
  */
 function toUsage(usage: Finish['usage'], provider: ProviderName): UsageMetadata | undefined {
   if (provider === 'google' && usage.raw) {

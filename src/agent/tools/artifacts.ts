@@ -1,5 +1,5 @@
 import type { JsonObject, Part } from '../../core/content.ts';
-import type { Tool } from '../definition/tool.ts';
+import { type Tool, toParameters } from '../definition/tool.ts';
 
 /** Maximum length of one artifact's text that goes to the model, in characters. */
 const MAX_TEXT = 100_000;
@@ -49,12 +49,7 @@ function toPart({ text = '', data, mimeType }: { text?: string; data?: string; m
 export const loadArtifacts: Tool = {
   name: 'load_artifacts',
   description: 'Loads saved files so that you can read or see them. `list_artifacts` gives the names.',
-  parameters: {
-    type: 'object',
-    properties: { names: { type: 'array', items: name, minItems: 1, maxItems: 10 } },
-    required: ['names'],
-    additionalProperties: false,
-  },
+  parameters: toParameters({ names: { type: 'array', items: name, minItems: 1, maxItems: 10 } }, 'names'),
   needsConfirmation: false,
   async run(args, { services, attachments }) {
     const names = args['names'] as string[];
@@ -89,7 +84,7 @@ function describe(part: Part | undefined, isTooMuch: boolean, attachments: Part[
 export const listArtifacts: Tool = {
   name: 'list_artifacts',
   description: 'Lists the names of the saved files.',
-  parameters: { type: 'object', properties: {}, additionalProperties: false },
+  parameters: toParameters({}),
   needsConfirmation: false,
   run: async (_args, { services }) => ({ names: await services.listArtifacts() }),
 };

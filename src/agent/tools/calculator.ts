@@ -1,5 +1,5 @@
 import type { MathJsInstance, MathNode } from 'mathjs';
-import type { Tool } from '../definition/tool.ts';
+import { type Tool, toParameters } from '../definition/tool.ts';
 
 /** Maximum length of an expression in characters. */
 const MAX_EXPRESSION = 1_000;
@@ -29,12 +29,7 @@ export const calculator: Tool = {
   description:
     'Works out an arithmetic expression exactly, for example "17 * 23", "sqrt(2) ^ 3", ' +
     '"15 % of 80" is written "0.15 * 80".',
-  parameters: {
-    type: 'object',
-    properties: { expression: { type: 'string', minLength: 1, maxLength: MAX_EXPRESSION } },
-    required: ['expression'],
-    additionalProperties: false,
-  },
+  parameters: toParameters({ expression: { type: 'string', minLength: 1, maxLength: MAX_EXPRESSION } }, 'expression'),
   needsConfirmation: false,
   run: async (args) => ({ result: evaluate(await loadMath(), String(args['expression'])) }),
 };

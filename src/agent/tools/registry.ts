@@ -1,7 +1,7 @@
 import { getAnswerText, type JsonObject } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { EgressPolicy } from '../../platform/net/egress.ts';
-import type { Tool } from '../definition/tool.ts';
+import { type Tool, toParameters } from '../definition/tool.ts';
 import { listArtifacts, loadArtifacts, saveArtifact } from './artifacts.ts';
 import { calculator } from './calculator.ts';
 import { webFetch } from './web-fetch.ts';
@@ -50,17 +50,9 @@ export function findTools(known: ReadonlyMap<string, Tool>, names: string[]): To
 const currentTime = (now: () => Date = () => new Date()): Tool => ({
   name: 'current_time',
   description: 'Tells the current date and time. Use it whenever the answer depends on what time or day it is now.',
-  parameters: {
-    type: 'object',
-    properties: {
-      timeZone: {
-        type: 'string',
-        maxLength: 64,
-        description: 'IANA time zone such as Europe/Berlin; UTC if left out.',
-      },
-    },
-    additionalProperties: false,
-  },
+  parameters: toParameters({
+    timeZone: { type: 'string', maxLength: 64, description: 'IANA time zone such as Europe/Berlin; UTC if left out.' },
+  }),
   needsConfirmation: false,
   async run(args) {
     const timeZone = typeof args['timeZone'] === 'string' ? args['timeZone'] : 'UTC';
@@ -88,14 +80,10 @@ const waits = { needsConfirmation: false, longRunning: true } as const;
 const getUserChoice: Tool = {
   name: 'get_user_choice',
   description: 'Shows the user some options and waits until one is chosen.',
-  parameters: {
-    type: 'object',
-    properties: {
-      options: { type: 'array', items: { type: 'string', maxLength: 500 }, minItems: 1, maxItems: 50 },
-    },
-    required: ['options'],
-    additionalProperties: false,
-  },
+  parameters: toParameters(
+    { options: { type: 'array', items: { type: 'string', maxLength: 500 }, minItems: 1, maxItems: 50 } },
+    'options',
+  ),
   ...waits,
   run: async () => undefined,
 };
@@ -104,12 +92,10 @@ const getUserChoice: Tool = {
 const requestInput: Tool = {
   name: 'request_input',
   description: 'Asks the user for something that you need to go on, and waits for the answer.',
-  parameters: {
-    type: 'object',
-    properties: { message: { type: 'string', minLength: 1, maxLength: 2_000, description: 'What you need.' } },
-    required: ['message'],
-    additionalProperties: false,
-  },
+  parameters: toParameters(
+    { message: { type: 'string', minLength: 1, maxLength: 2_000, description: 'What you need.' } },
+    'message',
+  ),
   ...waits,
   run: async () => undefined,
 };
@@ -118,7 +104,7 @@ const requestInput: Tool = {
 export const exitLoop: Tool = {
   name: 'exit_loop',
   description: 'Ends the loop. Call it only when you are told to end it.',
-  parameters: { type: 'object', properties: {}, additionalProperties: false },
+  parameters: toParameters({}),
   needsConfirmation: false,
   async run(_args, { actions }) {
     actions.escalate = true;
@@ -134,12 +120,7 @@ const MAX_MEMORIES = 20;
 const loadMemory: Tool = {
   name: 'load_memory',
   description: 'Looks for what was said in earlier conversations with this user. Use a few words of what you look for.',
-  parameters: {
-    type: 'object',
-    properties: { query: { type: 'string', minLength: 1, maxLength: 500 } },
-    required: ['query'],
-    additionalProperties: false,
-  },
+  parameters: toParameters({ query: { type: 'string', minLength: 1, maxLength: 500 } }, 'query'),
   needsConfirmation: false,
   async run(args, { services }) {
     const found = await services.searchMemory(String(args['query']));
@@ -158,11 +139,7 @@ const MAX_VALUE = 32_000;
 const readState: Tool = {
   name: 'read_state',
   description: 'Reads values that were kept in the state of this conversation; without keys it lists the keys.',
-  parameters: {
-    type: 'object',
-    properties: { keys: { type: 'array', items: { type: 'string' }, maxItems: 50 } },
-    additionalProperties: false,
-  },
+  parameters: toParameters({ keys: { type: 'array', items: { type: 'string' }, maxItems: 50 } }),
   needsConfirmation: false,
   async run(args, { state }) {
     const keys = args['keys'] as string[] | undefined;
@@ -182,9 +159,8 @@ const writeState: Tool = {
   description:
     'Keeps a value in the state of this conversation under a key; ' +
     '`user:` in front of the key keeps it for all conversations of the user.',
-  parameters: {
-    type: 'object',
-    properties: {
+  parameters: toParameters(
+    {
       key: {
         type: 'string',
         minLength: 1,
@@ -194,9 +170,9 @@ const writeState: Tool = {
       },
       value: { description: 'Any JSON value; null clears it.' },
     },
-    required: ['key', 'value'],
-    additionalProperties: false,
-  },
+    'key',
+    'value',
+  ),
   needsConfirmation: false,
   async run(args, { actions }) {
     const key = String(args['key']);

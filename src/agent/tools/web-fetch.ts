@@ -1,5 +1,5 @@
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
-import type { Tool } from '../definition/tool.ts';
+import { type Tool, toParameters } from '../definition/tool.ts';
 
 /** Maximum length of the text that goes to the model, in characters. */
 const MAX_TEXT = 50_000;
@@ -11,12 +11,10 @@ export const webFetch = (policy: EgressPolicy): Tool => ({
   name: 'web_fetch',
   description:
     'Fetches a web page and gives its readable text. Use it for an address that the user names or that you know.',
-  parameters: {
-    type: 'object',
-    properties: { url: { type: 'string', maxLength: 2_000, description: 'Absolute address, https://…' } },
-    required: ['url'],
-    additionalProperties: false,
-  },
+  parameters: toParameters(
+    { url: { type: 'string', maxLength: 2_000, description: 'Absolute address, https://…' } },
+    'url',
+  ),
   needsConfirmation: false,
   async run(args, { signal, session }) {
     const url = URL.parse(String(args['url']));

@@ -6,10 +6,9 @@ import { getKey } from './sql.ts';
 const BATCH_ROWS = 1_000;
 
 /**
- * The condition that picks the next rows to delete or update: those that meet `condition`, in the order of a column
- * that has an index. They are chosen by key, since a distributed database has no other name for a row that is on
- * another node, and cannot lock rows of many nodes; so `condition` is looked at again where a row was changed
- * meanwhile.
+ * The condition for the next rows to delete or update: those that meet `condition`, by a column that has an index.
+ * They are chosen by key, since a cluster has no other name for a row of another node and cannot lock rows of many;
+ * so `condition` is looked at again where a row was changed meanwhile.
  */
 export function isInBatch(table: PgTable, condition: SQL, orderBy: AnyPgColumn): SQL {
   const key = sql.join(getKey(table), sql`, `);

@@ -123,9 +123,8 @@ function openReplica(options: PoolOptions): Replica | undefined {
 }
 
 /**
- * One transaction on one connection. Not drizzle's own `transaction`: in 0.45.4 it loses the connection for good when
- * BEGIN fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241). A connection whose state is
- * unsure is closed.
+ * One transaction on one connection, which is closed when its state is unsure. Drizzle's own `transaction` (0.45.4)
+ * loses the connection when BEGIN fails and hides the first error when ROLLBACK fails (drizzle-orm#6023, #6241).
  */
 async function transaction<T>(pool: PrimaryPool, limits: RowLimits, work: (tx: Database) => Promise<T>): Promise<T> {
   const { client, release } = await pool.lend();

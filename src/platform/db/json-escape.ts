@@ -1,9 +1,8 @@
 import { STORE_MARK } from '../../core/session.ts';
 
 /**
- * jsonb refuses U+0000 (SQLSTATE 22P05) and lone surrogates (22P02), JSON allows both. The escape works on JSON
- * *text*, both ways, so that reads stay unparsed: a refused code unit, and the mark itself, becomes the mark and four
- * hex digits.
+ * jsonb refuses U+0000 and lone surrogates, which JSON allows. The escape works on JSON *text*, so that reads stay
+ * unparsed: a refused code unit, and the mark itself, becomes the mark and four hex digits.
  */
 
 /** A private-use character that no keyboard types; where it does occur in data it is escaped like the others. */

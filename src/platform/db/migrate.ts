@@ -32,8 +32,7 @@ export interface MigrateOptions {
 }
 
 /**
- * Brings the schema of a database up to this version. Where nothing is missing it only reads, so that a role with
- * rights on rows may start the service.
+ * Brings the schema of a database up to date. It only reads where nothing is missing: a start needs no more rights.
  * @throws {ConfigError} when the database is newer, or cannot be brought up to date: what is missing, and why.
  */
 export async function migrateDatabase(
@@ -132,9 +131,8 @@ function findPending(migrations: Migration[], applied: Applied[]): Migration[] {
 }
 
 /**
- * Applies what is missing, all of it or nothing. Replicas that start together take turns under a lock of the
- * transaction, which a pooler in transaction mode cannot leave behind. Read committed, whatever the database's default
- * is: the journal must be read as it is once the lock is had.
+ * Applies what is missing, all or nothing. Replicas that start together take turns under a lock of the transaction.
+ * Read committed, whatever the database's default: the journal must be read as it is once the lock is had.
  */
 async function applyMissing(client: Client, schema: string, migrations: Migration[]): Promise<void> {
   await client.query('begin isolation level read committed');

@@ -37,9 +37,8 @@ const MAX_PAUSE_MS = 2_000;
 const POLL_MS = 1_000;
 
 /**
- * Opens notifications over LISTEN and NOTIFY on one connection of their own, which is made anew when it breaks. They
- * only save time: a subscriber must also look by itself now and then. A pooler in transaction mode knows no LISTEN:
- * behind one subscribers are woken every second.
+ * Opens LISTEN and NOTIFY on a connection of their own, made anew when it breaks. They only save time: a subscriber
+ * must also look by itself. Behind a pooler in transaction mode, without LISTEN, it is woken every second.
  */
 export const openNotifications = (
   address: DatabaseAddress,

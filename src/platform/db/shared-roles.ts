@@ -18,10 +18,9 @@ export function toOutlineSchema(schema: string): string {
 }
 
 /**
- * Makes the roles that all databases of a server share, where they are absent, and gives them their rights: those for
- * people, and the limited one where the serving role [that of the connection] is above row-level security. Nothing
- * happens where the role of the connection may not: the roles for people are a convenience, and a start says so where
- * the limited one is missed.
+ * Makes the absent roles that all databases of a server share, with their rights: those for people, and the limited
+ * one where the serving role [that of the connection] is above row-level security. Nothing happens where the role of
+ * the connection may not; a start says so where the limited one is missed.
  */
 export async function makeRoles(client: Client, schema: string, servingRole: string | undefined): Promise<void> {
   const { rows } = await client.query<{ role: string; isAbove: boolean; isSuper: boolean; mayCreate: boolean }>(

@@ -20,9 +20,8 @@ const OPENING = 0x7b;
 const CLOSING = 0x7d;
 
 /**
- * The same response; its body, JSON or server-sent events of JSON, fails as soon as it has more than it may, with what
- * `toError` makes of a text like `more than 10 bytes`. For answers that others parse whole, message by message: 400,000
- * members keep a parser with a schema behind it for a second.
+ * The same response, whose body (JSON or server-sent events of it) fails once it has more than it may, with what
+ * `toError` makes of a text like `more than 10 bytes`: 400,000 members keep a parser with a schema busy for a second.
  */
 export function boundedResponse(response: Response, bounds: AnswerBounds, toError: (excess: string) => Error) {
   if (!response.body) return response;

@@ -10,9 +10,8 @@ export interface EgressPolicy {
   /** True in local mode: loopback addresses, and http to them. */
   allowLoopback: boolean;
   /**
-   * Where given, nothing else may be reached. An entry is a host (`mcp.example.com`), all below one (`*.example.com`),
-   * or an origin (`http://mcp:3000`): an origin is vouched for by the operator, so it may be http and may have a
-   * private address.
+   * Where given, nothing else may be reached: a host (`mcp.example.com`), all below one (`*.example.com`), or an origin
+   * (`http://mcp:3000`), for which the operator vouches: http and a private address are allowed.
    */
   allowedHosts?: string[];
   /** Resolves a host name [the system's resolver]. */

@@ -139,9 +139,8 @@ async function readOwner(url: string, data: string): Promise<string | undefined>
 }
 
 /**
- * Launches a server for the process of this name, in a session of its own, so that Ctrl-C does not reach it. It ends
- * with this process, unless that is killed. Returns the reason where it does not start: PostgreSQL itself lets one
- * server at a time have a data directory.
+ * Launches a server for the process of this name, in a session of its own, so that Ctrl-C does not reach it; it ends
+ * with this process, unless that is killed. Returns the reason where it does not start.
  */
 export async function launch(cluster: Cluster, password: string, owner: string): Promise<LaunchedServer | string> {
   const port = await freePort();

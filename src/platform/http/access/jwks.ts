@@ -31,10 +31,8 @@ const DEFAULT_TIMEOUT_MS = 3_000;
 const MAX_KEY_SET_BYTES = 256 * 1024;
 
 /**
- * The keys of an issuer, kept between requests: single flight, freshness and the cool-down after an unknown key are
- * jose's.
- * @returns a function that throws UnavailableError when no keys are known and none can be fetched, JWKSNoMatchingKey
- * and the like of jose for a token that no key fits.
+ * The keys of an issuer, kept between requests by jose: single flight, freshness, cool-down after an unknown key.
+ * @returns a function that throws UnavailableError when no keys can be had, and jose's errors where none fits.
  */
 export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
   const source = keySetFetch(options);
@@ -54,9 +52,8 @@ export function createKeySource(options: JwksOptions): JWTVerifyGetKey {
 }
 
 /**
- * A `fetch` for jose that outlasts an issuer which is down: it leaves the issuer alone for a while after a failure
- * and repeats the last good answer. By itself jose asks again for every token (59 fetches for 100 tokens) and refuses
- * all of them.
+ * A `fetch` for jose that leaves an issuer alone for a while after a failure and repeats the last good answer. By
+ * itself jose asks again for every token and refuses all of them.
  */
 function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: FetchImplementation; isTooOld(): boolean } {
   let address = jwksUrl;

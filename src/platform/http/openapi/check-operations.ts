@@ -2,9 +2,8 @@ import type { Operation } from '../operation/operation.ts';
 import { camelCase, pathParameters, listRoutes } from '../operation/paths.ts';
 
 /**
- * Compares what operations say of themselves and of each other. Cheap, so every start does it.
- * @throws Error that names the operation: an id or a route is taken, a template and its parameters differ, a path
- * names a user that is not its owner, it says no scope
+ * Compares what operations say of themselves and of each other, at every start. @throws Error for a taken
+ * id or route, a template that differs from its parameters, a user in a path who is no owner, or a missing scope
  */
 export function checkOperations(operations: Operation[]): void {
   const taken = new Set<string>();

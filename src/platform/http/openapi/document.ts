@@ -23,9 +23,8 @@ export interface DocumentOptions {
 type SchemaOf = (schema: z.ZodType) => JsonSchema;
 
 /**
- * The OpenAPI 3.1.0 document of these operations. Pure: the same operations give the same document, key for key.
- * @throws Error when an unnamed schema contains itself (name it in `components`) or the operations contradict each
- * other
+ * The OpenAPI 3.1.0 document of these operations, the same for the same ones, key for key. @throws Error when an
+ * unnamed schema contains itself (name it in `components`) or the operations contradict each other
  */
 export function openApiDocument(operations: Operation[], options: DocumentOptions): object {
   checkOperations(operations);

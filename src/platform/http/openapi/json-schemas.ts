@@ -7,8 +7,7 @@ const TEMPORARY = 'operation-schema-';
 const refTo = (name: string) => ({ $ref: `#/components/schemas/${name}` });
 
 /**
- * All schemas of bodies and answers at once, so that references between them stay references; those without a name
- * come out written out.
+ * Writes all schemas of bodies and answers at once, so that references stay; those without a name are written out.
  * @throws Error when an unnamed schema contains itself or is used inside another
  */
 export function namedSchemas(

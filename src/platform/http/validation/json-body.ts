@@ -10,11 +10,9 @@ const MAX_DEPTH = 64;
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
- * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none.
- *
- * Refuses, in this order: a body that is not `application/json` in UTF-8, a body over `maxBytes` (counted after
- * inflating), bytes that are not UTF-8, nesting over 64 levels or more than `maxValues` values (whichever shows first),
- * text that is not JSON, and what would not come back as it was sent (`core/exact-json.ts`).
+ * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none. Refuses, in this
+ * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after inflating, bytes that are not UTF-8,
+ * nesting over 64 levels or more than `maxValues` values, text that is not JSON, and what would not come back as sent.
  */
 export function readJsonBody(options: { maxBytes: number; maxValues: number }): RequestHandler {
   return readBody(options, requireJson, (bytes) => parseJson(bytes, options.maxValues));

@@ -29,9 +29,8 @@ export interface JsonScan {
 }
 
 /**
- * Looks for nesting, for many values, for members, and for numbers that `JSON.parse` would turn into `Infinity` or 0;
- * takes any bytes, JSON or not. Measured: 0.14 ms for 113 KB, where `JSON.parse` takes 0.57 ms; a walk over the parsed
- * value costs as much again.
+ * Looks for nesting, many values, members, and numbers that `JSON.parse` would turn into `Infinity` or 0, in any bytes;
+ * faster than a walk over the parsed value.
  */
 export function scanJson(bytes: Uint8Array, { maxDepth, maxValues }: JsonLimits): JsonScan {
   let depth = 0;

@@ -3,9 +3,8 @@ import { safeParse } from 'zod/v4/core';
 import { getDefinition, unwrap } from '../../../core/zod-graph.ts';
 
 /**
- * Path parameters, query parameters and headers arrive as text. They are read here by pydantic's rules and not by a
- * coercing validator: Ajv takes `1e2` for 100, and express-openapi-validator hands on `0` as text (stack notes §5,
- * traps 3 and 4).
+ * Path parameters, query parameters and headers are text, read by pydantic's rules and not by a coercing validator:
+ * Ajv takes `1e2` for 100, and express-openapi-validator hands on `0` as text.
  */
 
 /** The types that a text can be read as. */

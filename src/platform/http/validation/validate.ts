@@ -65,11 +65,8 @@ interface CheckedBody {
 }
 
 /**
- * Prepares the checks of one operation's bodies.
- *
- * Ajv decides, by the published document, and costs microseconds; zod runs on a refused body only, for its words.
- * Both come from one schema, so they agree but for rules that JSON Schema cannot say (`refine`): where a schema has
- * such rules, zod runs on every body.
+ * Prepares the checks of one operation's bodies. Ajv decides, by the published document, and costs microseconds; zod
+ * words what is refused. They agree but for rules that JSON Schema cannot say (`refine`): with those zod runs always.
  */
 function bodyChecker(
   { schema, required }: OperationBody,

@@ -22,8 +22,7 @@ type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
 
 /**
- * Says in pydantic's words (interface inventory §4.4) why a schema refuses a body: at most 100 details, in the order of
- * the schema.
+ * Says in pydantic's words why a schema refuses a body: at most 100 details, in the order of the schema.
  * @param issues those of a parse with {@link nameRefusingType}
  */
 export function toBodyDetails(issues: readonly Issue[], aliases: KeyAliases, sent: unknown): ValidationDetail[] {
