@@ -9,7 +9,7 @@ import {
 } from '../conversation/sessions/append-store.ts';
 import { LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
-import { callFunction } from '../platform/db/call-function.ts';
+import { callFunction } from '../platform/db/statement.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeText } from '../platform/db/json-escape.ts';
 import type { InvocationError, InvocationStatus } from './invocation.ts';

@@ -7,7 +7,7 @@ import { lockSession } from '../conversation/sessions/session-lease.ts';
 import { RepeatedInvocationError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
 import { isEvalSession, type SessionKey } from '../core/session.ts';
-import { callFunction } from '../platform/db/call-function.ts';
+import { callFunction } from '../platform/db/statement.ts';
 import { type Database, onConflict } from '../platform/db/database.ts';
 import { escapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';

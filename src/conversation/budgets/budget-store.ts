@@ -1,6 +1,6 @@
 import { and, asc, eq, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
-import { callFunction } from '../../platform/db/call-function.ts';
+import { callFunction } from '../../platform/db/statement.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { budgets, modelPrices } from '../../platform/db/schema/schema.ts';

@@ -8,7 +8,7 @@ import {
   splitDelta,
   withoutTemporary,
 } from '../../core/session.ts';
-import { callFunction } from '../../platform/db/call-function.ts';
+import { callFunction } from '../../platform/db/statement.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import type { ModelUse, OverBudget } from '../budgets/budget.ts';
