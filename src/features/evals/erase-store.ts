@@ -76,7 +76,7 @@ function conditionsFor({ appName, userId }: User) {
   const verdicts = and(eq(evalVerdicts.appName, appName), eq(evalVerdicts.author, userId)) as SQL;
   return {
     sets: ownSets,
-    runs,
+    runs: sql`${isOfApp(evalRuns)} and ${evalRuns.id} in (${runs})`,
     cases,
     versions,
     runCases,
@@ -92,7 +92,7 @@ export async function countEvaluations(db: Database, user: User): Promise<Record
     eval_cases: await db.$count(evalCases, of.cases),
     eval_case_versions: await db.$count(evalCaseVersions, of.versions),
     eval_sets: await db.$count(evalSets, of.sets),
-    eval_runs: await db.$count(evalRuns, sql`${evalRuns.appName} = ${user.appName} and ${evalRuns.id} in (${of.runs})`),
+    eval_runs: await db.$count(evalRuns, of.runs),
     eval_verdicts: await db.$count(evalVerdicts, of.verdicts),
   };
 }
@@ -116,8 +116,7 @@ export async function deleteEvaluations(tx: Database, user: User): Promise<Recor
   const of = conditionsFor(user);
   const countRows = async (statement: PromiseLike<{ rowCount: number | null }>) => (await statement).rowCount ?? 0;
   const verdicts = await countRows(tx.delete(evalVerdicts).where(of.verdicts));
-  const isOfRuns = sql`${evalRuns.appName} = ${user.appName} and ${evalRuns.id} in (${of.runs})`;
-  const runs = await countRows(tx.delete(evalRuns).where(isOfRuns));
+  const runs = await countRows(tx.delete(evalRuns).where(of.runs));
   // A case refers to its newest version and its set to none: what is deleted must be found before it is gone.
   const { rows } = await tx.execute<{ place: string }>(
     sql`select ${evalCaseVersions}.ctid::text as place from ${evalCaseVersions} where ${of.versions} for update`,
@@ -127,11 +126,5 @@ export async function deleteEvaluations(tx: Database, user: User): Promise<Recor
   const isFound = sql`${evalCaseVersions}.ctid = any(${places}::tid[])`;
   const versions = rows.length === 0 ? 0 : await countRows(tx.delete(evalCaseVersions).where(isFound));
   const sets = await countRows(tx.delete(evalSets).where(of.sets));
-  return {
-    eval_verdicts: verdicts,
-    eval_runs: runs,
-    eval_cases: cases,
-    eval_case_versions: versions,
-    eval_sets: sets,
-  };
+  return { eval_verdicts: verdicts, eval_runs: runs, eval_cases: cases, eval_case_versions: versions, eval_sets: sets };
 }

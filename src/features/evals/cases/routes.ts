@@ -9,12 +9,12 @@ import {
   evalOperation,
   getRequester,
   idsSchema,
+  ofSet,
   OLD_SET_PATHS,
   SET_PATH,
   toOwnKey,
 } from '../sets/context.ts';
 import { evalCaseSchema, exampleEvalCase } from '../sets/eval-set.ts';
-import { evalSetNotFound } from '../sets/eval-set-store.ts';
 import { addSession, listInstructions } from './add-sessions.ts';
 import { addSessionSchema } from './eval-case.ts';
 import { deleteEvalCase, findEvalCaseText, listEvalCaseIds, replaceEvalCase } from './eval-case-store.ts';
@@ -22,6 +22,8 @@ import { deleteEvalCase, findEvalCaseText, listEvalCaseIds, replaceEvalCase } fr
 const CASE_PATH = `${SET_PATH}/eval-cases/{eval_id}`;
 const OLD_CASE_PATHS = OLD_SET_PATHS.map((path) => `${path}/evals/{eval_id}`);
 const [OLD_ADD_PATH = '', ...OLDER_ADD_PATHS] = OLD_SET_PATHS.map((path) => `${path}/add_session`);
+
+const ofCase = { path: CASE_PATH, aliases: OLD_CASE_PATHS, parameters: { path: evalCasePath } };
 
 type SentSession = z.input<typeof addSessionSchema>;
 const fromSession = {
@@ -86,10 +88,8 @@ const listEvalCases = evalOperation({
   operationId: 'listEvalCases',
   summary: 'List evaluation cases',
   description: "The identifiers of a set's cases, sorted by code point.",
-  parameters: { path: evalSetPath },
+  ...ofSet,
   success: { schema: idsSchema, description: 'The case identifiers.', example: ['case1', 'case2'] },
-  errors: { 404: 'No such set.' },
-  absent: evalSetNotFound,
   handler: async ({ database }, { path, principal, notFound }) => {
     const value = await listEvalCaseIds(database.reads, toOwnKey(path, principal));
     if (!value) throw notFound();
@@ -99,11 +99,9 @@ const listEvalCases = evalOperation({
 
 const getEvalCase = evalOperation({
   method: 'get',
-  path: CASE_PATH,
-  aliases: OLD_CASE_PATHS,
+  ...ofCase,
   operationId: 'getEvalCase',
   summary: 'Get an evaluation case',
-  parameters: { path: evalCasePath },
   success: { schema: evalCaseSchema, description: 'The case.', example: exampleEvalCase },
   errors: { 404: 'No such case.' },
   absent: ({ evalSetId, evalId }) => `Eval set \`${evalSetId}\` or Eval \`${evalId}\` not found.`,
@@ -116,11 +114,9 @@ const getEvalCase = evalOperation({
 
 const updateEvalCase = evalOperation({
   method: 'put',
-  path: CASE_PATH,
-  aliases: OLD_CASE_PATHS,
+  ...ofCase,
   operationId: 'updateEvalCase',
   summary: 'Replace an evaluation case',
-  parameters: { path: evalCasePath },
   body: { schema: evalCaseSchema, required: true, example: exampleEvalCase },
   errors: { 400: 'The path names another case than the body.', 404: 'No such set or case.' },
   handler: async ({ database }, { path, body, principal }) => {
@@ -135,11 +131,9 @@ const updateEvalCase = evalOperation({
 
 const deleteEvalCaseOperation = evalOperation({
   method: 'delete',
-  path: CASE_PATH,
-  aliases: OLD_CASE_PATHS,
+  ...ofCase,
   operationId: 'deleteEvalCase',
   summary: 'Delete an evaluation case',
-  parameters: { path: evalCasePath },
   errors: { 404: 'No such set or case.' },
   handler: async ({ database }, { path, principal }) => {
     await deleteEvalCase(database.db, toOwnKey(path, principal), path.evalId);

@@ -41,7 +41,8 @@ const matchType = z.union([z.int(), z.string()]).transform((sent, context): Matc
   return found ?? 'EXACT';
 });
 
-const rubricSchema = z.looseObject({
+/** A rubric with ADK's members; those that it does not know are kept. */
+export const rubricSchema = z.looseObject({
   rubricId: z.string(),
   rubricContent: z.looseObject({ textProperty: z.string().nullish() }),
   description: z.string().nullish(),

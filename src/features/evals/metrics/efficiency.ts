@@ -40,12 +40,7 @@ interface Tokens {
 }
 
 /** Seconds, three decimals; `frameworkSeconds` is what neither a model nor a tool took. */
-interface Durations {
-  totalSeconds?: number;
-  modelSeconds?: number;
-  toolSeconds?: number;
-  frameworkSeconds?: number;
-}
+type Durations = Partial<Record<'totalSeconds' | 'modelSeconds' | 'toolSeconds' | 'frameworkSeconds', number>>;
 
 /** The efficiency of a conversation, from its events and its durations alone. */
 export function toEfficiency(turns: Turn[]): Efficiency {

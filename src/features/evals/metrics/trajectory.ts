@@ -51,7 +51,7 @@ export function trajectoryMatch(
 }
 
 /** How near the calls of a turn are to the expected ones, where all or nothing says too little. Each from 0 to 1. */
-export interface TrajectoryDetails {
+interface TrajectoryDetails {
   /** F1 of the calls with their arguments in any order; 1 where none was expected and none made. */
   f1: number;
   /** The share of arguments that expected and actual calls of a tool have in common; null without any. */

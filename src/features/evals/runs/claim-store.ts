@@ -6,6 +6,7 @@ import { EVAL_SESSION_ID_PREFIXES } from '../../../core/session.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import { isItsVersion, isOpen } from './eval-run-store.ts';
+import type { NewEvalRun, RunCase } from './eval-run.ts';
 import type { ScoredCase } from '../scoring/score.ts';
 
 const now = sql`clock_timestamp()`;
@@ -16,14 +17,9 @@ const isHeld = sql`(${evalRunCases.status} = 'running' and ${evalRunCases.leaseE
 const isClaimable = sql`(${evalRunCases.status} = 'waiting' or ${isLost})`;
 
 /** A case of a run that this process works on while it renews the lease. */
-export interface ClaimedCase extends ExecutionModes {
-  appName: string;
-  runId: string;
-  evalSetId: string;
-  place: number;
-  trial: number;
-  evalId: string;
-  userId: string;
+export interface ClaimedCase
+  extends Pick<NewEvalRun, 'appName' | 'runId' | 'evalSetId' | 'metrics' | 'userSimulator' | keyof ExecutionModes>,
+    Pick<RunCase, 'place' | 'trial' | 'evalId' | 'userId'> {
   sessionId: string;
   /** 2 where the first session died within a turn. */
   sessionCount: number;
@@ -32,8 +28,6 @@ export interface ClaimedCase extends ExecutionModes {
   leaseToken: string;
   /** JSON text of the case as it was when the run was requested. */
   caseText: string;
-  metrics: EvalMetric[];
-  userSimulator: unknown;
   /** True where the stored turns of another run are judged: the agent is not called. */
   isJudging: boolean;
   /** Last event of its session that belongs to it; null until its turns have ended. */
@@ -90,7 +84,17 @@ async function lockOpenRun(tx: Database, appNames: string[], except: string[]): 
 async function claimRunCases(tx: Database, run: RunRow, slots: number, leaseMs: number): Promise<ClaimedCase[]> {
   const c = evalRunCases;
   const isOfRun = sql`${c.appName} = ${run.appName} and ${c.runId} = ${run.id}`;
-  const { rows } = await tx.execute<Pick<ClaimedCase, Claimed>>(sql`
+  const ofRun = {
+    appName: run.appName,
+    runId: run.id,
+    evalSetId: run.evalSetId,
+    metrics: unescaped(run.metrics) as EvalMetric[],
+    userSimulator: unescaped(run.userSimulator),
+    isJudging: run.judgedRunId !== null,
+    modelExecutionMode: run.modelExecutionMode,
+    toolExecutionMode: run.toolExecutionMode,
+  };
+  const { rows } = await tx.execute<Omit<ClaimedCase, keyof typeof ofRun>>(sql`
     with chosen as (
       select ${c.place} as place, ${c.trial} as trial, ${c.sessionId} is not null as is_resumed from ${c}
       where ${isOfRun} and ${isClaimable} order by ${c.place}, ${c.trial}
@@ -108,27 +112,11 @@ async function claimRunCases(tx: Database, run: RunRow, slots: number, leaseMs: 
               ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence",
               ${evalCaseVersions.payload}::text as "caseText"`);
   if (rows.length > 0 && run.status === 'queued') {
-    await tx
-      .update(evalRuns)
-      .set({ status: 'running' })
-      .where(and(eq(evalRuns.appName, run.appName), eq(evalRuns.id, run.id)));
+    const isThisRun = and(eq(evalRuns.appName, run.appName), eq(evalRuns.id, run.id));
+    await tx.update(evalRuns).set({ status: 'running' }).where(isThisRun);
   }
-  const ofRun = {
-    appName: run.appName,
-    runId: run.id,
-    evalSetId: run.evalSetId,
-    metrics: unescaped(run.metrics) as EvalMetric[],
-    userSimulator: unescaped(run.userSimulator),
-    isJudging: run.judgedRunId !== null,
-    modelExecutionMode: run.modelExecutionMode,
-    toolExecutionMode: run.toolExecutionMode,
-  };
   return rows.map((row) => ({ ...row, ...ofRun, caseText: unescapeJson(row.caseText) }));
 }
-
-type Claimed =
-  | ('place' | 'trial' | 'evalId' | 'userId' | 'sessionId' | 'sessionCount' | 'isResumed')
-  | ('leaseToken' | 'caseText' | 'lastSequence');
 
 const unescaped = (value: unknown): unknown => JSON.parse(unescapeJson(JSON.stringify(value)));
 
@@ -186,10 +174,8 @@ export async function finishEvalCase(
 
 /** Gives a claimed case back, for any process to go on with. */
 export async function releaseEvalCase(db: Database, claim: Claim): Promise<void> {
-  await db
-    .update(evalRunCases)
-    .set({ ...released, status: 'waiting' })
-    .where(isMine(claim));
+  const waiting = { ...released, status: 'waiting' as const };
+  await db.update(evalRunCases).set(waiting).where(isMine(claim));
 }
 
 /** Gives a claimed case a second session. @returns its id; `undefined` where it had one, or is another's by now. */

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { evalRunCases } from '../../../platform/db/schema/schema.ts';
 import { freeForm, jsonObject } from '../../../core/content.ts';
 import { texts } from '../../../core/members.ts';
 import { runModes, type ExecutionModes } from '../sets/eval-set.ts';
@@ -163,10 +164,7 @@ export const CANCEL_TOPIC = 'evals:cancel';
 export const runTopic = (runId: string) => `eval:${runId}`;
 
 /** The key of a run. */
-export interface EvalRunKey {
-  appName: string;
-  runId: string;
-}
+export type EvalRunKey = Pick<NewEvalRun, 'appName' | 'runId'>;
 
 /** A run as it is requested; `cases` in the order of its result. */
 export interface NewEvalRun extends ExecutionModes {
@@ -185,16 +183,8 @@ export interface NewEvalRun extends ExecutionModes {
 }
 
 /** A run as it stands. */
-export interface EvalRun extends ExecutionModes {
-  runId: string;
-  evalSetId: string;
+export interface EvalRun extends Omit<NewEvalRun, 'appName' | 'requestedBy' | 'cases'> {
   status: 'queued' | 'running' | 'done' | 'cancelled';
-  metrics: EvalMetric[];
-  userSimulator: unknown;
-  trials: number;
-  parallelism: number;
-  agentHash: string;
-  modelName: string;
   /** The run whose stored turns this one judges again; null for a run of its own. */
   judgedRunId: string | null;
   /** Microseconds since 1970: what names its result. */
@@ -209,7 +199,7 @@ export interface EvalRun extends ExecutionModes {
   >;
 }
 
-/** Which runs are wanted. */
+/** A filter of runs. */
 export interface RunFilter {
   appName: string;
   /** Only those that this user requested; `undefined` for a caller who may see all. */
@@ -222,16 +212,12 @@ export interface RunFilter {
 }
 
 /** A case of a run with what it says and how it ended. */
-export interface RunCase {
-  place: number;
-  trial: number;
-  evalId: string;
+export interface RunCase
+  extends Pick<
+    typeof evalRunCases.$inferSelect,
+    'place' | 'trial' | 'evalId' | 'sessionId' | 'status' | 'lastSequence' | 'failedTurn' | 'error'
+  > {
   userId: string;
-  sessionId: string | null;
-  status: 'waiting' | 'running' | 'done' | 'error' | 'cancelled';
-  lastSequence: number | null;
-  failedTurn: number | null;
-  error: string | null;
   /** JSON text of the case as it was. */
   caseText: string;
   /** JSON text of its scores; null where it has none. */

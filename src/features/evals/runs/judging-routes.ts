@@ -2,14 +2,14 @@ import { z } from 'zod';
 import { InvalidError, NotFoundError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
-import { evalRunPath, evalSetPath, INT32_MAX, pageSize } from '../../../platform/http/operation/parameters.ts';
-import { evalSetExists, evalSetNotFound } from '../sets/eval-set-store.ts';
+import { evalSetPath, INT32_MAX, pageSize } from '../../../platform/http/operation/parameters.ts';
+import { evalSetExists } from '../sets/eval-set-store.ts';
 import { exampleRun, evalRunSchema, EVALS_TOPIC } from './eval-run.ts';
 import { insertJudging, listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
-import { evalOperation, SET_PATH, getRequester } from '../sets/context.ts';
-import { existing, RUN_PATH, runNotFound, toWire } from './routes.ts';
+import { evalOperation, getRequester, ofSet, SET_PATH } from '../sets/context.ts';
+import { existing, ofRun, RUN_PATH, toWire } from './routes.ts';
 import { MAX_CASES, MAX_OPEN_RUNS } from './start-run.ts';
 import { listTrend } from './trend-store.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
@@ -25,7 +25,7 @@ const judgeRun = evalOperation({
   summary: 'Judge the stored turns of an evaluation run again',
   description:
     'A new run, whose `judgedRunId` names this one: the agent is not called, its turns are those that took place.',
-  parameters: { path: evalRunPath },
+  ...ofRun,
   body: { schema: judgeSchema, required: true, example: { evalMetrics: exampleMetrics } },
   success: { schema: evalRunSchema, description: 'The new run.', example: exampleRun, status: 202 },
   errors: {
@@ -33,7 +33,6 @@ const judgeRun = evalOperation({
     404: 'No such run.',
     409: 'Too many runs have not ended, or none of its cases was done.',
   },
-  absent: runNotFound,
   handler: async (context, { path, body, principal }) => {
     const { config, database, newId, notifications } = context;
     const { counts } = await existing(context, path, principal);
@@ -72,10 +71,9 @@ const keepVerdict = evalOperation({
   operationId: 'saveEvalVerdict',
   summary: 'Say whether a turn is good',
   description: 'Beside the judges. Each caller has one verdict on a turn in a metric; a further one takes its place.',
-  parameters: { path: evalRunPath },
+  ...ofRun,
   body: { schema: verdictSchema, required: true, example: exampleVerdict },
   errors: { 404: 'No such run, case or turn.' },
-  absent: runNotFound,
   handler: async (context, { path, body, principal }) => {
     await existing(context, path, principal);
     const { evalId, trial = 1, turn, metricName, passed, comment = null } = body;
@@ -90,14 +88,12 @@ const readVerdicts = evalOperation({
   path: `${RUN_PATH}/verdicts`,
   operationId: 'listEvalVerdicts',
   summary: 'List what people say of the turns of a run',
-  parameters: { path: evalRunPath },
+  ...ofRun,
   success: {
     schema: z.array(verdictSchema.extend({ author: z.string().describe('Who said so.') })),
     description: 'The verdicts, in the order of the cases and turns.',
     example: [{ ...exampleVerdict, trial: 1, author: 'local' }],
   },
-  errors: { 404: 'No such run.' },
-  absent: runNotFound,
   handler: async (context, { path, principal }) => {
     await existing(context, path, principal);
     const verdicts = await listVerdicts(context.database.reads, path);
@@ -127,7 +123,7 @@ const listJudges = evalOperation({
   operationId: 'listEvalJudges',
   summary: 'Compare the judges of a set with people',
   description: 'On the turns that both judged, over all runs of the set, by metric, model and version of the prompt.',
-  parameters: { path: evalSetPath },
+  ...ofSet,
   success: {
     schema: z.array(judgeCountsSchema),
     description: 'The judges.',
@@ -145,8 +141,6 @@ const listJudges = evalOperation({
       },
     ],
   },
-  errors: { 404: 'No such set.' },
-  absent: evalSetNotFound,
   handler: async ({ database }, { path, principal, notFound }) => {
     const requestedBy = getRequester(principal);
     if (!(await evalSetExists(database.reads, { ...path, ownerId: requestedBy }))) throw notFound();
@@ -181,6 +175,7 @@ const readTrend = evalOperation({
   path: `${SET_PATH}/trend`,
   operationId: 'getEvalTrend',
   summary: 'Follow a set over its runs',
+  ...ofSet,
   parameters: { path: evalSetPath, query: z.object({ limit: pageSize('Maximum number of runs.').default(100) }) },
   success: {
     schema: z.array(trendPointSchema),
@@ -200,8 +195,6 @@ const readTrend = evalOperation({
       },
     ],
   },
-  errors: { 404: 'No such set.' },
-  absent: evalSetNotFound,
   handler: async ({ database }, { path, query, principal, notFound }) => {
     const requestedBy = getRequester(principal);
     if (!(await evalSetExists(database.reads, { ...path, ownerId: requestedBy }))) throw notFound();

@@ -4,19 +4,13 @@ import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
 import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
-import type { EvalMetric } from '../metrics/criteria.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
 import { MAX_TRIES, toResultTime, sameMoment, tooManyOpen } from './eval-run-store.ts';
-import type { EvalRunKey } from './eval-run.ts';
+import type { EvalRunKey, NewEvalRun } from './eval-run.ts';
 
 /** A run that judges the stored turns of another one. */
-export interface NewJudging {
-  appName: string;
-  runId: string;
+export interface NewJudging extends Pick<NewEvalRun, 'appName' | 'runId' | 'requestedBy' | 'metrics' | 'parallelism'> {
   judgedRunId: string;
-  requestedBy: string | undefined;
-  metrics: EvalMetric[];
-  parallelism: number;
 }
 
 /**

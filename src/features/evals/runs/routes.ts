@@ -37,7 +37,14 @@ export const runErrors = {
 };
 const oneRun = { schema: evalRunSchema, description: 'The run.', example: exampleRun };
 /** The text of the 404 of a run. */
-export const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
+const runNotFound = ({ runId }: { runId: string }) => `Eval run \`${runId}\` not found.`;
+
+/** Members of every operation on one run. */
+export const ofRun = {
+  parameters: { path: evalRunPath },
+  errors: { 404: 'No such run.' },
+  absent: runNotFound,
+};
 
 const startEvalRun = evalOperation({
   method: 'post',
@@ -82,10 +89,8 @@ const getOne = evalOperation({
   path: RUN_PATH,
   operationId: 'getEvalRun',
   summary: 'Get an evaluation run',
-  parameters: { path: evalRunPath },
+  ...ofRun,
   success: oneRun,
-  errors: { 404: 'No such run.' },
-  absent: runNotFound,
   handler: async (context, { path, principal }) => ({
     kind: 'value',
     value: toWire(path.appName, await existing(context, path, principal)),
@@ -99,15 +104,13 @@ const followOne = evalOperation({
   summary: 'Follow an evaluation run',
   isStream: true,
   description: 'Server-sent events: the run as it stands, and again after each change until it has ended.',
-  parameters: { path: evalRunPath },
+  ...ofRun,
   success: {
     schema: z.string(),
     description: 'Runs.',
     example: `data: ${JSON.stringify(exampleRun)}\n\n`,
     mediaType: 'text/event-stream',
   },
-  errors: { 404: 'No such run.' },
-  absent: runNotFound,
   handler: async (context, { path, principal, response }) => {
     await existing(context, path, principal);
     const stream = openEventStream(response, { comments: true });
@@ -127,10 +130,8 @@ const cancelOne = evalOperation({
   summary: 'Cancel an evaluation run',
   description:
     'Cases that have not ended are cancelled, on whatever replica they run. One that has ended stays as it is.',
-  parameters: { path: evalRunPath },
+  ...ofRun,
   success: oneRun,
-  errors: { 404: 'No such run.' },
-  absent: runNotFound,
   handler: async (context, { path, principal }) => {
     await existing(context, path, principal);
     await cancelEvalRun(context.database.db, path);
@@ -147,13 +148,12 @@ const summarizeOne = evalOperation({
   load: 'heavy',
   summary: 'Summarize an evaluation run',
   description: 'Pass rates of its cases over their trials, and what changed since an earlier run.',
+  ...ofRun,
   parameters: {
     path: evalRunPath,
     query: z.object({ baseline: z.string().optional().describe('An earlier run to compare with.') }),
   },
   success: { schema: runSummarySchema, description: 'The summary.', example: { cases: [exampleCaseSummary] } },
-  errors: { 404: 'No such run.' },
-  absent: runNotFound,
   handler: async (context, { path, query, principal }) => {
     const { reads } = context.database;
     await existing(context, path, principal);

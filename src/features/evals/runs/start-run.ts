@@ -9,9 +9,8 @@ import { Wakeup } from '../../../platform/work/poll-loop.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from '../sets/eval-set-store.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
-import type { EvalMetric } from '../metrics/criteria.ts';
 import { insertEvalRun, listEvalRuns } from './eval-run-store.ts';
-import { type EvalRun, EVALS_TOPIC, runTopic } from './eval-run.ts';
+import { type EvalRun, EVALS_TOPIC, type EvalRunKey, type NewEvalRun, runTopic } from './eval-run.ts';
 import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.ts';
 import { readSimulatedUser } from './simulated-user.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
@@ -22,15 +21,9 @@ export const MAX_CASES = 1_000;
 export const MAX_OPEN_RUNS = 100;
 
 /** A run as a caller asks for it. */
-export interface RunRequest {
+export interface RunRequest extends SetModes, Pick<NewEvalRun, 'metrics' | 'userSimulator' | 'trials'> {
   /** Without any all cases of the set. */
   evalIds: string[];
-  metrics: EvalMetric[];
-  userSimulator: unknown;
-  /** As they were sent; those of the set where it is not said. */
-  modelExecutionMode: SetModes['modelExecutionMode'];
-  toolExecutionMode: SetModes['toolExecutionMode'];
-  trials: number;
   /** Cases at once [as the operator allows]. */
   parallelism: number | undefined;
 }
@@ -59,10 +52,10 @@ export async function startRun(
 ): Promise<string | undefined> {
   const agent = agents.get(key.appName);
   if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
-  const set = await findSetModes(database.db, { ...key, ownerId: getRequester(principal) });
+  const requestedBy = getRequester(principal);
+  const set = await findSetModes(database.db, { ...key, ownerId: requestedBy });
   if (!set) throw new NotFoundError(evalSetNotFound(key));
   readSimulatedUser(request.userSimulator);
-  const requestedBy = getRequester(principal);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);
   if (cases.length === 0) return undefined;
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
@@ -121,19 +114,17 @@ function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, princ
 /** One run as a caller may see it; `undefined` where there is none. */
 export async function findRun(
   { database }: Pick<InvocationContext, 'database'>,
-  { appName, runId }: { appName: string; runId: string },
+  { appName, runId }: EvalRunKey,
   principal: Principal,
 ): Promise<EvalRun | undefined> {
   if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(runId)) return undefined;
   return (await listEvalRuns(database.db, { appName, runId, requestedBy: getRequester(principal) }))[0];
 }
 
-/**
- * Yields a run, and again after each change until it has ended or `signal` aborts; nothing where there is no run.
- */
+/** Yields a run, and again after each change until it has ended or `signal` aborts; nothing without such a run. */
 export async function* followRun(
   context: Pick<InvocationContext, 'database' | 'notifications'>,
-  key: { appName: string; runId: string },
+  key: EvalRunKey,
   principal: Principal,
   signal: AbortSignal,
 ): AsyncGenerator<EvalRun> {
@@ -162,7 +153,7 @@ export async function* followRun(
  */
 export async function waitForRun(
   context: InvocationContext,
-  key: { appName: string; runId: string },
+  key: EvalRunKey,
   principal: Principal,
   signal: AbortSignal,
 ): Promise<EvalRun | undefined> {

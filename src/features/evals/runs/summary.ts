@@ -12,6 +12,7 @@ import {
   type Trials,
   wilsonInterval,
 } from '../metrics/statistics.ts';
+import { toOverall } from '../metrics/status.ts';
 import { listRunCases } from './eval-run-store.ts';
 import type { EvalRunKey, RunCase } from './eval-run.ts';
 import type { ScoredCase } from '../scoring/score.ts';
@@ -20,20 +21,7 @@ import type { Event } from '../../../core/event.ts';
 import { type JsonDifference, jsonDifference } from '../../../core/json-difference.ts';
 
 /** The trials of one case in one run, as `runSummarySchema` describes them. */
-export interface CaseSummary {
-  evalId: string;
-  trials: number;
-  passed: number;
-  notEvaluated: number;
-  errors: number;
-  passRate: number | null;
-  interval: [low: number, high: number];
-  passAll: number | null;
-  flaky: boolean;
-  scores: Record<string, number | null>;
-  reason?: string;
-  cost?: number;
-}
+export type CaseSummary = ReturnType<typeof toSummaries>[number];
 
 /** A run against an earlier one on the same cases. */
 export interface RunComparison extends Comparison {
@@ -46,7 +34,7 @@ export async function summarizeRun(db: Database, key: EvalRunKey): Promise<CaseS
   return toSummaries(await listRunCases(db, key), await listModelPrices(db));
 }
 
-function toSummaries(cases: RunCase[], prices: ModelPrice[]): CaseSummary[] {
+function toSummaries(cases: RunCase[], prices: ModelPrice[]) {
   return [...Map.groupBy(cases, ({ evalId }) => evalId)].map(([evalId, trials]) => {
     const ended = trials.map((trial) => ({
       error: trial.error,
@@ -72,16 +60,12 @@ function toSummaries(cases: RunCase[], prices: ModelPrice[]): CaseSummary[] {
   });
 }
 
-function toScores(scored: ScoredCase[]): CaseSummary['scores'] {
+function toScores(scored: ScoredCase[]): Record<string, number | null> {
   const results = Map.groupBy(
     scored.flatMap(({ overall }) => overall),
     ({ metricName }) => metricName,
   );
-  const means = [...results].map(([name, each]): [string, number | null] => {
-    const known = each.flatMap(({ score }) => score ?? []);
-    return [name, known.length === 0 ? null : known.reduce((sum, score) => sum + score, 0) / known.length];
-  });
-  return Object.fromEntries(means);
+  return Object.fromEntries([...results].map(([name, each]) => [name, toOverall(each.map(({ score }) => score))]));
 }
 
 function toReason({ error, scored }: { error: string | null; scored: ScoredCase | undefined }): string | undefined {

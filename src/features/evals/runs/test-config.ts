@@ -17,20 +17,15 @@ const configSchema = z.looseObject({
 });
 const spelling = keyAliases(configSchema);
 
-/** The content of `test_config.json`: the metrics in its order, and the simulated user where it names one. */
-export interface TestConfig {
-  metrics: EvalMetric[];
-  userSimulator?: SimulatedUser;
-}
-
 /** ADK's defaults, where there is no `test_config.json`. */
 export const DEFAULT_TEST_CONFIG = { criteria: { tool_trajectory_avg_score: 1, response_match_score: 0.8 } };
 
 /**
- * Reads a `test_config.json`, in either spelling. A number stands for a criterion of that threshold.
+ * Reads a `test_config.json`, in either spelling: the metrics in its order, and the simulated user where it names one.
+ * A number stands for a criterion of that threshold.
  * @throws {InvalidError} for a criterion or simulated user that does not hold, naming it.
  */
-export function readTestConfig(json: unknown): TestConfig {
+export function readTestConfig(json: unknown): { metrics: EvalMetric[]; userSimulator?: SimulatedUser } {
   const read = configSchema.safeParse(spelling.toSchema(json));
   if (!read.success) throw new InvalidError(`test_config.json: ${toReason(read.error)}`);
   const { criteria, customMetrics, userSimulatorConfig } = read.data;

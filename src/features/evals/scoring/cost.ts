@@ -1,5 +1,4 @@
-import type { AgentDescription } from '../../../conversation/apps/agent-description.ts';
-import { listAgents } from '../../../conversation/apps/agent-description.ts';
+import { type AgentDescription, listAgents } from '../../../conversation/apps/agent-description.ts';
 import type { ModelPrice, ModelUse } from '../../../conversation/budgets/budget.ts';
 import type { Event } from '../../../core/event.ts';
 

@@ -179,7 +179,7 @@ function choose(
   unscoredBy?: string,
 ): Promise<ChosenSession[]> {
   const { atLeast = 0, atMost = 1, metricName } = wanted.score ?? {};
-  const scored = metricName === undefined ? undefined : hasScore({ metricName, atLeast, atMost });
+  const scored = metricName === undefined ? undefined : hasScore(metricName, atLeast, atMost);
   return listChosenSessions(database.reads, {
     appName,
     userIds: readableUsers(principal, wanted.users ?? undefined),

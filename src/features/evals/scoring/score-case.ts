@@ -23,7 +23,7 @@ import {
 } from '../metrics/status.ts';
 import { responseMatch } from '../metrics/response-match.ts';
 import { trajectoryDetails, trajectoryMatch } from '../metrics/trajectory.ts';
-import { getCalls, type Rubric, type Turn, type TurnPair, getText } from '../metrics/turn.ts';
+import { getCalls, type Turn, type TurnPair, getText } from '../metrics/turn.ts';
 import type { MetricResult, ScoredCase } from './score.ts';
 import type { PreparedAgent } from '../../../agent/definition/agent.ts';
 import type { StoredCase } from '../cases/eval-case.ts';
@@ -105,17 +105,14 @@ const METRICS = new Map<string, Evaluate>([
 const judgeBy = ({ judgeModelOptions }: Criterion<'judge'>, { judgeFor }: ScoringContext): Judge =>
   judgeFor(judgeModelOptions);
 
-/** The expected conversation of a case, none for a scenario, with the rubrics of the whole case. */
-export interface Expectation {
-  conversation?: Turn[] | null | undefined;
-  rubrics?: Rubric[] | null | undefined;
-}
-
 /**
  * The turns that happened beside those expected, each with the rubrics of the case and of its own expected turn.
  * @throws {MetricError} where a static conversation has another number of turns.
  */
-export function pairTurns(actual: Turn[], { conversation, rubrics }: Expectation): TurnPair[] {
+export function pairTurns(
+  actual: Turn[],
+  { conversation, rubrics }: Pick<StoredCase, 'conversation' | 'rubrics'>,
+): TurnPair[] {
   if (conversation && conversation.length !== actual.length) {
     throw new MetricError(`The case has ${conversation.length} turns, ${actual.length} took place.`);
   }

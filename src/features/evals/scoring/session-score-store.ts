@@ -17,15 +17,7 @@ export const isUnscored = (metricsHash: string): SQL => sql`not exists (
   select from ${e} where ${ofSession} and ${e.lastSequence} = ${s.lastSequence} and ${e.metricsHash} = ${metricsHash})`;
 
 /** The condition that the newest score of a session in a metric lies in a range, both ends included. */
-export const hasScore = ({
-  metricName,
-  atLeast,
-  atMost,
-}: {
-  metricName: string;
-  atLeast: number;
-  atMost: number;
-}): SQL =>
+export const hasScore = (metricName: string, atLeast: number, atMost: number): SQL =>
   sql`exists (
     select from (
       select (m ->> 'score')::float8 as score

@@ -3,7 +3,9 @@ import { z } from 'zod';
 import type { Config } from '../../../config/config.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { operation } from '../../../platform/http/operation/operation.ts';
+import { evalSetPath } from '../../../platform/http/operation/parameters.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
+import { evalSetNotFound } from './eval-set-store.ts';
 
 /** The parts of the process that evaluation uses. */
 export interface EvalContext extends InvocationContext {
@@ -14,6 +16,13 @@ export const DEV_APP_PATH = '/dev/apps/{app_name}';
 export const SET_PATH = `${DEV_APP_PATH}/eval-sets/{eval_set_id}`;
 /** ADK's older spellings: underscores, and in ADK 1.x no `/dev` in front. */
 export const OLD_SET_PATHS = [`${DEV_APP_PATH}/eval_sets/{eval_set_id}`, '/apps/{app_name}/eval_sets/{eval_set_id}'];
+
+/** Members of every operation on one set. */
+export const ofSet = {
+  parameters: { path: evalSetPath },
+  errors: { 404: 'No such set.' },
+  absent: evalSetNotFound,
+};
 
 /** A list of identifiers as the older spellings answer it. */
 export const idsSchema = z.array(z.string());

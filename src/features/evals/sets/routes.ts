@@ -4,7 +4,16 @@ import { InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { appPath, evalSetPath } from '../../../platform/http/operation/parameters.ts';
-import { DEV_APP_PATH, evalOperation, getRequester, idsSchema, OLD_SET_PATHS, SET_PATH, toOwnKey } from './context.ts';
+import {
+  DEV_APP_PATH,
+  evalOperation,
+  getRequester,
+  idsSchema,
+  ofSet,
+  OLD_SET_PATHS,
+  SET_PATH,
+  toOwnKey,
+} from './context.ts';
 import {
   createEvalSetSchema,
   type EvalSetDocument,
@@ -14,7 +23,7 @@ import {
   exampleEvalSet,
 } from './eval-set.ts';
 import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
-import { deleteEvalSet, evalSetNotFound, findEvalSetText, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
+import { deleteEvalSet, findEvalSetText, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
 
 const exampleIds = ['arithmetic', 'small_talk'];
 const INVALID_ID = 'The id has other characters than letters, digits and `_`.';
@@ -93,10 +102,8 @@ const getEvalSet = evalOperation({
   operationId: 'getEvalSet',
   load: 'heavy',
   summary: 'Get an evaluation set',
-  parameters: { path: evalSetPath },
+  ...ofSet,
   success: { schema: evalSetSchema, description: 'The set with its cases, oldest first.', example: exampleEvalSet },
-  errors: { 404: 'No such set.' },
-  absent: evalSetNotFound,
   handler: async ({ database }, { path, principal, notFound }) => {
     const text = await findEvalSetText(database.db, toOwnKey(path, principal));
     if (text === undefined) throw notFound();
@@ -131,14 +138,12 @@ const exportSet = evalOperation({
   path: `${SET_PATH}/file`,
   operationId: 'exportEvalSet',
   summary: 'Export an evaluation set as a file',
-  parameters: { path: evalSetPath },
+  ...ofSet,
   success: {
     schema: exportedSchema,
     description: 'The file, and what is not in it.',
     example: { file: '{\n  "eval_set_id": "arithmetic",\n  "eval_cases": []\n}', dropped: [] },
   },
-  errors: { 404: 'No such set.' },
-  absent: evalSetNotFound,
   handler: async ({ database }, { path, principal, notFound }) => {
     const text = await findEvalSetText(database.reads, toOwnKey(path, principal));
     if (text === undefined) throw notFound();
