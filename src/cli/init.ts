@@ -9,10 +9,7 @@ const TEMPLATE = fileURLToPath(new URL('../../template', import.meta.url));
 /** Files that the directory may have already, as after `npm install agent-runtime`. */
 const EXPECTED = new Set(['node_modules', 'package.json', 'package-lock.json', '.git']);
 
-/**
- * Creates a project in an empty directory.
- * @throws {CommandError} where the directory has other files
- */
+/** Creates a project in an empty directory. @throws {CommandError} where the directory has other files */
 export async function init(directory: string): Promise<void> {
   const target = resolve(directory);
   await mkdir(target, { recursive: true });

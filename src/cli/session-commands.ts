@@ -1,9 +1,6 @@
 import type { Command } from 'commander';
 
-/**
- * The commands that talk with the agent and look at what was said.
- * @param end receives the exit code of a comparison
- */
+/** The commands for conversations and sessions. @param end receives the exit code of a comparison */
 export function addSessionCommands(program: Command, end: (code: number) => void): void {
   program
     .command('chat')

@@ -27,10 +27,7 @@ export async function start(): Promise<void> {
   flushCompileCache();
 }
 
-/**
- * Applies the migrations [to the embedded database]; with `isCheck` it only checks that none is missing.
- * @throws {ConfigError} as a start does
- */
+/** Applies the migrations; with `isCheck` only checks that none is missing. @throws {ConfigError} as a start does */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const source = await findDatabase(readConfig(processEnvironment(), { listens: false }));
   try {
@@ -107,10 +104,7 @@ async function close(runtime: Runtime): Promise<void> {
   }
 }
 
-/**
- * Prints the document of all operations of all modes, as the committed copy has it.
- * @throws {Error} when it is not a valid OpenAPI document
- */
+/** Prints the document of all operations of all modes. @throws {Error} when it is not a valid OpenAPI document */
 export async function printOpenApi(): Promise<void> {
   const operations = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
   const document = openApiDocument(operations, { authMode: 'local', components: COMPONENTS });

@@ -55,10 +55,7 @@ export const EXPORT_HEAD = '{"kind":"agent-runtime user export"';
 const REQUEST_CHARACTERS = 4_000_000;
 const REQUEST_LINES = 1_000;
 
-/**
- * Imports a file of `users export` into a service, in requests of bounded size.
- * @throws {CommandError} for a file that was cut off
- */
+/** Imports a file of `users export` in bounded requests. @throws {CommandError} for a file that was cut off */
 export async function importUser(
   file: string,
   options: GlobalOptions & { as?: string; dryRun?: boolean },

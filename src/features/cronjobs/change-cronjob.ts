@@ -40,10 +40,7 @@ function toSessionId(body: UpdateCronjob, policy: 'new' | 'fixed', fallback: str
   throw new ValidationFailedError([valueError(['body', 'sessionId'], message, body.sessionId)]);
 }
 
-/**
- * Returns a new cronjob to store, with its defaults and its first time.
- * @throws {ValidationFailedError} as {@link checkSchedule} does.
- */
+/** Returns a new cronjob with its first time. @throws {ValidationFailedError} as {@link checkSchedule} does */
 export function toNewCronjob(
   body: CreateCronjob,
   made: { id: string; userId: string; now: Date },
@@ -82,11 +79,7 @@ export function toNewCronjob(
   };
 }
 
-/**
- * Changes a locked cronjob as its owner says. With another schedule the waiting runs of the old one are skipped.
- * @throws {ConflictError} when it has another revision by now.
- * @throws {ValidationFailedError} as {@link checkSchedule} does.
- */
+/** Changes a locked cronjob and skips waiting runs of an old schedule. @throws {ConflictError} for another revision. */
 export async function changeCronjob(
   tx: Database,
   cronjob: CronjobRow,
@@ -127,10 +120,7 @@ async function newTimes(
   return { schedule: toStored(schedule), until, nextRunTime };
 }
 
-/**
- * Enables a locked cronjob from now on; an enabled one stays as it is.
- * @throws {ConflictError} when it would never fire.
- */
+/** Enables a locked cronjob; an enabled one stays as it is. @throws {ConflictError} when it would never fire. */
 export async function enableCronjob(tx: Database, cronjob: CronjobRow): Promise<void> {
   if (cronjob.enabled) return;
   const now = await findTime(tx);

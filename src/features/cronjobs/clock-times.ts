@@ -35,10 +35,7 @@ export function getPreviousCronTimes(cron: string, timezone: string, before: Dat
 /** A wildcard or a step in the minutes or hours is a pace, which goes on after a gap by itself. */
 const PACE = /^\s*(?:\S*[*/?]|\S+\s+\S*[*/?])/;
 
-/**
- * Finds the moments that stand for times of the day in gaps over midnight. croner moves a time in a gap to its end on
- * the same day only: where that is the next day it fires nothing.
- */
+/** Finds moments for times of the day in gaps over midnight, which croner leaves out if a gap ends the next day. */
 const findSkippedTimes = (cron: string, timezone: string, after: Date, upTo: Date): Date[] =>
   PACE.test(cron)
     ? []
@@ -72,10 +69,7 @@ export function cronError(cron: string): string | undefined {
   }
 }
 
-/**
- * Returns why a text does not name an IANA time zone, a sentence; `undefined` where it does. Intl takes names in any
- * case, the list of zones does not.
- */
+/** Returns why a text names no IANA time zone; Intl takes names in any case, the list of zones does not. */
 export function timezoneError(timezone: string): string | undefined {
   const known = ZONE_NAME.test(timezone) ? toIntlName(timezone) : undefined;
   if (known === undefined) return 'there is no such time zone; give an IANA name, for example Europe/Berlin';
@@ -92,10 +86,7 @@ function toIntlName(timeZone: string): string | undefined {
   }
 }
 
-/**
- * Returns why a text is not a date and time of the years 1970 to 2999, a sentence; `undefined` where it is. Days that
- * a month lacks are refused.
- */
+/** Returns why a text is no date and time of the years 1970 to 2999; days that a month lacks are refused. */
 export function dateTimeError(text: string): string | undefined {
   if (!DATE_TIME.test(text)) return 'this is no date and time, for example 2026-12-24T18:00 or 2026-12-24T18:00:00Z';
   return text >= '1970' && text < '3000' ? undefined : 'the year is one from 1970 to 2999';
@@ -120,10 +111,7 @@ export function toInstant(dateTime: string, timezone: string): Date | undefined 
   return gaps.find(({ from, to }) => matchesBetween(pattern('UTC'), from, to))?.at;
 }
 
-/**
- * A change of the clocks that leaves out the end of a day, as in Nuuk, where 23:00 is followed by 00:00, or a whole
- * day, as in Apia in 2011. Wall times are written as moments whose UTC clock shows them.
- */
+/** A change of the clocks that skips midnight, as in Nuuk, or a day, as in Apia in 2011; wall times stand in UTC. */
 interface MidnightGap {
   /** The first moment after it. */
   at: Date;

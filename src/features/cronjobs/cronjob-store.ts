@@ -93,10 +93,7 @@ export async function lockCronjob(
   return found;
 }
 
-/**
- * Lists the cronjobs of a user over all applications, newest first, then by id; at most `limit`, after a place. Each
- * has its own place.
- */
+/** Lists the cronjobs of a user with their places, newest first, then by id; at most `limit`, after a place. */
 export async function listCronjobs(
   db: Database,
   userId: string,

@@ -118,10 +118,7 @@ function toAttempt({ output, error, paused }: InvocationEnd): Omit<Attempt, 'inv
   return paused === true ? { kind: 'failed', output, error: WAITS_FOR_A_PERSON } : { kind: 'success', output };
 }
 
-/**
- * Returns the outcome of a run whose invocation could not begin; `undefined` where that is not known and has to be
- * looked up.
- */
+/** Returns the outcome of a run that could not begin; `undefined` where it is unknown and has to be looked up. */
 function toFailure(error: unknown): Attempt | undefined {
   if (isPassingFailure(error)) return undefined;
   const known = error instanceof AppError;

@@ -163,10 +163,7 @@ export function withAnchor(schedule: Schedule, now: Date): Schedule {
   return { ...schedule, anchorAt: first.toISOString() };
 }
 
-/**
- * Returns why a schedule has no time after `now` and before `until`, a sentence; `undefined` where it has one.
- * A 29th of February is found, also on a Monday; a 31st of February is known never to come.
- */
+/** Returns why a schedule has no time after `now` and before `until`, a sentence; `undefined` where it has one. */
 export function neverFiresReason(schedule: Schedule, now: Date, until?: Date): string | undefined {
   const [first] = getNextTimes(schedule, now, 1);
   if (first && (!until || first < until)) return undefined;

@@ -16,10 +16,7 @@ const DARK: typeof LIGHT = {
   name: '#b392f0',
 };
 
-/**
- * The style sheets of highlighted code by file name. The UI asks for them and its package does not have them
- * (`@google/adk-devtools` 2.0.0).
- */
+/** The style sheets of highlighted code by file name, which the package of the UI (2.0.0) lacks. */
 export const CODE_THEMES: Record<string, string> = {
   'prism-light.css': toStyles(LIGHT),
   'prism-dark.css': toStyles(DARK),

@@ -58,10 +58,7 @@ export async function countExpired(
   return counts;
 }
 
-/**
- * Deletes what has expired, in short transactions, never what runs or is on hold; what was copied into memory or
- * evaluation on purpose stays. It logs its progress. @returns what it deleted
- */
+/** Deletes what has expired in short transactions, never what runs or is on hold. @returns the counts */
 export async function applyRetention(context: RetentionContext, retention: Retention): Promise<RetentionCounts> {
   const { db } = context.database;
   const counts = { sessions: 0, artifactVersions: 0 };

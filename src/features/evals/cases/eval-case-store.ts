@@ -78,10 +78,7 @@ export async function findEvalCaseText(db: Database, key: EvalSetKey, evalId: st
   return row && JSON.stringify(withToolUses(JSON.parse(unescapeJson(row.text)) as EvalCaseBody));
 }
 
-/**
- * Replaces a case: it gets a further version. One without a creation time keeps that of before.
- * @throws {NotFoundError} for an absent set or case.
- */
+/** Replaces a case by a further version, with its creation time. @throws {NotFoundError} for an absent set or case. */
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
   const { appName, evalSetId } = key;
   // Any version that can be seen: of two writers at once the later one does not see that of the other.

@@ -38,10 +38,7 @@ export function toInitialState(state: JsonObject, events: Event[]): JsonObject {
   return Object.fromEntries(kept);
 }
 
-/**
- * A state that fills every `{word}` of the instructions: with its own value, and with `''` where it has none, since a
- * model call with an open placeholder fails. Scoped (`{user:x}`) and optional (`{x?}`) placeholders need no value.
- */
+/** A state with `''` for each `{word}` of the instructions without a value: a model call with an open one fails. */
 export function withPlaceholders(state: JsonObject, instructions: string[]): JsonObject {
   const words = instructions.flatMap((text) =>
     [...text.matchAll(/\{([\p{L}\p{N}_]+)\}/gu)].map(([, word = '']) => word),

@@ -27,10 +27,7 @@ export async function askJudge(judge: Judge, prompt: string): Promise<string> {
   }
 }
 
-/**
- * Several answers of a judge to one prompt. A sample that fails twice, or that `read` cannot read, is left out.
- * @throws {LimitError} where a budget has nothing left
- */
+/** Several readable answers of a judge to one prompt. @throws {LimitError} where a budget has nothing left */
 export async function takeSamples<Reading>(
   judge: Judge,
   prompt: string,
@@ -60,10 +57,7 @@ export async function takeSamples<Reading>(
 export const majority = (votes: number[]): number =>
   votes.filter((vote) => vote === 1).length * 2 > votes.length ? 1 : 0;
 
-/**
- * The score that `decide` makes of the readable samples of a turn. With fewer than half of them readable the turn is
- * not evaluated: one answer of five says nothing about a majority.
- */
+/** The score that `decide` makes of readable samples; with fewer than half readable a turn is not evaluated. */
 export function toTurnScore<Reading>(
   { readings, wanted, problem }: Samples<Reading>,
   decide: (readings: Reading[]) => TurnScore,
@@ -78,10 +72,7 @@ export function toTurnScore<Reading>(
 
 type JsonObject = Record<string, unknown>;
 
-/**
- * The JSON object of a judge's answer: the whole text, what stands in a fence, or what stands between the outermost
- * braces, since models write around it whatever the prompt says. `undefined` where there is none.
- */
+/** The JSON object in a judge's answer: the whole text, in a fence, or in the outermost braces. */
 export function readJsonAnswer(answer: string): JsonObject | undefined {
   const fenced = fencedIn(answer);
   const braced = answer.slice(answer.indexOf('{'), answer.lastIndexOf('}') + 1);

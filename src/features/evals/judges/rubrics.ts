@@ -35,10 +35,7 @@ ${RULES}`,
 
 const FORM = '{"verdicts": [{"id": "<id of the property>", "reason": "<one sentence>", "verdict": "yes" | "no"}, …]}';
 
-/**
- * The rubrics in force for a turn: those of the criterion, then those of case and turn that are of this type.
- * @throws {MetricError} where there is none, or two have one id.
- */
+/** The rubrics of criterion, case and turn. @throws {MetricError} where there is none, or two have one id. */
 function rubricsInForce(metric: RubricMetric, criterion: Criterion<'rubrics'>, pair: TurnPair | undefined): Rubric[] {
   const own = (pair?.rubrics ?? []).filter(({ type }) => type === metric.type);
   const rubrics = [...criterion.rubrics, ...own];
@@ -113,10 +110,7 @@ export const rubricsOfDialogue =
     return toMetricScore(pairs.map((_, place): TurnScore => (place === pairs.length - 1 ? last : { score: null })));
   };
 
-/**
- * A judge's verdicts on rubrics: our JSON first, then ADK's blocks of lines. Rubrics that were not asked for are
- * dropped; `undefined` where nothing could be read.
- */
+/** A judge's verdicts on the rubrics asked for: our JSON, else ADK's blocks; `undefined` without any. */
 export function readRubricAnswer(answer: string, rubrics: Rubric[]): RubricScore[] | undefined {
   const json = toObjects(readJsonAnswer(answer)?.['verdicts']);
   const scores = json ? fromJson(json, rubrics) : fromBlocks(answer, rubrics);

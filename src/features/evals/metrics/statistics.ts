@@ -35,10 +35,7 @@ export const estimatePassAll = ({ trials, passed }: Trials, count: number): numb
 /** True for a case that passes sometimes. */
 export const isFlaky = ({ trials, passed }: Trials): boolean => passed > 0 && passed < trials;
 
-/**
- * The exact two-sided sign test (McNemar) on the pairs that changed: how likely a split as uneven as this is by chance.
- * 1 where nothing changed.
- */
+/** The exact two-sided sign test (McNemar) on the pairs that changed; 1 where nothing changed. */
 export function signTest(lost: number, won: number): number {
   const pairs = lost + won;
   // In logarithms: 0.5 ** pairs is 0 in a double from 1,075 pairs on.

@@ -20,10 +20,7 @@ export const sameMoment = () => new ConflictError('Other evaluation runs began i
 export const toResultTime = (now: SQL): SQL => sql`${now} + case when date_trunc('second', ${now}) = ${now}
                                       then interval '1 microsecond' else interval '0' end`;
 
-/**
- * Inserts a run with its cases, waiting.
- * @throws {ConflictError} where the application has `maxOpen` runs that have not ended.
- */
+/** Inserts a run with its cases, waiting. @throws {ConflictError} where the application has `maxOpen` open runs. */
 export async function insertEvalRun(db: Database, run: NewEvalRun, maxOpen: number): Promise<void> {
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
     const { rows } = await db.execute<{ open: number; created: number }>(insertion(run, maxOpen));
@@ -176,10 +173,7 @@ export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<bool
   return rows.length > 0;
 }
 
-/**
- * Ends the runs whose cases have all ended, with a summary, so that lists of runs need not look at their cases.
- * @returns those that it ended.
- */
+/** Ends the runs whose cases have all ended, with a summary for lists of runs. @returns those that it ended. */
 export async function endFinishedRuns(db: Database): Promise<EvalRunKey[]> {
   const hasOpenCase = sql`exists (select from ${evalRunCases}
     where ${evalRunCases.appName} = ${evalRuns.appName} and ${evalRunCases.runId} = ${evalRuns.id} and ${isOpenCase})`;

@@ -85,10 +85,7 @@ export interface Verdict {
   comment: string | null;
 }
 
-/**
- * Saves a person's verdict on a turn of a case, in the place of an earlier one of that person. False where the run
- * has no such case, or the case no such turn.
- */
+/** Saves a person's verdict on a turn in the place of an earlier one. @returns false without such a case or turn */
 export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, verdict: Verdict): Promise<boolean> {
   const insert = insertSelect(evalVerdicts, {
     appName,

@@ -29,10 +29,7 @@ export interface FinishedCase {
 
 const MICROSECONDS = 1_000_000;
 
-/**
- * The id and the time of a result, from microseconds since 1970. Never a whole second: Python would print `.0` after it
- * and JavaScript does not, so that the id would not hold the time.
- */
+/** The id and time of a result; never a whole second, which Python would print with `.0` and JavaScript without. */
 export function toResultId(appName: string, evalSetId: string, microseconds: number) {
   const moment = microseconds % MICROSECONDS === 0 ? microseconds + 1 : microseconds;
   const creationTimestamp = moment / MICROSECONDS;

@@ -18,10 +18,7 @@ const spelling = keyAliases(configSchema);
 /** How a simulated user speaks. `maxAllowedInvocations` counts the first message too; negative is without limit. */
 export type SimulatedUser = z.infer<typeof configSchema>;
 
-/**
- * The settings of a simulated user with their defaults, from either spelling.
- * @throws {InvalidError} for settings that do not hold.
- */
+/** The settings of a simulated user with defaults, in either spelling. @throws {InvalidError} for invalid ones. */
 export function readSimulatedUser(sent: unknown): SimulatedUser {
   const read = configSchema.safeParse(spelling.toSchema(sent ?? {}));
   if (read.success) return read.data;
@@ -44,10 +41,7 @@ export type NextMessage =
 
 const STOP_SIGNAL = '</finished>';
 
-/**
- * The next message of a simulated user: the scenario's starting prompt, then what a model says in the user's place.
- * @throws {InvalidError} where the model says nothing: the dialogue cannot go on, and has not ended.
- */
+/** The next message: the starting prompt, then what a model says. @throws {InvalidError} where it says nothing */
 export async function nextMessage(
   config: SimulatedUser,
   scenario: Scenario,

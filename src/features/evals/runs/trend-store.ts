@@ -41,10 +41,7 @@ export interface RunRetention {
   count: number;
 }
 
-/**
- * Deletes runs that ended long ago or of which a set has too many, with their cases.
- * @returns the sessions that no other run is about, for their owner to delete
- */
+/** Deletes runs beyond the retention with their cases. @returns the sessions that no other run is about */
 async function deleteOldRuns(db: Database, { days, count }: RunRetention): Promise<SessionKey[]> {
   const c = evalRunCases;
   const { rows } = await db.execute<Record<keyof SessionKey, string>>(sql`

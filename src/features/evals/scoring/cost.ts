@@ -29,10 +29,7 @@ const findPrice = (name: string, prices: ModelPrice[]) =>
     .filter((one) => one.model !== '*' && name.startsWith(one.model))
     .toSorted((one, other) => other.model.length - one.model.length)[0];
 
-/**
- * The cost of models, by these prices of a million tokens, in the currency of the operator; `undefined` where nothing
- * was used, or a model has no price: an unknown cost is not 0.
- */
+/** The cost of models by these prices of a million tokens; `undefined` where none was used or one has no price. */
 export function computeCost(uses: ModelUse[] | undefined, prices: ModelPrice[]): number | undefined {
   if (!uses || uses.length === 0) return undefined;
   let total = 0;

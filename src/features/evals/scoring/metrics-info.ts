@@ -40,10 +40,7 @@ const JUDGED_METRICS = [
 /** The user that an agent is made ready for where nothing is said. */
 const NO_USER = '';
 
-/**
- * The metrics that can run here: those that a model judges only where one answers (the offline model cannot judge), and
- * those of the application's own.
- */
+/** The metrics that can run here: judged ones only where a model can judge, and those of the application. */
 export async function listMetrics(
   agents: ReadonlyMap<string, HostedAgent>,
   appName: string,

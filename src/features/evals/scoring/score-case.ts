@@ -105,10 +105,7 @@ const METRICS = new Map<string, Evaluate>([
 const judgeBy = ({ judgeModelOptions }: Criterion<'judge'>, { judgeFor }: ScoringContext): Judge =>
   judgeFor(judgeModelOptions);
 
-/**
- * The turns that happened beside those expected, each with the rubrics of the case and of its own expected turn.
- * @throws {MetricError} where a static conversation has another number of turns.
- */
+/** Pairs actual with expected turns and their rubrics. @throws {MetricError} for another number of turns */
 export function pairTurns(
   actual: Turn[],
   { conversation, rubrics }: Pick<StoredCase, 'conversation' | 'rubrics'>,
@@ -122,10 +119,7 @@ export function pairTurns(
   });
 }
 
-/**
- * Scores the turns of a case with each metric, in order. A metric that cannot be evaluated says why and the others go
- * on. The efficiency of the turns is always there and has no part in the status.
- */
+/** Scores a case with each metric, in order; one that cannot be evaluated says why, and the others go on. */
 export async function scoreCase(
   pairs: TurnPair[],
   metrics: EvalMetric[],
@@ -220,10 +214,7 @@ export function toScoring(
   };
 }
 
-/**
- * A metric of the application's own over a conversation: the mean of its turns.
- * @throws {MetricError} where it fails, or gives something else than a number from 0 to 1 or null.
- */
+/** A metric of the application: the mean of its turns. @throws {MetricError} where it fails or gives no score */
 async function scoreByOwnMetric(name: string, own: OwnMetric, pairs: TurnPair[]): Promise<MetricScore> {
   const turns: TurnScore[] = [];
   for (const { actual, expected } of pairs) {

@@ -8,11 +8,7 @@ import { toScoring, pairTurns, scoreCase } from './score-case.ts';
 import type { ScoredCase } from './score.ts';
 import type { EvalContext } from '../sets/context.ts';
 
-/**
- * Scores the turns of a stored session up to one of its events, without calling the agent; `undefined` where the
- * session is gone.
- * @throws {LimitError} where a judge is wanted and the budget of its user has nothing left
- */
+/** Scores a stored session up to an event; `undefined` without it. @throws {LimitError} for a spent budget */
 export async function scoreSession(
   { database, agents, config }: EvalContext,
   key: SessionKey,

@@ -31,10 +31,7 @@ export interface SessionScore extends ChosenSession {
   scored: ScoredCase;
 }
 
-/**
- * Keeps the scores of a session as it was; in the place of those by the same metrics at the same event.
- * @returns false where the session was deleted meanwhile, and nothing was written.
- */
+/** Saves the scores of a session at an event by some metrics. @returns false where the session was deleted. */
 export async function saveSessionScore(
   db: Database,
   key: SessionKey,

@@ -11,10 +11,7 @@ type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
  */
 export const toStoredCase = (evalCase: EvalCaseBody): EvalCaseBody => mapData(evalCase, withoutToolUses);
 
-/**
- * A case as clients read it: turns with `invocationEvents` get ADK 1.x's members beside them, for the UI;
- * `finalSessionState` is always there, as in ADK.
- */
+/** A case as clients read it: with the members of ADK 1.x beside events, and always a `finalSessionState`. */
 export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody => ({
   ...mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data)),
   finalSessionState: evalCase.finalSessionState ?? {},

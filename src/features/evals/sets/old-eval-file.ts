@@ -23,10 +23,7 @@ const oldSessions = z.array(
 /** True for a file of ADK before its sets had ids: a list of sessions. */
 export const isOldFile = (json: unknown): boolean => Array.isArray(json);
 
-/**
- * A set from a list of sessions: the turns get new ids and the time of now.
- * @throws {InvalidError} for a list of something else.
- */
+/** A set from a list of sessions, with new ids and the present time. @throws {InvalidError} for anything else. */
 export function fromOldSessions(
   json: unknown,
   { evalSetId, now, newId }: FileDefaults,
