@@ -1,5 +1,4 @@
 import { z } from 'zod';
-import type { evalRunCases } from '../../../platform/db/schema/schema.ts';
 import { freeForm, jsonObject } from '../../../core/content.ts';
 import { texts } from '../../../core/members.ts';
 import { runModes, type ExecutionModes } from '../sets/eval-set.ts';
@@ -212,12 +211,16 @@ export interface RunFilter {
 }
 
 /** A case of a run with what it says and how it ended. */
-export interface RunCase
-  extends Pick<
-    typeof evalRunCases.$inferSelect,
-    'place' | 'trial' | 'evalId' | 'sessionId' | 'status' | 'lastSequence' | 'failedTurn' | 'error'
-  > {
+export interface RunCase {
+  place: number;
+  trial: number;
+  evalId: string;
   userId: string;
+  sessionId: string | null;
+  status: 'waiting' | 'running' | 'done' | 'error' | 'cancelled';
+  lastSequence: number | null;
+  failedTurn: number | null;
+  error: string | null;
   /** JSON text of the case as it was. */
   caseText: string;
   /** JSON text of its scores; null where it has none. */
