@@ -208,7 +208,7 @@ const NEIGHBOURS: Environment[] = [
     name: 'tables of ours half there, without a journal',
     isMigrated: true,
     sql: () => 'drop table agent_runtime_migrations, invocations, events cascade',
-    refused: () => missing('relation "app_states" already exists'),
+    refused: () => missing('relation "agent_prompts" already exists'),
     isShort: true,
   },
   {
