@@ -115,7 +115,9 @@ describe('C: rates of a user, over all replicas', () => {
   test('while the database does not count, each replica does', async () => {
     const carol = await tokens.headersOf('carol');
     await query(app.databaseUrl, 'alter table rate_limits rename to rate_limits_away');
-    onTestFinished(() => void query(app.databaseUrl, 'alter table rate_limits_away rename to rate_limits'));
+    onTestFinished(async () => {
+      await query(app.databaseUrl, 'alter table rate_limits_away rename to rate_limits');
+    });
     const answers = await Promise.all(Array.from({ length: 50 }, () => app.post(SESSIONS('carol'), {}, carol)));
     expect([count(answers, 200), count(answers, 429)]).toEqual([40, 10]);
   });
@@ -173,7 +175,9 @@ describe('C: failed logins', () => {
 
   test('while the database does not count, the door is not open', async () => {
     await query(app.databaseUrl, 'alter table rate_limits rename to rate_limits_away');
-    onTestFinished(() => void query(app.databaseUrl, 'alter table rate_limits_away rename to rate_limits'));
+    onTestFinished(async () => {
+      await query(app.databaseUrl, 'alter table rate_limits_away rename to rate_limits');
+    });
     expect(await statuses(app, '198.51.100.9', guesses(7))).toEqual([401, 401, 401, 401, 401, 429, 429]);
   });
 
