@@ -28,16 +28,8 @@ interface Detailed<Details> {
 }
 
 /** Tokens; input is prompt and tool use, output candidates and reasoning, cached ones are part of the prompt. */
-interface Tokens {
-  totalTokens?: number;
-  inputTokens?: number;
-  promptTokens?: number;
-  cachedTokens?: number;
-  toolUseTokens?: number;
-  outputTokens?: number;
-  candidatesTokens?: number;
-  reasoningTokens?: number;
-}
+type Tokens = Partial<Record<`${TokenKind}Tokens`, number>>;
+type TokenKind = 'total' | 'input' | 'prompt' | 'cached' | 'toolUse' | 'output' | 'candidates' | 'reasoning';
 
 /** Seconds, three decimals; `frameworkSeconds` is what neither a model nor a tool took. */
 type Durations = Partial<Record<'totalSeconds' | 'modelSeconds' | 'toolSeconds' | 'frameworkSeconds', number>>;
