@@ -78,7 +78,7 @@ describe('ARCHITECTURE.md', () => {
   const page = textOf('ARCHITECTURE.md');
 
   test('has a paragraph for each room, from the bottom up', () => {
-    const rows = [...page.matchAll(/^\*\*`(\w+)`\*\* \S.{40,}/gm)].map(([, room]) => room);
+    const rows = [...page.matchAll(/^- \*\*`(\w+)`\*\* \S.{40,}/gm)].map(([, room]) => room);
     expect(rows).toEqual(ROOMS);
   });
 
@@ -108,7 +108,7 @@ describe('pages', () => {
 
   test('the first two are short', () => {
     expect(textOf('README.md').split('\n').length).toBeLessThanOrEqual(200);
-    expect(textOf('ARCHITECTURE.md').split('\n').length).toBeLessThanOrEqual(165);
+    expect(textOf('ARCHITECTURE.md').split('\n').length).toBeLessThanOrEqual(150);
   });
 });
 
