@@ -53,9 +53,11 @@ export const DATABASE = {
   ),
   DATA_DIR: textOr('.data', 'Directory where the embedded PostgreSQL keeps its data.'),
   DATABASE_POOL_SIZE: whole(10, [1, 1000], 'Maximum number of connections of this process.'),
-  DATABASE_STATEMENT_TIMEOUT_MS: whole(10_000, [100, 600_000], 'Maximum time of one SQL statement.'),
-  DATABASE_LOCK_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a row lock.'),
-  DATABASE_CONNECT_TIMEOUT_MS: whole(5_000, [100, 600_000], 'Maximum time to wait for a connection.'),
+  DATABASE_STATEMENT_TIMEOUT_MS: whole(
+    10_000,
+    [100, 600_000],
+    'Maximum time of one SQL statement. Waiting for a row lock, and for a connection, may take half of it.',
+  ),
   DATABASE_PREPARED_STATEMENTS: choice(
     ['true', 'false'],
     'Whether connections keep the plans of their statements. A pooler in transaction mode has to know prepared ' +

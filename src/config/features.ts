@@ -15,7 +15,6 @@ export const CRONJOBS = {
     [1, 10_000],
     'Maximum number of cronjob runs of one user at once, in all processes; others wait.',
   ),
-  CRONJOBS_RUN_RETENTION_DAYS: whole(30, [1, 3_650], 'How many days the runs of cronjobs are kept.'),
 };
 
 /** Webhooks: where and how the ends of invocations and of cronjob runs are sent. */
@@ -27,12 +26,10 @@ export const WEBHOOKS = {
   ),
   WEBHOOKS_MAX_PER_USER: whole(10, [1, 1_000], 'Maximum number of webhooks of one user.'),
   WEBHOOKS_TIMEOUT_MS: whole(15_000, [100, 60_000], 'Maximum time of one attempt to deliver.'),
-  WEBHOOKS_RETENTION_DAYS: whole(7, [1, 365], 'How many days deliveries are kept that have ended.'),
 };
 
 /** Evaluation, which exists with `DEV_UI`. */
 export const EVALUATION = {
   EVALS_PARALLELISM: whole(4, [1, 1_000], 'Maximum number of cases of one run at once, in all processes.'),
-  EVALS_RUN_RETENTION_DAYS: whole(90, [1, 3_650], 'How many days evaluation runs are kept, with their sessions.'),
   EVALS_JUDGE_MODEL: text('Model that judges where a metric names none.', 'the model of the evaluated application'),
 };

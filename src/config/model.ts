@@ -1,4 +1,4 @@
-import { choice, list, text, url, whole } from './setting-schemas.ts';
+import { choice, text, url, whole } from './setting-schemas.ts';
 
 /** The provider of the model. */
 export const MODEL = {
@@ -24,11 +24,6 @@ export const LIVE = {
     'Model of live sessions with sound and pictures, of a provider with a live API: `google`, at the host of ' +
       '`MODEL_BASE_URL`.',
     'live sessions have text only',
-  ),
-  MODEL_LIVE_ALLOWED_HOSTS: list(
-    'Hosts that the live API may have: names, `*.example.com`, or an origin such as `http://gateway:8080` for a ' +
-      'private address.',
-    'every public host; in mode `local` without `ALLOW_ANONYMOUS` loopback too',
   ),
   MAX_LIVE_SESSIONS: whole(100, [0, 100_000], 'Maximum number of WebSockets of `/run_live` in this process.'),
   LIVE_SESSION_MS: whole(3_600_000, [100, 86_400_000], 'Maximum time of one live session.'),

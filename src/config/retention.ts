@@ -46,6 +46,11 @@ export const RETENTION = {
     [0, 1_000_000],
     'Maximum number of versions of an artifact, the newest; older ones are deleted; 0: all are kept.',
   ),
+  RUN_RETENTION_DAYS: whole(
+    90,
+    [1, 3_650],
+    'How many days the runs of cronjobs and of evaluation are kept; the sessions of evaluation go with them.',
+  ),
 };
 
 /** The audit log. */

@@ -154,9 +154,8 @@ function toEnvironment(
 ): AgentEnvironment {
   // Callers from elsewhere must not reach what listens on this machine for itself.
   const allowLoopback = config.auth.mode === 'local' && !config.ALLOW_ANONYMOUS;
-  const egress = (hosts: string[]) => ({ allowLoopback, ...(hosts.length > 0 ? { allowedHosts: hosts } : {}) });
+  const mcpHosts = config.MCP_ALLOWED_HOSTS;
   const liveName = config.MODEL_LIVE_NAME;
-  const live = liveName && { modelName: liveName, egress: egress(config.MODEL_LIVE_ALLOWED_HOSTS) };
   return {
     model: createModel({
       provider,
@@ -164,13 +163,13 @@ function toEnvironment(
       ...(baseUrl === undefined ? {} : { baseUrl }),
       timeoutMs: config.MODEL_TIMEOUT_MS,
       maxRetries: config.MODEL_MAX_RETRIES,
-      ...(live ? { live } : {}),
+      ...(liveName ? { live: { modelName: liveName } } : {}),
     }),
     modelName: name,
     builtInTools: builtInTools({ egress: { allowLoopback: false } }),
     ...(config.SKILLS_DIR === undefined ? {} : { skillsDir: config.SKILLS_DIR }),
     mcp: {
-      egress: egress(config.MCP_ALLOWED_HOSTS),
+      egress: { allowLoopback, ...(mcpHosts.length > 0 ? { allowedHosts: mcpHosts } : {}) },
       timeouts: { ...mcpTimeouts, callMs: config.MCP_CALL_TIMEOUT_MS },
       onFailure: config.MCP_ON_FAILURE,
       connections: new McpConnections(MCP_CONNECTIONS_PER_USER),

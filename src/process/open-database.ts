@@ -100,18 +100,21 @@ export async function openPool(
     isOnCluster,
     size: config.DATABASE_POOL_SIZE,
     statementTimeoutMs: config.DATABASE_STATEMENT_TIMEOUT_MS,
-    lockTimeoutMs: config.DATABASE_LOCK_TIMEOUT_MS,
+    lockTimeoutMs: toWaitMs(config),
     maxStateBytes: config.MAX_STATE_BYTES,
     maxStateKeys: MAX_STATE_KEYS,
     maxAppStateBytesPerUser: MAX_APP_STATE_BYTES_PER_USER,
     maxSessionBytes: config.MAX_SESSION_BYTES,
     maxPendingDeliveries: MAX_PENDING_DELIVERIES,
-    connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS,
+    connectTimeoutMs: toWaitMs(config),
     // The plan of a cluster depends on the user that a statement names: none is good for all.
     preparesStatements: mayPrepare,
     onIdleError: ({ message }) => log.warn({ reason: message }, 'a database connection broke'),
   });
 }
+
+/** Returns the longest wait for a row lock or a connection, in ms: half of a statement's, whose end names no reason. */
+export const toWaitMs = (config: Config) => config.DATABASE_STATEMENT_TIMEOUT_MS / 2;
 
 /** A replica may come later, so its absence is a warning. @throws {ConfigError} for one of another server */
 async function checkReplica(serving: DatabaseAddress, replica: DatabaseAddress, log: Log): Promise<void> {
@@ -126,7 +129,7 @@ async function findRowSecurity(
   address: DatabaseAddress,
   log: Log,
 ): Promise<RowSecurity & { isOnCluster: boolean }> {
-  const connecting = { connectionTimeoutMillis: config.DATABASE_CONNECT_TIMEOUT_MS, keepAlive: true };
+  const connecting = { connectionTimeoutMillis: toWaitMs(config), keepAlive: true };
   const {
     isVoid,
     isOnCluster = false,

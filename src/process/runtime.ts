@@ -23,7 +23,14 @@ import { runBackgroundQueue } from '../invocations/background.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
 import { runLive } from '../invocations/live/run-live.ts';
-import { type DatabaseAccess, type DatabaseSource, findDatabase, migrate, openPool } from './open-database.ts';
+import {
+  type DatabaseAccess,
+  type DatabaseSource,
+  findDatabase,
+  migrate,
+  openPool,
+  toWaitMs,
+} from './open-database.ts';
 import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import { runCronjobs, type SchedulerSettings } from '../features/cronjobs/scheduler.ts';
@@ -76,6 +83,8 @@ const REPLAYS_PER_USER = 2;
 const LIVE_LIMITS = { idleMs: 300_000, bytes: 268_435_456, frames: 200_000 };
 /** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
 const MAX_KEPT = 1_000;
+/** Days for which ended deliveries are kept: to see why one failed, not as a record. */
+const DELIVERY_DAYS = 7;
 
 /** The error of an invocation that the end of the grace period cuts off. */
 const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
@@ -136,8 +145,8 @@ function startBackground(
   signal: AbortSignal,
 ) {
   const { config } = context;
-  const connection = { address, connectTimeoutMs: config.DATABASE_CONNECT_TIMEOUT_MS };
-  const evalRuns = { days: config.EVALS_RUN_RETENTION_DAYS, count: MAX_KEPT };
+  const connection = { address, connectTimeoutMs: toWaitMs(config) };
+  const evalRuns = { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT };
   const sweep = {
     ...context,
     ...connection,
@@ -253,7 +262,7 @@ async function toContext(
 const toSchedulerSettings = (config: Config): SchedulerSettings => ({
   maxRuns: config.CRONJOBS_MAX_RUNS,
   maxRunsPerUser: config.CRONJOBS_MAX_RUNS_PER_USER,
-  retentionDays: config.CRONJOBS_RUN_RETENTION_DAYS,
+  retentionDays: config.RUN_RETENTION_DAYS,
   retentionCount: MAX_KEPT,
 });
 
@@ -264,7 +273,7 @@ const toSenderSettings = (config: Config): SenderSettings => ({
   perHost: 4,
   perUser: 4,
   timeoutMs: config.WEBHOOKS_TIMEOUT_MS,
-  retentionDays: config.WEBHOOKS_RETENTION_DAYS,
+  retentionDays: DELIVERY_DAYS,
   retentionCount: MAX_KEPT,
 });
 

@@ -106,7 +106,6 @@ describe('a planted fault is named with the setting to change', () => {
 
   test.each([
     [{ MODEL_TIMEOUT_MS: '700000' }, 'MODEL_TIMEOUT_MS is longer than INVOCATION_TIMEOUT_MS'],
-    [{ DATABASE_LOCK_TIMEOUT_MS: '20000' }, 'DATABASE_LOCK_TIMEOUT_MS is longer than DATABASE_STATEMENT_TIMEOUT_MS'],
     [{ MAX_EVENT_BYTES: '50000000' }, 'MAX_EVENT_BYTES is larger than MAX_SESSION_BYTES'],
   ])('settings: %j', async (settings, sentence) => {
     expect(await faultsOf(settings)).toEqual(one(`settings: ${sentence}.*`));

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Event } from '../../src/core/event.ts';
 import { startApp, type TestApp } from '../support/app.ts';
@@ -356,26 +355,6 @@ describe('bounds', () => {
     const long = await open('long', {}, short);
     expect(await long.closed).toEqual([1008, sentence('0.5 s')]);
     await short.close();
-  });
-
-  test('of addresses: the live API is reached where the policy of egress allows it', async () => {
-    const shared = { RUNTIME_API_KEYS: randomBytes(32).toString('hex'), DEV_UI: 'false' };
-    const headers = { authorization: `Bearer ${shared.RUNTIME_API_KEYS}` };
-    const before = server.handshakes.length;
-    const closed = await startApp(environment(shared));
-    await closed.post(sessions, { sessionId: 's' }, headers);
-    const live = await openLive(closed, query('s'), headers);
-    live.send(hear('hello'));
-    const outcome = await Promise.race([live.closed, live.until(isEnd)]);
-    expect(outcome).toEqual([1011, expect.stringMatching(/may be called by https only/)]);
-    expect(server.handshakes.length).toBe(before);
-    await closed.close();
-    const opened = await startApp(environment({ ...shared, MODEL_LIVE_ALLOWED_HOSTS: server.baseUrl }));
-    await opened.post(sessions, { sessionId: 's' }, headers);
-    const allowed = await openLive(opened, query('s'), headers);
-    allowed.send(hear('hello'));
-    await allowed.until(isEnd);
-    await opened.close();
   });
 
   test('a client that goes ends the connection to the provider', async () => {

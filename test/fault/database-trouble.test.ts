@@ -194,7 +194,7 @@ describe('connections', () => {
 
   beforeAll(async () => {
     proxy = await startProxy(here.databaseUrl);
-    const timeouts = { DATABASE_STATEMENT_TIMEOUT_MS: TIMEOUT_MS, DATABASE_CONNECT_TIMEOUT_MS: TIMEOUT_MS };
+    const timeouts = { DATABASE_STATEMENT_TIMEOUT_MS: TIMEOUT_MS };
     server = await startServer(proxy.url, here.environment({ ...settings, ...timeouts, DATABASE_POOL_SIZE: '4' }));
   });
   afterAll(async () => {

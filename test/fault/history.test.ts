@@ -31,7 +31,6 @@ const settings = {
   DRAIN_DELAY_MS: '200',
   // A black hole is noticed by them.
   DATABASE_STATEMENT_TIMEOUT_MS: '2000',
-  DATABASE_CONNECT_TIMEOUT_MS: '2000',
 };
 
 /** One of two processes, with a network of its own to the database. */

@@ -30,7 +30,7 @@ describe('an address that leads to a read-only server for a while', () => {
     const sql = openSql(reader.url);
     await sql.query(`alter database postgres set default_transaction_read_only = on`);
     await sql.end();
-    runtime = await startOn(proxy.url, { DATABASE_POOL_SIZE: '4', DATABASE_CONNECT_TIMEOUT_MS: '5000' });
+    runtime = await startOn(proxy.url, { DATABASE_POOL_SIZE: '4', DATABASE_STATEMENT_TIMEOUT_MS: '10000' });
   });
   afterAll(async () => {
     await runtime?.close();

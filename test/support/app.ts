@@ -46,14 +46,10 @@ export async function startApp(
 
 /** The product's limits of time are for networks that fail; here they would only say how busy the machine is. */
 const PATIENT = Object.fromEntries(
-  [
-    'DATABASE_STATEMENT_TIMEOUT_MS',
-    'DATABASE_LOCK_TIMEOUT_MS',
-    'DATABASE_CONNECT_TIMEOUT_MS',
-    'MCP_CALL_TIMEOUT_MS',
-    'SESSION_WAIT_MS',
-    'SESSION_LEASE_MS',
-  ].map((name) => [name, '120000']),
+  ['DATABASE_STATEMENT_TIMEOUT_MS', 'MCP_CALL_TIMEOUT_MS', 'SESSION_WAIT_MS', 'SESSION_LEASE_MS'].map((name) => [
+    name,
+    '120000',
+  ]),
 );
 
 const PATIENT_MCP = { connectMs: 120_000, listMs: 120_000 };

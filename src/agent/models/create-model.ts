@@ -6,8 +6,8 @@ import { providerModel, type ProviderSettings } from './provider-model.ts';
 /** Which provider answers, and how it is reached; `offline` needs nothing else. */
 export type ModelSettings = Omit<ProviderSettings, 'provider'> & {
   provider: ProviderSettings['provider'] | 'offline';
-  /** The model of its live API, and where that may be [no live API]. */
-  live?: Pick<GoogleLiveSettings, 'modelName' | 'egress'>;
+  /** The model of its live API [no live API]. */
+  live?: Pick<GoogleLiveSettings, 'modelName'>;
 };
 
 /** Maximum time until a live session is set up where nothing else is said. */

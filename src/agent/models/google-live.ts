@@ -1,9 +1,7 @@
-import type { RawData, WebSocket } from 'ws';
+import { type RawData, WebSocket } from 'ws';
 import { abortError } from '../../core/abort.ts';
 import { AgentError } from '../../core/errors.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
-import type { EgressPolicy } from '../../platform/net/egress.ts';
-import { openWebSocket } from '../../platform/net/web-socket.ts';
 import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/live.ts';
 import { readServerMessage, toClientMessage, toHistory, toLiveMessage, toSetup } from './google-live-wire.ts';
 import { ModelFailure, toFailure, toModelError } from './model-error.ts';
@@ -14,8 +12,6 @@ export interface GoogleLiveSettings {
   apiKey: string | undefined;
   /** As of the other calls of the provider; its path is of no meaning here. */
   baseUrl: string | undefined;
-  /** Rules for the address: the operator chose its name, but DNS can make that an internal address. */
-  egress: EgressPolicy;
   /** Maximum time until the session is set up. */
   timeoutMs: number;
 }
@@ -31,8 +27,8 @@ const MAX_WAITING = 64;
 const MAX_UNREAD_BYTES = 8 * 1024 * 1024;
 
 /**
- * Google's live API over its documented WebSocket. Not through the package `@google/genai` (3.1: 41 packages, 32 MB,
- * 101 ms and 30 MB of memory to load): it opens its socket itself, so the address could not be checked.
+ * Google's live API over its documented WebSocket. Not through the package `@google/genai` (3.1): 41 packages, 32 MB,
+ * 101 ms and 30 MB of memory to load.
  */
 export const googleLive = (settings: GoogleLiveSettings): LiveModel => ({
   modelName: settings.modelName,
@@ -63,11 +59,16 @@ class Connection implements LiveConnection {
 
   /** Opens the socket and sets the session up. @throws {AgentError} */
   async open(request: LiveRequest): Promise<void> {
-    const { baseUrl = BASE_URL, apiKey, egress, timeoutMs, modelName } = this.#settings;
+    const { baseUrl = BASE_URL, apiKey, timeoutMs, modelName } = this.#settings;
     const address = new URL(PATH, baseUrl.replace(/^http/, 'ws'));
     // Not in the query, as the package of the provider has it: addresses get into logs.
-    const headers = apiKey === undefined ? undefined : { 'x-goog-api-key': apiKey };
-    const socket = openWebSocket(egress, address, { headers: headers ?? {}, maxBytes: MAX_MESSAGE_BYTES, timeoutMs });
+    const headers = apiKey === undefined ? {} : { 'x-goog-api-key': apiKey };
+    const socket = new WebSocket(address, {
+      headers,
+      maxPayload: MAX_MESSAGE_BYTES,
+      handshakeTimeout: timeoutMs,
+      perMessageDeflate: false,
+    });
     this.#socket = socket;
     const onAbort = () => this.#end(abortError(request.signal));
     const timer = setTimeout(() => this.#end(this.#failed(new ModelFailure('model_timeout'))), timeoutMs);

@@ -58,10 +58,6 @@ function checkSettings(config: Config): Finding[] {
       'MODEL_TIMEOUT_MS is longer than INVOCATION_TIMEOUT_MS, which ends the invocation first; lower MODEL_TIMEOUT_MS.',
     ],
     [
-      config.DATABASE_LOCK_TIMEOUT_MS > config.DATABASE_STATEMENT_TIMEOUT_MS,
-      'DATABASE_LOCK_TIMEOUT_MS is longer than DATABASE_STATEMENT_TIMEOUT_MS, which ends the wait first; lower it.',
-    ],
-    [
       config.METRICS_PORT !== undefined && config.METRICS_PORT !== 0 && config.METRICS_PORT === config.PORT,
       `METRICS_PORT is PORT, ${config.PORT}; choose another METRICS_PORT.`,
     ],

@@ -164,7 +164,7 @@ export function whyDenied(url: URL, policy: EgressPolicy): string | undefined {
 }
 
 /** Judges what an `http:` or `https:` address says without resolving it. @throws {AgentError} `egress_denied` */
-export function checkUrl(url: URL, policy: EgressPolicy): void {
+function checkUrl(url: URL, policy: EgressPolicy): void {
   if (url.username !== '' || url.password !== '')
     throw denied(`${url.host} may not be called with a name or password in its address`);
   if (isVouchedFor(url, policy)) return;
@@ -212,7 +212,7 @@ function checkAddress(address: string, host: string, policy: EgressPolicy): void
  * The resolver of every connection: what it returns is what is connected to, so a name cannot point elsewhere between
  * check and connection. All addresses of a name must pass. With `autoSelectFamily` Node always asks for all of them.
  */
-export function checkedLookup(policy: EgressPolicy): LookupFunction {
+function checkedLookup(policy: EgressPolicy): LookupFunction {
   const resolve = policy.resolve ?? systemResolve;
   const vouched = new Set(
     (policy.allowedHosts ?? []).flatMap((allowed) => (allowed.includes('://') ? [URL.parse(allowed)?.hostname] : [])),
