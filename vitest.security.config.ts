@@ -17,7 +17,7 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'rights',
-          include: ['test/security/{b,d}-*.test.ts'],
+          include: ['test/security/{b,d,e}-*.test.ts'],
           maxWorkers: 2,
           sequence: { groupOrder: 0 },
         },

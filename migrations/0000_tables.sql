@@ -453,6 +453,7 @@ CREATE TABLE "webhooks" (
 	"secret" text NOT NULL,
 	"old_secret" text,
 	"old_secret_expire_time" timestamp (6) with time zone,
+	"is_silent" boolean DEFAULT true NOT NULL,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "webhooks_pkey" PRIMARY KEY("app_name","user_id","id"),
 	CONSTRAINT "webhooks_url_key" UNIQUE("app_name","user_id","url"),
@@ -837,4 +838,5 @@ comment on column webhooks.includes_output is 'Deliveries carry the beginning of
 comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. Not answered again, not in any view.';
 comment on column webhooks.old_secret is 'The secret before, which signs too until old_secret_expire_time; null where there is none.';
 comment on column webhooks.old_secret_expire_time is 'Until when the old secret signs.';
+comment on column webhooks.is_silent is 'The last attempt at its host got no answer, or there was none yet: one delivery at a time until one comes.';
 comment on column webhooks.create_time is 'When it was registered.';

@@ -1097,6 +1097,7 @@ create table webhooks (
   secret text not null,
   old_secret text,
   old_secret_expire_time timestamp(6) with time zone,
+  is_silent boolean default true not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
@@ -2874,6 +2875,7 @@ comment on column webhooks.create_time is 'When it was registered.';
 comment on column webhooks.host is 'Host and port of the address.';
 comment on column webhooks.id is 'Webhook identifier.';
 comment on column webhooks.includes_output is 'Deliveries carry the beginning of the answer.';
+comment on column webhooks.is_silent is 'The last attempt at its host got no answer, or there was none yet: one delivery at a time until one comes.';
 comment on column webhooks.old_secret is 'The secret before, which signs too until old_secret_expire_time; null where there is none.';
 comment on column webhooks.old_secret_expire_time is 'Until when the old secret signs.';
 comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. Not answered again, not in any view.';

@@ -40,6 +40,7 @@ const register = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>, h
         host,
         includesOutput: false,
         secret: newSecret(),
+        isSilent: false,
       },
       100,
     ),
@@ -269,7 +270,7 @@ describe('a delivery', () => {
         .map(({ webhook }) => webhook.userId);
     const first = await taken({ perHost: 3 });
     expect([first.length, await taken({ perHost: 3 })]).toEqual([3, []]);
-    const second = [...first, ...(await taken({ perUser: 4 }))];
+    const second = [...first, ...(await taken({ perUser: 5 }))];
     expect(users.map(({ userId }) => second.filter((each) => each === userId).length)).toEqual([4, 4]);
   });
 

@@ -1,4 +1,4 @@
-import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, inArray, sql } from 'drizzle-orm';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -17,12 +17,13 @@ export const WEBHOOKS_TOPIC = 'webhooks';
 export type DeliveryRow = typeof webhookDeliveries.$inferSelect;
 
 const d = webhookDeliveries;
-const now = sql`clock_timestamp()`;
+const now = sql`statement_timestamp()`;
 /** Time in which a delivery is tried. */
 const RETRY_TIME = sql`interval '24 hours'`;
 
 const isOfUser = ({ appName, userId }: Pick<SessionKey, 'appName' | 'userId'>) =>
   and(eq(d.appName, appName), eq(d.userId, userId));
+const isItsWebhook = and(eq(webhooks.appName, d.appName), eq(webhooks.userId, d.userId), eq(webhooks.id, d.webhookId));
 const isForWebhook = (webhook: WebhookKey) => and(isOfUser(webhook), eq(d.webhookId, webhook.id));
 const isDelivery = (delivery: DeliveryRow) => and(isOfUser(delivery), eq(d.id, delivery.id));
 
@@ -37,7 +38,7 @@ export async function findNextDueMs(db: Database): Promise<number | undefined> {
 
 /** Limits of a claim. */
 export interface SendLimits {
-  /** Maximum of deliveries to claim. */
+  /** Places of this process that are free. */
   slots: number;
   /** Maximum to one host at once, over all processes. */
   perHost: number;
@@ -64,11 +65,6 @@ export async function claimDeliveries(tx: Database, limits: SendLimits): Promise
   const taken = await takeDue(tx, limits);
   if (taken.length === 0) return [];
   const column = (of: (row: TakenRow) => string) => sql.param(taken.map(of));
-  const isItsWebhook = and(
-    eq(webhooks.appName, d.appName),
-    eq(webhooks.userId, d.userId),
-    eq(webhooks.id, d.webhookId),
-  );
   return tx
     .select({ delivery: d, webhook: webhooks, now: sql`${now}`.mapWith(d.createTime) })
     .from(d)
@@ -88,33 +84,40 @@ interface TakenRow extends Record<string, unknown> {
 }
 
 /**
- * Claims due deliveries; `due` has the place of each among those of its host and of its user, after those that are
- * being sent. A lease that has run out is a due time that has come: the process died in an attempt.
+ * Claims due deliveries. `n` numbers those of a user for one host, `user_n` those of the user that are left, in turn by
+ * host, and `host_n` those of a host that are left, in turn by user; what is being sent comes first in each. A host that
+ * owes its user an answer has one place, and none has all places of a user; a user has no more than are left to others.
+ * A lease that has run out is a due time that has come: the process died in an attempt.
  */
 async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendLimits): Promise<TakenRow[]> {
+  const lease = sql`${leaseMs} * interval '1 millisecond'`;
+  const isKey = (row: SQL) =>
+    sql`${d.appName} = ${row}.app_name and ${d.userId} = ${row}.user_id and ${d.id} = ${row}.id`;
   const { rows } = await tx.execute<TakenRow>(sql`
-    with busy as (
-      select ${d.host} as host, ${d.userId} as user_id from ${d}
-      where ${d.status} = 'pending' and ${d.leaseToken} is not null and ${d.nextAttemptTime} > ${now}),
-    of_host as (select host, count(*) as n from busy group by host),
-    of_user as (select user_id, count(*) as n from busy group by user_id),
-    due as (
-      select ${d.appName}, ${d.userId}, ${d.id}, ${d.host}, ${d.nextAttemptTime},
-             row_number() over (partition by ${d.host} order by ${d.nextAttemptTime}, ${d.id}) as host_place,
-             row_number() over (partition by ${d.userId} order by ${d.nextAttemptTime}, ${d.id}) as user_place
-      from ${d} where ${d.status} = 'pending' and ${d.nextAttemptTime} <= ${now}),
+    with open as (
+      select ${d.appName}, ${d.userId}, ${d.id}, ${d.host}, ${d.nextAttemptTime} as due, ${webhooks.isSilent},
+             ${d.leaseToken} is not null and ${d.nextAttemptTime} > ${now} as is_sent
+      from ${d} join ${webhooks} on ${isItsWebhook}
+      where ${d.status} = 'pending' and ${d.nextAttemptTime} <= ${now} + ${lease}
+        and (${d.leaseToken} is not null or ${d.nextAttemptTime} <= ${now})),
+    for_host as (
+      select *, row_number() over (partition by user_id, host order by is_sent desc, due, id) as n,
+             bool_and(is_silent) over (partition by user_id, host) as owes_answer from open),
+    of_user as (
+      select *, row_number() over (partition by user_id order by is_sent desc, n, due, id) as user_n
+      from for_host where is_sent or n <= case when owes_answer then 1 else ${perUser}::int - 1 end),
+    to_host as (
+      select *, row_number() over (partition by host order by is_sent desc, user_n, due, id) as host_n
+      from of_user where is_sent or user_n <= ${perUser}),
+    in_turn as (
+      select *, row_number() over (order by user_n, due, id) as turn
+      from to_host where not is_sent and host_n <= ${perHost}),
     chosen as (
-      select ${d.appName}, ${d.userId}, ${d.id} from due
-      left join of_host on of_host.host = due.host
-      left join of_user on of_user.user_id = due.user_id
-      join ${d} on ${d.appName} = due.app_name and ${d.userId} = due.user_id and ${d.id} = due.id
-      where host_place + coalesce(of_host.n, 0) <= ${perHost} and user_place + coalesce(of_user.n, 0) <= ${perUser}
-      order by due.next_attempt_time limit ${slots} for update of ${d} skip locked)
+      select ${d.appName}, ${d.userId}, ${d.id} from in_turn join ${d} on ${isKey(sql`in_turn`)}
+      where turn + user_n <= ${slots}::int + 1 order by turn for update of ${d} skip locked)
     update ${d} set
-      attempt = ${d.attempt} + 1, lease_token = gen_random_uuid(),
-      next_attempt_time = ${now} + ${leaseMs} * interval '1 millisecond'
-    from chosen
-    where ${d.appName} = chosen.app_name and ${d.userId} = chosen.user_id and ${d.id} = chosen.id
+      attempt = ${d.attempt} + 1, lease_token = gen_random_uuid(), next_attempt_time = ${now} + ${lease}
+    from chosen where ${isKey(sql`chosen`)}
     returning ${d.appName} as app, ${d.userId} as owner, ${d.id} as id`);
   return rows;
 }

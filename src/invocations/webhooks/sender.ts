@@ -15,6 +15,7 @@ import {
   WEBHOOKS_TOPIC,
 } from './delivery-store.ts';
 import { sendOnce } from './send.ts';
+import { setSilent } from './webhook-store.ts';
 
 /** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
 const MAX_PAUSE_MS = 60_000;
@@ -88,10 +89,12 @@ async function deliver(
   claimed: ClaimedDelivery,
   timeoutMs: number,
 ): Promise<void> {
-  const { delivery } = claimed;
+  const { delivery, webhook } = claimed;
   const answer = await sendOnce(egress, claimed, timeoutMs, stopping);
   const answers = withAnswer(delivery, answer);
   const { status = 0 } = answer;
+  const isSilent = status === 0;
+  if (isSilent !== webhook.isSilent && !stopping.aborted) await setSilent(database.db, webhook, isSilent);
   const isDelivered = status >= 200 && status < 300;
   if (isDelivered || status === GONE) {
     const outcome = isDelivered ? 'delivered' : 'failed';

@@ -1,4 +1,4 @@
-import { and, desc, eq, sql } from 'drizzle-orm';
+import { and, desc, eq, ne, sql } from 'drizzle-orm';
 import { ConflictError } from '../../core/errors.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { webhooks } from '../../platform/db/schema/schema.ts';
@@ -80,6 +80,12 @@ export async function replaceSecret(
     .where(isWebhook(key))
     .returning();
   return updated;
+}
+
+/** Notes that the last attempt at the host of a user's webhook got an answer, or none. */
+export async function setSilent(db: Database, { userId, host }: WebhookRow, isSilent: boolean): Promise<void> {
+  const isOther = and(eq(webhooks.userId, userId), eq(webhooks.host, host), ne(webhooks.isSilent, isSilent));
+  await db.update(webhooks).set({ isSilent }).where(isOther);
 }
 
 /** Deletes a webhook with its deliveries. */

@@ -14,6 +14,7 @@ export const webhooks = pgTable(
     secret: c.text('secret').notNull(),
     oldSecret: c.text('old_secret'),
     oldSecretExpireTime: time('old_secret_expire_time'),
+    isSilent: c.boolean('is_silent').notNull().default(true),
     createTime: timeOfChange('create_time'),
   }),
   (t) => [
