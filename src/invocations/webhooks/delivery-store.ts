@@ -85,9 +85,9 @@ interface TakenRow extends Record<string, unknown> {
 
 /**
  * Claims due deliveries. `n` numbers those of a user for one host, `user_n` those of the user that are left, in turn by
- * host, and `host_n` those of a host that are left, in turn by user; what is being sent comes first in each. A host that
- * owes its user an answer has one place, and none has all places of a user; a user has no more than are left to others.
- * A lease that has run out is a due time that has come: the process died in an attempt.
+ * host, and `host_n` those of a host that are left, in turn by user; what is being sent comes first in each. A host
+ * that owes its user an answer has one place, and none has all places of a user; a user has no more than are left to
+ * others. A lease that has run out is a due time that has come: the process died in an attempt.
  */
 async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendLimits): Promise<TakenRow[]> {
   const lease = sql`${leaseMs} * interval '1 millisecond'`;
