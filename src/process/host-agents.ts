@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { AgentDefinition, AgentSource, HarnessFile } from '../agent/definition/agent.ts';
 import type { Model } from '../agent/definition/model.ts';
 import { loadEvalModule } from '../agent/definition/eval-module.ts';
-import { loadAgentModules, toAgentModules } from '../agent/definition/agent-module.ts';
+import { type AgentModule, loadAgentModules, loadTools, toAgentModules } from '../agent/definition/agent-module.ts';
 import { parseMcpServers, toAgentDefinition } from '../agent/definition/harness-file.ts';
 import { McpConnections, type McpTimeouts } from '../agent/mcp/mcp-tools.ts';
 import { createModel } from '../agent/models/create-model.ts';
@@ -13,17 +13,23 @@ import type { Tool } from '../agent/definition/tool.ts';
 import { builtInTools } from '../agent/tools/registry.ts';
 import type { Config } from '../config/config.ts';
 import { AgentError, ConfigError } from '../core/errors.ts';
+import { HARNESS_APP } from '../core/names.ts';
 import { describeAgent } from '../conversation/apps/agent-description.ts';
 
 /** Where the agent is described when `HARNESS_FILE` names no other place. */
 const DEFAULT_HARNESS_FILE = 'harness.yaml';
 
-/** The agent `harness_agent` as deployed: the harness file, and the variables that win over its members. */
+/**
+ * The agent `harness_agent` as deployed: that of `agents/harness_agent/agent.ts` or of the harness file, and the
+ * variables that win over its members. `modules` are the agents in code [those of `AGENTS_DIR`].
+ */
 export async function readHarnessAgent(
   config: Config,
   warn?: (text: string) => void,
+  modules?: ReadonlyMap<string, AgentModule>,
 ): Promise<{ definition: AgentDefinition; model: ModelChoice }> {
   const file = await readHarnessFile(config, warn);
+  const inCode = (modules ?? (await loadAgentModules(config.AGENTS_DIR))).get(HARNESS_APP)?.definition;
   const model = chooseModel(config, file);
   const definition = toAgentDefinition(
     file,
@@ -36,13 +42,14 @@ export async function readHarnessAgent(
       maxLlmCalls: config.MAX_LLM_CALLS,
     },
     config.variables,
+    inCode,
   );
   return { definition, model };
 }
 
 /** Applications in code, for those who embed the runtime. */
 export interface HostedSources {
-  /** By name, beside those of `AGENTS_DIR`; one of the same name takes the place of that. */
+  /** By name, `harness_agent` too, beside those of `AGENTS_DIR`; one of the same name takes the place of that. */
   agents?: Record<string, AgentSource>;
   /** Answers instead of the provider of the settings, in tests for instance. */
   model?: Model;
@@ -61,15 +68,16 @@ export async function hostAgents(
   warn?: (text: string) => void,
   sources: HostedSources = {},
 ): Promise<Map<string, HostedAgent>> {
-  const { definition, model } = await readHarnessAgent(config, warn);
+  const modules = new Map([...(await loadAgentModules(config.AGENTS_DIR)), ...toAgentModules(sources.agents ?? {})]);
+  const { definition, model } = await readHarnessAgent(config, warn, modules);
   const environment = { ...toEnvironment(config, model, sources), ...(sources.model ? { model: sources.model } : {}) };
-  const findEvals = (name: string) => loadEvalModule(join(config.AGENTS_DIR, name));
-  const harness = { ...(await host(definition, environment)), evals: await findEvals(definition.name) };
-  const hosted = new Map([[definition.name, harness]]);
-  const modules = [...(await loadAgentModules(config.AGENTS_DIR)), ...toAgentModules(sources.agents ?? {})];
-  for (const [name, module] of modules) {
-    const agent = await host(module.definition, withTools(environment, module.tools));
-    hosted.set(name, { ...agent, evals: await findEvals(name) });
+  const harness: AgentModule = { definition, tools: modules.get(HARNESS_APP)?.tools ?? new Map() };
+  const hosted = new Map<string, HostedAgent>();
+  for (const [name, module] of new Map([[HARNESS_APP, harness], ...modules]).set(HARNESS_APP, harness)) {
+    const folder = join(config.AGENTS_DIR, name);
+    const tools = new Map([...(await loadTools(join(folder, 'tools'))), ...module.tools]);
+    const agent = await host(module.definition, withTools(environment, tools));
+    hosted.set(name, { ...agent, evals: await loadEvalModule(folder) });
   }
   return hosted;
 }

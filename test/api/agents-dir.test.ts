@@ -1,4 +1,7 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { agent } from '../../examples/weather/agent.ts';
 import { getAnswerText, getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
@@ -51,6 +54,75 @@ describe('with the offline model', () => {
     });
     const error = expect.stringMatching(/^Tool `forecast` is not a supported built-in tool\. Available: calculator, /);
     expect(body).toEqual({ harness_name: 'weather', overwrite: true, output: '', error });
+  });
+});
+
+describe('an agent of the operator as harness_agent', () => {
+  const from = new URL('../../src/agent/definition/agent-module.ts', import.meta.url).href;
+  const STOCK = `import { defineTool } from '${from}';
+    export const stock = defineTool({
+      name: 'stock',
+      description: 'Counts what is left.',
+      parameters: { type: 'object', properties: { item: { type: 'string' } }, required: ['item'] },
+      run: async ({ item }) => ({ item, left: 3 }),
+    });`;
+  const invoke = (app: TestApp, prompt: string, more: object = {}) =>
+    app.post('/harness/invoke', {
+      prompt,
+      harness_name: 'shop',
+      run_agent_request: { user_id: 'u', session_id: 's' },
+      ...more,
+    });
+  const serve = async (files: Record<string, string>, environment: Record<string, string> = {}) => {
+    const directory = await mkdtemp(join(tmpdir(), 'agents-'));
+    onTestFinished(() => rm(directory, { recursive: true }));
+    for (const [file, code] of Object.entries(files)) {
+      await mkdir(dirname(join(directory, file)), { recursive: true });
+      await writeFile(join(directory, file), code);
+    }
+    const app = await startApp({ AGENTS_DIR: directory, ...environment });
+    onTestFinished(() => app.close());
+    return app;
+  };
+  const agentFile = `import { stock } from './tools/stock.ts';
+    export const agent = { description: 'A shop.', instruction: 'Sell.', tools: [stock] };`;
+
+  test('it takes the place of the built-in one, with its own tool', async () => {
+    const app = await serve({ 'harness_agent/agent.ts': agentFile, 'harness_agent/tools/stock.ts': STOCK });
+    expect((await app.get('/list-apps')).body).toEqual(['harness_agent']);
+    const { body } = await invoke(app, 'stock {"item":"tea"}');
+    expect(body).toMatchObject({ overwrite: false, error: null, output: expect.stringContaining('"left":3') });
+    const { body: other } = await invoke(app, 'calculator {"expression":"1+1"}', { harness: { tools: 'calculator' } });
+    expect(other).toMatchObject({ overwrite: true, error: null, output: expect.stringContaining('2') });
+  });
+
+  test('a tool in tools/ can be named in harness.yaml, in TOOLS and by a request', async () => {
+    const files = { 'harness_agent/tools/stock.ts': STOCK };
+    const bare = await serve(files);
+    expect((await invoke(bare, 'stock {"item":"tea"}')).body).toMatchObject({
+      output: expect.not.stringContaining('left'),
+    });
+    const named = await invoke(bare, 'stock {"item":"tea"}', { harness: { tools: 'stock' } });
+    expect(named.body).toMatchObject({ error: null, output: expect.stringContaining('"left":3') });
+    const listed = await serve(files, { TOOLS: 'stock' });
+    expect((await invoke(listed, 'stock {"item":"tea"}')).body).toMatchObject({
+      output: expect.stringContaining('"left":3'),
+    });
+  });
+
+  test('a second description in harness.yaml is refused at the start; its model and limits are taken', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'harness-'));
+    onTestFinished(() => rm(directory, { recursive: true }));
+    const HARNESS_FILE = join(directory, 'harness.yaml');
+    const files = { 'harness_agent/agent.ts': agentFile, 'harness_agent/tools/stock.ts': STOCK };
+    await writeFile(HARNESS_FILE, 'limits: { max_llm_calls: 1 }\n');
+    const app = await serve(files, { HARNESS_FILE });
+    const { body } = await invoke(app, 'stock {"item":"tea"}');
+    expect(body).toMatchObject({ error: 'Max number of llm calls limit of `1` exceeded' });
+    await writeFile(HARNESS_FILE, 'system_prompt: Buy.\n');
+    await expect(serve(files, { HARNESS_FILE })).rejects.toThrow(
+      'system_prompt: agents/harness_agent/agent.ts describes',
+    );
   });
 });
 

@@ -1,22 +1,23 @@
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
+import { HARNESS_APP } from '../../core/names.ts';
 import type { AgentDefinition, AgentSource } from './agent.ts';
+import { checkSource, isTool } from './agent-source.ts';
+import { importFile } from './import-file.ts';
 import type { Tool, ToolContext } from './tool.ts';
 
 /** An agent application that was loaded: its definition, and its own tools by name. */
-interface AgentModule {
+export interface AgentModule {
   definition: AgentDefinition;
   tools: Map<string, Tool>;
 }
 
 const APP_NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
-/** The application whose agent stands in the harness file. */
-const HARNESS = 'harness_agent';
-const RESERVED = new Set([HARNESS, 'user']);
+/** The author of what people say. */
+const USER = 'user';
 
 /** Says what an `agents/<name>/agent.ts` exports as `agent`; returns it as it is. */
 export const defineAgent = (source: AgentSource): AgentSource => source;
@@ -62,21 +63,35 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
   const names = entries.filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).map(({ name }) => name);
   const modules = new Map<string, AgentModule>();
   for (const name of names.sort()) {
-    // Its folder holds its `evals/`, but no agent.
-    if (name === HARNESS && !existsSync(join(directory, name, 'agent.ts'))) continue;
-    modules.set(name, await loadAgentModule(directory, name));
+    const path = join(directory, name, 'agent.ts');
+    // The agent may stand in the harness file; the folder then holds its `tools/` and `evals/`.
+    if (name === HARNESS_APP && !existsSync(path)) continue;
+    checkName(name, path);
+    const { agent } = await importFile(path);
+    if (typeof agent !== 'object' || agent === null) {
+      throw new ConfigError(`${path}: it exports no \`agent\`. Write \`export const agent = defineAgent({…})\`.`);
+    }
+    modules.set(name, toModule(name, agent, path));
   }
   return modules;
 }
 
-async function loadAgentModule(directory: string, name: string): Promise<AgentModule> {
-  const path = join(directory, name, 'agent.ts');
-  checkName(name, path);
-  const loaded = await importAgent(path);
-  if (typeof loaded !== 'object' || loaded === null) {
-    throw new ConfigError(`${path}: it exports no \`agent\`. Write \`export const agent = defineAgent({…})\`.`);
+/**
+ * Loads the tools that the files of an application's `tools/` export, by name; none where there is no such folder.
+ * @throws {ConfigError} that names the file, for one that cannot be loaded or exports no tool, and for a name twice.
+ */
+export async function loadTools(directory: string): Promise<Map<string, Tool>> {
+  const files = (await readdir(directory).catch(() => [])).filter((name) => /(?<!\.test|\.d)\.ts$/.test(name));
+  const tools = new Map<string, Tool>();
+  for (const file of files.sort()) {
+    const path = join(directory, file);
+    const exported = Object.values(await importFile(path)).filter(isTool);
+    if (exported.length === 0) {
+      throw new ConfigError(`${path}: it exports no tool. Write \`export const lookup = defineTool({…})\`.`);
+    }
+    for (const tool of exported) addTool(tool, tools, path);
   }
-  return toModule(name, loaded, path);
+  return tools;
 }
 
 /**
@@ -92,25 +107,12 @@ export const toAgentModules = (sources: Record<string, AgentSource>): Map<string
   );
 
 function checkName(name: string, place: string): void {
-  if (!APP_NAME.test(name) || RESERVED.has(name))
+  if (!APP_NAME.test(name) || name === USER)
     throw new ConfigError(`${place}: \`${name}\` cannot be the name of an application.`);
 }
 
-async function importAgent(path: string): Promise<AgentSource | undefined> {
-  try {
-    const module = (await import(pathToFileURL(path).href)) as { agent?: AgentSource };
-    return module.agent;
-  } catch (error) {
-    throw new ConfigError(
-      `${path}: it cannot be loaded: ${error instanceof Error ? error.message : 'unknown reason'}`,
-      {
-        cause: error,
-      },
-    );
-  }
-}
-
 function toModule(name: string, source: AgentSource, path: string): AgentModule {
+  checkSource(source, path);
   const tools = new Map<string, Tool>();
   const names = new Set<string>();
   const toDefinition = (agent: AgentSource & { name: string }): AgentDefinition => {

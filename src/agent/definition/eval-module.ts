@@ -1,8 +1,8 @@
 import { readdir } from 'node:fs/promises';
 import { join, parse } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { ConfigError } from '../../core/errors.ts';
 import type { JsonObject } from '../../core/content.ts';
+import { importFile } from './import-file.ts';
 
 /** One turn as a metric of your own sees it. */
 export interface MetricTurn {
@@ -47,7 +47,7 @@ export async function loadEvalModule(directory: string): Promise<EvalModule> {
   let found: Mask | undefined;
   for (const file of files.filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts')).sort()) {
     const path = join(folder, file);
-    const { metric, mask } = await importFile(path);
+    const { metric, mask } = (await importFile(path)) as { metric?: OwnMetric; mask?: Mask };
     const name = parse(file).name;
     if (metric === undefined && mask === undefined) {
       throw new ConfigError(`${path}: it exports neither \`metric\` nor \`mask\`.`);
@@ -65,13 +65,4 @@ export async function loadEvalModule(directory: string): Promise<EvalModule> {
     found = mask;
   }
   return { metrics, ...(found ? { mask: found } : {}) };
-}
-
-async function importFile(path: string): Promise<{ metric?: OwnMetric; mask?: Mask }> {
-  try {
-    return (await import(pathToFileURL(path).href)) as { metric?: OwnMetric; mask?: Mask };
-  } catch (error) {
-    const reason = error instanceof Error ? error.message : 'unknown reason';
-    throw new ConfigError(`${path}: it cannot be loaded: ${reason}`, { cause: error });
-  }
 }

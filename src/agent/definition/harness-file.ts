@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
+import { HARNESS_APP } from '../../core/names.ts';
 import { DEFAULT_MAX_LLM_CALLS, type AgentDefinition, type HarnessFile, type McpServer } from './agent.ts';
 import { mcpServersSchema } from './harness-schema.ts';
 import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
@@ -15,17 +16,31 @@ type Settings = { [Name in keyof AgentDefinition]?: AgentDefinition[Name] | unde
 type Variables = Readonly<Record<string, string | undefined>>;
 
 /**
- * The agent `harness_agent` of a file and the environment; `variables` fill `${NAME}` in headers of MCP servers.
- * @throws {ConfigError} for a variable that is not set.
+ * The agent `harness_agent` of a file and the environment; `variables` fill `${NAME}` in headers of MCP servers. With
+ * an agent in code the file says model and limits only.
+ * @throws {ConfigError} for a variable that is not set, and for an agent that both describe.
  */
-export function toAgentDefinition(file: HarnessFile, settings: Settings, variables: Variables): AgentDefinition {
+export function toAgentDefinition(
+  file: HarnessFile,
+  settings: Settings,
+  variables: Variables,
+  inCode?: AgentDefinition,
+): AgentDefinition {
   const { model, limits, max_llm_calls, ...agent } = file;
+  const [second] = Object.keys(agent);
+  if (inCode && second !== undefined) {
+    throw new ConfigError(
+      `harness.yaml: ${second}: agents/harness_agent/agent.ts describes the agent; keep one of them.`,
+    );
+  }
+  const inFile = toDefinition({ ...agent, name: HARNESS_APP, model: model?.name || undefined }, variables);
+  const defaults = { instruction: file.system_prompt || DEFAULT_PROMPT, tools: file.tools ?? DEFAULT_TOOLS };
+  const maxLlmCalls = limits?.max_llm_calls ?? max_llm_calls;
   const tokenBudget = limits?.compact_above_tokens;
   return {
-    ...toDefinition({ ...agent, name: 'harness_agent', model: model?.name || undefined }, variables),
-    instruction: file.system_prompt || DEFAULT_PROMPT,
-    tools: file.tools ?? DEFAULT_TOOLS,
-    maxLlmCalls: limits?.max_llm_calls ?? max_llm_calls ?? DEFAULT_MAX_LLM_CALLS,
+    maxLlmCalls: DEFAULT_MAX_LLM_CALLS,
+    ...(inCode ?? { ...inFile, ...defaults }),
+    ...(maxLlmCalls === undefined ? {} : { maxLlmCalls }),
     ...(tokenBudget === undefined ? {} : { compaction: { tokenBudget } }),
     ...withoutAbsent(settings),
   };

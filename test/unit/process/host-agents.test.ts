@@ -41,3 +41,18 @@ test('harness_agent has the metrics and the mask of its folder, which holds no a
   const module = agents.get('harness_agent')?.evals;
   expect([[...(module?.metrics.keys() ?? [])], typeof module?.mask]).toEqual([['short'], 'function']);
 });
+
+test.each([
+  ['one.ts', 'export const agent = {};', /one\.ts: it exports no tool\. Write /],
+  [
+    'two.ts',
+    'const run = () => 1;\nexport const a = { name: "t", run }, b = { name: "t", run };',
+    /two tools are named/,
+  ],
+])('a file %s in tools/ that exports no tool of its own is refused', async (file, code, message) => {
+  const directory = await mkdtemp(join(tmpdir(), 'agents-'));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  await mkdir(join(directory, 'harness_agent', 'tools'), { recursive: true });
+  await writeFile(join(directory, 'harness_agent', 'tools', file), code);
+  await expect(hostAgents(readConfig({ AGENTS_DIR: directory }))).rejects.toThrow(message);
+});

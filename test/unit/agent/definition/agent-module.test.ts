@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { loadAgentModules } from '../../../../src/agent/definition/agent-module.ts';
 import { toDefinitionText } from '../../../../src/agent/definition/harness-yaml.ts';
@@ -69,14 +71,39 @@ test('a directory that is not there has no agents', async () => {
 test.each([
   ['empty', '', /agent\.ts: it exports no `agent`\. Write /],
   ['broken', 'export const agent = {', /agent\.ts: it cannot be loaded: /],
-  ['throws', 'throw new Error("no database");', /agent\.ts: it cannot be loaded: no database$/],
-  ['harness_agent', 'export const agent = {};', /`harness_agent` cannot be the name of an application\.$/],
+  ['throws', 'throw new Error("no database");', /agent\.ts: it cannot be loaded: no database\n +at .*agent\.ts:1:7$/],
+  [
+    'import',
+    'import x from "./nope.ts";\nexport const agent = x;',
+    /Cannot find module '.*nope\.ts' imported from .*agent/,
+  ],
+  ['typo', 'export const agent = { instructions: "Help." };', /agent\.ts: instructions: there is no such member\.$/],
+  ['deep', 'export const agent = { subAgents: [{ name: "a", tool: [] }] };', /subAgents\[0\]\.tool: there is no such/],
+  [
+    'value',
+    'export const agent = { tools: "calculator" };',
+    /tools: Invalid input: expected array, received string\.$/,
+  ],
+  ['user', 'export const agent = {};', /`user` cannot be the name of an application\.$/],
   ['a b', 'export const agent = {};', /`a b` cannot be the name of an application\.$/],
   ['twice', 'export const agent = { subAgents: [{ name: "twice" }] };', /the agent `twice` is there twice\.$/],
-  ['clash', 'export const agent = { tools: [{ name: "t" }, { name: "t" }] };', /two tools are named `t`\.$/],
+  [
+    'clash',
+    'const run = () => 1;\nexport const agent = { tools: [{ name: "t", run }, { name: "t", run }] };',
+    /two tools are named `t`\.$/,
+  ],
 ])('%s is refused with the name of its file', async (name, code, message) => {
   await put(name, code);
   await expect(load()).rejects.toMatchObject({ code: 'config', message: expect.stringMatching(message) });
+});
+
+test('a syntax error is shown with its line', async () => {
+  await put('syntax', 'export const agent = {\n  instruction: "a"\n  tools: [],\n};');
+  const script = `await (await import('${from}')).loadAgentModules('${directory}').catch((e) => console.log(e.message))`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script]);
+  const path = join(directory, 'syntax', 'agent.ts');
+  expect(stdout).toContain(`${path}: it cannot be loaded: Expected ',', got 'ident'\n${path}:3\n  instruction: "a"\n`);
+  expect(stdout).not.toContain('node:internal');
 });
 
 test('a description of an agent shows everything but secrets', () => {

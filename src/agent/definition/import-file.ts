@@ -1,0 +1,15 @@
+import { pathToFileURL } from 'node:url';
+import { ConfigError } from '../../core/errors.ts';
+import { toOwnStack } from '../../core/own-stack.ts';
+
+/**
+ * Imports a file of the operator's.
+ * @throws {ConfigError} that names the file, and the line where its author finds the fault.
+ */
+export async function importFile(path: string): Promise<Record<string, unknown>> {
+  try {
+    return (await import(pathToFileURL(path).href)) as Record<string, unknown>;
+  } catch (error) {
+    throw new ConfigError(`${path}: it cannot be loaded: ${toOwnStack(error)}`, { cause: error });
+  }
+}
