@@ -1,5 +1,6 @@
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { FILES_NOT_FOR_CLUSTERS } from './test/support/citus-exceptions.ts';
 
@@ -10,6 +11,8 @@ process.env['NODE_COMPILE_CACHE'] ??= join(tmpdir(), `agent-runtime-compiled-${p
 const isOnCluster = (process.env['CITUS_URL'] ?? '') !== '';
 
 export default defineConfig({
+  // As `src/process/module-loading.ts` resolves the package's own name.
+  resolve: { alias: { 'agent-runtime': fileURLToPath(new URL('src/process/index.ts', import.meta.url)) } },
   test: {
     include: isOnCluster ? ['test/store/**/*.test.ts', 'test/api/**/*.test.ts'] : ['test/**/*.test.ts'],
     exclude: ['test/e2e/**', 'test/fault/**', 'test/fuzz/**', 'test/package/**', 'test/security/**'].concat(

@@ -1,4 +1,4 @@
-import { defineAgent, defineTool } from '../../src/agent/definition/agent-module.ts';
+import { defineAgent, defineTool } from 'agent-runtime';
 
 /** Stands for the weather service of your own that a tool would ask. */
 const SKIES = new Map([

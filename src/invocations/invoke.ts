@@ -183,6 +183,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       streaming: request.streaming,
       eventBytes: limits.eventBytes,
       services: newToolServices(context, lease),
+      log: context.log,
       newId: context.newId,
       observer: observeAll([running.observer, running.recorder]),
       onUse: (use) => running.usage.add(use),

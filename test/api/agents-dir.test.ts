@@ -6,6 +6,7 @@ import { agent } from '../../examples/weather/agent.ts';
 import { getAnswerText, getFunctionCalls, getFunctionResponses } from '../../src/core/content.ts';
 import type { Event } from '../../src/core/event.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
+import { createLog } from '../../src/platform/log.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 
 /** The example application, served beside `harness_agent`. */
@@ -73,14 +74,14 @@ describe('an agent of the operator as harness_agent', () => {
       run_agent_request: { user_id: 'u', session_id: 's' },
       ...more,
     });
-  const serve = async (files: Record<string, string>, environment: Record<string, string> = {}) => {
+  const serve = async (files: Record<string, string>, environment: Record<string, string> = {}, overrides = {}) => {
     const directory = await mkdtemp(join(tmpdir(), 'agents-'));
     onTestFinished(() => rm(directory, { recursive: true }));
     for (const [file, code] of Object.entries(files)) {
       await mkdir(dirname(join(directory, file)), { recursive: true });
       await writeFile(join(directory, file), code);
     }
-    const app = await startApp({ AGENTS_DIR: directory, ...environment });
+    const app = await startApp({ AGENTS_DIR: directory, ...environment }, overrides);
     onTestFinished(() => app.close());
     return app;
   };
@@ -108,6 +109,31 @@ describe('an agent of the operator as harness_agent', () => {
     expect((await invoke(listed, 'stock {"item":"tea"}')).body).toMatchObject({
       output: expect.stringContaining('"left":3'),
     });
+  });
+
+  test('what a tool logs, and where its code fails, is in the log and in the trace, not in the answer', async () => {
+    const lines: Record<string, unknown>[] = [];
+    const log = createLog('info', { write: (line) => void lines.push(JSON.parse(line) as Record<string, unknown>) });
+    const failing = `export const lose = {
+      name: 'lose', description: 'Fails.', needsConfirmation: false, parameters: { type: 'object' },
+      run: async (_args, { log }) => {
+        log.info('looks', { drawer: 2 });
+        throw new Error('nothing there');
+      },
+    };`;
+    const app = await serve({ 'harness_agent/tools/lose.ts': failing }, { TOOLS: 'lose', DEV_UI: 'true' }, { log });
+    const { body, text } = await invoke(app, 'lose {}');
+    expect(body).toMatchObject({ error: null, output: expect.stringContaining('nothing there') });
+    expect(text).not.toContain('lose.ts');
+    const call = { tool: 'lose', callId: expect.any(String), sessionId: 's', invocationId: expect.any(String) };
+    expect(lines).toContainEqual(expect.objectContaining({ ...call, level: 30, drawer: 2, msg: 'looks' }));
+    const stack = expect.stringMatching(/^nothing there\n +at .*harness_agent\/tools\/lose\.ts:\d+:\d+\)?$/);
+    expect(lines).toContainEqual(expect.objectContaining({ ...call, level: 40, stack, msg: 'a tool failed' }));
+    await expect
+      .poll(async () => (await app.get('/dev/apps/harness_agent/debug/trace/session/s')).body)
+      .toContainEqual(
+        expect.objectContaining({ attributes: expect.objectContaining({ 'exception.stacktrace': stack }) }),
+      );
   });
 
   test('a second description in harness.yaml is refused at the start; its model and limits are taken', async () => {

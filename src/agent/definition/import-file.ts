@@ -1,6 +1,6 @@
 import { pathToFileURL } from 'node:url';
 import { ConfigError } from '../../core/errors.ts';
-import { toOwnStack } from '../../core/own-stack.ts';
+import { ownLines } from '../../core/own-stack.ts';
 
 /**
  * Imports a file of the operator's.
@@ -10,6 +10,7 @@ export async function importFile(path: string): Promise<Record<string, unknown>>
   try {
     return (await import(pathToFileURL(path).href)) as Record<string, unknown>;
   } catch (error) {
-    throw new ConfigError(`${path}: it cannot be loaded: ${toOwnStack(error)}`, { cause: error });
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ConfigError([`${path}: it cannot be loaded: ${reason}`, ...ownLines(error)].join('\n'), { cause: error });
   }
 }

@@ -16,6 +16,9 @@ export interface ToolServices {
   searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
 }
 
+/** The service's log for one tool call: its lines name the call, and the request, session and invocation. */
+export type ToolLog = Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: JsonObject) => void>;
+
 /** The data that one tool call can read and change. */
 export interface ToolContext {
   session: SessionKey;
@@ -28,6 +31,7 @@ export interface ToolContext {
   /** Media that the model sees with the response: each becomes one of the function response's `parts`. */
   attachments: Part[];
   services: ToolServices;
+  log: ToolLog;
   signal: AbortSignal;
   /** Asks another agent on this invocation's account: its model calls count, its events are not stored. */
   askAgent(agent: AgentNode, request: string): Promise<AgentReply>;

@@ -1,10 +1,12 @@
 import { runInTrace } from '../../platform/context.ts';
+import type { Log } from '../../platform/log.ts';
+import { ownLines } from '../../core/own-stack.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
-import type { Tool } from '../definition/tool.ts';
+import type { Tool, ToolLog } from '../definition/tool.ts';
 
 /** Maximum size of a function response in characters of JSON: several still fit an event's 1 MiB (reliability B11). */
 const MAX_RESPONSE_CHARACTERS = 500_000;
@@ -28,6 +30,8 @@ interface Answer {
   response: JsonObject | undefined;
   attachments: Part[];
   actions: EventActions;
+  /** Where the tool's own code failed: for its author, never for the model or a user. */
+  stack?: string;
 }
 
 const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
@@ -76,7 +80,7 @@ async function runTool(
   tool: Tool,
   call: OpenCall,
 ): Promise<Answer> {
-  const { session, invocationId, services } = invocation.input;
+  const { session, invocationId, services, log } = invocation.input;
   const actions = emptyActions();
   const attachments: Part[] = [];
   const context = {
@@ -87,6 +91,7 @@ async function runTool(
     actions,
     attachments,
     services,
+    log: toToolLog(log, call),
     signal,
     askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal),
   };
@@ -96,8 +101,21 @@ async function runTool(
     // Copies: a tool that keeps working must not change an event that is stored already.
     return { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
   } catch (error) {
-    return failed(signal.aborted ? 'interrupted' : errorText(error));
+    if (signal.aborted) return failed('interrupted');
+    const lines = ownLines(error);
+    if (lines.length === 0) return failed(errorText(error));
+    const stack = [errorText(error), ...lines].join('\n');
+    log?.warn({ tool: call.name, callId: call.id, stack }, 'a tool failed');
+    return { ...failed(errorText(error)), stack };
   }
+}
+
+function toToolLog(log: Log | undefined, { id, name }: OpenCall): ToolLog {
+  const at =
+    (level: keyof ToolLog): ToolLog[keyof ToolLog] =>
+    (message, fields) =>
+      log?.[level]({ ...fields, tool: name, callId: id }, message);
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
 const errorText = (error: unknown) => (error instanceof Error && error.message ? error.message : 'The tool failed.');
@@ -142,7 +160,7 @@ async function answerTraced(
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall(turn.agent.name, call);
   const answer = await runInTrace(step?.traceparent, () => answerCall(invocation, turn, call, decisions));
-  step?.end(answer.response);
+  step?.end(answer.response, answer.stack);
   return answer;
 }
 

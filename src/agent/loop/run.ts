@@ -2,6 +2,7 @@ import type { JsonObject } from '../../core/content.ts';
 import type { ErrorCode } from '../../core/error-codes.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import type { Log } from '../../platform/log.ts';
 import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
@@ -24,6 +25,8 @@ export interface RunInput {
   /** Maximum size of the answers of one step's tools together, in characters of JSON: that of an event [1,048,576]. */
   eventBytes?: number;
   services: ToolServices;
+  /** Receives what tools log, and where their authors' code fails [nothing is logged]. */
+  log?: Log | undefined;
   /** A fresh event or call id. */
   newId(): string;
   observer?: RunObserver | undefined;
@@ -40,8 +43,11 @@ export type ObservedAgent = Pick<AgentNode, 'name' | 'instruction' | 'appendedIn
 export interface ObservedStep<Result> {
   /** The trace context (W3C) that others are handed who do some of the step. */
   traceparent?: string | undefined;
-  /** Called at its end; without a result where the step was cut off, or the call stays open. */
-  end(result: Result | undefined): void;
+  /**
+   * Called at its end; without a result where the step was cut off, or the call stays open. `stack` is where a tool's
+   * own code failed.
+   */
+  end(result: Result | undefined, stack?: string): void;
 }
 
 /** Is notified of the steps of an invocation as they happen, for its trace. Returns at once and never throws. */
@@ -75,7 +81,7 @@ export function observeAll(observers: (RunObserver | undefined)[]): RunObserver 
 
 const together = <Result>(steps: ObservedStep<Result>[]): ObservedStep<Result> => ({
   traceparent: steps.find(({ traceparent }) => traceparent !== undefined)?.traceparent,
-  end: (result) => steps.forEach((step) => step.end(result)),
+  end: (result, stack) => steps.forEach((step) => step.end(result, stack)),
 });
 
 /** The end of an invocation. The caller stores `lastEvent`, not yielded, with the status; a pause may have none. */

@@ -77,8 +77,9 @@ export class InvocationTrace implements InvocationObserver {
     const parent = this.#requestedBy.get(call.id) ?? this.#agent(agentName);
     const attributes = toolCallAttributes(call, this.#keepsContent);
     const span = this.#start(toolSpanName(call), this.#below(parent), attributes);
-    const end = (response: JsonObject | undefined) => {
+    const end = (response: JsonObject | undefined, stack?: string) => {
       if (response && this.#keepsContent) span.setAttributes(toolResponseAttributes(response));
+      if (stack !== undefined && this.#keepsContent) span.setAttribute(ATTRIBUTE.stack, stack);
       if (typeof response?.['error'] === 'string') fail(span, 'tool_error');
       this.#answeredCalls.set(call.id, { span, endTime: this.#now() });
       this.#agent(agentName);

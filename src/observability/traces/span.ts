@@ -52,6 +52,7 @@ export const ATTRIBUTE = {
   toolResponse: 'gcp.vertex.agent.tool_response',
   operation: 'gen_ai.operation.name',
   conversationId: 'gen_ai.conversation.id',
+  stack: 'exception.stacktrace',
 } as const;
 
 /** Longest name of a span and longest id in an attribute, in characters: models make up names and ids of tool calls. */
@@ -174,11 +175,12 @@ function shorten(member: unknown, characters: number, elements: number): unknown
   return member;
 }
 
-/** JSON with spans or attributes of spans in it, without what the operator tells the model beside the contents. */
+/** JSON with spans or their attributes in it, without the operator's prompt, tools and places in code. */
 export function withoutPrompts(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutPrompts);
   if (typeof value !== 'object' || value === null) return value;
   const members = Object.entries(value).flatMap(([name, member]): [string, unknown][] => {
+    if (name === ATTRIBUTE.stack) return [];
     if (name !== LLM_REQUEST) return [[name, withoutPrompts(member)]];
     const request = withoutConfig(member);
     return request === undefined ? [] : [[name, request]];
