@@ -21,5 +21,8 @@ export const AGENT = {
     ['fail', 'skip'],
     'An MCP server that cannot be reached ends the invocation (`fail`), or its tools are left out (`skip`).',
   ),
-  AGENTS_DIR: textOr('agents', 'Directory of agent applications, one `<name>/agent.ts` each; that of `harness_agent` replaces the built-in one.'),
+  AGENTS_DIR: textOr(
+    'agents',
+    'Directory of agent applications, one `<name>/agent.ts` each; that of `harness_agent` replaces the built-in one.',
+  ),
 };

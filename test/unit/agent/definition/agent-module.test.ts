@@ -99,7 +99,8 @@ test.each([
 
 test('a syntax error is shown with its line', async () => {
   await put('syntax', 'export const agent = {\n  instruction: "a"\n  tools: [],\n};');
-  const script = `await (await import('${from}')).loadAgentModules('${directory}').catch((e) => console.log(e.message))`;
+  const loaded = `(await import('${from}')).loadAgentModules('${directory}')`;
+  const script = `await ${loaded}.catch((error) => console.log(error.message))`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script]);
   const path = join(directory, 'syntax', 'agent.ts');
   expect(stdout).toContain(`${path}: it cannot be loaded: Expected ',', got 'ident'\n${path}:3\n  instruction: "a"\n`);
