@@ -2,12 +2,15 @@ import type { ToolServices } from '../agent/definition/tool.ts';
 import type { ArtifactVersion } from '../conversation/artifacts/artifact-version.ts';
 import { loadArtifact, saveArtifact } from '../conversation/artifacts/artifacts.ts';
 import { listArtifactNames } from '../conversation/artifacts/artifact-store.ts';
-import { AgentError, AppError, isPassingFailure } from '../core/errors.ts';
+import { AgentError, AppError, InvalidError, isPassingFailure } from '../core/errors.ts';
 import type { InvocationContext } from './context.ts';
 import { persist } from './persist.ts';
 import type { Log } from '../platform/log.ts';
+import { memoryQuerySchema } from '../conversation/memory/memory-query.ts';
 import { searchMemories } from '../conversation/memory/memory-store.ts';
 import type { SessionKey } from '../core/session.ts';
+
+type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 
 /** Maximum of memories that one search of a tool gives the model. */
 const MEMORY_LIMIT = 20;
@@ -26,10 +29,15 @@ export function newToolServices(
       const text = await saved.catch((error: unknown) => fail(error, log));
       return (JSON.parse(text) as ArtifactVersion).version;
     },
-    loadArtifact: async (artifactName, version) =>
-      (await read(() => loadArtifact(db, contentStore, { ...key, artifactName }, version)))?.part,
+    loadArtifact: async (artifactName, version, maxBytes) =>
+      (await read(() => loadArtifact(db, contentStore, { ...key, artifactName }, version, maxBytes)))?.part,
     listArtifacts: () => read(() => listArtifactNames(db, key)),
-    searchMemory: (query) => read(() => searchMemories(db, key, query, MEMORY_LIMIT)),
+    searchMemory: async (query) => {
+      const { error } = memoryQuerySchema.safeParse(query);
+      if (error) throw new InvalidError(`The words cannot be looked for: ${error.issues[0]?.message}.`);
+      const texts = await read(() => searchMemories(db, key, query, MEMORY_LIMIT));
+      return texts.map((text) => JSON.parse(text) as Memory);
+    },
   };
 }
 

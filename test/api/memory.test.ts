@@ -84,7 +84,7 @@ describe('add and search', () => {
     expect(await search('thief', 'hidden')).toEqual([]);
   });
 
-  test.each(["' or 1=1 --", '&|!():*<->', '', '\\', '\u0000', '\ud800', 'x'.repeat(5_000), "a' & b"])(
+  test.each(["' or 1=1 --", '&|!():*<->', '', '\\', '\u0000', '\ud800', 'x'.repeat(1_000), "a' & b"])(
     'the words %j are only words',
     async (words) => {
       const sent = words.isWellFormed() ? encodeURIComponent(words) : '%EF%BF%BD';

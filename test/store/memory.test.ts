@@ -1,13 +1,19 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import type { Database } from '../../src/platform/db/database.ts';
-import { addSessionToMemory, deleteMemories, searchMemories } from '../../src/conversation/memory/memory-store.ts';
+import { addToMemory, deleteMemories, searchMemories } from '../../src/conversation/memory/memory-store.ts';
 import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
 
+interface Found {
+  content: { parts: { text: string }[] };
+}
+
 const store = testPool();
 const textsOf = async (key: ReturnType<typeof newKey>, words: string) =>
-  (await searchMemories(store.pool.db, key, words, 10)).map(({ content }) => content.parts?.[0]?.text);
+  (await searchMemories(store.pool.db, key, words, 10)).map(
+    (text) => (JSON.parse(text) as Found).content.parts[0]?.text,
+  );
 
 /** Settles when another connection waits for a lock. */
 async function someoneWaits(db: Database): Promise<void> {
@@ -20,7 +26,7 @@ async function someoneWaits(db: Database): Promise<void> {
 test('adding and searching are one statement each', async () => {
   const key = newKey();
   await insertSession(store.pool.db, key, {}, [textEvent('a whale \u0000 \ud800 \uE000')]);
-  expect(await statementsOf(() => addSessionToMemory(store.pool.db, key))).toHaveLength(1);
+  expect(await statementsOf(() => addToMemory(store.pool.db, key, 0))).toHaveLength(1);
   expect(await statementsOf(() => searchMemories(store.pool.db, key, 'whale', 10))).toHaveLength(1);
   expect(await textsOf(key, 'whale')).toEqual(['a whale \u0000 \ud800 \uE000']);
 });
@@ -28,24 +34,41 @@ test('adding and searching are one statement each', async () => {
 test('an addition that comes while a session is being forgotten waits, and adds nothing', async () => {
   const key = newKey();
   await insertSession(store.pool.db, key, {}, [textEvent('a whale')]);
-  let added: Promise<boolean> | undefined;
+  let added: Promise<number | null | undefined> | undefined;
   await store.pool.transaction(async (tx) => {
     await deleteSession(tx, key);
-    added = addSessionToMemory(store.pool.db, key);
+    added = addToMemory(store.pool.db, key, 0);
     await deleteMemories(tx, key);
     await Promise.race([added, someoneWaits(tx)]);
   });
-  expect(await added).toBe(false);
+  expect(await added).toBeUndefined();
   expect(await textsOf(key, 'whale')).toEqual([]);
 });
 
-test('a text larger than a tsvector is searched by its beginning', async () => {
+test('a large event is remembered by the beginning of its text', async () => {
   const key = newKey();
   const words = Array.from({ length: 200_000 }, (_, n) => `word${n}`).join(' ');
   await insertSession(store.pool.db, key, {}, [textEvent(words)]);
-  expect(await addSessionToMemory(store.pool.db, key)).toBe(true);
-  expect(await textsOf(key, 'word7')).toEqual([words]);
+  expect(await addToMemory(store.pool.db, key, 0)).toBe(1);
+  expect(await addToMemory(store.pool.db, key, 0)).toBeNull();
+  expect(await textsOf(key, 'word7')).toEqual([words.slice(0, 65_536)]);
   expect(await textsOf(key, 'word199999')).toEqual([]);
+});
+
+test('large events are added in batches; an addition that broke off goes on', async () => {
+  const key = newKey();
+  const events = Array.from({ length: 6 }, (_, n) => textEvent(`whale ${n} ${'x'.repeat(100_000)}`));
+  await insertSession(store.pool.db, key, {}, [
+    textEvent('whale'),
+    ...events,
+    textEvent('', { content: { parts: [] } }),
+  ]);
+  expect(await addToMemory(store.pool.db, key, 0)).toBe(4);
+  expect(await textsOf(key, 'whale')).toHaveLength(4);
+  expect(await addToMemory(store.pool.db, key, 0)).toBe(7);
+  expect(await addToMemory(store.pool.db, key, 7)).toBe(8);
+  expect(await addToMemory(store.pool.db, key, 8)).toBeNull();
+  expect(await textsOf(key, 'whale')).toHaveLength(7);
 });
 
 test('forgetting takes the session and its memories, and leaves those of others', async () => {
@@ -53,7 +76,7 @@ test('forgetting takes the session and its memories, and leaves those of others'
   const other = { ...key, sessionId: 'other' };
   for (const each of [key, other]) {
     await insertSession(store.pool.db, each, {}, [textEvent(`a whale in ${each.sessionId}`)]);
-    await addSessionToMemory(store.pool.db, each);
+    await addToMemory(store.pool.db, each, 0);
   }
   for (let time = 0; time < 2; time++) {
     await store.pool.transaction(async (tx) => {

@@ -8,8 +8,8 @@ import type { ToolDeclaration } from './model.ts';
 export interface ToolServices {
   /** Saves a new version and returns its number. */
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
-  /** The latest or the given version; `undefined` where there is none. */
-  loadArtifact(name: string, version?: number): Promise<Part | undefined>;
+  /** The latest or the given version; `undefined` where there is none. @throws {TooLargeError} above `maxBytes` */
+  loadArtifact(name: string, version?: number, maxBytes?: number): Promise<Part | undefined>;
   /** Names of the session's and the user's artifacts, sorted. */
   listArtifacts(): Promise<string[]>;
   /** Memories of this user of this app that match the words, best first. */

@@ -1,10 +1,14 @@
 import type { JsonObject, Part } from '../../core/content.ts';
+import { TooLargeError } from '../../core/errors.ts';
 import { type Tool, toParameters } from '../definition/tool.ts';
 
 /** Maximum length of one artifact's text that goes to the model, in characters. */
 const MAX_TEXT = 100_000;
 /** Maximum base64 characters of media that one call loads: the event must stay under 1 MiB (reliability B11). */
 const MAX_MEDIA = 600_000;
+/** Maximum bytes of artifacts that one call reads. */
+const MAX_BYTES = 4_194_304;
+const TOO_LARGE = 'Too large to be loaded here.';
 
 const name = {
   type: 'string',
@@ -52,30 +56,36 @@ export const loadArtifacts: Tool = {
   parameters: toParameters({ names: { type: 'array', items: name, minItems: 1, maxItems: 10 } }, 'names'),
   needsConfirmation: false,
   async run(args, { services, attachments }) {
-    const names = args['names'] as string[];
-    const parts = await Promise.all(names.map((each) => services.loadArtifact(each)));
-    let media = 0;
-    return {
-      artifacts: parts.map((part, index) => {
-        const size = part?.inlineData?.data?.length ?? 0;
-        if (!isText(part)) media += size;
-        return { name: names[index], ...describe(part, media > MAX_MEDIA, attachments) };
-      }),
-    };
+    const artifacts: JsonObject[] = [];
+    let [bytes, media] = [MAX_BYTES, 0];
+    for (const each of new Set(args['names'] as string[])) {
+      const part = await services.loadArtifact(each, undefined, bytes).catch(ignoreTooLarge);
+      const size = part?.inlineData?.data?.length ?? 0;
+      bytes -= part?.text?.length ?? Math.floor((size * 3) / 4);
+      if (!isText(part ?? undefined)) media += size;
+      artifacts.push({ name: each, ...describe(part, media > MAX_MEDIA, attachments) });
+    }
+    return { artifacts };
   },
 };
+
+function ignoreTooLarge(error: unknown): null {
+  if (error instanceof TooLargeError) return null;
+  throw error;
+}
 
 const isText = (part: Part | undefined) =>
   typeof part?.text === 'string' || /^(?:text\/|application\/json)/.test(part?.inlineData?.mimeType ?? '');
 
-function describe(part: Part | undefined, isTooMuch: boolean, attachments: Part[]): JsonObject {
+function describe(part: Part | null | undefined, isTooMuch: boolean, attachments: Part[]): JsonObject {
+  if (part === null) return { error: TOO_LARGE };
   if (!part) return { error: 'There is no such artifact.' };
   if (isText(part)) {
     const text = part.text ?? Buffer.from(part.inlineData?.data ?? '', 'base64').toString();
     const note = text.length > MAX_TEXT ? { note: `The first ${MAX_TEXT} of ${text.length} characters.` } : {};
     return { text: text.slice(0, MAX_TEXT), ...note };
   }
-  if (isTooMuch) return { error: 'Too large to be loaded here.' };
+  if (isTooMuch) return { error: TOO_LARGE };
   attachments.push(part);
   return { attached: true, mimeType: part.inlineData?.mimeType ?? part.fileData?.mimeType ?? '' };
 }

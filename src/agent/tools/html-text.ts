@@ -1,4 +1,10 @@
 import { Tokenizer } from 'htmlparser2';
+import { newPauses } from '../../core/pauses.ts';
+
+/** Characters of a page that are read in one piece. */
+const SLICE = 16_384;
+/** Maximum length of a title. */
+const MAX_TITLE = 1_000;
 
 /** Elements whose content is not part of the text. */
 const HIDDEN = new Set('iframe noscript object script select style svg template title'.split(' '));
@@ -25,12 +31,17 @@ const IGNORED = {
 };
 
 /**
- * Returns the text of a page as a person would read it, and its first title, in time linear in its length. It reads
- * tokens: the parser of the same package looks through all open elements at each end tag.
+ * Returns the text of a page as a person would read it, and its first title, in time linear in its length; `isCut` says
+ * that the text has more than `maxLength` characters, and then the page is not read on. It reads tokens: the parser of
+ * the same package looks through all open elements at each end tag.
  */
-export function htmlToText(html: string): { title: string; text: string } {
-  const text: string[] = [];
-  const title: string[] = [];
+export async function htmlToText(
+  html: string,
+  maxLength: number,
+): Promise<{ title: string; text: string; isCut: boolean }> {
+  let text = '';
+  let fresh = '';
+  let title = '';
   let titles = 0;
   /** The hidden element that is open, and how many of its name are nested. */
   let hidden = { name: '', depth: 0 };
@@ -39,17 +50,17 @@ export function htmlToText(html: string): { title: string; text: string } {
     if (hidden.depth > 0) return;
     if (HIDDEN.has(name)) hidden = { name, depth: 1 };
     if (name === 'title') titles += 1;
-    if (BLOCKS.has(name)) text.push('\n');
+    if (BLOCKS.has(name)) fresh += '\n';
   };
   const close = (name: string) => {
     if (name === hidden.name) hidden.depth -= 1;
     if (hidden.depth > 0) return;
     hidden = { name: '', depth: 0 };
-    if (BLOCKS.has(name)) text.push('\n');
+    if (BLOCKS.has(name)) fresh += '\n';
   };
   const add = (piece: string) => {
-    if (hidden.depth === 0) text.push(piece);
-    else if (hidden.name === 'title' && titles === 1) title.push(piece);
+    if (hidden.depth === 0) fresh += piece;
+    else if (hidden.name === 'title' && titles === 1) title += piece;
   };
   let last = '';
   const nameAt = (start: number, end: number) => html.slice(start, end).toLowerCase();
@@ -65,15 +76,24 @@ export function htmlToText(html: string): { title: string; text: string } {
       onselfclosingtag: () => void (last === 'svg' && close('svg')),
     },
   );
-  tokenizer.write(html);
-  tokenizer.end();
-  return { title: tidy(title.join('')), text: tidy(text.join('')) };
+  const tidy = () => {
+    title = squeeze(title).trimStart().slice(0, MAX_TITLE);
+    // What is tidy already is not looked at again, but for a blank at its end.
+    text = (text.slice(0, -1) + squeeze(text.slice(-1) + fresh)).trimStart();
+    fresh = '';
+  };
+  const pause = newPauses();
+  // One character more is a blank at the end.
+  for (let place = 0; place < html.length && text.length <= maxLength + 1; place += SLICE) {
+    await pause();
+    tokenizer.write(html.slice(place, place + SLICE));
+    tidy();
+  }
+  if (text.length <= maxLength + 1) tokenizer.end();
+  tidy();
+  text = text.trimEnd();
+  return { title: title.trimEnd(), text: text.slice(0, maxLength), isCut: text.length > maxLength };
 }
 
-/** One line per block, blanks collapsed, empty lines left out. */
-const tidy = (text: string) =>
-  text
-    .split('\n')
-    .map((line) => line.replaceAll(/\s+/g, ' ').trim())
-    .filter(Boolean)
-    .join('\n');
+/** Collapses blanks; those with a line end among them to that: one line per block, empty lines left out. */
+const squeeze = (text: string) => text.replaceAll(/\s+/g, (blanks) => (blanks.includes('\n') ? '\n' : ' '));

@@ -43,19 +43,20 @@ async function toPage(url: URL, response: Response) {
   if (!response.ok) throw new Error(`${url.host} answered HTTP ${response.status}.`);
   if (!READABLE.test(type)) throw new Error(`${url.host} answered with ${type.split(';')[0]}, which is not text.`);
   const body = decode(await response.arrayBuffer(), type);
-  const { title, text } = /html/i.test(type) ? await readHtml(body) : { title: '', text: body };
+  const plain = { title: '', text: body.slice(0, MAX_TEXT), isCut: body.length > MAX_TEXT };
+  const { title, text, isCut } = /html/i.test(type) ? await readHtml(body) : plain;
   return {
     url: url.href,
     ...(title === '' ? {} : { title }),
-    text: text.slice(0, MAX_TEXT),
-    ...(text.length > MAX_TEXT ? { note: `The first ${MAX_TEXT} of ${text.length} characters.` } : {}),
+    text,
+    ...(isCut ? { note: `The first ${MAX_TEXT} characters; the page has more.` } : {}),
   };
 }
 
 async function readHtml(html: string) {
   // The parser is loaded with the first page.
   const { htmlToText } = await import('./html-text.ts');
-  return htmlToText(html);
+  return htmlToText(html, MAX_TEXT);
 }
 
 function decode(bytes: ArrayBuffer, type: string): string {

@@ -120,19 +120,24 @@ const selectVersionText = statement<{ text: string }>(
 /** A version as its row has it: the part without its bytes, and where those are. */
 export interface StoredArtifact extends StoredContent {
   part: Part;
+  bytes: number;
   mimeType: string | undefined;
 }
 
-/** The given or the latest version; `undefined` where there is none. */
+/** The given or the latest version, without the bytes of a larger one; `undefined` where there is none. */
 export async function findStoredArtifact(
   db: Database,
   key: ArtifactKey,
   version?: number,
+  maxBytes = INT32_MAX,
 ): Promise<StoredArtifact | undefined> {
   if (version !== undefined && !isVersion(version)) return undefined;
-  const { mimeType, content, objectKey, sha256 } = artifactVersions;
+  const { mimeType, sizeBytes: bytes, objectKey, sha256 } = artifactVersions;
+  const isRead = sql`${bytes} <= ${maxBytes}`;
+  const content = sql<Buffer | null>`case when ${isRead} then ${artifactVersions.content} end`;
+  const part = sql<string>`case when ${isRead} then ${artifactVersions.part}::text else '{}' end`;
   const [row] = await db
-    .select({ part: sql<string>`${artifactVersions.part}::text`, mimeType, content, objectKey, sha256 })
+    .select({ part, mimeType, bytes, content, objectKey, sha256 })
     .from(artifactVersions)
     .where(and(belongsTo(key), version === undefined ? undefined : eq(artifactVersions.version, version)))
     .orderBy(desc(artifactVersions.version))
@@ -140,6 +145,7 @@ export async function findStoredArtifact(
   return (
     row && {
       part: JSON.parse(unescapeJson(row.part)) as Part,
+      bytes: row.bytes,
       mimeType: row.mimeType === null ? undefined : unescapeText(row.mimeType),
       content: row.content ?? undefined,
       objectKey: row.objectKey ?? undefined,

@@ -1,8 +1,10 @@
 import type { Database } from '../../platform/db/database.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { Log } from '../../platform/log.ts';
+import { TooLargeError } from '../../core/errors.ts';
 import { toArtifactContent, toPart } from './artifact-content.ts';
 import { type ArtifactKey, deleteArtifactVersions, findStoredArtifact, saveArtifactVersion } from './artifact-store.ts';
+import { INT32_MAX } from '../../platform/http/operation/parameters.ts';
 import type { ContentStore } from './content-store.ts';
 
 /**
@@ -32,15 +34,20 @@ export interface LoadedArtifact {
   mimeType: string | undefined;
 }
 
-/** The given or the latest version of an artifact; `undefined` where there is none. */
+/**
+ * The given or the latest version of an artifact; `undefined` where there is none.
+ * @throws {TooLargeError} for one of more than `maxBytes`, which is then not read.
+ */
 export async function loadArtifact(
   db: Database,
   contentStore: ContentStore,
   key: ArtifactKey,
   version?: number,
+  maxBytes = INT32_MAX,
 ): Promise<LoadedArtifact | undefined> {
-  const stored = await findStoredArtifact(db, key, version);
+  const stored = await findStoredArtifact(db, key, version, maxBytes);
   if (!stored) return undefined;
+  if (stored.bytes > maxBytes) throw new TooLargeError(`The artifact has ${stored.bytes} bytes.`);
   const bytes = await contentStore.load(stored);
   return { part: toPart(stored.part, bytes), bytes, mimeType: stored.mimeType };
 }

@@ -1,4 +1,5 @@
 import { sql } from 'drizzle-orm';
+import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import { memories } from '../../platform/db/schema/schema.ts';
@@ -6,41 +7,43 @@ import { insertSelect } from '../../platform/db/sql.ts';
 import { saidInSession } from '../sessions/event-store.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
-import type { Content } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
 
-/** A text of an earlier conversation. `timestamp` is ISO 8601. */
-export interface Memory {
-  author: string;
-  timestamp: string;
-  content: Content;
-}
-
-/** How much of one event's text is indexed, in characters: PostgreSQL refuses a tsvector over 1 MiB. */
-const INDEXED_CHARACTERS = 200_000;
+/** Bytes of an event that is remembered whole; of a larger one only as many characters of its text. */
+export const MAX_MEMORY = 65_536;
+/** Bytes of events that one statement adds, but for a first larger one: some tenths of a second of the database. */
+const BATCH_BYTES = 262_144;
+/** Bytes of the memories that a search finds, but for a first larger one. */
+export const MAX_FOUND_BYTES = 524_288;
+/** Matches that a search ranks, the newest of a user: reading the words of more takes too long. */
+export const MAX_RANKED = 1_000;
 
 /**
- * Adds what was said in a session to its user's memory; events that are there already stay as they are. One
- * statement, which holds the session meanwhile: nothing is added of one that is being deleted.
- * @returns false when there is no such session.
+ * Adds what was said in a session after a sequence to its user's memory, one batch; events that are there already stay
+ * as they are. One statement, which holds the session meanwhile: nothing is added of one that is being deleted.
+ * @returns the sequence to go on after, `null` after the last; `undefined` when there is no such session.
  */
-export async function addSessionToMemory(db: Database, key: SessionKey): Promise<boolean> {
+export async function addToMemory(db: Database, key: SessionKey, after: number): Promise<number | null | undefined> {
+  const head = sql`left(said.text, ${MAX_MEMORY})`;
   const insert = insertSelect(memories, {
     appName: key.appName,
     userId: key.userId,
     sessionId: key.sessionId,
     eventId: sql`said.id`,
     author: sql`said.author`,
-    content: sql`said.content`,
+    content: sql`case when said.bytes <= ${MAX_MEMORY} then said.content else jsonb_build_object(
+      'role', said.content -> 'role', 'parts', jsonb_build_array(jsonb_build_object('text', ${head}))) end`,
     eventTime: sql`said.event_time`,
-    searchVector: sql`to_tsvector('simple', left(said.text, ${INDEXED_CHARACTERS}))`,
+    searchVector: sql`to_tsvector('simple', ${head})`,
   });
-  const { rows } = await db.execute(sql`
+  const isAdded = (eventId: AnyPgColumn) =>
+    sql`exists (select from ${memories} where ${isSession(key, memories)} and ${memories.eventId} = ${eventId})`;
+  const { rows } = await db.execute<{ last: number | null }>(sql`
     with held as materialized (${heldSession(key)}),
-    said as (${saidInSession(key)}),
+    said as materialized (${saidInSession(key, after, BATCH_BYTES, isAdded)}),
     added as (${insert} from held, said where said.text is not null on conflict do nothing)
-    select from held`);
-  return rows.length === 1;
+    select (select max(sequence) from said) as last from held`);
+  return rows[0]?.last;
 }
 
 /** Forgets what was said in a session; forgetting what is not there does nothing. */
@@ -48,23 +51,33 @@ export async function deleteMemories(db: Database, key: SessionKey): Promise<voi
   await db.delete(memories).where(isSession(key, memories));
 }
 
-/** Memories of this user of this app that hold any of the words, best first, then newest; at most `limit`. */
+/**
+ * Finds memories of this user of this app that hold any of the words, best first, then newest; at most `limit`, fewer
+ * where they are large. Each is the JSON text of an object with `author`, `content` and `timestamp`, which is ISO 8601.
+ */
 export async function searchMemories(
   db: Database,
   { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
   query: string,
   limit: number,
-): Promise<Memory[]> {
-  const time = sql`to_char(${memories.eventTime} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
+): Promise<string[]> {
+  const time = sql`to_char(found.event_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
   const { rows } = await db.execute<{ text: string }>(sql`
-    select json_build_object(
-             'author', ${memories.author}, 'content', ${memories.content}, 'timestamp', ${time})::text as text
-    from ${memories},
-         -- plainto_tsquery asks for all words; any of them is enough here.
-         cast(replace(plainto_tsquery('simple', ${escapeText(query)})::text, ' & ', ' | ') as tsquery) as wanted
-    where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.searchVector} @@ wanted
-    order by ts_rank(${memories.searchVector}, wanted) desc, ${memories.eventTime} desc,
-             ${memories.sessionId}, ${memories.eventId}
-    limit ${limit}`);
-  return rows.map(({ text }) => JSON.parse(unescapeJson(text)) as Memory);
+    with wanted as not materialized (
+      -- plainto_tsquery asks for all words; any of them is enough here.
+      select cast(replace(plainto_tsquery('simple', ${escapeText(query)})::text, ' & ', ' | ') as tsquery) as words),
+    newest as materialized (
+      select ${memories}.* from ${memories}, wanted
+      where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.searchVector} @@ words
+      order by ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId} limit ${MAX_RANKED}),
+    found as materialized (
+      select newest.author, newest.content, newest.event_time, row_number() over (
+        order by ts_rank(newest.search_vector, words) desc, newest.event_time desc, newest.session_id, newest.event_id
+      ) as place from newest, wanted order by place limit ${limit}),
+    sized as (
+      select text, place, sum(octet_length(text)) over (order by place) - octet_length(text) as bytes_before
+      from found, lateral (select json_build_object(
+        'author', found.author, 'content', found.content, 'timestamp', ${time})::text as text) printed)
+    select text from sized where bytes_before < ${MAX_FOUND_BYTES} order by place`);
+  return rows.map(({ text }) => unescapeJson(text));
 }

@@ -3,9 +3,13 @@ import { contentSchema } from '../../core/content.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import { identifierSchema, sessionNotFound } from '../../core/session.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
+import type { Notifications } from '../../platform/db/notifications.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
-import { addSessionToMemory, searchMemories } from './memory-store.ts';
+import { idempotencyHeaders, once } from '../idempotency/operations.ts';
+import { sendText } from '../sessions/send-text.ts';
+import { memoryQuerySchema } from './memory-query.ts';
+import { addToMemory, MAX_FOUND_BYTES, MAX_MEMORY, MAX_RANKED, searchMemories } from './memory-store.ts';
 
 const MEMORY_PATH = '/apps/{app_name}/users/{user_id}/memory';
 const area = 'Memory';
@@ -39,7 +43,10 @@ const memoriesSchema = z
 /** Dependencies of the memory operations. */
 interface MemoryContext {
   database: DatabasePool;
+  notifications: Notifications;
 }
+
+const addErrors = { 404: 'No such session.' };
 
 const addSession = operation({
   method: 'patch',
@@ -48,14 +55,25 @@ const addSession = operation({
   scope: 'write',
   area,
   summary: 'Add a session to the memory of its user',
-  description: 'Adding it again adds what was said since.',
+  description:
+    `Adding it again adds what was said since, and goes on where an addition broke off. An event of more than ${MAX_MEMORY} ` +
+    `bytes is remembered by the first ${MAX_MEMORY} characters of its text.`,
   owner: 'path',
-  parameters: { path: userPath },
+  parameters: { path: userPath, headers: idempotencyHeaders },
   body: { schema: addMemorySchema, required: true, example: { sessionId: 's1' } },
-  errors: { 404: 'No such session.' },
-  handler: async ({ database }: MemoryContext, { path, body: { sessionId } }) => {
-    if (await addSessionToMemory(database.db, { ...path, sessionId })) return { kind: 'value', value: null };
-    throw new NotFoundError(sessionNotFound(sessionId));
+  errors: addErrors,
+  handler: async (context: MemoryContext, call) => {
+    const key = { ...call.path, sessionId: call.body.sessionId };
+    const text = await once(context, { operationId: 'addSessionToMemory', errors: addErrors }, call, async (inside) => {
+      const last = await addToMemory(inside.database.db, key, 0);
+      if (last === undefined) throw new NotFoundError(sessionNotFound(key.sessionId));
+      return 'null';
+    });
+    // Each further batch stays, whatever becomes of those after it.
+    for (let last: number | null | undefined = 0; last != null && !call.response.destroyed; ) {
+      last = await addToMemory(context.database.db, key, last);
+    }
+    return { kind: 'json', text };
   },
 });
 
@@ -67,12 +85,14 @@ const searchMemory = operation({
   scope: 'read',
   area,
   summary: 'Search the memory of a user',
-  description: 'Finds what holds any of the words, best match first, then newest.',
+  description:
+    `Finds what holds any of the words, best match first, then newest; of more than ${MAX_RANKED} matches the newest ` +
+    `are looked at. Fewer than \`limit\` where they are more than ${MAX_FOUND_BYTES} bytes together.`,
   owner: 'path',
   parameters: {
     path: userPath,
     query: z.object({
-      query: z.string().describe('Words to look for.'),
+      query: memoryQuerySchema,
       limit: z.int().min(1).max(MAX_LIMIT).default(DEFAULT_LIMIT).describe('Maximum number of memories.'),
     }),
   },
@@ -89,10 +109,11 @@ const searchMemory = operation({
       ],
     },
   },
-  handler: async ({ database }: MemoryContext, { path, query }) => ({
-    kind: 'value',
-    value: { memories: await searchMemories(database.reads, path, query.query, query.limit) },
-  }),
+  handler: async ({ database }: MemoryContext, { path, query: { query, limit }, response }) => {
+    const found = await searchMemories(database.reads, path, query, limit);
+    const texts = found.flatMap((text, place) => (place === 0 ? [text] : [',', text]));
+    return sendText(response, { first: ['{"memories":[', ...texts, ']}'] });
+  },
 });
 
 /** Memory of a user: add a session, search. */

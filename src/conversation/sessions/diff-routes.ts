@@ -3,11 +3,12 @@ import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import { identifierSchema, type SessionKey, sessionNotFound } from '../../core/session.ts';
+import { newPauses } from '../../core/pauses.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { INT32_MAX, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { diffEvents, diffStates, MAX_SHOWN } from './diff.ts';
-import { listEvents } from './event-store.ts';
+import { listEventsAfter } from './event-store.ts';
 import { collect } from './json-stream.ts';
 import { absentSession, area, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { findSession } from './session-store.ts';
@@ -57,7 +58,8 @@ export const diffSessions = operation({
   description:
     'Of one user of one application, event by event and key by key. What names events (ids, invocation, time) and ' +
     'the tokens that were counted do not matter; ids of function calls count by their order. A value whose JSON is ' +
-    `longer than ${MAX_SHOWN} characters is shown as the beginning of that, as text.`,
+    `longer than ${MAX_SHOWN} characters is shown as the beginning of that, as text; the lists are shorter where much ` +
+    'differs: 512 Ki characters of JSON each.',
   owner: 'path',
   parameters: {
     path: sessionPath,
@@ -88,7 +90,7 @@ export const diffSessions = operation({
     const one = await openSession(reads, path, atSequence);
     const another = await openSession(reads, { ...path, sessionId: other }, otherAtSequence);
     const events = await diffEvents(one.events, another.events, limit);
-    const state = diffStates(one.state, another.state, limit);
+    const state = await diffStates(one.state, another.state, limit);
     const value = {
       sameEvents: events.same,
       differingEvents: events.differing,
@@ -114,12 +116,15 @@ async function openSession(
 }
 
 async function* readEvents(db: Database, key: SessionKey, last: number): AsyncGenerator<Event> {
+  const pause = newPauses();
   for (let after = 0; after < last; ) {
-    const page = await listEvents(db, key, after, Math.min(PAGE, last - after));
+    const page = await listEventsAfter(db, key, after, Math.min(PAGE, last - after));
     if (!page) throw new NotFoundError(sessionNotFound(key.sessionId));
-    const events = JSON.parse(await collect(page)) as Event[];
-    yield* events;
-    after += events.length;
-    if (events.length === 0) return;
+    for (const { text } of page.events) {
+      await pause();
+      yield JSON.parse(text) as Event;
+    }
+    after += page.events.length;
+    if (page.events.length === 0) return;
   }
 }

@@ -2,9 +2,12 @@ import type { JsonObject } from '../../core/content.ts';
 import { getParts } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import { jsonDifference } from '../../core/json-difference.ts';
+import { newPauses } from '../../core/pauses.ts';
 
 /** Characters of a value's JSON that a difference shows; of a longer one it has the beginning, as text. */
 export const MAX_SHOWN = 2_000;
+/** Characters of JSON that the differences of an answer have together, but for a first larger one. */
+const MAX_LISTED = 524_288;
 
 /** Where two events of one sequence part first. */
 interface EventDifference {
@@ -40,8 +43,10 @@ export async function diffEvents(
   const diff: EventsDiff = { same: 0, differing: 0, differences: [] };
   const [left, right] = [events[Symbol.asyncIterator](), others[Symbol.asyncIterator]()];
   const [name, nameOther] = [namer(), namer()];
+  const [list, pause] = [lister(diff.differences, limit), newPauses()];
   for (let sequence = 1; ; sequence++) {
     const [one, other] = [await left.next(), await right.next()];
+    await pause();
     if (one.done && other.done) return diff;
     const value = one.done ? undefined : toDeed(one.value, name);
     const found = jsonDifference(value, other.done ? undefined : toDeed(other.value, nameOther));
@@ -49,27 +54,40 @@ export async function diffEvents(
     if (!found) continue;
     diff.differing += 1;
     const { path, before, after } = found;
-    if (diff.differences.length < limit) {
-      diff.differences.push({ sequence, path, value: shown(before), other: shown(after) });
-    }
+    list(() => ({ sequence, path, value: shown(before), other: shown(after) }));
   }
 }
 
 /** The keys of two states with different values, by name; at most `limit`, of how many there are. */
-export function diffStates(
+export async function diffStates(
   state: JsonObject,
   other: JsonObject,
   limit: number,
-): { differing: number; differences: StateDifference[] } {
+): Promise<{ differing: number; differences: StateDifference[] }> {
   const getValue = (of: JsonObject, key: string) => (Object.hasOwn(of, key) ? of[key] : undefined);
-  const keys = [...new Set([...Object.keys(state), ...Object.keys(other)])].toSorted();
-  const differing = keys.filter((key) => jsonDifference(getValue(state, key), getValue(other, key)));
-  const differences = differing.slice(0, limit).map((key) => ({
-    key,
-    value: shown(getValue(state, key)),
-    other: shown(getValue(other, key)),
-  }));
-  return { differing: differing.length, differences };
+  const diff = { differing: 0, differences: [] as StateDifference[] };
+  const [list, pause] = [lister(diff.differences, limit), newPauses()];
+  for (const key of [...new Set([...Object.keys(state), ...Object.keys(other)])].toSorted()) {
+    await pause();
+    const [value, another] = [getValue(state, key), getValue(other, key)];
+    if (!jsonDifference(value, another)) continue;
+    diff.differing += 1;
+    list(() => ({ key, value: shown(value), other: shown(another) }));
+  }
+  return diff;
+}
+
+/** Returns a function that adds to a list until it has `limit` elements, or as many characters of JSON as it may. */
+function lister<Item>(list: Item[], limit: number): (make: () => Item) => void {
+  let characters = 0;
+  let isFull = false;
+  return (make) => {
+    if (isFull || list.length >= limit) return;
+    const item = make();
+    characters += JSON.stringify(item).length;
+    isFull = characters > MAX_LISTED && list.length > 0;
+    if (!isFull) list.push(item);
+  };
 }
 
 function shown(value: unknown): unknown {

@@ -1,4 +1,5 @@
 import { type SQL, and, eq, min, ne, sql } from 'drizzle-orm';
+import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { StoredEvent } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { unescapeJson } from '../../platform/db/json-escape.ts';
@@ -263,12 +264,22 @@ export async function findFirstSequence(db: Database, key: SessionKey, invocatio
   return row?.first ?? 0;
 }
 
-/** The piece of a statement that reads a session's words: `(id, author, event_time, content, text)`, no thoughts. */
-export const saidInSession = (key: SessionKey): SQL => sql`
-  select ${events.id} as id, ${events.author} as author, ${events.eventTime} as event_time,
-         ${events.payload} -> 'content' as content,
-         (select string_agg(part ->> 'text', ' ') from jsonb_array_elements(${parts}) part
-          where coalesce(part ->> 'thought', 'false') <> 'true') as text
-  from ${events} where ${isSession(key, events)} and jsonb_typeof(${parts}) = 'array'`;
-
-const parts = sql`${events.payload} -> 'content' -> 'parts'`;
+/**
+ * The piece of a statement that reads the words of a session's next events, but for a first larger one no more bytes of
+ * them: `(id, sequence, author, event_time, bytes, content, text)`, no thoughts. `isDone` leaves events out by id.
+ */
+export const saidInSession = (
+  key: SessionKey,
+  after: number,
+  maxBytes: number,
+  isDone: (eventId: AnyPgColumn) => SQL,
+): SQL => sql`
+  select e.*, e.payload -> 'content' as content, (
+    select string_agg(part ->> 'text', ' ') from jsonb_path_query(e.payload, 'lax $.content.parts[*]') part
+    where coalesce(part ->> 'thought', 'false') <> 'true') as text
+  from (
+    select ${events}.*, sum(${events.bytes}) over (order by ${events.sequence}) - ${events.bytes} as bytes_before
+    from ${events}
+    where ${isSession(key, events)} and ${events.sequence} > ${after} and not ${isDone(events.id)}
+    order by ${events.sequence} limit ${MAX_EVENTS}) e
+  where e.bytes_before < ${maxBytes}`;

@@ -211,10 +211,10 @@ function replayServices(
       saved.set(name, [...parts, structuredClone(part)]);
       return getNumber(name, parts.length);
     },
-    async loadArtifact(name, version) {
+    async loadArtifact(name, version, maxBytes) {
       const parts = saved.get(name) ?? [];
       const own = version === undefined ? parts.at(-1) : parts.find((_, count) => getNumber(name, count) === version);
-      return own ?? stored.loadArtifact(name, version ?? versionThen(name));
+      return own ?? stored.loadArtifact(name, version ?? versionThen(name), maxBytes);
     },
     listArtifacts: async () => [...new Set([...(await stored.listArtifacts()), ...saved.keys()])].toSorted(),
   };

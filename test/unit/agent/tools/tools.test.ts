@@ -241,7 +241,7 @@ describe('web_fetch', () => {
     expect(await fetchPage()).toEqual({
       url: base,
       text: 'x'.repeat(50_000),
-      note: 'The first 50000 of 60000 characters.',
+      note: 'The first 50000 characters; the page has more.',
     });
   });
 
@@ -261,6 +261,11 @@ describe('web_fetch', () => {
 });
 
 describe('htmlToText', () => {
+  const read = async (html: string) => {
+    const { title, text } = await htmlToText(html, 4_194_304);
+    return { title, text };
+  };
+
   test.each([
     ['a < b && c', 'a < b && c'],
     ['<!-- <p>no</p> -->yes', 'yes'],
@@ -277,28 +282,28 @@ describe('htmlToText', () => {
     ['<script>never closed', ''],
     ['<p title="a', ''],
     ['a<b>b</b>c', 'abc'],
-  ])('%s', (html, text) => {
-    expect(htmlToText(html).text).toBe(text);
+  ])('%s', async (html, text) => {
+    expect((await read(html)).text).toBe(text);
   });
 
-  test('megabytes of hostile markup are read to the end', () => {
+  test('megabytes of hostile markup are read to the end', async () => {
     for (const piece of ['<script', '<!--', '<', '<p', '</', '&#', '&am', '<title>', '<p ', '<svg>', '<template>']) {
-      expect(htmlToText(piece.repeat(200_000)).text.length).toBeLessThan(2_000_000);
+      expect((await read(piece.repeat(200_000))).text.length).toBeLessThan(2_000_000);
     }
   });
 
-  test('deep nesting, end tags without a start and huge attributes cost no more than their length', () => {
+  test('deep nesting, end tags without a start and huge attributes cost no more than their length', async () => {
     const deep = `${'<b>'.repeat(100_000)}deep${'</z>'.repeat(100_000)}${'</b>'.repeat(100_000)} end`;
-    expect(htmlToText(deep)).toEqual({ title: '', text: 'deep end' });
+    expect(await read(deep)).toEqual({ title: '', text: 'deep end' });
     const hidden = `${'<svg>'.repeat(100_000)}no${'</svg>'.repeat(100_000)}yes`;
-    expect(htmlToText(hidden)).toEqual({ title: '', text: 'yes' });
+    expect(await read(hidden)).toEqual({ title: '', text: 'yes' });
     const attribute = `<p class="${'a>&amp;'.repeat(500_000)}" ${'x '.repeat(500_000)}>yes</p>`;
-    expect(htmlToText(attribute)).toEqual({ title: '', text: 'yes' });
+    expect(await read(attribute)).toEqual({ title: '', text: 'yes' });
   });
 
-  test('the title is the first one, with its entities', () => {
+  test('the title is the first one, with its entities', async () => {
     const page = '<title>a &amp; <b>\n b</title><svg><title>no</title></svg><title>no</title>text';
-    expect(htmlToText(page)).toEqual({ title: 'a & <b>\nb', text: 'text' });
+    expect(await read(page)).toEqual({ title: 'a & <b>\nb', text: 'text' });
   });
 });
 
