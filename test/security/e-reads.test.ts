@@ -1,5 +1,6 @@
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { ToolContext } from '../../src/agent/definition/tool.ts';
 import { htmlToText } from '../../src/agent/tools/html-text.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import type { Part } from '../../src/core/content.ts';
@@ -123,10 +124,10 @@ test('A18: artifacts are loaded once each, and none that is too large', async ()
       return parts[name];
     },
   };
-  const run = builtInTools().get('load_artifacts')?.run as (args: object, context: object) => Promise<unknown>;
+  const load = builtInTools().get('load_artifacts');
   const names = ['large', 'text', ...Array.from({ length: 8 }, () => 'large')];
   const refused = { name: 'large', error: 'Too large to be loaded here.' };
-  expect(await run({ names }, { services, attachments: [] })).toEqual({
+  expect(await load?.run({ names }, { services, attachments: [] } as unknown as ToolContext)).toEqual({
     artifacts: [refused, { name: 'text', text: 'hello' }],
   });
   expect(asked).toEqual([
