@@ -56,8 +56,8 @@ const addSession = operation({
   area,
   summary: 'Add a session to the memory of its user',
   description:
-    `Adding it again adds what was said since, and goes on where an addition broke off. An event of more than ${MAX_MEMORY} ` +
-    `bytes is remembered by the first ${MAX_MEMORY} characters of its text.`,
+    'Adding it again adds what was said since, and goes on where an addition broke off. ' +
+    `An event of more than ${MAX_MEMORY} bytes is remembered by the first ${MAX_MEMORY} characters of its text.`,
   owner: 'path',
   parameters: { path: userPath, headers: idempotencyHeaders },
   body: { schema: addMemorySchema, required: true, example: { sessionId: 's1' } },

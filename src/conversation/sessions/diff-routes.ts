@@ -58,8 +58,8 @@ export const diffSessions = operation({
   description:
     'Of one user of one application, event by event and key by key. What names events (ids, invocation, time) and ' +
     'the tokens that were counted do not matter; ids of function calls count by their order. A value whose JSON is ' +
-    `longer than ${MAX_SHOWN} characters is shown as the beginning of that, as text; the lists are shorter where much ` +
-    'differs: 512 Ki characters of JSON each.',
+    `longer than ${MAX_SHOWN} characters is shown as the beginning of that, as text; the lists are shorter where ` +
+    'much differs: 512 Ki characters of JSON each.',
   owner: 'path',
   parameters: {
     path: sessionPath,
