@@ -31,15 +31,22 @@ export interface Skill {
  * @throws {AgentError} `unknown_skill` for the first that cannot be loaded, with the reason.
  */
 export async function loadSkills(skillsDir: string | undefined, names: string[]): Promise<Skill[]> {
-  return Promise.all([...new Set(names)].map((name) => loadSkill(skillsDir, name)));
+  if (names.length === 0) return [];
+  const root = skillsDir === undefined ? undefined : await realpath(skillsDir).catch(() => undefined);
+  // One look for all: each name that is not there would cost one of its own.
+  const found = root === undefined ? [] : await readdir(root).catch(() => []);
+  const missing = skillsDir === undefined ? 'no skills directory is configured' : 'the skills directory does not exist';
+  const place = { root, missing: root === undefined ? missing : 'there is no such file', found: new Set(found) };
+  return Promise.all([...new Set(names)].map((name) => loadSkill(place, name)));
 }
 
-async function loadSkill(skillsDir: string | undefined, name: string): Promise<Skill> {
+async function loadSkill(
+  { root, missing, found }: { root: string | undefined; missing: string; found: ReadonlySet<string> },
+  name: string,
+): Promise<Skill> {
   try {
     if (!NAME.test(name)) throw new SkillProblem('its name is not valid');
-    if (skillsDir === undefined) throw new SkillProblem('no skills directory is configured');
-    const root = await realpath(skillsDir).catch(() => undefined);
-    if (root === undefined) throw new SkillProblem('the skills directory does not exist');
+    if (root === undefined || !found.has(name)) throw new SkillProblem(missing);
     const directory = join(root, name);
     const text = (await readInside(directory, 'SKILL.md')).toString();
     const { description, body, ...front } = await parseSkill(text);

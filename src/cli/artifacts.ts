@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { type GlobalOptions, sessionPath, withApi } from './api.ts';
+import { print } from './output.ts';
 
 const artifactsPath = (options: GlobalOptions, session: string) => `${sessionPath(options, session)}/artifacts`;
 
@@ -8,7 +9,7 @@ const artifactsPath = (options: GlobalOptions, session: string) => `${sessionPat
 export const listArtifacts = (session: string, options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const names = await api.send<string[]>('GET', artifactsPath(options, session));
-    console.log(options.json ? JSON.stringify(names) : names.join('\n'));
+    print(options.json ? JSON.stringify(names) : names.join('\n'));
   });
 
 /** Writes the bytes of a version to the output. */
@@ -35,5 +36,5 @@ export const putArtifact = (
     const filename = options.name ?? basename(file);
     const artifact = { inlineData: { mimeType: options.type, data } };
     const saved = await api.send<{ version: number }>('POST', artifactsPath(options, session), { filename, artifact });
-    console.log(options.json ? JSON.stringify(saved) : `${filename}, version ${saved.version}`);
+    print(options.json ? JSON.stringify(saved) : `${filename}, version ${saved.version}`);
   });

@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline';
 import type { Event } from '../core/event.ts';
 import { type Api, type GlobalOptions, sessionPath, withApi } from './api.ts';
 import { type Confirmation, type Message, type RunEnd, runMessage, toAnswer, toLines } from './conversation.ts';
-import { CommandError, style } from './output.ts';
+import { CommandError, print, style, toShown } from './output.ts';
 
 /** Events of a resumed session that are shown again. */
 const RESUMED_EVENTS = 20;
@@ -17,13 +17,13 @@ export async function invoke(words: string[], options: TalkOptions): Promise<voi
   await withApi(options, async (api) => {
     const message = { sessionId, parts: [{ text: words.join(' ') }] };
     await ensureSession(api, options, sessionId);
-    const print = (frame: unknown) => (options.json ? console.log(JSON.stringify(frame)) : undefined);
-    const quiet = { onFrame: print, onText: () => undefined, onLine: () => undefined };
+    const onFrame = (frame: unknown) => (options.json ? print(JSON.stringify(frame)) : undefined);
+    const quiet = { onFrame, onText: () => undefined, onLine: () => undefined };
     const end = await runMessage(api, options, message, quiet);
     if (end.error !== undefined) throw new CommandError(end.error);
     if (options.json) return;
     const waiting = end.confirmations.map(({ call }) => `Waits for a confirmation of ${call.name}: use chat.`);
-    console.log([end.output, ...waiting].filter((line) => line !== '').join('\n'));
+    print([end.output, ...waiting].filter((line) => line !== '').join('\n'));
   });
 }
 
@@ -81,7 +81,7 @@ async function show(api: Api, options: GlobalOptions, message: Message, lines: L
       message,
       {
         onText: (text) => {
-          process.stdout.write(text);
+          process.stdout.write(toShown(text));
           isLineOpen = true;
         },
         onLine: (line) => {
@@ -99,7 +99,8 @@ async function show(api: Api, options: GlobalOptions, message: Message, lines: L
 
 async function confirm({ call, hint }: Confirmation, lines: Lines): Promise<boolean> {
   const about = hint === '' ? '' : ` (${hint})`;
-  const question = `${style('yellow', 'Confirm')} ${call.name} ${JSON.stringify(call.args)}${about}? [y/N] `;
+  const asked = toShown(`${call.name} ${JSON.stringify(call.args)}${about}`);
+  const question = `${style('yellow', 'Confirm')} ${asked}? [y/N] `;
   return /^y(es)?$/i.test((await lines.next(question))?.trim() ?? '');
 }
 

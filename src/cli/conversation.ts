@@ -2,7 +2,7 @@ import type { Content, FunctionCall, FunctionResponse, Part } from '../core/cont
 import type { Event } from '../core/event.ts';
 import { CONFIRMATION_CALL } from '../agent/loop/confirmation.ts';
 import { type Api, type GlobalOptions, readFrames, sessionPath } from './api.ts';
-import { style, toLine } from './output.ts';
+import { style, toLine, toShown } from './output.ts';
 
 /** Maximum characters of a tool's arguments or response in a line. */
 const TOOL_TEXT = 200;
@@ -102,9 +102,10 @@ function showEvent(
   return false;
 }
 
-const toCallLine = ({ name, args }: FunctionCall) => `→ ${name} ${toLine(JSON.stringify(args ?? {}), TOOL_TEXT)}`;
+const toCallLine = ({ name, args }: FunctionCall) =>
+  `→ ${toLine(name ?? '')} ${toLine(JSON.stringify(args ?? {}), TOOL_TEXT)}`;
 const toResponseLine = ({ name, response }: FunctionResponse) =>
-  `← ${name} ${toLine(JSON.stringify(response ?? {}), TOOL_TEXT)}`;
+  `← ${toLine(name ?? '')} ${toLine(JSON.stringify(response ?? {}), TOOL_TEXT)}`;
 
 /** Returns the text of a content, without the model's thoughts. */
 const toText = (content: Content | null | undefined): string =>
@@ -129,7 +130,7 @@ export function toLines(event: Event): string[] {
   const who = style('bold', event.author ?? 'user');
   const lines: string[] = [];
   const text = toText(event.content);
-  if (text !== '') lines.push(`${who}: ${text}`);
+  if (text !== '') lines.push(`${who}: ${toShown(text)}`);
   for (const { functionCall, functionResponse } of event.content?.parts ?? []) {
     if (functionCall) lines.push(`${who} ${toCallLine(functionCall)}`);
     if (functionResponse) lines.push(`${who} ${toResponseLine(functionResponse)}`);

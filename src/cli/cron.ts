@@ -1,5 +1,5 @@
 import { type GlobalOptions, withApi } from './api.ts';
-import { printList } from './output.ts';
+import { print, printList } from './output.ts';
 
 /** The members of a cronjob that are shown. */
 interface CronjobBody {
@@ -44,7 +44,7 @@ export const runCronjob = (id: string, options: GlobalOptions): Promise<void> =>
         'POST',
         `/harness/cronjobs/${encodeURIComponent(id)}/run`,
       );
-      console.log(options.json ? JSON.stringify(run) : `run ${run.runId}: ${run.status}`);
+      print(options.json ? JSON.stringify(run) : `run ${run.runId}: ${run.status}`);
     },
     RUNNING,
   );

@@ -4,7 +4,7 @@ import { createLog } from '../platform/log.ts';
 import { listSessionsWhere } from '../features/evals/cases/predicate-store.ts';
 import { findDatabase, migrate, openPool } from '../process/open-database.ts';
 import { type GlobalOptions, withApi } from './api.ts';
-import { CommandError } from './output.ts';
+import { CommandError, print } from './output.ts';
 
 /** Filters of sessions, as given on the command line. */
 interface AddSessionsOptions extends GlobalOptions {
@@ -38,7 +38,7 @@ export async function addSessions(set: string, options: AddSessionsOptions): Pro
   await withApi(options, async (api) => {
     const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/add-sessions`;
     const { evalIds } = await api.send<{ evalIds: string[] }>('POST', path, wanted);
-    console.log(options.json ? JSON.stringify({ evalIds }) : evalIds.join('\n') || 'No session was chosen.');
+    print(options.json ? JSON.stringify({ evalIds }) : evalIds.join('\n') || 'No session was chosen.');
   });
 }
 

@@ -4,7 +4,7 @@ import type { EvalRun } from '../features/evals/runs/eval-run.ts';
 import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
 import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../features/evals/runs/test-config.ts';
 import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
-import { CommandError, printList, toBar } from './output.ts';
+import { CommandError, print, printList, toBar } from './output.ts';
 
 /** Options of a run, as given on the command line. */
 interface EvalOptions extends GlobalOptions {
@@ -72,8 +72,8 @@ async function runSet(
   const { runId } = await api.send<{ runId: string }>('POST', runs, wanted);
   await follow(api, `${runs}/${runId}`);
   const { cases, comparison } = await getSummary(api, options, runId, options.baseline);
-  if (options.json) console.log(JSON.stringify({ evalSetId: wanted.evalSetId, runId, cases, comparison }));
-  else console.log(`${wanted.evalSetId}, run ${runId}\n\n${toTable(cases, gate, comparison)}\n`);
+  if (options.json) print(JSON.stringify({ evalSetId: wanted.evalSetId, runId, cases, comparison }));
+  else print(`${wanted.evalSetId}, run ${runId}\n\n${toTable(cases, gate, comparison)}\n`);
   if (options.junit) writeFileSync(options.junit, toJunit(wanted.evalSetId, cases, gate));
   return toExitCode(cases, gate, comparison);
 }
@@ -100,8 +100,8 @@ export const listRuns = (set: string | undefined, options: GlobalOptions): Promi
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>
   withApi(options, async (api) => {
     const { cases, comparison } = await getSummary(api, options, run, baseline);
-    if (options.json) console.log(JSON.stringify(comparison));
-    else console.log(toTable(cases, { threshold: 1, allowNotEvaluated: true }, comparison));
+    if (options.json) print(JSON.stringify(comparison));
+    else print(toTable(cases, { threshold: 1, allowNotEvaluated: true }, comparison));
     return comparison?.regression === true ? 1 : 0;
   }).catch(orCannotRun);
 

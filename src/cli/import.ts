@@ -1,7 +1,7 @@
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 import { processEnvironment } from '../config/environment.ts';
 import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
-import { CommandError, toBar } from './output.ts';
+import { CommandError, print, toBar } from './output.ts';
 import { openAdkDatabase } from './adk-database.ts';
 import { importArtifacts } from './adk-artifacts.ts';
 import { openAdkServer, openJsonLines, type SessionSource, type SourceSession } from './import-source.ts';
@@ -42,8 +42,8 @@ export async function importFrom(place: string, options: ImportOptions): Promise
   try {
     return await withApi(options, async (api) => {
       const report = await copySessions(api, source, options);
-      if (options.json) console.log(JSON.stringify(report));
-      else console.log(toText(source, report, options.dryRun === true));
+      if (options.json) print(JSON.stringify(report));
+      else print(toText(source, report, options.dryRun === true));
       return Object.keys(report.leftOut).length > 0 ? 1 : 0;
     });
   } finally {
@@ -114,7 +114,7 @@ async function importEvalSet(file: string, options: ImportOptions): Promise<numb
   return withApi(options, async (api) => {
     if (!options.dryRun) await api.send('POST', `/dev/apps/${encodeURIComponent(app)}/eval-sets`, { evalSet: set });
     const name = set.eval_set_id ?? set.evalSetId;
-    console.log(options.json ? JSON.stringify({ evalSetId: name }) : `Evaluation set ${name}`);
+    print(options.json ? JSON.stringify({ evalSetId: name }) : `Evaluation set ${name}`);
     return 0;
   });
 }

@@ -1,8 +1,24 @@
 import { styleText } from 'node:util';
 
-/** Colours a text, or leaves it plain where the output is no terminal or `NO_COLOR` is set. */
+/** Control characters but tabs and ends of lines, line separators, marks of direction: a terminal obeys them. */
+const OBEYED = /(?!\r?\n|\t)[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu;
+
+/**
+ * Writes out control characters, as `\x1b`: texts of users and models must not move, clear or title a terminal. JSON
+ * stays JSON: there those of ASCII are written out already.
+ */
+export const toShown = (text: string): string =>
+  text.replaceAll(OBEYED, (mark) => {
+    const code = mark.charCodeAt(0).toString(16);
+    return mark < ' ' ? `\\x${code.padStart(2, '0')}` : `\\u${code.padStart(4, '0')}`;
+  });
+
+/** Prints a text that holds words of users, models or servers. */
+export const print = (text: string): void => console.log(toShown(text));
+
+/** Colours a text for people, or leaves it plain where the output is no terminal or `NO_COLOR` is set. */
 export const style = (format: Parameters<typeof styleText>[0], text: string): string =>
-  styleText(format, text, { stream: process.stdout });
+  styleText(format, toShown(text), { stream: process.stdout });
 
 /** Aligns the columns of a table; the last one may have any length. */
 function toColumns(rows: readonly (readonly string[])[]): string {
@@ -25,9 +41,12 @@ export function printList<Item>(
   items: readonly Item[],
   options: { json?: boolean; head: string[]; toRow: (item: Item) => string[]; empty: string },
 ): void {
-  if (options.json) return console.log(JSON.stringify(items));
-  if (items.length === 0) return console.log(options.empty);
-  const [head = '', ...rows] = toColumns([options.head, ...items.map(options.toRow)]).split('\n');
+  if (options.json) return print(JSON.stringify(items));
+  if (items.length === 0) return print(options.empty);
+  const [head = '', ...rows] = toColumns([
+    options.head,
+    ...items.map((item) => options.toRow(item).map((cell) => toLine(cell))),
+  ]).split('\n');
   console.log([style('bold', head), ...rows].join('\n'));
 }
 
@@ -36,8 +55,8 @@ export const toTime = (seconds: number | null | undefined): string =>
   seconds === null || seconds === undefined ? '–' : new Date(seconds * 1000).toLocaleString('sv-SE');
 
 /** Puts a text on one line of at most `length` characters. */
-export function toLine(text: string, length: number): string {
-  const line = text.replaceAll(/\s+/g, ' ').trim();
+export function toLine(text: string, length = Number.POSITIVE_INFINITY): string {
+  const line = toShown(text.replaceAll(/\s+/g, ' ').trim());
   return line.length > length ? `${line.slice(0, length - 1)}…` : line;
 }
 

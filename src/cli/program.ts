@@ -1,7 +1,7 @@
 import { Command, CommanderError, Option } from 'commander';
 import { AppError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/names.ts';
-import { CommandError } from './output.ts';
+import { CommandError, toShown } from './output.ts';
 import { VERSION } from '../process/version.ts';
 import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands, addUserCommands } from './session-commands.ts';
@@ -37,7 +37,7 @@ export async function runProgram(args: string[]): Promise<number> {
     // Help and version end like this too; commander has printed its message.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
     const isForPeople = error instanceof AppError || error instanceof CommandError;
-    console.error(isForPeople ? error.message : error);
+    console.error(isForPeople ? toShown(error.message) : error);
     return error instanceof CommandError ? error.exitCode : 1;
   }
 }

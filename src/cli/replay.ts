@@ -1,6 +1,6 @@
 import type { Replay } from '../invocations/replay/replay.ts';
 import { type GlobalOptions, sessionPath, withApi } from './api.ts';
-import { CommandError, style, toLine } from './output.ts';
+import { CommandError, style, toLine, toShown } from './output.ts';
 
 /** Options of a replay, as given on the command line. */
 interface ReplayOptions extends GlobalOptions {
@@ -26,7 +26,7 @@ export const replay = (session: string, invocation: string | undefined, options:
     const harness = systemPrompt === undefined ? {} : { harness: { system_prompt: systemPrompt } };
     const body = { modelExecutionMode: model, toolExecutionMode: tools, ...harness };
     const result = await api.send<Replay>('POST', `${path}/${encodeURIComponent(id)}/replay`, body);
-    console.log(options.json ? JSON.stringify(result) : toText(id, result));
+    console.log(options.json ? toShown(JSON.stringify(result)) : toText(id, result));
     if (result.status === 'stopped') throw new CommandError(result.stopped ?? 'It stopped.', 2);
     return result.status === 'same' ? 0 : 1;
   }).catch((error: unknown) => {
@@ -35,14 +35,14 @@ export const replay = (session: string, invocation: string | undefined, options:
 
 function toText(id: string, { status, events, difference, output, notes, ...calls }: Replay): string {
   const what = `${events} events compared, ${calls.liveModelCalls} live model calls, ${calls.liveToolCalls} of tools`;
-  const lines = [`${id}: ${style(status === 'same' ? 'green' : 'red', status)}. ${what}.`];
+  const lines = [`${toShown(id)}: ${style(status === 'same' ? 'green' : 'red', status)}. ${what}.`];
   if (difference) {
     const shown = (value: unknown) => toLine(JSON.stringify(value) ?? 'nothing', SHOWN);
-    lines.push(`First difference: event ${difference.event}, ${difference.path}`);
+    lines.push(`First difference: event ${difference.event}, ${toShown(difference.path)}`);
     lines.push(`  before  ${shown(difference.before)}`, `  after   ${shown(difference.after)}`);
   }
   if (output.before !== output.after) {
     lines.push(`Answer before: ${toLine(output.before, SHOWN)}`, `Answer now:    ${toLine(output.after, SHOWN)}`);
   }
-  return [...lines, ...notes].join('\n');
+  return [...lines, ...notes.map(toShown)].join('\n');
 }

@@ -1,5 +1,5 @@
 import { type GlobalOptions, sessionPath, withApi } from './api.ts';
-import { CommandError, style, toLine } from './output.ts';
+import { CommandError, print, style, toLine, toShown } from './output.ts';
 
 /** Maximum characters of a value in a difference. */
 const SHOWN = 300;
@@ -36,7 +36,7 @@ export async function forkSession(session: string, options: ForkOptions): Promis
   const body = { sessionId: options.id, atSequence, labels: toLabels(options.label ?? []) };
   await withApi(options, async (api) => {
     const made = await api.send<{ id: string }>('POST', `${sessionPath(options, session)}/fork`, body);
-    console.log(options.json ? JSON.stringify(made) : made.id);
+    print(options.json ? JSON.stringify(made) : made.id);
   });
 }
 
@@ -53,8 +53,8 @@ export async function labelSession(
     const all = await (Object.keys(changes).length === 0
       ? api.send<Record<string, string>>('GET', path)
       : api.send<Record<string, string>>('PATCH', path, changes));
-    if (options.json) return console.log(JSON.stringify(all));
-    for (const [name, value] of Object.entries(all)) console.log(`${name}=${value}`);
+    if (options.json) return print(JSON.stringify(all));
+    for (const [name, value] of Object.entries(all)) print(`${name}=${value}`);
   });
 }
 
@@ -87,7 +87,7 @@ export async function diffSessions(session: string, other: string, options: Diff
   });
   return withApi(options, async (api) => {
     const diff = await api.send<SessionDiff>('GET', `${sessionPath(options, session)}/diff?${query.toString()}`);
-    console.log(options.json ? JSON.stringify(diff) : toText(diff).join('\n'));
+    console.log(options.json ? toShown(JSON.stringify(diff)) : toText(diff).join('\n'));
     return diff.differingEvents + diff.differingKeys === 0 ? 0 : 1;
   }).catch((error: unknown) => {
     throw error instanceof CommandError ? new CommandError(error.message, 2) : error;

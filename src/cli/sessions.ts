@@ -1,6 +1,6 @@
 import type { Event } from '../core/event.ts';
 import { type Api, type GlobalOptions, sessionPath, sessionsPath, withApi } from './api.ts';
-import { CommandError, printList, toLine, toTime } from './output.ts';
+import { CommandError, print, printList, toLine, toTime } from './output.ts';
 import { toLines } from './conversation.ts';
 import { toSequence } from './session-data.ts';
 
@@ -67,7 +67,7 @@ export async function showSession(id: string, options: GlobalOptions & { at?: st
   const at = toSequence('--at', options.at);
   await withApi(options, async (api) => {
     const session = await getSession(api, options, id, at);
-    if (options.json) return console.log(JSON.stringify(session));
+    if (options.json) return print(JSON.stringify(session));
     console.log(session.events.flatMap(toLines).join('\n'));
   });
 }
@@ -76,7 +76,7 @@ export async function showSession(id: string, options: GlobalOptions & { at?: st
 export const exportSessions = (ids: string[], options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const chosen = ids.length > 0 ? ids : allIds(api, options);
-    for await (const id of chosen) console.log(JSON.stringify(await getSession(api, options, id)));
+    for await (const id of chosen) print(JSON.stringify(await getSession(api, options, id)));
   });
 
 const getSession = (api: Api, options: GlobalOptions, id: string, at?: number) =>

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
-import { CommandError } from './output.ts';
+import { CommandError, print } from './output.ts';
 import { type Api, type GlobalOptions, withApi } from './api.ts';
 
 /** The options of the commands on one user. */
@@ -36,8 +36,8 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
         // Clears the line of the progress.
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K');
       }
-      if (options.json) console.log(JSON.stringify({ app, ...erasure }));
-      else console.log(toText(app, erasure));
+      if (options.json) print(JSON.stringify({ app, ...erasure }));
+      else print(toText(app, erasure));
     }
   });
 
@@ -84,7 +84,7 @@ export async function importUser(
       seen += 1;
     }
     await send();
-    if (options.json) console.log(JSON.stringify(sums));
+    if (options.json) print(JSON.stringify(sums));
     else if (options.dryRun) console.log(`${file}: ${seen} rows would be imported.`);
     else console.log(`${file}: ${sums.imported} rows imported, ${sums.present} were there.`);
     if (end !== seen) throw new CommandError(`${file} has ${seen} rows of ${Math.max(end, 0)}: it was cut off.`, 1);
@@ -103,6 +103,6 @@ function toText(app: string, erasure: ErasureBody): string {
 export const showRetention = (options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const counts = await api.send<{ sessions: number; artifactVersions: number }>('GET', '/retention');
-    if (options.json) return console.log(JSON.stringify(counts));
+    if (options.json) return print(JSON.stringify(counts));
     console.log(`${counts.sessions} sessions, ${counts.artifactVersions} versions of artifacts would be deleted`);
   });

@@ -1,8 +1,18 @@
 import type { ErrorCode } from './error-codes.ts';
 
+/** Maximum length of the text of an error, in characters. */
+const MAX_ERROR_TEXT = 1_000;
+
+/** Shortens a text that repeats what a user, a model or a server sent. */
+export const toErrorText = (text: string): string =>
+  text.length > MAX_ERROR_TEXT ? `${text.slice(0, MAX_ERROR_TEXT - 1).toWellFormed()}…` : text;
+
 /** An error that a caller can act on. `code` is stable; `http/error-handler.ts` alone decides on the status. */
 export abstract class AppError extends Error {
   abstract readonly code: string;
+  constructor(message = '', options?: ErrorOptions) {
+    super(toErrorText(message), options);
+  }
 }
 
 /** The requested object does not exist, or belongs to another user: both look alike on the wire. */
@@ -108,6 +118,11 @@ export class LeaseLostError extends AppError {
 /** The process cannot start with this configuration; the message names the variable, its value and what is allowed. */
 export class ConfigError extends AppError {
   readonly code = 'config';
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    // It repeats the operator's own words, and names all that is wrong.
+    this.message = message;
+  }
 }
 
 /** The agent cannot run as asked: an unknown tool or skill, a failed MCP server or model, or a limit. */

@@ -12,25 +12,44 @@ export const STORE_MARK = '\uE000';
 /** The reason given for refusing an identifier with {@link STORE_MARK}. */
 export const MARK_REFUSED = 'the character U+E000 is not allowed';
 
-/**
- * Text of a body that may become a key: no control characters, no lone surrogates (PostgreSQL's text refuses both). The
- * pattern is published, so it is written as RE2, Go and Rust read it too: they know no `\u` and no surrogates.
- */
-const identifierText = (pattern: RegExp) =>
+/** Characters that a terminal or an editor acts on instead of showing them. */
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
+/** A segment that `fetch` and proxies resolve where a name stands in a URL as it is: `.` or `..`, encoded or not. */
+const DOT_SEGMENT = /(?:^|[/\\])(?:\.|%2e){1,2}(?: *$|[/\\?#])/i;
+
+/** Returns why a text cannot be a key, of what is stored already too; `undefined` where it can. */
+function keyError(text: string): string | undefined {
+  if (!text.isWellFormed()) return 'lone surrogates are not allowed';
+  if (text.includes(STORE_MARK)) return MARK_REFUSED;
+  if (Buffer.byteLength(text) > MAX_IDENTIFIER_BYTES)
+    return `at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`;
+  return undefined;
+}
+
+/** Returns why a text cannot name anything new; `undefined` where it can. */
+export function nameError(text: string): string | undefined {
+  if (UNSEEN.test(text)) return 'control characters and line separators are not allowed';
+  if (DOT_SEGMENT.test(text)) return '`.` and `..` are not allowed, nor between slashes';
+  return keyError(text);
+}
+
+/** The published patterns are written as RE2, Go and Rust read them too: they know no `\u` and no surrogates. */
+const identifierText = (pattern: RegExp, errorOf = nameError) =>
   z
     .string()
     // Of a text that breaks several rules the first one is said.
     .regex(pattern, { abort: true })
-    .refine((text) => text.isWellFormed(), { message: 'lone surrogates are not allowed', abort: true })
-    .refine((text) => !text.includes(STORE_MARK), { message: MARK_REFUSED, abort: true })
-    .refine((text) => Buffer.byteLength(text) <= MAX_IDENTIFIER_BYTES, {
-      message: `at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`,
+    .check(({ value, issues }) => {
+      const message = errorOf(value);
+      if (message !== undefined) issues.push({ code: 'custom', message, input: value });
     });
 
 /** An identifier in a body or header: 1 to 256 characters. Those of a path are `http/operation/parameters.ts`'s. */
-export const identifierSchema = identifierText(/^[^\x00-\x1f]{1,256}$/u);
+export const identifierSchema = identifierText(/^[^\x00-\x1f\x7f-\x9f]{1,256}$/u);
 /** Like {@link identifierSchema}, and may be empty: the server then chooses. */
-export const chosenIdentifierSchema = identifierText(/^[^\x00-\x1f]{0,256}$/u);
+export const chosenIdentifierSchema = identifierText(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u);
+/** An identifier that a read looks for: what has one that is refused today can still be found. */
+export const storedIdentifierSchema = identifierText(/^[^\x00-\x1f]{1,256}$/u, keyError);
 
 /** Sessions whose id starts so were made by an evaluation run, here or by ADK's own tools; lists leave them out. */
 export const EVAL_SESSION_ID_PREFIXES = ['adk-eval-session-', '___eval___session___'] as const;

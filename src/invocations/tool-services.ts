@@ -8,7 +8,7 @@ import { persist } from './persist.ts';
 import type { Log } from '../platform/log.ts';
 import { memoryQuerySchema } from '../conversation/memory/memory-query.ts';
 import { searchMemories } from '../conversation/memory/memory-store.ts';
-import type { SessionKey } from '../core/session.ts';
+import { identifierSchema, type SessionKey } from '../core/session.ts';
 
 type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 
@@ -16,6 +16,9 @@ type Memory = Awaited<ReturnType<ToolServices['searchMemory']>>[number];
 const MEMORY_LIMIT = 20;
 /** How long a tool's read outlasts an absence of the database. A save is never repeated: it may have been done. */
 const READ_PATIENCE_MS = 2_000;
+
+const NO_NAME =
+  'The artifact cannot have this name: 1 to 256 characters, none of control, no `.` or `..` between slashes.';
 
 /** Returns the services of an invocation's tools, for its own user; without the lease writes are refused. */
 export function newToolServices(
@@ -25,6 +28,7 @@ export function newToolServices(
   const read = <T>(work: () => Promise<T>) => persist(work, READ_PATIENCE_MS).catch((error) => fail(error, log));
   return {
     saveArtifact: async (artifactName, part, customMetadata = {}) => {
+      if (!identifierSchema.safeParse(artifactName).success) throw new InvalidError(NO_NAME);
       const saved = saveArtifact(db, contentStore, { ...key, artifactName }, part, customMetadata, token);
       const text = await saved.catch((error: unknown) => fail(error, log));
       return (JSON.parse(text) as ArtifactVersion).version;

@@ -3,8 +3,21 @@ import { number, text } from '../../core/members.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
 
+/** Most tools or skills that one request names, and the length of a name with the blanks around it. */
+const MAX_NAMES = 64;
+const MAX_NAME_LENGTH = 64;
+const nameList = z.array(z.string().max(MAX_NAME_LENGTH)).max(MAX_NAMES);
 /** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are dropped. */
-const names = z.union([z.string(), z.array(z.string())]);
+const names = z.union([
+  z
+    .string()
+    .max(MAX_NAMES * (MAX_NAME_LENGTH + 1), { abort: true })
+    .refine(
+      (sent) => nameList.safeParse(sent.split(',')).success,
+      `at most ${MAX_NAMES} names of at most ${MAX_NAME_LENGTH} characters are allowed`,
+    ),
+  nameList,
+]);
 const limit = z.int().min(1);
 
 /** A limit of model calls: a whole number from 1, which clients of VeADK may send as text. */

@@ -1,3 +1,4 @@
+import { toErrorText } from '../../core/errors.ts';
 import { runInTrace } from '../../platform/context.ts';
 import type { Log } from '../../platform/log.ts';
 import { ownLines } from '../../core/own-stack.ts';
@@ -130,7 +131,7 @@ async function answerCall(
   const tool = tools.find((candidate) => candidate.name === call.name);
   if (!tool) {
     const names = tools.map((candidate) => candidate.name).join(', ') || 'none';
-    return failed(`Tool \`${call.name}\` does not exist. Available: ${names}`);
+    return failed(`Tool \`${toErrorText(call.name)}\` does not exist. Available: ${names}`);
   }
   if (call.invalidArguments !== undefined) {
     return failed('The arguments were not a JSON object. Call the tool again with valid JSON.');

@@ -2,8 +2,8 @@ import { z } from 'zod';
 import type { JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import { NotFoundError } from '../../core/errors.ts';
-import { identifierSchema, type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { newPauses } from '../../core/pauses.ts';
+import { type SessionKey, sessionNotFound, storedIdentifierSchema } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { INT32_MAX, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
@@ -64,7 +64,7 @@ export const diffSessions = operation({
   parameters: {
     path: sessionPath,
     query: z.object({
-      other: identifierSchema.describe('The other session.'),
+      other: storedIdentifierSchema.describe('The other session.'),
       atSequence: sequence.describe('The session as it was after this event.'),
       otherAtSequence: sequence.describe('The other one as it was after this event.'),
       limit: pageSize('Maximum number of events, and of keys, that are listed.').default(DEFAULT_LIMIT),

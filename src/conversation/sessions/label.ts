@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { nameError } from '../../core/session.ts';
 
 /** Maximum number of labels of one session. */
 export const MAX_LABELS = 32;
@@ -6,14 +7,18 @@ export const MAX_LABELS = 32;
 export const MAX_LABELS_BYTES = 8_192;
 /** A name: letters, digits and `._-/`, of which the first is a letter or digit. */
 const NAME = '[A-Za-z0-9][A-Za-z0-9._/-]{0,62}';
-/** A value: no control characters, no lone surrogates; it may be empty. */
+/** A value that labels may have from before: no control characters of ASCII; it may be empty. */
 const VALUE = '[^\\x00-\\x1f\\x7f]{0,256}';
 
-const labelName = z.string().regex(new RegExp(`^${NAME}$`));
+const labelName = z
+  .string()
+  .regex(new RegExp(`^${NAME}$`), { abort: true })
+  .refine((name) => nameError(name) === undefined, '`.` and `..` are not allowed between slashes');
+/** A new value: no control characters, no line separators, no lone surrogates. */
 const labelValue = z
   .string()
-  .regex(new RegExp(`^${VALUE}$`, 'u'), { abort: true })
-  .refine((text) => text.isWellFormed(), 'lone surrogates are not allowed');
+  .regex(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u, { abort: true })
+  .refine((text) => text.isWellFormed() && !/[\u2028\u2029]/.test(text), 'lone surrogates are not allowed');
 
 /** Body of a change: a value sets a label, null removes it, others stay. */
 export const labelChangesSchema = z

@@ -48,6 +48,10 @@ export function operationRouter(operations: Operation[], steps: Steps): Router {
   const withTarpit = createTarpit();
   const handlers = new Map(operations.map((each) => [each, createHandler(each, steps, withTarpit)]));
   const routes = listRoutes(operations).toSorted(byFixedSegmentsFirst);
+  // Where a client resolved `..` in a name, the path of what contains it is left, with a slash at its end.
+  router.use((request, _response, next) =>
+    next(request.method === 'DELETE' && request.path.endsWith('/') ? 'router' : undefined),
+  );
   router.use(bySegments(routes.map((route) => ({ ...route, handler: handlers.get(route.operation) }))));
   router.use(methodNotAllowed(routes));
   return router;

@@ -5,7 +5,7 @@ import type { Database } from '../../../platform/db/database.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { NotFoundError } from '../../../core/errors.ts';
-import { identifierSchema } from '../../../core/session.ts';
+import { identifierSchema, storedIdentifierSchema } from '../../../core/session.ts';
 import { mayActFor } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { appPath, evalSetPath, pageSize } from '../../../platform/http/operation/parameters.ts';
@@ -152,8 +152,8 @@ const listScores = evalOperation({
   parameters: {
     path: appPath,
     query: z.object({
-      userId: identifierSchema.optional().describe('Only sessions of this user.'),
-      sessionId: identifierSchema.optional().describe('Only this session.'),
+      userId: storedIdentifierSchema.optional().describe('Only sessions of this user.'),
+      sessionId: storedIdentifierSchema.optional().describe('Only this session.'),
       limit: pageSize('Maximum number of scores.').default(100),
     }),
   },

@@ -1,4 +1,4 @@
-import { identifierSchema } from '../../../core/session.ts';
+import { storedIdentifierSchema } from '../../../core/session.ts';
 import { ValidationFailedError, valueError } from './request-errors.ts';
 
 /** A place in a list that is sorted by a time, then by id. */
@@ -24,7 +24,7 @@ export function readCursor(cursor: string): ListPlace | undefined {
   try {
     const [time, id, sort] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as unknown[];
     if (typeof time !== 'string' || !isTime(time)) return undefined;
-    const identifier = identifierSchema.safeParse(id);
+    const identifier = storedIdentifierSchema.safeParse(id);
     return identifier.success ? { time, id: identifier.data, ...(typeof sort === 'string' && { sort }) } : undefined;
   } catch {
     return undefined;

@@ -11,15 +11,16 @@ const codePoints = (text: string) => Array.from(text).length;
 
 /**
  * Identifiers become keys of tables: PostgreSQL cannot store NUL, and an index row has a size limit (see
- * `session.ts`). `pattern` is published, not checked: what breaks a narrower one names nothing.
+ * `session.ts`). `pattern` is published, not checked: what breaks a narrower one names nothing. Paths of changes must
+ * also be names that something new may have (`validation/validate.ts`).
  */
-const identifier = (description: string, pattern = '^[^\\x00-\\x1f\\x7f]+$') =>
+const identifier = (description: string, pattern = '^[^\\x00-\\x1f]+$') =>
   z
     .string()
     .check(({ value, issues }) => {
       const refuse = (message: string) => issues.push({ code: 'custom', message, input: value });
       // oxlint-disable-next-line no-control-regex
-      if (/[\u0000-\u001f\u007f]/.test(value)) refuse('control characters are not allowed');
+      if (/[\u0000-\u001f]/.test(value)) refuse('control characters are not allowed');
       else if (value.includes(STORE_MARK)) refuse(MARK_REFUSED);
       else if (value.length > MAX_IDENTIFIER_LENGTH && codePoints(value) > MAX_IDENTIFIER_LENGTH) {
         issues.push({

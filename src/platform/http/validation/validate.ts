@@ -1,4 +1,5 @@
 import type { Request } from 'express';
+import { identifierSchema, nameError } from '../../../core/session.ts';
 import { hasRefinement } from '../../../core/zod-graph.ts';
 import type { Call, Operation, OperationBody } from '../operation/operation.ts';
 import { snakeCase } from '../operation/paths.ts';
@@ -40,6 +41,8 @@ export function createValidation(
     const readPath = parameterReader('path', parameters.path, snakeCase, appAliases);
     const readQuery = parameterReader('query', parameters.query, (name) => name, appAliases);
     const readHeaders = parameterReader('header', parameters.headers, (name) => name, appAliases);
+    // What has a name of before the rule can still be deleted.
+    const isChange = method !== 'get' && method !== 'delete';
     const checkBody =
       body && bodyChecker(body, keyAliases(body.schema, body.aliases, appAliases), gate(method, template));
     return async (request) => {
@@ -47,6 +50,7 @@ export function createValidation(
       const { params, query: sentQuery, headers: sentHeaders } = request;
       const refused: RefusedParameter[] = [];
       const path = readPath((name) => params[name], refused);
+      if (isChange && refused.length === 0) refused.push(...refusedNames(params));
       const query = readQuery((name) => sentQuery[name], refused);
       const headers = readHeaders((name) => sentHeaders[name], refused);
       const checked = await checkBody?.(request.body);
@@ -57,6 +61,14 @@ export function createValidation(
     };
   };
 }
+
+/** Returns the parameters of a path that could name nothing new. */
+const refusedNames = (params: Request['params']): RefusedParameter[] =>
+  Object.entries(params).flatMap(([name, value]) =>
+    typeof value === 'string' && nameError(value) !== undefined
+      ? [{ loc: ['path', name], schema: identifierSchema, text: value, value }]
+      : [],
+  );
 
 /** A body in the schema's spelling, and what is wrong with it. */
 interface CheckedBody {

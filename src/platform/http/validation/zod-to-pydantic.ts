@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { safeParse } from 'zod/v4/core';
 import { base64Error } from '../../../core/base64.ts';
+import { toErrorText } from '../../../core/errors.ts';
 import { type ValidationDetail, valueError } from '../operation/request-errors.ts';
 import type { KeyAliases } from './key-aliases.ts';
 import type { RefusedParameter } from './parameters.ts';
@@ -64,7 +65,7 @@ function likelyBranch(branches: readonly (readonly Issue[])[]): readonly Issue[]
 
 function toDetail(issue: Issue, path: Path, aliases: KeyAliases, sent: unknown): ValidationDetail {
   const keys = aliases.toSentPath(sent, path);
-  const loc = ['body', ...keys];
+  const loc = ['body', ...keys.map((key) => (typeof key === 'string' ? toErrorText(key) : key))];
   const input = valueAt(sent, keys);
   if (issue.code === 'custom') return valueError(loc, issue.message, echo(input));
   if (input === undefined) {

@@ -112,7 +112,7 @@ describe('openApiDocument', () => {
     const { paths } = documentOf();
     const path = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/artifacts/{artifact_name}';
     const metadata = paths[`${path}/versions/{version_id}/metadata`]?.get;
-    const identifier = { type: 'string', minLength: 1, maxLength: 256, pattern: String.raw`^[^\x00-\x1f\x7f]+$` };
+    const identifier = { type: 'string', minLength: 1, maxLength: 256, pattern: String.raw`^[^\x00-\x1f]+$` };
     expect(metadata?.parameters).toEqual([
       ...['app_name', 'user_id', 'session_id', 'artifact_name'].map((name) => ({
         name,
