@@ -3,8 +3,8 @@
 FROM node:24-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci --ignore-scripts
 COPY .ci ./.ci
+RUN npm ci --ignore-scripts
 COPY src ./src
 COPY tsconfig.json ./
 RUN npm run build && npm prune --omit=dev --omit=optional --ignore-scripts

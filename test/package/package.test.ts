@@ -1,8 +1,8 @@
 import { execFile, spawn } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
@@ -15,12 +15,12 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-package-'));
 const project = join(folder, 'my-agent');
-// Nothing of this process: its variables and its node_modules belong to the clone.
+// Nothing of this process but its Node: its variables and its node_modules belong to the clone.
 const PATH = (process.env['PATH'] ?? '').split(':').filter((entry) => !entry.includes('node_modules'));
 const environment = {
   HOME: process.env['HOME'] ?? folder,
   npm_config_update_notifier: 'false',
-  PATH: [join(project, 'node_modules/.bin'), ...PATH].join(':'),
+  PATH: [join(project, 'node_modules/.bin'), dirname(realpathSync(process.execPath)), ...PATH].join(':'),
 };
 const transcript: string[] = [];
 let tarball = '';
@@ -55,6 +55,11 @@ test('its manifest and its types are right under every way of resolving', async 
   // A package of modules cannot be required as CommonJS, nor be found by the resolution of Node 10; both are ended.
   const kinds = problems.map((each) => (typeof each === 'string' ? each : each.kind));
   expect(kinds.filter((kind) => kind !== 'CJSResolvesToESM' && kind !== 'NoResolution')).toEqual([]);
+});
+
+test('it takes at most 250 MB with all that it needs, its PostgreSQL included', async () => {
+  const [megabytes] = (await shell('du -sm node_modules')).split('\t');
+  expect(Number(megabytes)).toBeLessThanOrEqual(250);
 });
 
 test('the pages of its declarations are made without a warning', async () => {
