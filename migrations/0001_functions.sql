@@ -43,23 +43,45 @@ begin
 end $$;
 comment on function append_events is 'Stores events at the end of a session, with the state that they change.';
 --> statement-breakpoint
--- delete_old_audit_entries: what the retention of the audit deletes, at most 1,000 entries at a time; true where there
--- may be more. It runs as the owner of the tables: the role that serves has no right to delete entries.
-create function delete_old_audit_entries(days integer, entries bigint) returns boolean language plpgsql security definer
+-- audit_retention: how long entries of the audit are kept, and how many. Migrations write the operator's settings into it:
+-- its owner alone says that, whoever calls what deletes.
+create function audit_retention(out days integer, out entries bigint) language sql immutable as
+$$ select 90, 1000000::bigint $$;
+comment on function audit_retention is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
+
+-- delete_old_audit_entries: deletes a batch of what the retention of the audit does not keep; true where there may be
+-- more. It runs as the owner of the tables: the role that serves has no right to delete entries.
+--
+--   1. Up to 1,000 of the oldest entries that are too old.
+--   2. Where none is, of those beyond the number: the oldest of the callers who have the most, so that nobody's entries
+--      drive out those of others. All entries are read for it, where they may be too many. Up to 50,000.
+create function delete_old_audit_entries() returns boolean language plpgsql security definer
 set search_path from current as $$
 declare
+  kept record := audit_retention();
   deleted integer;
 begin
   perform set_config('agent_runtime.audit_deletes', 'on', true);
+  -- 1
   delete from audit_log where id in (
     select id from (select id, time from audit_log order by id limit 1000) oldest
-    where time < clock_timestamp() - interval '1 day'
-      and (time < clock_timestamp() - days * interval '1 day' or id <= (select max(id) from audit_log) - entries));
+    where time < clock_timestamp() - make_interval(days => greatest(kept.days, 1)));
   get diagnostics deleted = row_count;
+  -- 2
+  if deleted = 0 and (select max(id) - min(id) >= kept.entries from audit_log) then
+    delete from audit_log where id in (
+      select id from (
+        select id, time, row_number() over (order by of_caller, id desc) as place from (
+          select id, time, row_number() over (partition by caller_kind, caller order by id desc) as of_caller
+          from audit_log) numbered) placed
+      where place > kept.entries and time < clock_timestamp() - interval '1 day' limit 50000);
+    get diagnostics deleted = row_count;
+  end if;
   perform set_config('agent_runtime.audit_deletes', 'off', true);
-  return deleted = 1000;
+  return deleted > 0;
 end $$;
-comment on function delete_old_audit_entries is 'Deletes up to 1,000 entries of the audit that are older than so many days or beyond so many, none of the last day. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
+revoke execute on function delete_old_audit_entries from public;
+comment on function delete_old_audit_entries is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 --> statement-breakpoint
 -- over_budget: the budget with nothing left, as JSON; null for none. Of several the one that opens last.
 -- Called by what begins an invocation or stores what a model used. An application without a budget, as most are, pays
@@ -120,13 +142,15 @@ comment on function budget_uses_of_app is 'What all users of an application have
 -- chance, a claim took 2.7 ms, now 0.65.
 -- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens"}], null for none; a model without a price is free.
 -- The rule for the price is that of inspect.invocation_costs and of `priceOf` in evaluation.
+-- It runs as the owner of the tables: statements for one user change no other row of budget_uses.
 create function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
-returns void language plpgsql as $$
+returns void language plpgsql security definer set search_path from current as $$
 declare
   v_prompt bigint := 0;
   v_output bigint := 0;
   v_cost numeric := 0;
 begin
+  perform assert_own_user(p_user);
   if p_models is not null then
     select coalesce(sum(used."promptTokens"), 0), coalesce(sum(used."outputTokens"), 0),
            coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
@@ -144,6 +168,7 @@ begin
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
 end $$;
+revoke execute on function count_use from public;
 comment on function count_use is 'Adds to what a user has used today: invocations, and tokens with their cost.';
 
 -- spend_budget: counts what was used outside of an invocation that is stored. over: the budget with nothing left after it.
@@ -471,6 +496,16 @@ begin
 end $$;
 comment on function assert_state_size is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
 
+-- The user that a function of the owner of the tables acts for: the limited role names its own.
+create function assert_own_user(p_user text) returns void language plpgsql stable as $$
+begin
+  if current_setting('role') = 'agent_runtime_user'
+     and p_user is distinct from current_setting('agent_runtime.user', true) then
+    raise exception 'another user' using errcode = '42501';
+  end if;
+end $$;
+comment on function assert_own_user is 'An error where the limited role names another user than its own.';
+
 -- The size of a session's events. AR414: it is more than p_max_bytes.
 create function assert_session_size(p_event_bytes bigint, p_max_bytes bigint) returns bigint
 language plpgsql immutable as $$
@@ -597,14 +632,16 @@ comment on function store_events is 'Merges shared state and inserts the events 
 
 -- merge_app_state: merges a delta into the state that all users of an application share. What an agent writes counts
 -- for the user in whose session it does (writers, AR416); what a request writes is the operator's own.
+-- It runs as the owner of the tables: statements for one user merge, and neither replace nor delete such a state.
 create function merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
-returns void language plpgsql as $$
+returns void language plpgsql security definer set search_path from current as $$
 declare
   v_keys text[] := array(select jsonb_object_keys(p_delta));
   v_max integer := p_limits ->> 'appStateBytesPerUser';
   v_user jsonb := to_jsonb(p_user);
   v_writers jsonb;
 begin
+  perform assert_own_user(p_user);
   if p_from_runtime then
     v_writers := (select jsonb_object_agg(key, p_user) from unnest(v_keys) key);
     insert into app_states as a (app_name, state, writers)
@@ -621,4 +658,5 @@ begin
       update_time = next_time(a.update_time, excluded.update_time);
   end if;
 end $$;
+revoke execute on function merge_app_state from public;
 comment on function merge_app_state is 'Merges a delta into the state that all users of an application share.';

@@ -34,6 +34,18 @@ begin
   end if;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.assert_own_user(p_user text)
+ RETURNS void
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+begin
+  if current_setting('role') = 'agent_runtime_user'
+     and p_user is distinct from current_setting('agent_runtime.user', true) then
+    raise exception 'another user' using errcode = '42501';
+  end if;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.assert_session_size(p_event_bytes bigint, p_max_bytes bigint)
  RETURNS bigint
  LANGUAGE plpgsql
@@ -73,6 +85,12 @@ begin
   end if;
   return p_writers;
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.audit_retention(OUT days integer, OUT entries bigint)
+ RETURNS record
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select 90, 1000000::bigint $function$;
 
 CREATE OR REPLACE FUNCTION public.budget_uses_of_app(p_app text, p_since date, OUT invocations numeric, OUT tokens numeric, OUT cost numeric)
  RETURNS record
@@ -213,12 +231,15 @@ end $function$;
 CREATE OR REPLACE FUNCTION public.count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
  RETURNS void
  LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 declare
   v_prompt bigint := 0;
   v_output bigint := 0;
   v_cost numeric := 0;
 begin
+  perform assert_own_user(p_user);
   if p_models is not null then
     select coalesce(sum(used."promptTokens"), 0), coalesce(sum(used."outputTokens"), 0),
            coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
@@ -268,23 +289,34 @@ begin
   left join user_states u on u.app_name = p_app and u.user_id = p_user;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.delete_old_audit_entries(days integer, entries bigint)
+CREATE OR REPLACE FUNCTION public.delete_old_audit_entries()
  RETURNS boolean
  LANGUAGE plpgsql
  SECURITY DEFINER
- SET search_path TO 'public'
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 declare
+  kept record := audit_retention();
   deleted integer;
 begin
   perform set_config('agent_runtime.audit_deletes', 'on', true);
+  -- 1
   delete from audit_log where id in (
     select id from (select id, time from audit_log order by id limit 1000) oldest
-    where time < clock_timestamp() - interval '1 day'
-      and (time < clock_timestamp() - days * interval '1 day' or id <= (select max(id) from audit_log) - entries));
+    where time < clock_timestamp() - make_interval(days => greatest(kept.days, 1)));
   get diagnostics deleted = row_count;
+  -- 2
+  if deleted = 0 and (select max(id) - min(id) >= kept.entries from audit_log) then
+    delete from audit_log where id in (
+      select id from (
+        select id, time, row_number() over (order by of_caller, id desc) as place from (
+          select id, time, row_number() over (partition by caller_kind, caller order by id desc) as of_caller
+          from audit_log) numbered) placed
+      where place > kept.entries and time < clock_timestamp() - interval '1 day' limit 50000);
+    get diagnostics deleted = row_count;
+  end if;
   perform set_config('agent_runtime.audit_deletes', 'off', true);
-  return deleted = 1000;
+  return deleted > 0;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.enqueue_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, OUT is_there boolean, OUT is_full boolean, OUT queued_since text)
@@ -489,6 +521,8 @@ AS $function$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int
 CREATE OR REPLACE FUNCTION public.merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
  RETURNS void
  LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 declare
   v_keys text[] := array(select jsonb_object_keys(p_delta));
@@ -496,6 +530,7 @@ declare
   v_user jsonb := to_jsonb(p_user);
   v_writers jsonb;
 begin
+  perform assert_own_user(p_user);
   if p_from_runtime then
     v_writers := (select jsonb_object_agg(key, p_user) from unnest(v_keys) key);
     insert into app_states as a (app_name, state, writers)
@@ -2882,9 +2917,11 @@ comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. No
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
 comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,jsonb) is 'Stores events at the end of a session, with the state that they change.';
+comment on function assert_own_user(text) is 'An error where the limited role names another user than its own.';
 comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than p_max_bytes.';
 comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
+comment on function audit_retention() is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
 comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since a day: invocations, tokens, cost.';
 comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,boolean,boolean,boolean,boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
@@ -2893,7 +2930,7 @@ comment on function count_event_bytes() is 'For a trigger: the payload of a stor
 comment on function count_open_eval_runs(text) is 'How many evaluation runs of an application have not ended, whosever they are.';
 comment on function count_use(text,text,bigint,jsonb) is 'Adds to what a user has used today: invocations, and tokens with their cost.';
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its first state and events; one that is there stays as it is.';
-comment on function delete_old_audit_entries(integer,bigint) is 'Deletes up to 1,000 entries of the audit that are older than so many days or beyond so many, none of the last day. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
+comment on function delete_old_audit_entries() is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer) is 'Puts an invocation at the end of its session''s queue.';
 comment on function event_sizes(jsonb) is 'The size of each event of an array as text, bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,integer,jsonb,jsonb,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';

@@ -57,13 +57,15 @@ comment on function budget_uses_of_app is 'What all users of an application have
 -- chance, a claim took 2.7 ms, now 0.65.
 -- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens"}], null for none; a model without a price is free.
 -- The rule for the price is that of inspect.invocation_costs and of `priceOf` in evaluation.
+-- It runs as the owner of the tables: statements for one user change no other row of budget_uses.
 create function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
-returns void language plpgsql as $$
+returns void language plpgsql security definer set search_path from current as $$
 declare
   v_prompt bigint := 0;
   v_output bigint := 0;
   v_cost numeric := 0;
 begin
+  perform assert_own_user(p_user);
   if p_models is not null then
     select coalesce(sum(used."promptTokens"), 0), coalesce(sum(used."outputTokens"), 0),
            coalesce(sum((used."promptTokens" * price.prompt + used."outputTokens" * price.output) / 1000000), 0)
@@ -81,6 +83,7 @@ begin
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
 end $$;
+revoke execute on function count_use from public;
 comment on function count_use is 'Adds to what a user has used today: invocations, and tokens with their cost.';
 
 -- spend_budget: counts what was used outside of an invocation that is stored. over: the budget with nothing left after it.

@@ -16,6 +16,16 @@ begin
 end $$;
 comment on function assert_state_size is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
 
+-- The user that a function of the owner of the tables acts for: the limited role names its own.
+create function assert_own_user(p_user text) returns void language plpgsql stable as $$
+begin
+  if current_setting('role') = 'agent_runtime_user'
+     and p_user is distinct from current_setting('agent_runtime.user', true) then
+    raise exception 'another user' using errcode = '42501';
+  end if;
+end $$;
+comment on function assert_own_user is 'An error where the limited role names another user than its own.';
+
 -- The size of a session's events. AR414: it is more than p_max_bytes.
 create function assert_session_size(p_event_bytes bigint, p_max_bytes bigint) returns bigint
 language plpgsql immutable as $$

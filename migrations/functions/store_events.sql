@@ -51,14 +51,16 @@ comment on function store_events is 'Merges shared state and inserts the events 
 
 -- merge_app_state: merges a delta into the state that all users of an application share. What an agent writes counts
 -- for the user in whose session it does (writers, AR416); what a request writes is the operator's own.
+-- It runs as the owner of the tables: statements for one user merge, and neither replace nor delete such a state.
 create function merge_app_state(p_app text, p_user text, p_delta jsonb, p_from_runtime boolean, p_limits jsonb)
-returns void language plpgsql as $$
+returns void language plpgsql security definer set search_path from current as $$
 declare
   v_keys text[] := array(select jsonb_object_keys(p_delta));
   v_max integer := p_limits ->> 'appStateBytesPerUser';
   v_user jsonb := to_jsonb(p_user);
   v_writers jsonb;
 begin
+  perform assert_own_user(p_user);
   if p_from_runtime then
     v_writers := (select jsonb_object_agg(key, p_user) from unnest(v_keys) key);
     insert into app_states as a (app_name, state, writers)
@@ -75,4 +77,5 @@ begin
       update_time = next_time(a.update_time, excluded.update_time);
   end if;
 end $$;
+revoke execute on function merge_app_state from public;
 comment on function merge_app_state is 'Merges a delta into the state that all users of an application share.';

@@ -29,9 +29,10 @@ export async function start(): Promise<void> {
 
 /** Applies the migrations; with `isCheck` only checks that none is missing. @throws {ConfigError} as a start does */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
-  const source = await findDatabase(readConfig(processEnvironment(), { listens: false }));
+  const config = readConfig(processEnvironment(), { listens: false });
+  const source = await findDatabase(config);
   try {
-    await migrate(source.access, isCheck ? 'check' : 'on-start');
+    await migrate(source.access, isCheck ? 'check' : 'on-start', config);
     if (isCheck) console.log(`${source.shown} has all that this version needs.`);
   } finally {
     await source.stop();

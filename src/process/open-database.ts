@@ -159,13 +159,15 @@ const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMil
 export async function migrate(
   { serving, direct = serving, migration }: DatabaseAccess,
   mode: Config['MIGRATE'] = 'on-start',
+  config?: Config,
 ): Promise<void> {
+  const audit = config && { days: config.AUDIT_RETENTION_DAYS, count: config.AUDIT_RETENTION_COUNT };
   if (mode === 'off') return;
   if (mode === 'check') await withReason(direct, migrateDatabase(direct, { applies: false }));
   else if (migration) {
     const servingRole = await withReason(serving, findRole(serving, CHECKING));
-    await withReason(migration, migrateDatabase(migration, { servingRole }));
-  } else await withReason(direct, migrateDatabase(direct));
+    await withReason(migration, migrateDatabase(migration, { servingRole, audit }));
+  } else await withReason(direct, migrateDatabase(direct, { audit }));
   await withReason(serving, checkServingRole(serving, CHECKING));
 }
 

@@ -11,7 +11,8 @@ import {
   openTracingIfWanted,
 } from './observability.ts';
 import { VERSION } from './version.ts';
-import { openAudit } from '../platform/http/audit/audit.ts';
+import { openAudit, type OpenAudit } from '../platform/http/audit/audit.ts';
+import { mayChangeEntries } from '../platform/http/audit/audit-store.ts';
 import { openContentStore } from '../conversation/artifacts/s3-content.ts';
 import type { Config } from '../config/config.ts';
 import { openNotifications } from '../platform/db/notifications.ts';
@@ -151,7 +152,6 @@ function startBackground(
     ...context,
     ...connection,
     retention: toRetention(config),
-    audit: { days: config.AUDIT_RETENTION_DAYS, count: config.AUDIT_RETENTION_COUNT },
     evalRuns,
   };
   const swept = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
@@ -174,7 +174,7 @@ interface Resources extends Pick<Context, 'database' | 'notifications' | 'admiss
 async function openResources({ config, log }: RuntimeOptions): Promise<Resources> {
   const source = await findDatabase(config);
   let metrics: OpenMetrics | undefined;
-  const database = await migrate(source.access, config.MIGRATE)
+  const database = await migrate(source.access, config.MIGRATE, config)
     .then(async () => (metrics = await openMetricsIfWanted(config, log)))
     .then(() => openPool(config, source.access, log, metrics?.measures.lent))
     .catch(async (error: unknown) => {
@@ -185,7 +185,7 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
   const { serving, direct = serving } = source.access;
   const notifications = openNotifications(direct, (error) => log.warn({ err: error }, 'notifications broke'));
   const tracing = await openTracingIfWanted(config, database.db, log);
-  const audit = openAuditLog(config, database, log);
+  const audit = await openAuditLog(config, database, log);
   const close = async () => {
     // A collector that does not answer holds up each of them.
     await Promise.all([metrics?.close(), tracing?.close()]);
@@ -207,10 +207,18 @@ function watch(metrics: OpenMetrics | undefined, { database, admission, sockets,
   );
 }
 
-const openAuditLog = (config: Config, database: Context['database'], log: Log) => {
+async function openAuditLog(config: Config, database: Context['database'], log: Log): Promise<OpenAudit | undefined> {
+  if (config.AUDIT === 'off') return undefined;
+  const mayChange = await mayChangeEntries(database.db).catch(() => false);
+  if (mayChange) {
+    log.warn(
+      'the audit is append-only by a trigger alone: the role of DATABASE_URL owns the tables, or is a superuser, and ' +
+        'can drop it; let another role own them (DATABASE_MIGRATION_URL)',
+    );
+  }
   const settings = { readsToo: config.AUDIT === 'all', refusalsPerMinute: AUDITED_REFUSALS_PER_MINUTE };
-  return config.AUDIT === 'off' ? undefined : openAudit(database, settings, log);
-};
+  return openAudit(database, settings, log);
+}
 
 /** Builds the context of the operations from resources, agents and settings. */
 async function toContext(

@@ -1,4 +1,4 @@
-import { type AuditRetention, deleteOldEntries } from '../platform/http/audit/audit-store.ts';
+import { deleteOldEntries } from '../platform/http/audit/audit-store.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
 import { runPollLoop } from '../platform/work/poll-loop.ts';
@@ -36,8 +36,6 @@ export interface SweepContext {
   evalRuns: RunRetention;
   /** Retention of users' data. */
   retention: Retention;
-  /** Which entries of the audit are kept; also where none are made any more. */
-  audit: AuditRetention;
 }
 
 /** Any number does, as long as every version uses the same. */
@@ -73,18 +71,23 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
     ['deleting old traces', () => deleteOldSpans(db, TRACE_HOURS)],
     ['deleting what is not kept of users', createRetention(context)],
     ['going on with erasures', () => goOnErasing({ ...context, evaluations })],
-    ['deleting old entries of the audit', () => deleteOldEntries(db, context.audit)],
+    ['deleting old entries of the audit', createHourly(() => deleteOldEntries(db))],
     ['deleting old prompts', () => deleteOldPrompts(db, PROMPT_DAYS)],
   ];
 };
 
+const createRetention = (context: SweepContext) =>
+  createHourly(() =>
+    applyRetention({ ...context, forgetSession: createForgetSession(context.tracing) }, context.retention),
+  );
+
 /** Retention reads everything, in pieces: once an hour, beginning with the first sweep of a process. */
-function createRetention(context: SweepContext): () => Promise<void> {
+function createHourly(run: () => Promise<unknown>): () => Promise<void> {
   let next = -Infinity;
   return async () => {
     if (performance.now() < next) return;
     next = performance.now() + RETENTION_INTERVAL_MS;
-    await applyRetention({ ...context, forgetSession: createForgetSession(context.tracing) }, context.retention);
+    await run();
   };
 }
 

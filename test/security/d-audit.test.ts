@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { deleteOldEntries } from '../../src/platform/http/audit/audit-store.ts';
 import { openAudit } from '../../src/platform/http/audit/audit.ts';
 import { openDatabase } from '../../src/platform/db/database.ts';
+import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { startApp, type TestApp } from '../support/app.ts';
 import { startEdge } from '../support/edge.ts';
@@ -173,14 +174,16 @@ describe('what was kept stays', () => {
     },
   );
 
-  test.each(['select from audit_log', 'update audit_log set caller = null', 'delete from audit_log'])(
-    'the role that serves users has no right to %s',
-    async (statement) => {
-      await client.query('set role agent_runtime_user');
-      await expect(client.query(statement)).rejects.toMatchObject({ code: '42501' });
-      await client.query('reset role');
-    },
-  );
+  test.each([
+    'select from audit_log',
+    'insert into audit_log default values',
+    'update audit_log set caller = null',
+    'delete from audit_log',
+  ])('the role that serves users has no right to %s', async (statement) => {
+    await client.query('set role agent_runtime_user');
+    await expect(client.query(statement)).rejects.toMatchObject({ code: '42501' });
+    await client.query('reset role');
+  });
 
   test('until it is too old, or too much and not of the last day', async () => {
     const pool = openPool(app.databaseUrl);
@@ -197,9 +200,10 @@ describe('what was kept stays', () => {
       );
       return rows.map(({ id }) => id as string);
     };
-    await deleteOldEntries(pool.db, { days: 90, count: 1_000_000 });
+    await deleteOldEntries(pool.db);
     expect(await left()).toEqual(['aged 1 hour', 'aged 2 days']);
-    await deleteOldEntries(pool.db, { days: 90, count: 1 });
+    await migrateDatabase({ url: app.databaseUrl }, { audit: { days: 90, count: 1 } });
+    await deleteOldEntries(pool.db);
     expect(await left()).toEqual(['aged 1 hour']);
     await pool.close();
   });

@@ -53,7 +53,7 @@ test('the functions of a migrated database are those of migrations/functions', a
   await migrateDatabase({ url: database.url });
   const migrated = await dumpSchema(client);
   // Plpgsql looks at a body when it first runs it; so warned, it also looks for variables that hide each other.
-  await client.query(`set search_path = public; set plpgsql.extra_errors = 'shadowed_variables'`);
+  await client.query(`set search_path = public, pg_temp; set plpgsql.extra_errors = 'shadowed_variables'`);
   await client.query(joinFunctions().replaceAll(/^create function/gm, 'create or replace function'));
   expect(await dumpSchema(client)).toBe(migrated);
 });

@@ -103,7 +103,9 @@ describe('the start knows its database', () => {
   test('a role with rights on rows only starts where nothing is missing, and works', async () => {
     await migrate({ serving: { url: database.url } });
     const url = await urlOfRole();
-    await client.query(`grant select, insert, update, delete on all tables in schema public to ${role}`);
+    await client.query(
+      `grant select, insert, update, delete on all tables in schema public to ${role}; grant execute on all functions in schema public to ${role}`,
+    );
     expect(await reasonOf(url)).toBe('it starts');
     const pool = openPool(url, 2);
     const key = newKey();

@@ -41,7 +41,6 @@ const sweepOnce = () =>
     newId: randomUUID,
     evalRuns: { days: 90, count: 2 },
     retention: { sessions: { days: 0, count: 0 }, artifactVersions: 0 },
-    audit: { days: 90, count: 1_000_000 },
   })();
 const rows = async (text: string) => (await store.pool.db.execute(sql.raw(text))).rows;
 

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { InvalidError } from '../../core/errors.ts';
+import { runAsSystem } from '../../platform/context.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
@@ -51,7 +52,7 @@ const saveOne = operation({
   handler: async ({ database }: BudgetContext, { path, body }) => {
     if ((body.appliesTo === 'user') !== (body.forUser != null))
       throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and is absent otherwise.');
-    await saveBudget(database.db, path.appName, body);
+    await runAsSystem(() => saveBudget(database.db, path.appName, body));
     return { kind: 'value', value: null };
   },
 });
@@ -80,7 +81,7 @@ const savePrice = operation({
   owner: 'service',
   body: { schema: modelPriceSchema, required: true, example: examplePrice },
   handler: async ({ database }: BudgetContext, { body }) => {
-    await saveModelPrice(database.db, body);
+    await runAsSystem(() => saveModelPrice(database.db, body));
     return { kind: 'value', value: null };
   },
 });

@@ -16,7 +16,7 @@ import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
 import type { Tracing } from '../../observability/traces/tracing.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { addCounts, type Counts, endErasure, listLeftErasures, markErasure } from './erasure-store.ts';
-import { countRows, deleteRows, type User, USER_TABLES } from './user-tables.ts';
+import { countRows, deleteRows, OPERATORS_TABLES, type User, USER_TABLES } from './user-tables.ts';
 
 /** Finds and deletes what evaluation holds of a user. */
 interface EvaluationData {
@@ -175,11 +175,15 @@ const deleteObjects: Step = async ({ database: { db }, contentStore }, user) => 
 const STEPS: readonly Step[] = [
   deleteCopies,
   async ({ database }, user) => ({ idempotency_keys: await deleteAnswersNaming(database.db, user) }),
-  ({ database }, user) => database.transaction(async (tx) => ({ app_states: await deleteAppStateKeys(tx, user) })),
+  ({ database }, user) =>
+    runAsSystem(() => database.transaction(async (tx) => ({ app_states: await deleteAppStateKeys(tx, user) }))),
   deleteObjects,
   ...USER_TABLES.toReversed().map((table): Step => {
     const limit = CASCADING.has(table.name) ? SMALL_BATCH_ROWS : BATCH_ROWS;
-    return async ({ database }, user) => ({ [table.name]: await deleteRows(database.db, user, table, limit) });
+    const remove: Step = async ({ database }, user) => ({
+      [table.name]: await deleteRows(database.db, user, table, limit),
+    });
+    return OPERATORS_TABLES.has(table.name) ? (context, user) => runAsSystem(() => remove(context, user)) : remove;
   }),
 ];
 

@@ -6,7 +6,7 @@ import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
 import { repairLastSequences } from '../../conversation/sessions/user-data-store.ts';
 import { type ExportedRow, type ImportedContent, insertRows, listRows } from './user-tables.ts';
-import { type User, USER_TABLES, type UserTable } from './user-tables.ts';
+import { OPERATORS_TABLES, type User, USER_TABLES, type UserTable } from './user-tables.ts';
 
 /** The parts of the process that export and import use. */
 export interface ExportContext {
@@ -18,8 +18,8 @@ export interface ExportContext {
 const EXPORT_KIND = 'agent-runtime user export';
 const VERSION = 1;
 
-/** Answers that are kept for retries quote what stands elsewhere, for a day. */
-const LEFT_OUT = new Set(['idempotency_keys']);
+/** Answers that are kept for retries quote what stands elsewhere, for a day. Budgets are the operator's. */
+const LEFT_OUT = new Set(['idempotency_keys', ...OPERATORS_TABLES]);
 /** A run that is imported would be announced to the webhooks that are there: those come last. */
 const LAST = new Set(['webhooks', 'webhook_deliveries']);
 const EXPORTED: readonly UserTable[] = [

@@ -6,7 +6,7 @@ import type { DatabaseAddress } from './connection.ts';
 import { checkDistributed, distributeTables, isOnCluster, listUndistributed } from './distribute.ts';
 import { checkTables, grantRights, JOURNAL } from './rights.ts';
 import { connect } from './client.ts';
-import { makeRoles, toOutlineSchema, toViewSchema } from './shared-roles.ts';
+import { keepAuditRetention, makeRoles, toOutlineSchema, toViewSchema } from './shared-roles.ts';
 
 /** One key for this service; any number does, as long as every version uses the same. */
 const MIGRATION_LOCK = 7_240_001;
@@ -29,6 +29,8 @@ export interface MigrateOptions {
   applies?: boolean;
   /** Another role, which serves: it gets its rights on rows. */
   servingRole?: string | undefined;
+  /** How many days and entries the audit keeps, which the owner of the tables alone may say. */
+  audit?: { days: number; count: number } | undefined;
 }
 
 /**
@@ -37,7 +39,7 @@ export interface MigrateOptions {
  */
 export async function migrateDatabase(
   address: DatabaseAddress,
-  { applies = true, servingRole }: MigrateOptions = {},
+  { applies = true, servingRole, audit }: MigrateOptions = {},
 ): Promise<void> {
   const config = { application_name: 'agent-runtime migrate', keepAlive: true, connectionTimeoutMillis: 10_000 };
   // A replica that starts while there is no primary serves reads until there is one.
@@ -59,6 +61,7 @@ export async function migrateDatabase(
     }
     if (applies && servingRole !== undefined) await grantRights(client, schema, servingRole);
     if (applies) await makeRoles(client, schema, servingRole);
+    if (applies && audit) await keepAuditRetention(client, schema, audit);
   } finally {
     await client.end().catch(() => undefined);
   }
@@ -146,7 +149,8 @@ async function applyMissing(client: Client, schema: string, migrations: Migratio
   const pending = findPending(migrations, applied ?? []);
   try {
     if (!(await schemaExists(client, schema))) await client.query(`create schema ${escapeIdentifier(schema)}`);
-    await client.query(`set local search_path = ${escapeIdentifier(schema)}`);
+    // Functions that run as their owner keep this path: a caller's temporary tables must not stand before those.
+    await client.query(`set local search_path = ${escapeIdentifier(schema)}, pg_temp`);
     if (!applied) await createJournal(client, schema);
     for (const migration of pending) await apply(client, schema, migration);
     await client.query('commit');

@@ -12,9 +12,29 @@ export const JOURNAL = 'agent_runtime_migrations';
 const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
   is(each, PgTable) ? [getTableName(each)] : [],
 );
-/** The table on which the serving role gets the right to insert and no other. */
-const AUDIT_LOG = getTableName(tables.auditLog);
-const CHANGED = TABLE_NAMES.filter((name) => name !== AUDIT_LOG);
+/** The role of statements for one user where the connection's is above row security: no owner, no login, rows only. */
+export const LIMITED_ROLE = 'agent_runtime_user';
+const ROWS = ['select', 'insert', 'update', 'delete'];
+/** What the serving role may do where that is not all with rows. */
+const SERVING: Record<string, string[]> = { audit_log: ['insert'] };
+/** What the limited role may do with rows that are no user's; functions of the owner of the tables write the rest. */
+const LIMITED: Record<string, string[]> = {
+  agent_prompts: ['select', 'insert', 'update (use_time)'],
+  app_states: ['select'],
+  audit_log: [],
+  budget_uses: ['select'],
+  budgets: ['select'],
+  model_prices: ['select'],
+  rate_limits: [],
+};
+/** Functions that the limited role may not call. */
+const FOR_ALL_USERS = ['delete_old_audit_entries'];
+
+/** Returns what a role may do with each table; of both roles rows of users are bounded by row-level security. */
+const tableRights = (role: string): [table: string, privileges: string[]][] =>
+  role === LIMITED_ROLE
+    ? TABLE_NAMES.map((name) => [name, LIMITED[name] ?? ROWS])
+    : [...TABLE_NAMES.map((name): [string, string[]] => [name, SERVING[name] ?? ROWS]), [JOURNAL, ['select']]];
 /** One grant of all replicas that start at once: concurrent ones fail. Any number does. */
 export const GRANT_LOCK = 7_240_009;
 /** The number of missing rights that are named; the others are counted. */
@@ -27,42 +47,48 @@ const LACKING = `
   union all
   select string_agg(privilege, ', ' order by place) || ' on ' || c.relname
   from theirs, pg_class c join pg_namespace n on n.oid = c.relnamespace,
-    unnest(array['select', 'insert', 'update', 'delete']) with ordinality each (privilege, place)
-  where n.nspname = schema and c.relkind = 'r' and (c.relname = any($3) or (c.relname = $4 and privilege = 'select')
-      or (c.relname = $5 and privilege = 'insert'))
-    and not has_table_privilege(role, c.oid, privilege)
+    unnest($3::text[], $4::text[]) with ordinality each (name, privilege, place)
+  where n.nspname = schema and c.relkind = 'r' and c.relname = name
+    and not case when privilege = 'delete' then has_table_privilege(role, c.oid, privilege)
+                 else has_any_column_privilege(role, c.oid, split_part(privilege, ' ', 1)) end
   group by c.relname
   union all
   select 'execute on function ' || p.proname
   from theirs, pg_proc p join pg_namespace n on n.oid = p.pronamespace
     join pg_class c on c.relnamespace = n.oid and c.relname = 'sessions' and c.relowner = p.proowner
-  where n.nspname = schema and not has_function_privilege(role, p.oid, 'execute')
+  where n.nspname = schema and p.proname <> all($5) and not has_function_privilege(role, p.oid, 'execute')
   order by lack`;
 
 /** The rights that a role lacks to serve the tables of a schema, e.g. `insert, update on events`, by name. */
 export async function listLackingRights(client: Client, schema: string, role: string): Promise<string[]> {
-  const { rows } = await client.query<{ lack: string }>(LACKING, [role, schema, CHANGED, JOURNAL, AUDIT_LOG]);
+  const each = tableRights(role).flatMap(([name, privileges]) => privileges.map((privilege) => [name, privilege]));
+  const [names, privileges] = [each.map(([name]) => name), each.map(([, privilege]) => privilege)];
+  const { rows } = await client.query<{ lack: string }>(LACKING, [role, schema, names, privileges, notFor(role)]);
   return rows.map(({ lack }) => lack);
 }
+
+const notFor = (role: string) => (role === LIMITED_ROLE ? FOR_ALL_USERS : []);
 
 /** Gives a role what it lacks to serve; all replicas may do so at once. @throws where the role may not give it. */
 export async function grantRights(client: Client, schema: string, role: string): Promise<void> {
   if ((await listLackingRights(client, schema, role)).length === 0) return;
   const [inSchema, toRole] = [escapeIdentifier(schema), escapeIdentifier(role)];
-  const names = CHANGED.map((name) => `${inSchema}.${escapeIdentifier(name)}`).join(', ');
+  const grants = tableRights(role)
+    .filter(([, privileges]) => privileges.length > 0)
+    .map(
+      ([name, privileges]) => `grant ${privileges.join(', ')} on ${inSchema}.${escapeIdentifier(name)} to ${toRole};`,
+    );
   await client.query(`
     begin;
     select pg_advisory_xact_lock(${GRANT_LOCK});
     grant usage on schema ${inSchema} to ${toRole};
-    grant select, insert, update, delete on ${names} to ${toRole};
-    grant insert on ${inSchema}.${AUDIT_LOG} to ${toRole};
-    grant select on ${inSchema}.${JOURNAL} to ${toRole};
+    ${grants.join(' ')}
     commit`);
   const { rows } = await client.query<{ name: string }>(
     `select p.oid::regprocedure::text as name from pg_proc p
      join pg_class c on c.oid = $1::regclass and c.relnamespace = p.pronamespace and c.relowner = p.proowner
-     where not has_function_privilege($2, p.oid, 'execute')`,
-    [`${inSchema}.sessions`, role],
+     where p.proname <> all($3) and not has_function_privilege($2, p.oid, 'execute')`,
+    [`${inSchema}.sessions`, role, notFor(role)],
   );
   for (const { name } of rows) await client.query(`grant execute on function ${name} to ${toRole}`);
 }

@@ -3,7 +3,8 @@ import { ConfigError } from '../../core/errors.ts';
 import type { DatabaseAddress } from './connection.ts';
 import { isOnCluster } from './distribute.ts';
 import { connect } from './client.ts';
-import { isLimitedRoleReady, LIMITED_ROLE } from './shared-roles.ts';
+import { LIMITED_ROLE } from './rights.ts';
+import { isLimitedRoleReady } from './shared-roles.ts';
 
 /** The settings that the policies look at: a user, or `on` for all of them; without either there are no rows. */
 const USER = 'agent_runtime.user';

@@ -1,8 +1,5 @@
 import { type Client, DatabaseError, escapeIdentifier, escapeLiteral } from 'pg';
-import { GRANT_LOCK, grantRights, listLackingRights } from './rights.ts';
-
-/** The role of statements for one user where the connection's is above row security: no owner, no login, rows only. */
-export const LIMITED_ROLE = 'agent_runtime_user';
+import { GRANT_LOCK, grantRights, LIMITED_ROLE, listLackingRights } from './rights.ts';
 
 /** Roles for people, which cannot log in unless an operator lets them, and the schemas of the views that they read. */
 const READERS = { agent_runtime_reader: toViewSchema, agent_runtime_outline_reader: toOutlineSchema };
@@ -67,6 +64,24 @@ async function readsAll(client: Client, role: string, views: string): Promise<bo
     [role, views],
   );
   return rowCount === 1;
+}
+
+/** Writes into its function what the audit keeps, where the role of the connection owns it. */
+export async function keepAuditRetention(
+  client: Client,
+  schema: string,
+  { days, count }: { days: number; count: number },
+): Promise<void> {
+  const name = `${escapeIdentifier(schema)}.audit_retention`;
+  const { rowCount } = await client.query(
+    `select from ${name}() kept, pg_proc p where p.oid = $1::regproc and pg_has_role(p.proowner, 'usage')
+       and (kept.days, kept.entries) <> ($2::int, $3::bigint)`,
+    [name, days, count],
+  );
+  if (rowCount === 0) return;
+  const text = `create or replace function ${name}(out days integer, out entries bigint) language sql immutable
+    as 'select ${days}, ${count}::bigint';`;
+  await tryTo(client, () => client.query(inTransaction(text)));
 }
 
 async function tryTo(client: Client, work: () => Promise<unknown>): Promise<void> {

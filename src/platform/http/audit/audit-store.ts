@@ -1,4 +1,4 @@
-import { sql } from 'drizzle-orm';
+import { getTableName, sql } from 'drizzle-orm';
 import type { Database } from '../../db/database.ts';
 import { escapeJson } from '../../db/json-escape.ts';
 import { auditLog } from '../../db/schema/schema.ts';
@@ -43,21 +43,21 @@ export async function insertEntries(db: Database, entries: readonly Decision[]):
       operation text, resource jsonb, decision text, reason text, "requestId" text, "leftOut" integer)`);
 }
 
-/** Which entries are kept. */
-export interface AuditRetention {
-  days: number;
-  count: number;
-}
-
 /**
- * Deletes entries that are older than so many days, and the oldest beyond so many; none that is younger than a day. A
- * function of the owner of the tables does it: the role that serves may not delete.
+ * Deletes entries beyond what the migrator wrote down to be kept; none that is younger than a day. A function of the
+ * owner of the tables does it: the role that serves may not delete.
  */
-export async function deleteOldEntries(db: Database, { days, count }: AuditRetention): Promise<void> {
+export async function deleteOldEntries(db: Database): Promise<void> {
   for (let isMore = true; isMore; ) {
-    const { rows } = await db.execute<{ isMore: boolean }>(
-      sql`select delete_old_audit_entries(${days}::integer, ${count}::bigint) as "isMore"`,
-    );
+    const { rows } = await db.execute<{ isMore: boolean }>(sql`select delete_old_audit_entries() as "isMore"`);
     isMore = rows[0]?.isMore === true;
   }
+}
+
+/** True where the role of the service may change and delete entries, because it owns the tables or is above that. */
+export async function mayChangeEntries(db: Database): Promise<boolean> {
+  const { rows } = await db.execute(
+    sql`select from pg_class where oid = ${getTableName(auditLog)}::regclass and pg_has_role(relowner, 'usage')`,
+  );
+  return rows.length > 0;
 }

@@ -1,3 +1,4 @@
+import { runAsSystem } from '../../context.ts';
 import type { Log } from '../../log.ts';
 import type { DatabasePool } from '../../db/database.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
@@ -39,7 +40,8 @@ export interface OpenAudit extends Audit {
 
 /** Keeps decisions in the table `audit_log`. */
 export function openAudit(database: Pick<DatabasePool, 'db'>, settings: AuditSettings, log: Log): OpenAudit {
-  const insert = (batch: readonly Decision[]) => insertEntries(database.db, batch);
+  // The role for statements of one user may not write here.
+  const insert = (batch: readonly Decision[]) => runAsSystem(() => insertEntries(database.db, batch));
   const atOnce = createGroups(insert);
   const later = createLater(insert, log);
   const refusals = createRefusalBound(settings.refusalsPerMinute);

@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto';
+import type { QueryConfig } from 'pg';
 import type { RateLimiterRes } from 'rate-limiter-flexible';
+import { runAsSystem } from '../../context.ts';
 import type { DatabasePool } from '../../db/database.ts';
 
 const MINUTE = 60;
@@ -43,7 +45,8 @@ async function openLimiter(query: DatabasePool['query'], { name, points }: { nam
   const options = { points, duration: MINUTE, keyPrefix: name };
   const limiter = new RateLimiterPostgres({
     ...options,
-    storeClient: { query },
+    // Live sessions count their turns within the work of a user, whose role may not write here.
+    storeClient: { query: (statement: QueryConfig) => runAsSystem(() => query(statement)) },
     storeType: 'pool',
     tableName: 'rate_limits',
     tableCreated: true,
