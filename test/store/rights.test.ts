@@ -5,7 +5,7 @@ import { testDatabase } from '../support/database.ts';
 
 /**
  * What the two roles of the service may do, all of it: a new table or function of the owner belongs in these lists. The
- * serving role owns nothing; the limited one runs the statements of one user where the serving one is above row security.
+ * limited role runs the statements of one user where the serving one is above row-level security.
  */
 
 const SERVING = 'rights_test_server';
@@ -117,7 +117,7 @@ async function listViolations(): Promise<string[]> {
   return [...wrong, ...more.map((row) => row.wrong)].toSorted();
 }
 
-test('roles have the rights of the lists, and functions of the owner look for nothing in temporary schemas first', async () => {
+test('roles have the rights of the lists, and functions of the owner a fixed path', async () => {
   expect(await listViolations()).toEqual([]);
 });
 

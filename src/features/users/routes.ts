@@ -73,8 +73,8 @@ const exportOne = operation({
   summary: 'Export all data of a user',
   description:
     'As JSON Lines: a head, a line for each row with the names of table and columns, artifacts with their bytes in ' +
-    'base64, an end with the number of lines. Secrets of webhooks are in it; answers kept for retries and budgets are not. ' +
-    '`importUser` takes it.',
+    'base64, an end with the number of lines. Secrets of webhooks are in it; answers kept for retries ' +
+    'and budgets are not. `importUser` takes it.',
   success: {
     schema: z.string(),
     description: 'The lines.',

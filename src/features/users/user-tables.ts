@@ -20,7 +20,7 @@ export interface UserTable {
 /** Bookkeeping tables that export and erasure skip: a hold keeps an erasure from beginning, a mark ends with it. */
 const MARKS: ReadonlySet<string> = new Set([getTableName(schema.legalHolds), getTableName(schema.userErasures)]);
 
-/** Tables of budgets, which are the operator's: no import brings them, and only the service's own role deletes in them. */
+/** Tables of budgets, which are the operator's: no import brings them, and no statement of one user deletes there. */
 export const OPERATORS_TABLES: ReadonlySet<string> = new Set(
   [schema.budgets, schema.budgetUses].map((table) => getTableName(table)),
 );

@@ -15,9 +15,9 @@ const TABLE_NAMES: readonly string[] = Object.values(tables).flatMap((each) =>
 /** The role of statements for one user where the connection's is above row security: no owner, no login, rows only. */
 export const LIMITED_ROLE = 'agent_runtime_user';
 const ROWS = ['select', 'insert', 'update', 'delete'];
-/** What the serving role may do where that is not all with rows. */
+/** Rights of the serving role where they are not all on rows. */
 const SERVING: Record<string, string[]> = { audit_log: ['insert'] };
-/** What the limited role may do with rows that are no user's; functions of the owner of the tables write the rest. */
+/** Rights of the limited role on rows that are no user's; functions of the owner of the tables write the rest. */
 const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],
   app_states: ['select'],
