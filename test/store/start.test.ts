@@ -104,7 +104,8 @@ describe('the start knows its database', () => {
     await migrate({ serving: { url: database.url } });
     const url = await urlOfRole();
     await client.query(
-      `grant select, insert, update, delete on all tables in schema public to ${role}; grant execute on all functions in schema public to ${role}`,
+      `grant select, insert, update, delete on all tables in schema public to ${role};
+      grant execute on all functions in schema public to ${role}`,
     );
     expect(await reasonOf(url)).toBe('it starts');
     const pool = openPool(url, 2);
