@@ -59,7 +59,7 @@ export const LIMITS = {
     30,
     RANGE,
     'Maximum number of wrong credentials in a minute, in all processes, from one address and for one key id; then ' +
-      'only what was right before is looked at.',
+      'wrong ones are refused with 429, and what was not right before is checked at a bounded pace.',
   ),
 };
 

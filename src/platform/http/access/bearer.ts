@@ -94,7 +94,7 @@ async function withLoginLimit(
   login: Login,
   authenticate: () => Promise<Principal>,
 ): Promise<Principal> {
-  logins.check(login);
+  const leave = await logins.admit(login);
   try {
     const principal = await authenticate();
     logins.succeeded(login);
@@ -104,6 +104,8 @@ async function withLoginLimit(
     const isGuess = error instanceof UnauthenticatedError && !isExpired(error);
     if (isGuess) await logins.failed(login);
     throw error;
+  } finally {
+    leave();
   }
 }
 

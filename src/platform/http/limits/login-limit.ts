@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
 import { LimitError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
+import { FairSemaphore } from '../../work/fair-semaphore.ts';
 import { type RateCounter, secondsUntil } from './rates.ts';
+import { createSlots } from './request-limits.ts';
 
 /** A credential on its way in. */
 export interface Login {
@@ -12,27 +14,44 @@ export interface Login {
 
 /** How often a credential may be wrong. */
 export interface LoginLimit {
-  /** Comes before a credential is checked. @throws {LimitError} where there were too many wrong ones */
-  check(login: Login): void;
+  /**
+   * Comes before a credential is checked, and waits where there were too many wrong ones.
+   * @returns a function to call after the check @throws {LimitError} where too many wait already
+   */
+  admit(login: Login): Promise<() => void>;
   succeeded(login: Login): void;
   /** Counts a wrong one. @throws {LimitError} where that is one too many */
   failed(login: Login): Promise<void>;
 }
 
 const LIMIT = 'MAX_FAILED_LOGINS_PER_MINUTE';
+/** After too many wrong ones of a name: how many are checked at once, and for how long each keeps its place. */
+const CHECKED_AT_ONCE = 4;
+const PLACE_MS = 20;
+/** How many of one name are checked or wait for it. */
+const MAX_WAITING = 100;
 
 /**
- * Counts wrong credentials by address and by key id. Only a wrong one costs a statement. At the limit a credential is
- * refused unchecked, unless it was right in this process before: a neighbour's guesses shut out no other caller.
+ * Counts wrong credentials by address and by key id. Only a wrong one costs a statement. At the limit those that were
+ * not right in this process before are checked at a bounded pace, 200 a second of all names in turn, and the wrong ones
+ * are refused: a neighbour's guesses shut out no other caller.
  */
 export function createLoginLimit(points: number, counter: RateCounter): LoginLimit {
   const blocked = new BoundedCache<number>();
   const right = new BoundedCache<true>();
-  const isBlocked = (key: string) => (blocked.get(key) ?? 0) > performance.now();
+  const places = new FairSemaphore(CHECKED_AT_ONCE);
+  const waiting = createSlots(LIMIT, MAX_WAITING, 'credentials to check');
+  const findBlocked = (names: string[]) => names.find((name) => (blocked.get(name) ?? 0) > performance.now());
   return {
-    check({ names, credential }) {
-      const name = names.find(isBlocked);
-      if (name !== undefined && !right.has(toDigest(credential))) throw overLimit(points, blocked.get(name) ?? 0);
+    async admit({ names, credential }) {
+      const name = findBlocked(names);
+      if (name === undefined || right.has(toDigest(credential))) return () => undefined;
+      const leave = waiting.take(name);
+      const release = await places.acquire(name);
+      return () => {
+        setTimeout(release, PLACE_MS).unref();
+        leave();
+      };
     },
     succeeded({ credential }) {
       const digest = toDigest(credential);
@@ -40,6 +59,8 @@ export function createLoginLimit(points: number, counter: RateCounter): LoginLim
     },
     async failed({ names, credential }) {
       right.delete(toDigest(credential));
+      const noisy = findBlocked(names);
+      if (noisy !== undefined) throw overLimit(points, blocked.get(noisy) ?? 0);
       const results = await Promise.all(
         names.map(async (name) => {
           const { isOver, until } = await counter.take(name, 1);
