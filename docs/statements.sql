@@ -95,12 +95,16 @@ select page.text, page.last, "s"."last_sequence" as final
 
 -- Save a version of an artifact.
 with
+  given as materialized (
+  select $1::jsonb as part, $2::jsonb as metadata),
+  checked as materialized (
+  select assert_user_storage($3, $4, artifact_size($5::bigint, part, metadata), $6::bigint) from given),
   numbered as (
-  insert into "artifacts" ("app_name", "user_id", "session_id", "name", "next_version") select $1, $2, $3, $4, $5
+  insert into "artifacts" ("app_name", "user_id", "session_id", "name", "next_version") select $7, $8, $9, $10, $11
   on conflict ("app_name", "user_id", "session_id", "name")
   do update set "next_version" = "artifacts"."next_version" + 1
   returning "artifacts"."next_version" - 1 as version)
-  insert into "artifact_versions" ("app_name", "user_id", "session_id", "artifact_name", "version", "canonical_uri", "mime_type", "custom_metadata", "part", "content", "object_key", "size_bytes", "sha256") select $6, $7, $8, $9, numbered.version, $10 || numbered.version, $11, $12::jsonb, $13::jsonb, $14, $15, $16, $17 from numbered returning
+  insert into "artifact_versions" ("app_name", "user_id", "session_id", "artifact_name", "version", "canonical_uri", "mime_type", "custom_metadata", "part", "content", "object_key", "size_bytes", "sha256") select $12, $13, $14, $15, numbered.version, $16 || numbered.version, $17, given.metadata, given.part, $18, $19, $20, $21 from numbered, given, checked returning
   '{"version":' || "artifact_versions"."version" || ',"canonicalUri":' || to_json("artifact_versions"."canonical_uri") ||
   ',"customMetadata":' || "artifact_versions"."custom_metadata" ||
   ',"createTime":' || extract(epoch from "artifact_versions"."create_time") ||

@@ -421,6 +421,16 @@ CREATE TABLE "user_states" (
 	CONSTRAINT "user_states_pkey" PRIMARY KEY("app_name","user_id")
 );
 --> statement-breakpoint
+CREATE TABLE "user_storage" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"shard" smallint NOT NULL,
+	"event_bytes" bigint NOT NULL,
+	"artifact_bytes" bigint NOT NULL,
+	"memory_bytes" bigint NOT NULL,
+	CONSTRAINT "user_storage_pkey" PRIMARY KEY("app_name","user_id","shard")
+);
+--> statement-breakpoint
 CREATE TABLE "webhook_deliveries" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -813,6 +823,13 @@ comment on column user_states.app_name is 'Application.';
 comment on column user_states.user_id is 'User.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
+comment on table user_storage is 'Bytes that users keep. A user has several rows, of which a connection changes one: the sum is what counts.';
+comment on column user_storage.app_name is 'Application.';
+comment on column user_storage.user_id is 'User.';
+comment on column user_storage.shard is 'Row of the user that a connection counts in.';
+comment on column user_storage.event_bytes is 'Events of the sessions, bytes of JSON; less than nothing where another row counted the bytes that went.';
+comment on column user_storage.artifact_bytes is 'Versions of artifacts with their metadata, in the database or in a bucket.';
+comment on column user_storage.memory_bytes is 'Memories, bytes of JSON without the index of their words.';
 comment on table webhook_deliveries is 'What is sent to webhooks and how that went: the outbox. Triggers insert a row in the statement that ends an invocation or a run.';
 comment on column webhook_deliveries.app_name is 'Application.';
 comment on column webhook_deliveries.user_id is 'Owner.';

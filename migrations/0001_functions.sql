@@ -1,12 +1,13 @@
 -- append_events: stores events at the end of a session, with the state that they change.
 --
 --   1. Lock and advance the row of the session: sequence, size, first text, own state, time of change. No row: there is
---      no such session, the lease is another's, or the session has another version. Nothing is written then.
+--      no such session, the lease is another's, or the session has another version. Nothing is written then. A trigger
+--      counts the size for the user, whose limit is looked at next.
 --   2. Merge shared state and insert the events (store_events).
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
--- Locks: sessions, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
--- Errors: AR413 to AR416, see limits.sql; 23505 events_id_key: the session has an event of that id.
+-- Locks: sessions, user_storage, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
+-- Errors: AR413 to AR417, see limits.sql; 23505 events_id_key: the session has an event of that id.
 -- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with the use of a model.
 --
 -- p_delta: {"session": {}, "user": {}, "app": {}}, a scope only where something changes. p_models: see count_use.
@@ -32,6 +33,7 @@ begin
     and (p_versions is null or row_version(s.update_time) = any(p_versions))
   returning s.last_sequence, s.update_time into last, v_changed;
   if not found then return; end if;
+  perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
   version := row_version(v_changed);
   -- 2
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
@@ -192,7 +194,7 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 --   6. Merge shared state and insert the events (store_events).
 --   7. Count the invocation.
 --
--- Locks: the queued row of invocations, then as append_events: sessions, invocations, user_states, app_states,
+-- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, user_states, app_states,
 -- budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
 -- Errors: as append_events; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
@@ -244,7 +246,8 @@ begin
   update sessions s set
     lease_token = p_token,
     last_sequence = s.last_sequence + cardinality(v_sizes),
-    event_bytes = limited_size(s.event_bytes + total_size(v_sizes), p_limits),
+    event_bytes = case when v_sizes = '{}' then s.event_bytes
+                       else limited_size(s.event_bytes + total_size(v_sizes), p_limits) end,
     first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
@@ -262,6 +265,9 @@ begin
     returning s.last_sequence, s.update_time into v_last, v_changed;
   end if;
   if v_last is null then return; end if;
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  end if;
   -- 5
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
@@ -337,7 +343,7 @@ comment on function is_forgotten_key is 'True where an invocation with the idemp
 --   2. Merge shared state and insert the events (store_events), where there are any.
 --   3. Read the state as a client sees it, with the shared states, which win over the session's own.
 --
--- Locks: sessions, user_states, app_states; in the order of append_events. Errors: as append_events.
+-- Locks: sessions, user_storage, user_states, app_states; in the order of append_events. Errors: as append_events.
 -- Database time: 0.3 ms without events.
 --
 -- p_initial_state: the session's own state before its first event. last_update: Unix seconds as text.
@@ -362,6 +368,9 @@ begin
   created := found;
   if not created then return; end if;
   -- 2
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  end if;
   perform store_events(
     p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, cardinality(v_sizes), v_changed, false);
   -- 3
@@ -413,8 +422,8 @@ comment on function next_eval_case_version is 'The number of the next version of
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); count what models used.
 --
--- Locks: sessions, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
--- claim_session. Errors: as append_events, but for AR414. Database time: 0.9 ms.
+-- Locks: sessions, user_storage, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
+-- claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
 --
 -- last and lines: as append_events.
 create function finish_invocation(
@@ -529,7 +538,32 @@ begin
 end $$;
 comment on function assert_writer_share is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
 
--- The same of p_limits, the limits of the service: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes"}.
+-- The bytes that a statement adds to what a user keeps in an application. AR417: they are more than p_max_bytes with
+-- those that are counted; null: no limit. What writes at the same time sees nothing of each other, so large writes of
+-- a user take turns here.
+create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint) returns bigint
+language plpgsql as $$
+begin
+  if p_max_bytes is null then return p_added; end if;
+  if p_added > 65536 then
+    perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || p_user, 7240031));
+  end if;
+  if p_max_bytes < p_added + (
+    select coalesce(sum(u.event_bytes + u.artifact_bytes + u.memory_bytes), 0) from user_storage u
+    where u.app_name = p_app and u.user_id = p_user) then
+    raise exception 'what is kept of the user is more than % bytes', p_max_bytes using errcode = 'AR417';
+  end if;
+  return p_added;
+end $$;
+comment on function assert_user_storage is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
+
+-- The size of a version of an artifact as it counts for its user. A reference or notes to an empty one count too.
+create function artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb) returns bigint language sql immutable as
+$$ select p_size_bytes + octet_length(p_part::text) + octet_length(p_metadata::text) $$;
+comment on function artifact_size is 'The size of a version of an artifact with what is stored beside its bytes.';
+
+-- The same of p_limits, the limits of the service:
+-- {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes", "userBytes"}.
 create function limited_state(p_state jsonb, p_limits jsonb) returns jsonb language sql immutable as
 $$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $$;
 comment on function limited_state is 'The state, or an error when it is larger than the limits.';
@@ -586,7 +620,8 @@ comment on function total_size is 'The sum of sizes.';
 --   2. Insert the events with the sequences up to p_last, one after the other, which a cluster does on one node; an
 --      event without a timestamp gets that of the change.
 --
--- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes"}.
+-- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes",
+-- "userBytes"}.
 -- Returns the events as stored, JSON, one a line (jsonb as text has no line breaks), only if p_returns: to write a large
 -- one as text takes milliseconds.
 create function store_events(

@@ -20,6 +20,58 @@ comment on function count_changed_events is 'For a trigger: a stored event was c
 create trigger events_changed after update or delete on events for each row
 when (pg_trigger_depth() = 0) execute function count_changed_events();
 --> statement-breakpoint
+-- What users keep is counted by the writes themselves: copies count as much as what they were made of. A connection counts
+-- in one of 32 rows of a user, so that it does not wait for the commit of another.
+create function add_user_bytes(p_app text, p_user text, p_events bigint, p_artifacts bigint, p_memories bigint)
+returns void language plpgsql as $$
+begin
+  if p_events = 0 and p_artifacts = 0 and p_memories = 0 then return; end if;
+  insert into user_storage as u (app_name, user_id, shard, event_bytes, artifact_bytes, memory_bytes)
+  values (p_app, p_user, pg_backend_pid() % 32, p_events, p_artifacts, p_memories)
+  on conflict (app_name, user_id, shard) do update set
+    event_bytes = u.event_bytes + excluded.event_bytes, artifact_bytes = u.artifact_bytes + excluded.artifact_bytes,
+    memory_bytes = u.memory_bytes + excluded.memory_bytes;
+end $$;
+comment on function add_user_bytes is 'Adds to the bytes that a user keeps in an application.';
+create function count_session_bytes() returns trigger language plpgsql as $$
+begin
+  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
+                         coalesce(new.event_bytes, 0) - coalesce(old.event_bytes, 0), 0, 0);
+  return null;
+end $$;
+comment on function count_session_bytes is 'For a trigger: the events of a session have another size.';
+create trigger sessions_storage after insert or delete or update of event_bytes on sessions
+for each row execute function count_session_bytes();
+-- Those of one statement are added up first: thousands of changes of one row in a transaction are slow.
+create function count_stored_bytes() returns trigger language plpgsql as $$
+declare
+  is_memory boolean := tg_argv[0] = 'memories';
+  total record;
+begin
+  for total in execute format(
+    'select app_name, user_id, (%s sum(%s))::bigint as bytes from changed group by 1, 2 order by 1, 2', tg_argv[1],
+    case when is_memory then 'octet_length(content::text)' else 'artifact_size(size_bytes, part, custom_metadata)' end)
+  loop
+    perform add_user_bytes(total.app_name, total.user_id, 0, case when is_memory then 0 else total.bytes end,
+                           case when is_memory then total.bytes else 0 end);
+  end loop;
+  return null;
+end $$;
+comment on function count_stored_bytes is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
+do $$
+declare
+  name text;
+  kind text;
+begin
+  foreach name in array array['artifact_versions', 'memories'] loop
+    foreach kind in array array['insert new +', 'update new +', 'update old -', 'delete old -'] loop
+      execute format('create trigger %1$s_storage_%2$s_%3$s after %2$s on %1$s referencing %3$s table as changed
+                      for each statement execute function count_stored_bytes(%1$L, %4$L)',
+                     name, split_part(kind, ' ', 1), split_part(kind, ' ', 2), split_part(kind, ' ', 3));
+    end loop;
+  end loop;
+end $$;
+--> statement-breakpoint
 -- A retry must not bring a deleted session back: the keys of its invocations stay until they are too old. A request that
 -- waited in vain leaves its queue while its session stays, and its key is free again.
 create function keep_invocation_key() returns trigger language plpgsql as $$
@@ -182,7 +234,7 @@ begin
   foreach name in array array[
     'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'events',
     'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'sessions', 'spans',
-    'user_erasures', 'user_states', 'webhook_deliveries', 'webhooks']
+    'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop
     execute format('alter table %I enable row level security, force row level security', name);
     execute format($policy$

@@ -425,6 +425,19 @@ comment on column inspect.usage.prompt_tokens is 'Prompt tokens of all model cal
 comment on column inspect.usage.tool_calls is 'Tool calls made.';
 comment on column inspect.usage.user_id is 'User.';
 --> statement-breakpoint
+create view inspect.user_storage as
+select app_name, user_id, sum(event_bytes + artifact_bytes + memory_bytes)::bigint as bytes,
+       sum(event_bytes)::bigint as event_bytes, sum(artifact_bytes)::bigint as artifact_bytes,
+       sum(memory_bytes)::bigint as memory_bytes
+from user_storage group by app_name, user_id;
+comment on view inspect.user_storage is 'Bytes that users keep, as the writes have counted them.';
+comment on column inspect.user_storage.app_name is 'Application.';
+comment on column inspect.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
+comment on column inspect.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
+comment on column inspect.user_storage.event_bytes is 'Events of the sessions.';
+comment on column inspect.user_storage.memory_bytes is 'Memories.';
+comment on column inspect.user_storage.user_id is 'User.';
+--> statement-breakpoint
 create view inspect.webhook_deliveries as
 select d.app_name, d.user_id, w.id as webhook_id, w.url, d.id as delivery_id, (d.payload::json) ->> 'type' as type,
        (d.payload::json) -> 'data' ->> 'status' as ended_as, d.status, d.attempt, d.next_attempt_time,
@@ -760,6 +773,17 @@ comment on column inspect_outline.usage.output_tokens is 'Answer and thought tok
 comment on column inspect_outline.usage.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect_outline.usage.tool_calls is 'Tool calls made.';
 comment on column inspect_outline.usage.user_id is 'User.';
+--> statement-breakpoint
+create view inspect_outline.user_storage as
+select app_name, user_id, bytes, event_bytes, artifact_bytes, memory_bytes
+from inspect.user_storage;
+comment on view inspect_outline.user_storage is 'inspect.user_storage.';
+comment on column inspect_outline.user_storage.app_name is 'Application.';
+comment on column inspect_outline.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
+comment on column inspect_outline.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
+comment on column inspect_outline.user_storage.event_bytes is 'Events of the sessions.';
+comment on column inspect_outline.user_storage.memory_bytes is 'Memories.';
+comment on column inspect_outline.user_storage.user_id is 'User.';
 --> statement-breakpoint
 create view inspect_outline.webhook_deliveries as
 select app_name, user_id, webhook_id, delivery_id, type, ended_as, status, attempt, next_attempt_time, last_status,

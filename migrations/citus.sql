@@ -5,7 +5,7 @@
 do $$
 declare
   -- First what the triggers of the others look at, while rows are copied too; then in the order of foreign keys.
-  of_users constant text[] := array['user_erasures', 'sessions', 'events', 'user_states', 'invocations',
+  of_users constant text[] := array['user_erasures', 'user_storage', 'sessions', 'events', 'user_states', 'invocations',
                                     'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
                                     'idempotency_keys', 'spans', 'budget_uses',
                                     'eval_session_scores', 'eval_verdicts'];
@@ -77,6 +77,8 @@ begin
   end loop;
   -- Another node may be asked for it, where connections do not have the schema in their path.
   execute format('alter function budget_uses_of_app(text, date) set search_path = %I', current_schema());
-  -- It may be part of a statement that a node carries out on its parts, and only reads.
+  execute format('alter function assert_user_storage(text, text, bigint, bigint) set search_path = %I', current_schema());
+  -- They may be part of a statement that a node carries out on its parts, and only read.
   alter function budget_uses_of_app(text, date) set citus.allow_nested_distributed_execution = on;
+  alter function assert_user_storage(text, text, bigint, bigint) set citus.allow_nested_distributed_execution = on;
 end $$;

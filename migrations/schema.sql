@@ -4,6 +4,19 @@ create schema inspect;
 
 create schema inspect_outline;
 
+CREATE OR REPLACE FUNCTION public.add_user_bytes(p_app text, p_user text, p_events bigint, p_artifacts bigint, p_memories bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+begin
+  if p_events = 0 and p_artifacts = 0 and p_memories = 0 then return; end if;
+  insert into user_storage as u (app_name, user_id, shard, event_bytes, artifact_bytes, memory_bytes)
+  values (p_app, p_user, pg_backend_pid() % 32, p_events, p_artifacts, p_memories)
+  on conflict (app_name, user_id, shard) do update set
+    event_bytes = u.event_bytes + excluded.event_bytes, artifact_bytes = u.artifact_bytes + excluded.artifact_bytes,
+    memory_bytes = u.memory_bytes + excluded.memory_bytes;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
  RETURNS record
  LANGUAGE plpgsql
@@ -24,6 +37,7 @@ begin
     and (p_versions is null or row_version(s.update_time) = any(p_versions))
   returning s.last_sequence, s.update_time into last, v_changed;
   if not found then return; end if;
+  perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
   version := row_version(v_changed);
   -- 2
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
@@ -33,6 +47,12 @@ begin
     over := over_budget(p_app, p_user);
   end if;
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select p_size_bytes + octet_length(p_part::text) + octet_length(p_metadata::text) $function$;
 
 CREATE OR REPLACE FUNCTION public.assert_own_user(p_user text)
  RETURNS void
@@ -71,6 +91,23 @@ begin
     raise exception 'state has more than % keys', p_max_keys using errcode = 'AR415';
   end if;
   return p_state;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+begin
+  if p_max_bytes is null then return p_added; end if;
+  if p_added > 65536 then
+    perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || p_user, 7240031));
+  end if;
+  if p_max_bytes < p_added + (
+    select coalesce(sum(u.event_bytes + u.artifact_bytes + u.memory_bytes), 0) from user_storage u
+    where u.app_name = p_app and u.user_id = p_user) then
+    raise exception 'what is kept of the user is more than % bytes', p_max_bytes using errcode = 'AR417';
+  end if;
+  return p_added;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.assert_writer_share(p_state jsonb, p_writers jsonb, p_writer jsonb, p_max_bytes integer)
@@ -148,7 +185,8 @@ begin
   update sessions s set
     lease_token = p_token,
     last_sequence = s.last_sequence + cardinality(v_sizes),
-    event_bytes = limited_size(s.event_bytes + total_size(v_sizes), p_limits),
+    event_bytes = case when v_sizes = '{}' then s.event_bytes
+                       else limited_size(s.event_bytes + total_size(v_sizes), p_limits) end,
     first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
@@ -166,6 +204,9 @@ begin
     returning s.last_sequence, s.update_time into v_last, v_changed;
   end if;
   if v_last is null then return; end if;
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  end if;
   -- 5
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
@@ -228,6 +269,34 @@ begin
   return n;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.count_session_bytes()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
+                         coalesce(new.event_bytes, 0) - coalesce(old.event_bytes, 0), 0, 0);
+  return null;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.count_stored_bytes()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  is_memory boolean := tg_argv[0] = 'memories';
+  total record;
+begin
+  for total in execute format(
+    'select app_name, user_id, (%s sum(%s))::bigint as bytes from changed group by 1, 2 order by 1, 2', tg_argv[1],
+    case when is_memory then 'octet_length(content::text)' else 'artifact_size(size_bytes, part, custom_metadata)' end)
+  loop
+    perform add_user_bytes(total.app_name, total.user_id, 0, case when is_memory then 0 else total.bytes end,
+                           case when is_memory then total.bytes else 0 end);
+  end loop;
+  return null;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
  RETURNS void
  LANGUAGE plpgsql
@@ -278,6 +347,9 @@ begin
   created := found;
   if not created then return; end if;
   -- 2
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  end if;
   perform store_events(
     p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, cardinality(v_sizes), v_changed, false);
   -- 3
@@ -1105,6 +1177,15 @@ create table user_states (
   update_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
+create table user_storage (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  shard smallint not null,
+  event_bytes bigint not null,
+  artifact_bytes bigint not null,
+  memory_bytes bigint not null
+);
+
 create table webhook_deliveries (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -1258,6 +1339,8 @@ alter table user_erasures add constraint user_erasures_pkey PRIMARY KEY (app_nam
 
 alter table user_states add constraint user_states_pkey PRIMARY KEY (app_name, user_id);
 
+alter table user_storage add constraint user_storage_pkey PRIMARY KEY (app_name, user_id, shard);
+
 alter table webhook_deliveries add constraint webhook_deliveries_end_check CHECK (((status = 'pending'::text) = (end_time IS NULL)));
 
 alter table webhook_deliveries add constraint webhook_deliveries_lease_check CHECK (((lease_token IS NULL) OR (status = 'pending'::text)));
@@ -1362,6 +1445,14 @@ CREATE TRIGGER artifact_versions_erasure BEFORE INSERT ON public.artifact_versio
 
 CREATE TRIGGER artifact_versions_hold BEFORE DELETE ON public.artifact_versions FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
+CREATE TRIGGER artifact_versions_storage_delete_old AFTER DELETE ON public.artifact_versions REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('artifact_versions', '-');
+
+CREATE TRIGGER artifact_versions_storage_insert_new AFTER INSERT ON public.artifact_versions REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('artifact_versions', '+');
+
+CREATE TRIGGER artifact_versions_storage_update_new AFTER UPDATE ON public.artifact_versions REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('artifact_versions', '+');
+
+CREATE TRIGGER artifact_versions_storage_update_old AFTER UPDATE ON public.artifact_versions REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('artifact_versions', '-');
+
 CREATE TRIGGER artifacts_erasure BEFORE INSERT ON public.artifacts FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
 CREATE TRIGGER artifacts_hold BEFORE DELETE ON public.artifacts FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
@@ -1402,9 +1493,19 @@ CREATE TRIGGER memories_erasure BEFORE INSERT ON public.memories FOR EACH ROW EX
 
 CREATE TRIGGER memories_hold BEFORE DELETE ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
+CREATE TRIGGER memories_storage_delete_old AFTER DELETE ON public.memories REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('memories', '-');
+
+CREATE TRIGGER memories_storage_insert_new AFTER INSERT ON public.memories REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('memories', '+');
+
+CREATE TRIGGER memories_storage_update_new AFTER UPDATE ON public.memories REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('memories', '+');
+
+CREATE TRIGGER memories_storage_update_old AFTER UPDATE ON public.memories REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION count_stored_bytes('memories', '-');
+
 CREATE TRIGGER sessions_erasure BEFORE INSERT ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
 CREATE TRIGGER sessions_hold BEFORE DELETE ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('id');
+
+CREATE TRIGGER sessions_storage AFTER INSERT OR DELETE OR UPDATE OF event_bytes ON public.sessions FOR EACH ROW EXECUTE FUNCTION count_session_bytes();
 
 CREATE TRIGGER spans_hold BEFORE DELETE ON public.spans FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
@@ -1503,6 +1604,10 @@ create policy of_user on user_erasures using (((user_id = ( SELECT current_setti
 alter table user_states enable row level security;
 alter table user_states force row level security;
 create policy of_user on user_states using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table user_storage enable row level security;
+alter table user_storage force row level security;
+create policy of_user on user_storage using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table webhook_deliveries enable row level security;
 alter table webhook_deliveries force row level security;
@@ -1867,6 +1972,16 @@ create view inspect.usage as
    FROM invocations
   GROUP BY app_name, user_id, ((create_time AT TIME ZONE 'utc'::text)::date);
 
+create view inspect.user_storage as
+ SELECT app_name,
+    user_id,
+    sum(event_bytes + artifact_bytes + memory_bytes)::bigint AS bytes,
+    sum(event_bytes)::bigint AS event_bytes,
+    sum(artifact_bytes)::bigint AS artifact_bytes,
+    sum(memory_bytes)::bigint AS memory_bytes
+   FROM user_storage
+  GROUP BY app_name, user_id;
+
 create view inspect.webhook_deliveries as
  SELECT d.app_name,
     d.user_id,
@@ -2145,6 +2260,15 @@ create view inspect_outline.usage as
     prompt_tokens,
     output_tokens
    FROM inspect.usage;
+
+create view inspect_outline.user_storage as
+ SELECT app_name,
+    user_id,
+    bytes,
+    event_bytes,
+    artifact_bytes,
+    memory_bytes
+   FROM inspect.user_storage;
 
 create view inspect_outline.webhook_deliveries as
  SELECT app_name,
@@ -2575,6 +2699,12 @@ comment on column inspect.usage.output_tokens is 'Answer and thought tokens of a
 comment on column inspect.usage.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect.usage.tool_calls is 'Tool calls made.';
 comment on column inspect.usage.user_id is 'User.';
+comment on column inspect.user_storage.app_name is 'Application.';
+comment on column inspect.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
+comment on column inspect.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
+comment on column inspect.user_storage.event_bytes is 'Events of the sessions.';
+comment on column inspect.user_storage.memory_bytes is 'Memories.';
+comment on column inspect.user_storage.user_id is 'User.';
 comment on column inspect.webhook_deliveries.app_name is 'Application.';
 comment on column inspect.webhook_deliveries.attempt is 'How often it was sent.';
 comment on column inspect.webhook_deliveries.create_time is 'When that happened which it tells.';
@@ -2793,6 +2923,12 @@ comment on column inspect_outline.usage.output_tokens is 'Answer and thought tok
 comment on column inspect_outline.usage.prompt_tokens is 'Prompt tokens of all model calls.';
 comment on column inspect_outline.usage.tool_calls is 'Tool calls made.';
 comment on column inspect_outline.usage.user_id is 'User.';
+comment on column inspect_outline.user_storage.app_name is 'Application.';
+comment on column inspect_outline.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
+comment on column inspect_outline.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
+comment on column inspect_outline.user_storage.event_bytes is 'Events of the sessions.';
+comment on column inspect_outline.user_storage.memory_bytes is 'Memories.';
+comment on column inspect_outline.user_storage.user_id is 'User.';
 comment on column inspect_outline.webhook_deliveries.app_name is 'Application.';
 comment on column inspect_outline.webhook_deliveries.attempt is 'How often it was sent.';
 comment on column inspect_outline.webhook_deliveries.create_time is 'When that happened which it tells.';
@@ -2891,6 +3027,12 @@ comment on column user_states.app_name is 'Application.';
 comment on column user_states.state is 'Keys with their prefix; merged in SQL.';
 comment on column user_states.update_time is 'Last merge.';
 comment on column user_states.user_id is 'User.';
+comment on column user_storage.app_name is 'Application.';
+comment on column user_storage.artifact_bytes is 'Versions of artifacts with their metadata, in the database or in a bucket.';
+comment on column user_storage.event_bytes is 'Events of the sessions, bytes of JSON; less than nothing where another row counted the bytes that went.';
+comment on column user_storage.memory_bytes is 'Memories, bytes of JSON without the index of their words.';
+comment on column user_storage.shard is 'Row of the user that a connection counts in.';
+comment on column user_storage.user_id is 'User.';
 comment on column webhook_deliveries.answers is 'Answers to the attempts, the newest last: time, status, beginning of the body, or error.';
 comment on column webhook_deliveries.app_name is 'Application.';
 comment on column webhook_deliveries.attempt is 'How often it was sent.';
@@ -2916,10 +3058,13 @@ comment on column webhooks.old_secret_expire_time is 'Until when the old secret 
 comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. Not answered again, not in any view.';
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
+comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to the bytes that a user keeps in an application.';
 comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,jsonb) is 'Stores events at the end of a session, with the state that they change.';
+comment on function artifact_size(bigint,jsonb,jsonb) is 'The size of a version of an artifact with what is stored beside its bytes.';
 comment on function assert_own_user(text) is 'An error where the limited role names another user than its own.';
 comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than p_max_bytes.';
 comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
+comment on function assert_user_storage(text,text,bigint,bigint) is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
 comment on function audit_retention() is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
 comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since a day: invocations, tokens, cost.';
@@ -2928,6 +3073,8 @@ comment on function clamped_time(double precision) is 'Unix seconds as a time; w
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
 comment on function count_open_eval_runs(text) is 'How many evaluation runs of an application have not ended, whosever they are.';
+comment on function count_session_bytes() is 'For a trigger: the events of a session have another size.';
+comment on function count_stored_bytes() is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
 comment on function count_use(text,text,bigint,jsonb) is 'Adds to what a user has used today: invocations, and tokens with their cost.';
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its first state and events; one that is there stays as it is.';
 comment on function delete_old_audit_entries() is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
@@ -2987,6 +3134,7 @@ comment on table sessions is 'One conversation of one user with one application.
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
 comment on table user_erasures is 'Users that are being erased. The row goes with the last of their data; until then triggers refuse new data.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
+comment on table user_storage is 'Bytes that users keep. A user has several rows, of which a connection changes one: the sum is what counts.';
 comment on table webhook_deliveries is 'What is sent to webhooks and how that went: the outbox. Triggers insert a row in the statement that ends an invocation or a run.';
 comment on table webhooks is 'Addresses that users have registered for deliveries.';
 comment on view inspect.artifacts is 'Artifacts with the number and the size of their versions; deleted ones are left out.';
@@ -3008,6 +3156,7 @@ comment on view inspect.sessions is 'Sessions with the number of their events an
 comment on view inspect.storage is 'What users keep, by application.';
 comment on view inspect.tool_calls is 'Calls of tools with their duration and outcome, without arguments and answers. Name the session: it reads all its events.';
 comment on view inspect.usage is 'Invocations, calls and tokens of each user by day; those of deleted sessions are left out.';
+comment on view inspect.user_storage is 'Bytes that users keep, as the writes have counted them.';
 comment on view inspect.webhook_deliveries is 'What was sent to webhooks, what waits, and what the receivers answered last.';
 comment on view inspect_outline.artifacts is 'inspect.artifacts without name.';
 comment on view inspect_outline.audit is 'inspect.audit without resource.';
@@ -3028,4 +3177,5 @@ comment on view inspect_outline.sessions is 'inspect.sessions without state.';
 comment on view inspect_outline.storage is 'inspect.storage.';
 comment on view inspect_outline.tool_calls is 'inspect.tool_calls.';
 comment on view inspect_outline.usage is 'inspect.usage.';
+comment on view inspect_outline.user_storage is 'inspect.user_storage.';
 comment on view inspect_outline.webhook_deliveries is 'inspect.webhook_deliveries without url, last_error.';

@@ -1,12 +1,13 @@
 -- append_events: stores events at the end of a session, with the state that they change.
 --
 --   1. Lock and advance the row of the session: sequence, size, first text, own state, time of change. No row: there is
---      no such session, the lease is another's, or the session has another version. Nothing is written then.
+--      no such session, the lease is another's, or the session has another version. Nothing is written then. A trigger
+--      counts the size for the user, whose limit is looked at next.
 --   2. Merge shared state and insert the events (store_events).
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
--- Locks: sessions, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
--- Errors: AR413 to AR416, see limits.sql; 23505 events_id_key: the session has an event of that id.
+-- Locks: sessions, user_storage, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
+-- Errors: AR413 to AR417, see limits.sql; 23505 events_id_key: the session has an event of that id.
 -- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with the use of a model.
 --
 -- p_delta: {"session": {}, "user": {}, "app": {}}, a scope only where something changes. p_models: see count_use.
@@ -32,6 +33,7 @@ begin
     and (p_versions is null or row_version(s.update_time) = any(p_versions))
   returning s.last_sequence, s.update_time into last, v_changed;
   if not found then return; end if;
+  perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
   version := row_version(v_changed);
   -- 2
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);

@@ -11,7 +11,7 @@
 --   6. Merge shared state and insert the events (store_events).
 --   7. Count the invocation.
 --
--- Locks: the queued row of invocations, then as append_events: sessions, invocations, user_states, app_states,
+-- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, user_states, app_states,
 -- budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
 -- Errors: as append_events; 23505 invocations_idempotency_key: another invocation has the key.
 -- Database time: 0.9 ms for a new session, 1.1 for a known one, 0.5 for one that is busy.
@@ -63,7 +63,8 @@ begin
   update sessions s set
     lease_token = p_token,
     last_sequence = s.last_sequence + cardinality(v_sizes),
-    event_bytes = limited_size(s.event_bytes + total_size(v_sizes), p_limits),
+    event_bytes = case when v_sizes = '{}' then s.event_bytes
+                       else limited_size(s.event_bytes + total_size(v_sizes), p_limits) end,
     first_text = coalesce(nullif(s.first_text, ''), p_first_text, ''),
     state = case when p_delta ? 'session' then limited_state(s.state || (p_delta -> 'session'), p_limits) else s.state end,
     update_time = next_time(s.update_time, statement_timestamp())
@@ -81,6 +82,9 @@ begin
     returning s.last_sequence, s.update_time into v_last, v_changed;
   end if;
   if v_last is null then return; end if;
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  end if;
   -- 5
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,

@@ -4,7 +4,7 @@
 --   2. Merge shared state and insert the events (store_events), where there are any.
 --   3. Read the state as a client sees it, with the shared states, which win over the session's own.
 --
--- Locks: sessions, user_states, app_states; in the order of append_events. Errors: as append_events.
+-- Locks: sessions, user_storage, user_states, app_states; in the order of append_events. Errors: as append_events.
 -- Database time: 0.3 ms without events.
 --
 -- p_initial_state: the session's own state before its first event. last_update: Unix seconds as text.
@@ -29,6 +29,9 @@ begin
   created := found;
   if not created then return; end if;
   -- 2
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  end if;
   perform store_events(
     p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, cardinality(v_sizes), v_changed, false);
   -- 3

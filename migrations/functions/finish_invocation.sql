@@ -6,8 +6,8 @@
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); count what models used.
 --
--- Locks: sessions, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
--- claim_session. Errors: as append_events, but for AR414. Database time: 0.9 ms.
+-- Locks: sessions, user_storage, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
+-- claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
 --
 -- last and lines: as append_events.
 create function finish_invocation(

@@ -49,7 +49,32 @@ begin
 end $$;
 comment on function assert_writer_share is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
 
--- The same of p_limits, the limits of the service: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes"}.
+-- The bytes that a statement adds to what a user keeps in an application. AR417: they are more than p_max_bytes with
+-- those that are counted; null: no limit. What writes at the same time sees nothing of each other, so large writes of
+-- a user take turns here.
+create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint) returns bigint
+language plpgsql as $$
+begin
+  if p_max_bytes is null then return p_added; end if;
+  if p_added > 65536 then
+    perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || p_user, 7240031));
+  end if;
+  if p_max_bytes < p_added + (
+    select coalesce(sum(u.event_bytes + u.artifact_bytes + u.memory_bytes), 0) from user_storage u
+    where u.app_name = p_app and u.user_id = p_user) then
+    raise exception 'what is kept of the user is more than % bytes', p_max_bytes using errcode = 'AR417';
+  end if;
+  return p_added;
+end $$;
+comment on function assert_user_storage is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
+
+-- The size of a version of an artifact as it counts for its user. A reference or notes to an empty one count too.
+create function artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb) returns bigint language sql immutable as
+$$ select p_size_bytes + octet_length(p_part::text) + octet_length(p_metadata::text) $$;
+comment on function artifact_size is 'The size of a version of an artifact with what is stored beside its bytes.';
+
+-- The same of p_limits, the limits of the service:
+-- {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes", "userBytes"}.
 create function limited_state(p_state jsonb, p_limits jsonb) returns jsonb language sql immutable as
 $$ select assert_state_size(p_state, (p_limits ->> 'stateBytes')::int, (p_limits ->> 'stateKeys')::int) $$;
 comment on function limited_state is 'The state, or an error when it is larger than the limits.';

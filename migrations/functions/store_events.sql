@@ -5,7 +5,8 @@
 --   2. Insert the events with the sequences up to p_last, one after the other, which a cluster does on one node; an
 --      event without a timestamp gets that of the change.
 --
--- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes"}.
+-- p_sizes: event_sizes(p_events). p_limits: {"stateBytes", "stateKeys", "appStateBytesPerUser", "sessionBytes",
+-- "userBytes"}.
 -- Returns the events as stored, JSON, one a line (jsonb as text has no line breaks), only if p_returns: to write a large
 -- one as text takes milliseconds.
 create function store_events(

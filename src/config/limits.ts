@@ -12,13 +12,14 @@ const DEFAULTS = {
   MAX_WRITES_PER_MINUTE: 1_200,
   MAX_HEAVY_READS_PER_MINUTE: 300,
   MAX_INVOCATIONS_PER_MINUTE: 300,
+  MAX_USER_BYTES: 1_073_741_824,
 };
 
 const PRIVATE = 'no limit in mode `local` without `ALLOW_ANONYMOUS`';
 const RANGE: [number, number] = [1, 1_000_000];
 
-const limit = (name: keyof typeof DEFAULTS, meaning: string) =>
-  documented(integer(RANGE).optional(), meaning, rangeText(RANGE), `\`${DEFAULTS[name]}\`; ${PRIVATE}`);
+const limit = (name: keyof typeof DEFAULTS, meaning: string, range = RANGE) =>
+  documented(integer(range).optional(), meaning, rangeText(range), `\`${DEFAULTS[name]}\`; ${PRIVATE}`);
 
 /** Limits of one caller: a user, a runtime key, or a user that a key acts for; anonymous callers count by address. */
 export const LIMITS = {
@@ -54,6 +55,12 @@ export const LIMITS = {
   MAX_INVOCATIONS_PER_MINUTE: limit(
     'MAX_INVOCATIONS_PER_MINUTE',
     'Maximum number of requests of one user that run the agent, in the same way.',
+  ),
+  MAX_USER_BYTES: limit(
+    'MAX_USER_BYTES',
+    'Maximum size of the events, artifacts and memories that one user keeps in an application, copies included; then ' +
+      'what would add some is refused with 413.',
+    [1_048_576, 1_099_511_627_776],
   ),
   MAX_FAILED_LOGINS_PER_MINUTE: whole(
     30,

@@ -12,6 +12,7 @@ export const ERROR_CODES = {
     'A budget of the user or the application has nothing left; the message says which, and when it opens.',
   event_too_large: 'The agent made an event of more than MAX_EVENT_BYTES.',
   session_too_large: 'The events of the session would be more than MAX_SESSION_BYTES.',
+  storage_full: 'What is kept of the user would be more than MAX_USER_BYTES.',
   state_too_large: 'The agent wrote a state of more than MAX_STATE_BYTES.',
   empty_answer: 'The model answered with neither text nor a function call.',
   instruction_unset: 'The instruction names a state key or an artifact that does not exist.',

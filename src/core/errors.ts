@@ -197,16 +197,26 @@ const STATE_REFUSALS: Record<string, string> = {
   AR416: 'Agents have written as much `app:` state for this user as they may for one: 65536 bytes.',
 };
 
-/** The sentence for a session that would exceed its size limit. */
-export const SESSION_TOO_LARGE =
-  'The events of the session would be more than MAX_SESSION_BYTES. Go on in a new session.';
+/** The refusal of a write that would exceed a size, by the SQLSTATE that our SQL functions raise. */
+const SIZE_REFUSALS: Record<string, { code: ErrorCode; message: string; limit?: string }> = {
+  AR414: {
+    code: 'session_too_large',
+    message: 'The events of the session would be more than MAX_SESSION_BYTES. Go on in a new session.',
+  },
+  AR417: {
+    code: 'storage_full',
+    limit: 'MAX_USER_BYTES',
+    message: 'What is kept of the user would be more than MAX_USER_BYTES. Delete sessions, artifacts or memories.',
+  },
+};
 
 const hasCode = (error: unknown, sqlState: string) => [...causes(error)].some(({ code }) => code === sqlState);
 /** Why a state may not be written, by an error of `assert_state_size` or `assert_writer_share` (migrations). */
 export const stateRefusal = (error: unknown): string | undefined =>
   Object.entries(STATE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
-/** True for the error that the SQL function `assert_session_size` raises (migrations). */
-export const isSessionTooLarge = (error: unknown): boolean => hasCode(error, 'AR414');
+/** Why a session or its user may not grow, by an error of `assert_session_size` or `assert_user_storage`. */
+export const sizeRefusal = (error: unknown) =>
+  Object.entries(SIZE_REFUSALS).find(([sqlState]) => hasCode(error, sqlState))?.[1];
 
 /** The sentence for a write that a trigger (migrations) refuses because of a hold or an erasure, by its SQLSTATE. */
 const USER_DATA_REFUSALS: Record<string, string> = {

@@ -1,10 +1,11 @@
 import type { z } from 'zod';
-import { AppError } from '../core/errors.ts';
+import { AgentError, AppError } from '../core/errors.ts';
 import { runLeasedQueue } from '../platform/work/leased-queue.ts';
 import type { SessionKey } from '../core/session.ts';
 import { freeTopic, QUEUE_TOPIC } from '../core/names.ts';
+import type { NewEvent } from '../core/event.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toClaim } from './invoke.ts';
+import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toAgentError, toClaim } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
 import { claimedUserEvents } from './invocation.ts';
 import { findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
@@ -115,18 +116,25 @@ async function runQueued(context: InvocationContext, { key, invocationId, body, 
   const request = parsed.success ? toQueuedRequest(key, invocationId, parsed.data) : undefined;
   await context.admission.admit(key.userId, async () => {
     const events = request ? claimedUserEvents(request, context.newId) : [];
-    if (!(await persist(() => claimTurn(context, lease, events), CLAIM_PATIENCE_MS))) return;
+    const claim = (prompt: NewEvent[]) => persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS);
+    let refusal: AgentError | undefined;
+    const isClaimed = await claim(events).catch((error: unknown) => {
+      const reason = toAgentError(error);
+      if (!(reason instanceof AgentError)) throw error;
+      // It would stay at the head of its queue: it is claimed without the prompt that does not fit, and ends.
+      refusal = reason;
+      return claim([]);
+    });
+    if (!isClaimed) return;
     context.metrics?.queued('claimed', waited);
-    if (request) {
+    if (request && !refusal) {
       const agent = findAgent(context, request);
       await runClaimed({ context, request, agent, lease, listener: () => undefined }, context.stopping);
       return;
     }
-    const error = {
-      code: 'internal',
-      message: 'Its request was stored by another version and cannot be read.',
-    } as const;
-    await finishOnce(context.database.db, lease, [], { status: 'failed', error });
+    const { code, message } =
+      refusal ?? new AgentError('internal', 'Its request was stored by another version and cannot be read.');
+    await finishOnce(context.database.db, lease, [], { status: 'failed', error: { code, message } });
     context.notifications.publish(freeTopic(key));
   });
 }

@@ -6,10 +6,9 @@ import { getFunctionCalls } from '../core/content.ts';
 import {
   AgentError,
   isPassingFailure,
-  isSessionTooLarge,
   LeaseLostError,
   NotFoundError,
-  SESSION_TOO_LARGE,
+  sizeRefusal,
   stateRefusal,
 } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
@@ -237,11 +236,12 @@ function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): Invocat
   return { ...end, events: lastEvent ? [lastEvent] : [] };
 }
 
-/** Converts an error: a state or a session over its limit is the agent's failure, not the runtime's. */
-function toAgentError(error: unknown): unknown {
+/** Returns the agent's failure for a state, a session or a user over its limit, and any other error as it is. */
+export function toAgentError(error: unknown): unknown {
   const refusal = stateRefusal(error);
   if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
-  return isSessionTooLarge(error) ? new AgentError('session_too_large', SESSION_TOO_LARGE, { cause: error }) : error;
+  const full = sizeRefusal(error);
+  return full ? new AgentError(full.code, full.message, { cause: error }) : error;
 }
 
 /** Returns the ending of an invocation that threw. @throws where nothing can be written any more. */

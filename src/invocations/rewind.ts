@@ -1,6 +1,7 @@
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import { NotFoundError } from '../core/errors.ts';
 import { USER_ARTIFACT_PREFIX } from '../conversation/artifacts/artifact-content.ts';
+import { restoreArtifacts } from '../conversation/artifacts/copy-artifacts.ts';
 import { acquireSession } from './session-lock.ts';
 import { finishOnce } from './persist.ts';
 import type { Lease } from './lock-store.ts';
@@ -8,10 +9,8 @@ import type { JsonObject } from '../core/content.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import type { SessionKey } from '../core/session.ts';
 import { findHistory } from '../conversation/sessions/history-store.ts';
-import type { ToolServices } from '../agent/definition/tool.ts';
 import type { InvocationContext } from './context.ts';
 import { forgetKey } from './invocation-store.ts';
-import { newToolServices } from './tool-services.ts';
 
 /**
  * Takes a session back to before an invocation: one event says so, restores the session's own state keys and saves
@@ -50,14 +49,18 @@ export async function rewind(
 }
 
 async function rewindEvent(context: InvocationContext, lease: Lease, invocationId: string): Promise<NewEvent> {
-  const { database, newId } = context;
+  const {
+    database: { db },
+    contentStore,
+    newId,
+  } = context;
   const { key } = lease;
-  const history = (await findHistory(database.db, key))?.events ?? [];
+  const history = (await findHistory(db, key))?.events ?? [];
   const from = history.findIndex((event) => event.invocationId === invocationId);
   if (from < 0) throw new NotFoundError(`Invocation not found: ${invocationId}`);
   const actions = {
     stateDelta: stateBefore(history, from),
-    artifactDelta: await restoreArtifacts(newToolServices(context, lease), history, from),
+    artifactDelta: await restoreArtifacts({ db, contentStore }, key, lease.token, artifactsBefore(history, from)),
     requestedAuthConfigs: {},
     requestedToolConfirmations: {},
     rewindBeforeInvocationId: invocationId,
@@ -76,22 +79,14 @@ function stateBefore(history: Event[], from: number): JsonObject {
   return Object.fromEntries(changed.map(([name]) => [name, before.get(name) ?? null]));
 }
 
-/** Saves the artifacts changed from `from` on as they were before; one that did not exist becomes empty, as in ADK. */
-async function restoreArtifacts(services: ToolServices, history: Event[], from: number): Promise<JsonObject> {
+/** Returns the versions before `from` of the artifacts that changed since, as the events tell; `null` for none. */
+function artifactsBefore(history: Event[], from: number): Record<string, number | null> {
   const saved = history.map((event) => Object.entries(event.actions?.artifactDelta ?? {}));
   const before = new Map(saved.slice(0, from).flat());
-  const changed = new Set(
-    saved
-      .slice(from)
-      .flat()
-      .map(([name]) => name),
+  const changed = saved.slice(from).flat();
+  return Object.fromEntries(
+    changed
+      .filter(([name]) => !name.startsWith(USER_ARTIFACT_PREFIX))
+      .map(([name]) => [name, before.has(name) ? Number(before.get(name)) : null]),
   );
-  const restored: JsonObject = {};
-  for (const name of changed) {
-    if (name.startsWith(USER_ARTIFACT_PREFIX)) continue;
-    const part = before.has(name) ? await services.loadArtifact(name, Number(before.get(name))) : undefined;
-    const empty = { inlineData: { data: '', mimeType: 'application/octet-stream' } };
-    restored[name] = await services.saveArtifact(name, part ?? empty);
-  }
-  return restored;
 }

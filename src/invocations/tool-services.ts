@@ -2,7 +2,7 @@ import type { ToolServices } from '../agent/definition/tool.ts';
 import type { ArtifactVersion } from '../conversation/artifacts/artifact-version.ts';
 import { loadArtifact, saveArtifact } from '../conversation/artifacts/artifacts.ts';
 import { listArtifactNames } from '../conversation/artifacts/artifact-store.ts';
-import { AgentError, AppError, InvalidError, isPassingFailure } from '../core/errors.ts';
+import { AgentError, AppError, InvalidError, isPassingFailure, sizeRefusal } from '../core/errors.ts';
 import type { InvocationContext } from './context.ts';
 import { persist } from './persist.ts';
 import type { Log } from '../platform/log.ts';
@@ -48,6 +48,8 @@ export function newToolServices(
 /** Throws the error that the model and the session see: never a statement or its values. */
 function fail(error: unknown, log: Log): never {
   if (error instanceof AppError) throw error;
+  const full = sizeRefusal(error);
+  if (full) throw new AgentError(full.code, full.message, { cause: error });
   if (isPassingFailure(error))
     throw new AgentError('unavailable', 'The database is not available for now.', { cause: error });
   log.error({ err: error }, 'a tool failed at the database');

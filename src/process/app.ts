@@ -29,6 +29,7 @@ import { createForgetSession, type ForgetSession } from './forget-session.ts';
 import { createLoginLimit } from '../platform/http/limits/login-limit.ts';
 import { createRateCounter } from '../platform/http/limits/rates.ts';
 import { createRequestLimits } from '../platform/http/limits/request-limits.ts';
+import { storageOperations } from '../conversation/storage/routes.ts';
 import { memoryOperations } from '../conversation/memory/routes.ts';
 import { serviceOperations } from '../features/service/routes.ts';
 import { sessionOperations } from '../conversation/sessions/routes.ts';
@@ -90,6 +91,7 @@ export function listOperations(mode: {
     ...appOperations,
     ...budgetOperations,
     ...holdOperations,
+    ...storageOperations,
     ...userOperations,
     ...changeable.map(idempotent),
     ...runOperations,
@@ -125,7 +127,8 @@ export function createApp(context: Context): Express {
     context: {
       ...context,
       forgetSession: createForgetSession(context.tracing),
-      copyArtifacts: (db, source, point) => copyArtifacts(db, context.contentStore, source, point),
+      copyArtifacts: (source, point, write) =>
+        copyArtifacts({ db: context.database.db, contentStore: context.contentStore }, source, point, write),
       evaluations,
     },
     appAliases: new Map(context.agents.has(ALIAS) ? [] : [[ALIAS, HARNESS_APP]]),

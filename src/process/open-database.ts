@@ -105,6 +105,7 @@ export async function openPool(
     maxStateKeys: MAX_STATE_KEYS,
     maxAppStateBytesPerUser: MAX_APP_STATE_BYTES_PER_USER,
     maxSessionBytes: config.MAX_SESSION_BYTES,
+    maxUserBytes: Number.isFinite(config.fairness.MAX_USER_BYTES) ? config.fairness.MAX_USER_BYTES : null,
     maxPendingDeliveries: MAX_PENDING_DELIVERIES,
     connectTimeoutMs: toWaitMs(config),
     // The plan of a cluster depends on the user that a statement names: none is good for all.

@@ -97,6 +97,7 @@ const KEEPING = [
   'sessions',
   'spans',
   'user_states',
+  'user_storage',
   'webhook_deliveries',
   'webhooks',
 ];

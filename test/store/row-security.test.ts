@@ -48,6 +48,7 @@ beforeAll(async () => {
       maxAppStateBytesPerUser: 65_536,
       maxStateBytes: 1e6,
       maxSessionBytes: 1e9,
+      maxUserBytes: null,
       maxPendingDeliveries: 100,
       preparesStatements: true,
       connectTimeoutMs: 60_000,

@@ -43,6 +43,7 @@ test('a trigger keeps what is on legal hold, in every table of users but those o
     'idempotency_keys',
     'legal_holds',
     'user_erasures',
+    'user_storage',
   ]);
 });
 

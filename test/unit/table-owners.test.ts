@@ -41,6 +41,7 @@ const OWNERS: Record<string, string> = {
   rateLimits: 'platform/http/limits',
   webhooks: 'invocations/webhooks',
   webhookDeliveries: 'invocations/webhooks',
+  userStorage: 'conversation/storage',
   budgets: 'conversation/budgets',
   budgetUses: 'conversation/budgets',
   modelPrices: 'conversation/budgets',

@@ -8,6 +8,7 @@ import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
 import type { JsonStream } from '../sessions/json-stream.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
+import { limitedBytes } from '../storage/storage-store.ts';
 import { LeaseLostError } from '../../core/errors.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import type { SessionKey } from '../../core/session.ts';
@@ -75,8 +76,8 @@ export async function saveArtifactVersion(
     version: sql`numbered.version`,
     canonicalUri: object ? object.uri : sql`${canonicalUriPrefix(key)} || numbered.version`,
     mimeType: content.mimeType === undefined ? null : escapeText(content.mimeType),
-    customMetadata: sql`${escapeJson(customMetadata)}::jsonb`,
-    part: sql`${escapeJson(content.part)}::jsonb`,
+    customMetadata: sql`given.metadata`,
+    part: sql`given.part`,
     content: object ? null : (content.bytes ?? null),
     objectKey: object?.key ?? null,
     sizeBytes: bytes.length,
@@ -85,12 +86,16 @@ export async function saveArtifactVersion(
   const { nextVersion } = artifacts;
   const { rows } = await db.execute<{ text: string }>(sql`
     with ${leaseToken ? sql`held as materialized (${heldSession(key, leaseToken)}),` : sql``}
+    given as materialized (
+      select ${escapeJson(content.part)}::jsonb as part, ${escapeJson(customMetadata)}::jsonb as metadata),
+    checked as materialized (
+      select ${limitedBytes(db, key, sql`artifact_size(${bytes.length}::bigint, part, metadata)`)} from given),
     numbered as (
       ${numbered} ${leaseToken ? sql`from held` : sql``}
       on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
         do update set ${assignments(artifacts, { nextVersion: sql`${nextVersion} + 1` })}
       returning ${nextVersion} - 1 as version)
-    ${version} from numbered returning ${versionText} as text`);
+    ${version} from numbered, given, checked returning ${versionText} as text`);
   const row = rows[0];
   if (!row) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
   return unescapeJson(row.text);

@@ -1,5 +1,6 @@
 import type { Database } from '../../platform/db/database.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
+import { isPassingFailure } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
 import { TooLargeError } from '../../core/errors.ts';
 import { toArtifactContent, toPart } from './artifact-content.ts';
@@ -9,8 +10,8 @@ import type { ContentStore } from './content-store.ts';
 
 /**
  * Saves the next version of an artifact and returns its ArtifactVersion as JSON text. Bytes first, row second: a
- * crash between them leaves an object that nothing names, and no half version. The object stays after a failure too,
- * because the row may have been written although its answer was lost.
+ * crash between them leaves an object that nothing names, and no half version. The object stays after a failure of
+ * the connection too, because the row may have been written although its answer was lost.
  * @throws {InvalidError} for a part without content. @throws {TooLargeError} for more bytes than allowed.
  * @throws {LeaseLostError} when `leaseToken`, an invocation's, is no longer the session's.
  */
@@ -24,7 +25,10 @@ export async function saveArtifact(
 ): Promise<string> {
   const content = toArtifactContent(part);
   const object = content.bytes && (await contentStore.save(content.bytes));
-  return saveArtifactVersion(db, key, content, customMetadata, object, leaseToken);
+  return saveArtifactVersion(db, key, content, customMetadata, object, leaseToken).catch(async (error: unknown) => {
+    if (object && !isPassingFailure(error)) await contentStore.remove([object.key]).catch(() => undefined);
+    throw error;
+  });
 }
 
 /** A version of an artifact with its bytes, which a reference to a file elsewhere has none of. */

@@ -1,10 +1,13 @@
-import { sql } from 'drizzle-orm';
-import { ConflictError } from '../../core/errors.ts';
+import { type SQL, sql } from 'drizzle-orm';
+import { ConflictError, LeaseLostError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
-import { insertSelect } from '../../platform/db/sql.ts';
+import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
+import { isSession } from '../sessions/session-key.ts';
+import { heldSession } from '../sessions/session-lease.ts';
+import { limitedBytes } from '../storage/storage-store.ts';
 import { canonicalUriPrefix } from './artifact-store.ts';
 import type { ContentObject } from './content-store.ts';
 
@@ -25,86 +28,111 @@ export interface VersionToCopy {
 
 const v = artifactVersions;
 
-/** The versions of a choice, by name and version; at most `limit`. Those of the user belong to no session. */
+/** The number that `versions` has for the artifact of a row. */
+const versionIn = (versions: Record<string, number | null>): SQL =>
+  sql`(${escapeJson(versions)}::jsonb ->> ${v.artifactName})::numeric`;
+
+/** The condition for the version of each artifact that `versions` has. */
+export const isOneOf = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
+
+/** The condition for the versions of a choice. */
+export function isChosen({ nextTime, saved, savedLater }: VersionChoice): SQL {
+  const wasThere = sql`${nextTime}::timestamptz is null or ${v.createTime} < ${nextTime}::timestamptz`;
+  const isOlder = sql`coalesce(${v.version} < ${versionIn(savedLater)}, true)`;
+  return sql`(${v.version} <= ${versionIn(saved)} or ((${wasThere}) and ${isOlder}))`;
+}
+
+/** The versions of a session's own artifacts that meet a condition; at most `limit`. */
 export async function listVersionsToCopy(
   db: Database,
-  { appName, userId, sessionId }: SessionKey,
-  { nextTime, saved, savedLater }: VersionChoice,
+  key: SessionKey,
+  condition: SQL,
   limit: number,
 ): Promise<VersionToCopy[]> {
-  const savedUntilThen = sql`${v.version} <= (${escapeJson(saved)}::jsonb ->> ${v.artifactName})::numeric`;
-  const wasThere = sql`${nextTime}::timestamptz is null or ${v.createTime} < ${nextTime}::timestamptz`;
-  const later = sql`(${escapeJson(savedLater)}::jsonb ->> ${v.artifactName})::numeric`;
   const { rows } = await db.execute<VersionToCopy & Record<string, unknown>>(sql`
     select ${v.artifactName} as name, ${v.version} as version, ${v.sizeBytes} as "sizeBytes",
            ${v.objectKey} as "objectKey"
-    from ${v}
-    where ${v.appName} = ${appName} and ${v.userId} = ${userId} and ${v.sessionId} = ${sessionId}
-      and (${savedUntilThen} or ((${wasThere}) and coalesce(${v.version} < ${later}, true)))
-    order by ${v.artifactName}, ${v.version} limit ${limit}`);
+    from ${v} where ${isSession(key, v)} and ${condition} limit ${limit}`);
   return rows;
 }
 
-/** A copy: the version, and the object that holds its bytes where they are outside the database. */
+/** A copy: the version, empty without a number, and the object of its bytes where they are outside the database. */
 export interface VersionCopy {
   name: string;
-  version: number;
+  version: number | undefined;
   object: ContentObject | undefined;
 }
 
 /**
- * Copies versions of a session's artifacts into another session of the user, with their numbers, in one statement: the
- * names first, so that it is they which are in conflict.
- * @returns how many there are. @throws {ConflictError} when that session has one of the artifacts.
+ * Copies versions of a session's artifacts in one statement: into another session of the user with their numbers, or
+ * with `leaseToken`, an invocation's, as the next versions of the same session.
+ * @returns their names and numbers. @throws {ConflictError} when the other session has one of the artifacts.
+ * @throws {LeaseLostError} when the session's lease is another's by then.
  */
 export async function insertVersionCopies(
-  tx: Database,
+  db: Database,
   source: SessionKey,
-  sessionId: string,
+  { sessionId, leaseToken }: { sessionId: string; leaseToken?: string },
   copies: VersionCopy[],
-): Promise<number> {
+): Promise<{ name: string; version: number }[]> {
   const given = copies.map(({ name, version, object }) => ({
     name,
     version,
-    uri: object?.uri ?? `${canonicalUriPrefix({ ...source, sessionId, artifactName: name })}${version}`,
-    key: object?.key ?? null,
+    prefix: canonicalUriPrefix({ ...source, sessionId, artifactName: name }),
+    uri: object?.uri,
+    key: object?.key,
   }));
-  const { appName, userId } = source;
-  const owner = { appName: sql`${appName}`, userId: sql`${userId}`, sessionId: sql`${sessionId}` };
-  const names = insertSelect(artifacts, {
+  const owner = { appName: sql`${source.appName}`, userId: sql`${source.userId}`, sessionId: sql`${sessionId}` };
+  const [next, taken, version, createTime] =
+    leaseToken === undefined
+      ? [sql`max(version) + 1`, sql``, sql`kept.version`, sql`kept.create_time`]
+      : [sql`1`, NEXT_NUMBER, sql`named.last`, sql`clock_timestamp()`];
+  const named = insertSelect(artifacts, { ...owner, name: sql`name`, nextVersion: next });
+  const copied = insertSelect(artifactVersions, {
     ...owner,
-    name: sql`given.name`,
-    nextVersion: sql`max(given.version) + 1`,
+    artifactName: sql`kept.name`,
+    version,
+    canonicalUri: sql`coalesce(kept.uri, kept.prefix || ${version})`,
+    mimeType: sql`kept.mime_type`,
+    customMetadata: sql`kept.custom_metadata`,
+    part: sql`kept.part`,
+    content: sql`kept.content`,
+    objectKey: sql`kept.key`,
+    sizeBytes: sql`kept.size_bytes`,
+    sha256: sql`kept.sha256`,
+    createTime,
   });
-  const versions = insertSelect(artifactVersions, {
-    ...owner,
-    artifactName: v.artifactName,
-    version: v.version,
-    canonicalUri: sql`given.uri`,
-    mimeType: v.mimeType,
-    customMetadata: v.customMetadata,
-    part: v.part,
-    content: v.content,
-    objectKey: sql`given.key`,
-    sizeBytes: v.sizeBytes,
-    sha256: v.sha256,
-    createTime: v.createTime,
-  });
-  const inserted = tx.execute<{ count: number }>(sql`
+  const inserted = db.execute<{ name: string; version: number }>(sql`
     with given as materialized (
-      select * from jsonb_to_recordset(${escapeJson(given)}::jsonb) as g(name text, version int, uri text, key text)),
-    named as (${names} from given group by given.name returning 1),
-    copied as (
-      ${versions} from given, ${v}
-      where ${v.appName} = ${appName} and ${v.userId} = ${userId} and ${v.sessionId} = ${source.sessionId}
-        and ${v.artifactName} = given.name and ${v.version} = given.version
-        and (select count(*) from named) > 0
-      returning 1)
-    select count(*)::int as count from copied`);
+      select g.* from jsonb_to_recordset(${escapeJson(given)}::jsonb)
+        as g(name text, version int, prefix text, uri text, key text)
+        ${leaseToken === undefined ? sql`` : sql`, (${heldSession(source, leaseToken)}) held`}),
+    kept as materialized (
+      select given.name, prefix, uri, key, was.* from given cross join lateral (
+        select ${COPIED} from ${v}
+        where ${isSession(source, v)} and ${v.artifactName} = given.name and ${v.version} = given.version
+        union all
+        select null, ${EMPTY}, '{}', jsonb_build_object('inlineData', jsonb_build_object('mimeType', ${EMPTY})),
+               '', 0, sha256(''), null where given.version is null) was),
+    checked as materialized (
+      select ${limitedBytes(db, source, sql`sum(artifact_size(size_bytes, part, custom_metadata))::bigint`)} from kept),
+    named as (
+      ${named} from kept, checked group by name order by name ${taken}
+      returning ${names(artifacts.name)}, ${artifacts.nextVersion} - 1 as last)
+    ${copied} from kept join named on named.name = kept.name returning ${v.artifactName} as name, ${v.version}`);
   const { rows } = await onConflict(
     inserted,
     'artifacts_pkey',
     () => new ConflictError(`A former session ${sessionId} has left artifacts: choose another id.`),
   );
-  return rows[0]?.count ?? 0;
+  if (leaseToken !== undefined && rows.length === 0)
+    throw new LeaseLostError(`The invocation no longer holds session ${sessionId}.`);
+  return rows;
 }
+
+const COPIED = names(v.version, v.mimeType, v.customMetadata, v.part, v.content, v.sizeBytes, v.sha256, v.createTime);
+/** The type of an empty version, which stands for one that was not there: as in ADK. */
+const EMPTY = sql`'application/octet-stream'::text`;
+const NEXT_NUMBER = sql`
+  on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
+    do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;

@@ -1,10 +1,12 @@
-import { TooLargeError } from '../../core/errors.ts';
+import { isPassingFailure, TooLargeError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { findStoredArtifact } from './artifact-store.ts';
 import type { ContentObject, ContentStore } from './content-store.ts';
 import {
   insertVersionCopies,
+  isChosen,
+  isOneOf,
   listVersionsToCopy,
   type VersionChoice,
   type VersionCopy,
@@ -12,32 +14,84 @@ import {
 } from './copied-version-store.ts';
 
 /** Maximum number of versions, and of bytes, that one request copies: it is small, and what it writes is not. */
-const MAX_VERSIONS = 1_000;
+const MAX_VERSIONS = 10_000;
 const MAX_BYTES = 134_217_728;
+/** Objects that are copied at the same time. */
+const COPIED_AT_ONCE = 8;
+
+type Store = { db: Database; contentStore: ContentStore };
 
 /**
- * Prepares copies of the artifacts of a session: objects in a bucket are copied now, outside of any transaction, and
- * stay without a name where the rest fails. What is returned inserts the copies into another session.
+ * Copies the artifacts of a session for another one of the user: `write` inserts them there.
  * @throws {TooLargeError} for more than one request may copy. @throws {UnavailableError} when the bucket does not
  * answer.
  */
-export async function copyArtifacts(
-  db: Database,
-  contentStore: ContentStore,
+export const copyArtifacts = <T>(
+  store: Store,
   source: SessionKey,
   choice: VersionChoice,
-): Promise<(tx: Database, sessionId: string) => Promise<number>> {
-  const versions = await listVersionsToCopy(db, source, choice, MAX_VERSIONS + 1);
-  const bytes = versions.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  if (versions.length > MAX_VERSIONS || bytes > MAX_BYTES) {
-    throw new TooLargeError(`At most ${MAX_VERSIONS} versions of artifacts, ${MAX_BYTES} bytes together, are copied.`);
-  }
+  write: (insert: (tx: Database, sessionId: string) => Promise<number>) => Promise<T>,
+): Promise<T> =>
+  withCopies(store, source, isChosen(choice), (copies) =>
+    write(async (tx, sessionId) =>
+      copies.length === 0 ? 0 : (await insertVersionCopies(tx, source, { sessionId }, copies)).length,
+    ),
+  );
+
+/**
+ * Saves artifacts of a session as they were, as new versions: the `version` of each name, an empty one for `null` or
+ * one that is gone. @returns the new numbers by name. @throws as {@link copyArtifacts}
+ */
+export async function restoreArtifacts(
+  store: Store,
+  key: SessionKey,
+  leaseToken: string,
+  versions: Record<string, number | null>,
+): Promise<Record<string, number>> {
+  const wanted = Object.keys(versions);
+  if (wanted.length === 0) return {};
+  checkCount(wanted.length, 0);
+  const restored = await withCopies(store, key, isOneOf(versions), (copies) => {
+    const byName = new Map(copies.map((copy) => [copy.name, copy]));
+    const all = wanted.map((name) => byName.get(name) ?? { name, version: undefined, object: undefined });
+    return insertVersionCopies(store.db, key, { ...key, leaseToken }, all);
+  });
+  return Object.fromEntries(restored.map(({ name, version }) => [name, version]));
+}
+
+/** Copies objects in a bucket outside of any transaction, then writes rows; removes them where there are no rows. */
+async function withCopies<T>(
+  { db, contentStore }: Store,
+  source: SessionKey,
+  condition: ReturnType<typeof isOneOf>,
+  write: (copies: VersionCopy[]) => Promise<T>,
+): Promise<T> {
+  const versions = await listVersionsToCopy(db, source, condition, MAX_VERSIONS + 1);
+  checkCount(
+    versions.length,
+    versions.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+  );
   const copies: VersionCopy[] = [];
-  for (const version of versions) {
-    copies.push({ ...version, object: await copyObject(db, contentStore, source, version) });
+  try {
+    for (let from = 0; from < versions.length; from += COPIED_AT_ONCE) {
+      await Promise.all(
+        versions.slice(from, from + COPIED_AT_ONCE).map(async (version) => {
+          copies.push({ ...version, object: await copyObject(db, contentStore, source, version) });
+        }),
+      );
+    }
+    return await write(copies);
+  } catch (error) {
+    // After a passing failure rows may name them. What cannot be removed stays without a name.
+    const keys = copies.flatMap(({ object }) => object?.key ?? []);
+    if (!isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);
+    throw error;
   }
-  return (tx, sessionId) =>
-    copies.length === 0 ? Promise.resolve(0) : insertVersionCopies(tx, source, sessionId, copies);
+}
+
+function checkCount(versions: number, bytes: number): void {
+  if (versions > MAX_VERSIONS || bytes > MAX_BYTES)
+    throw new TooLargeError(`At most ${MAX_VERSIONS} versions of artifacts, ${MAX_BYTES} bytes together, are copied.`);
 }
 
 async function copyObject(

@@ -7,6 +7,7 @@ import { insertSelect } from '../../platform/db/sql.ts';
 import { saidInSession } from '../sessions/event-store.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
+import { limitedBytes } from '../storage/storage-store.ts';
 import type { SessionKey } from '../../core/session.ts';
 
 /** Bytes of an event that is remembered whole; of a larger one only as many characters of its text. */
@@ -25,14 +26,15 @@ export const MAX_RANKED = 1_000;
  */
 export async function addToMemory(db: Database, key: SessionKey, after: number): Promise<number | null | undefined> {
   const head = sql`left(said.text, ${MAX_MEMORY})`;
+  const content = sql`case when said.bytes <= ${MAX_MEMORY} then said.content else jsonb_build_object(
+      'role', said.content -> 'role', 'parts', jsonb_build_array(jsonb_build_object('text', ${head}))) end`;
   const insert = insertSelect(memories, {
     appName: key.appName,
     userId: key.userId,
     sessionId: key.sessionId,
     eventId: sql`said.id`,
     author: sql`said.author`,
-    content: sql`case when said.bytes <= ${MAX_MEMORY} then said.content else jsonb_build_object(
-      'role', said.content -> 'role', 'parts', jsonb_build_array(jsonb_build_object('text', ${head}))) end`,
+    content,
     eventTime: sql`said.event_time`,
     searchVector: sql`to_tsvector('simple', ${head})`,
   });
@@ -41,7 +43,10 @@ export async function addToMemory(db: Database, key: SessionKey, after: number):
   const { rows } = await db.execute<{ last: number | null }>(sql`
     with held as materialized (${heldSession(key)}),
     said as materialized (${saidInSession(key, after, BATCH_BYTES, isAdded)}),
-    added as (${insert} from held, said where said.text is not null on conflict do nothing)
+    checked as materialized (
+      select ${limitedBytes(db, key, sql`sum(octet_length((${content})::text))`)}
+      from said where said.text is not null having count(*) > 0),
+    added as (${insert} from held, said, checked where said.text is not null on conflict do nothing)
     select (select max(sequence) from said) as last from held`);
   return rows[0]?.last;
 }

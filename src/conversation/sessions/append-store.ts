@@ -109,6 +109,7 @@ export function toEventParameters(
       stateKeys: limits.maxStateKeys,
       appStateBytesPerUser: limits.maxAppStateBytesPerUser,
       sessionBytes: limits.maxSessionBytes,
+      userBytes: limits.maxUserBytes,
     }),
   };
 }

@@ -67,7 +67,7 @@ export const forkSession = operation({
     400: 'The session has not reached `atSequence`.',
     404: 'No such session or application.',
     409: 'The id is taken, by a session or by artifacts of a deleted one.',
-    413: 'The artifacts are too many or too large to copy, or the body is.',
+    413: 'The artifacts are too many or too large to copy, the user would keep too much, or the body is too large.',
   },
   absent: absentSession,
   handler: async (context: SessionContext, { path, body, notFound }) => {
@@ -79,14 +79,15 @@ export const forkSession = operation({
     const { reached, atSequence } = point;
     checkReached(reached, atSequence);
     const sessionId = body?.sessionId?.trim() || newId();
-    const insertArtifacts = await copyArtifacts(database.db, path, point);
-    const artifactVersions = await database.transaction(async (tx) => {
-      if (!(await insertFork(tx, path, { sessionId, atSequence, labels: body?.labels ?? {} }))) {
-        if (!(await findForkPoint(tx, path, 0))) throw notFound();
-        throw new ConflictError(`Session already exists: ${sessionId}`);
-      }
-      return insertArtifacts(tx, sessionId);
-    });
+    const artifactVersions = await copyArtifacts(path, point, (insertArtifacts) =>
+      database.transaction(async (tx) => {
+        if (!(await insertFork(tx, path, { sessionId, atSequence, labels: body?.labels ?? {} }))) {
+          if (!(await findForkPoint(tx, path, 0))) throw notFound();
+          throw new ConflictError(`Session already exists: ${sessionId}`);
+        }
+        return insertArtifacts(tx, sessionId);
+      }),
+    );
     const forkedFrom = { sessionId: path.sessionId, atSequence };
     return { kind: 'value', value: { id: sessionId, appName, userId, forkedFrom, artifactVersions } };
   },

@@ -4,6 +4,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
 import { exactTime, insertSelect } from '../../platform/db/sql.ts';
+import { limitedBytes } from '../storage/storage-store.ts';
 import { type GivenSession, isSession } from './session-key.ts';
 import { firstTextAt, ownStateAt, s } from './session-text.ts';
 
@@ -61,7 +62,11 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
     initialState: s.initialState,
     firstText: sql`coalesce(${firstTextAt(source, n)}, '')`,
     lastSequence: n,
-    eventBytes: sql`assert_session_size(${bytesUpTo(source, n)}::bigint, ${db.limits.maxSessionBytes}::bigint)`,
+    eventBytes: limitedBytes(
+      db,
+      source,
+      sql`assert_session_size(${bytesUpTo(source, n)}::bigint, ${fork.maxBytes ?? db.limits.maxSessionBytes}::bigint)`,
+    ),
     isEval: sql`${isEvalSession(fork.sessionId)}::boolean`,
     labels: sql`${escapeJson(fork.labels)}::jsonb`,
     forkedFromId: s.id,

@@ -21,12 +21,12 @@ export interface SessionContext {
   agents: { has(appName: string): boolean };
   /** Deletes what features above sessions hold of a session, in the transaction that has deleted it. */
   forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
-  /** Copies the artifacts of a session as of a point, in two steps: what it returns inserts the copies, and counts. */
-  copyArtifacts: (
-    db: Database,
+  /** Copies the artifacts of a session as of a point; `write` is given what inserts the copies, and counts. */
+  copyArtifacts: <T>(
     source: SessionKey,
     point: ForkPoint,
-  ) => Promise<(tx: Database, sessionId: string) => Promise<number>>;
+    write: (insertArtifacts: (tx: Database, sessionId: string) => Promise<number>) => Promise<T>,
+  ) => Promise<T>;
   /** Largest event, bytes of its JSON. */
   limits: { eventBytes: number };
 }

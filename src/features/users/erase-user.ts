@@ -11,6 +11,7 @@ import { listHolds } from '../../conversation/holds/hold-store.ts';
 import { countAnswersNaming, deleteAnswersNaming } from '../../conversation/idempotency/key-store.ts';
 import { countRunning, requestStopOfUser } from '../../invocations/invocation-store.ts';
 import { countAppStateKeys, deleteAppStateKeys } from '../../conversation/sessions/user-data-store.ts';
+import { deleteUserStorage } from '../../conversation/storage/storage-store.ts';
 import { deleteSession } from '../../conversation/sessions/session-store.ts';
 import { deleteSessionSpans } from '../../observability/traces/span-store.ts';
 import type { Tracing } from '../../observability/traces/tracing.ts';
@@ -90,6 +91,7 @@ export async function eraseUser(context: EraseContext, user: User, sliceMs = SLI
     if (isOver) return { status: 'running', counts: await addCounts(database.db, user, {}) };
     isClean = rows === 0;
   }
+  await deleteUserStorage(database.db, user);
   const counts = await endErasure(database.db, user);
   log.info({ counts }, 'a user was erased');
   return { status: 'done', counts };

@@ -17,8 +17,10 @@ export interface UserTable {
   columns: Record<string, AnyPgColumn>;
 }
 
-/** Bookkeeping tables that export and erasure skip: a hold keeps an erasure from beginning, a mark ends with it. */
-const MARKS: ReadonlySet<string> = new Set([getTableName(schema.legalHolds), getTableName(schema.userErasures)]);
+/** Bookkeeping tables that export and erasure skip: a hold keeps an erasure from beginning, the others end with it. */
+const MARKS: ReadonlySet<string> = new Set(
+  [schema.legalHolds, schema.userErasures, schema.userStorage].map((table) => getTableName(table)),
+);
 
 /** Tables of budgets, which are the operator's: no import brings them, and no statement of one user deletes there. */
 export const OPERATORS_TABLES: ReadonlySet<string> = new Set(

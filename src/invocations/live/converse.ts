@@ -6,7 +6,7 @@ import type { RunEnd, RunInput } from '../../agent/loop/run.ts';
 import { findSession } from '../../conversation/sessions/session-store.ts';
 import { base64Error } from '../../core/base64.ts';
 import { type Content, contentSchema } from '../../core/content.ts';
-import { AgentError, AppError, isSessionTooLarge, NotFoundError, SESSION_TOO_LARGE } from '../../core/errors.ts';
+import { AgentError, AppError, NotFoundError, sizeRefusal } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
 import { findInexact } from '../../core/exact-json.ts';
 import { sessionNotFound } from '../../core/session.ts';
@@ -61,7 +61,8 @@ export async function converse(
     if (context.draining.aborted && !live.isBusy()) live.close(CLOSE.goingAway, STOPPING);
   };
   const failWith = (error: unknown) => {
-    if (isSessionTooLarge(error)) return live.fail(CLOSE.failed, SESSION_TOO_LARGE);
+    const full = sizeRefusal(error);
+    if (full) return live.fail(CLOSE.failed, full.message);
     const isKnown = error instanceof AppError;
     if (!isKnown) context.log.error({ err: error }, 'a live session failed');
     live.fail(CLOSE.failed, isKnown ? error.message : 'The runtime failed.');

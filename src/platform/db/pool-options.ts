@@ -10,6 +10,8 @@ export interface RowLimits {
   maxAppStateBytesPerUser: number;
   /** Maximum size of the events of a session, bytes of their JSON: the SQL function `assert_session_size` holds it. */
   maxSessionBytes: number;
+  /** Maximum size of what a user keeps in an application [no limit]: `assert_user_storage` holds it. */
+  maxUserBytes: number | null;
 }
 
 /** How the pools behave. */

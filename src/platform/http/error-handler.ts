@@ -10,13 +10,12 @@ import {
   causes,
   InvalidError,
   isPassingFailure,
-  isSessionTooLarge,
   KeyReusedError,
   LimitError,
   LeaseLostError,
   NotFoundError,
   PreconditionFailedError,
-  SESSION_TOO_LARGE,
+  sizeRefusal,
   stateRefusal,
   StoppedError,
   TooLargeError,
@@ -186,7 +185,8 @@ function databaseFailure(error: unknown): Failure | undefined {
   if (refusal !== undefined) return { status: 413, detail: refusal };
   const kept = userDataRefusal(error);
   if (kept !== undefined) return { status: 409, detail: kept };
-  if (isSessionTooLarge(error)) return { status: 413, detail: SESSION_TOO_LARGE };
+  const full = sizeRefusal(error);
+  if (full) return { status: 413, detail: full.message, ...(full.limit === undefined ? {} : { limit: full.limit }) };
   for (const { code } of causes(error)) {
     if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code)) {
       return { status: 422, detail: [valueError(['body'], 'the text holds a character that cannot be stored', null)] };

@@ -559,6 +559,16 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       prompt_tokens: 307,
     },
   ],
+  user_storage: [
+    {
+      bytes: 660,
+      user_id: 'u',
+      app_name: 'a',
+      event_bytes: 600,
+      memory_bytes: 0,
+      artifact_bytes: 60,
+    },
+  ],
   webhook_deliveries: [
     {
       url: 'https://hook.example/SECRET',

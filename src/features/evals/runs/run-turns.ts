@@ -9,8 +9,8 @@ import {
   RepeatedInvocationError,
   UnavailableError,
   InvalidError,
-  isSessionTooLarge,
   NotFoundError,
+  sizeRefusal,
 } from '../../../core/errors.ts';
 import type { Event } from '../../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../../core/session.ts';
@@ -228,7 +228,7 @@ async function copyHistory(
     // False where an earlier owner of the case made it, or the answer to the first try was lost: the id is its own.
     if (point && (await insertFork(db, source, fork))) return;
   } catch (error) {
-    if (!isSessionTooLarge(error)) throw error;
+    if (sizeRefusal(error)?.code !== 'session_too_large') throw error;
     throw new InvalidError(`The history of the case is larger than ${MAX_HISTORY_BYTES} bytes.`);
   }
   if (!(await findForkPoint(db, key, 0))) throw new NotFoundError(sessionNotFound(sessionId));

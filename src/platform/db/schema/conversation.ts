@@ -185,3 +185,16 @@ export const userErasures = pgTable(
     index('user_erasures_age_idx').on(t.updateTime),
   ],
 );
+
+/** Bytes that users keep; a user has several rows, so that connections do not wait for one another. Triggers count. */
+export const userStorage = pgTable(
+  'user_storage',
+  (c) => ({
+    ...ofUser(),
+    shard: c.smallint('shard').notNull(),
+    eventBytes: c.bigint('event_bytes', { mode: 'number' }).notNull(),
+    artifactBytes: c.bigint('artifact_bytes', { mode: 'number' }).notNull(),
+    memoryBytes: c.bigint('memory_bytes', { mode: 'number' }).notNull(),
+  }),
+  (t) => [primaryKey({ name: 'user_storage_pkey', columns: [t.appName, t.userId, t.shard] })],
+);

@@ -16,6 +16,7 @@ export {
   sessions,
   userErasures,
   userStates,
+  userStorage,
 } from './conversation.ts';
 export { cronjobRuns, cronjobs } from './cronjobs.ts';
 export {

@@ -105,6 +105,7 @@ test('what a conversation is made of is spread by user; what is looked at for al
     'spans',
     'user_erasures',
     'user_states',
+    'user_storage',
   ]);
 });
 

@@ -1,0 +1,41 @@
+import { z } from 'zod';
+import type { DatabasePool } from '../../platform/db/database.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { userPath } from '../../platform/http/operation/parameters.ts';
+import { findUserStorage } from './storage-store.ts';
+
+const storageSchema = z
+  .object({
+    bytes: z.int().describe('Sum of the three.'),
+    maxBytes: z.int().nullable().describe('MAX_USER_BYTES; null where there is no limit.'),
+    eventBytes: z.int().describe('Events of all sessions as JSON; the state of sessions is not counted.'),
+    artifactBytes: z.int().describe('All versions of artifacts with their metadata.'),
+    memoryBytes: z.int().describe('Memories as JSON, without the index of their words.'),
+  })
+  .describe('Bytes that a user keeps in an application.');
+
+const showStorage = operation({
+  method: 'get',
+  path: '/apps/{app_name}/users/{user_id}/storage',
+  operationId: 'getUserStorage',
+  scope: 'read',
+  area: 'Service and applications',
+  summary: 'Show how much a user keeps',
+  description:
+    'Each copy, of a fork or a rewind, counts as much as what it was made of. Writes that would add to more than ' +
+    '`maxBytes` are refused with 413; deletions are not.',
+  owner: 'path',
+  parameters: { path: userPath },
+  success: {
+    schema: storageSchema,
+    description: 'What is counted.',
+    example: { bytes: 1_800, maxBytes: 1_073_741_824, eventBytes: 1_000, artifactBytes: 700, memoryBytes: 100 },
+  },
+  handler: async ({ database }: { database: DatabasePool }, { path }) => {
+    const storage = await findUserStorage(database.reads, path);
+    return { kind: 'value', value: { ...storage, maxBytes: database.db.limits.maxUserBytes } };
+  },
+});
+
+/** Bytes of a user. */
+export const storageOperations = [showStorage];
