@@ -4,6 +4,7 @@ import type { ToolContext } from '../../src/agent/definition/tool.ts';
 import { htmlToText } from '../../src/agent/tools/html-text.ts';
 import { builtInTools } from '../../src/agent/tools/registry.ts';
 import type { Part } from '../../src/core/content.ts';
+import { listOperations } from '../../src/process/app.ts';
 import { startWatched, type WatchedService } from '../support/watched-service.ts';
 
 /** What one read, or one call of a tool, costs the others: no answer is larger or takes longer than its bound. */
@@ -19,12 +20,20 @@ describe('reads of a service', () => {
   const database = async <Row extends object>(sql: string): Promise<Row[]> => {
     const client = new Client({ connectionString: service.databaseUrl });
     await client.connect();
-    const { rows } = await client.query<Row>(sql);
-    await client.end();
-    return rows;
+    try {
+      return (await client.query<Row>(sql)).rows;
+    } finally {
+      await client.end();
+    }
   };
   beforeAll(async () => {
-    service = await startWatched({ MAX_BODY_BYTES: '20000000', DATABASE_STATEMENT_TIMEOUT_MS: '120000' });
+    service = await startWatched({
+      DEV_UI: 'true',
+      CRONJOBS: 'true',
+      WEBHOOKS: 'true',
+      MAX_BODY_BYTES: '20000000',
+      DATABASE_STATEMENT_TIMEOUT_MS: '120000',
+    });
     await service.post(`${user}/sessions`, { sessionId: 'warm', events: [say('hello')] });
     await service.get(`${user}/sessions/warm/diff?other=warm`);
     await service.get(`${user}/memory?query=hello`);
@@ -110,6 +119,106 @@ describe('reads of a service', () => {
     expect((await add()).text).toBe('null');
     expect(await batches()).toEqual(added);
   });
+
+  test('lists of runs, cronjobs and deliveries end where their texts are large, and go on from there', async () => {
+    const job = {
+      ownerId: 'mallory',
+      name: 'n',
+      prompt: 'p',
+      schedule: { type: 'daily', time: '08:00', timezone: 'UTC' },
+    };
+    const { jobId } = (await service.post('/harness/cronjobs', { ...job, enabled: false })).body as { jobId: string };
+    await database(`
+      insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, output, end_time)
+        select 'harness_agent', 'mallory', '${jobId}', 'r' || n, now() - n * interval '1 hour', false, 'success',
+          repeat('x', 400000), now() from generate_series(1, 20) n;
+      insert into webhooks (app_name, user_id, id, url, host, secret, includes_output)
+        values ('harness_agent', 'mallory', 'w', 'https://example.com/', 'example.com', 's', true);
+      insert into webhook_deliveries (app_name, user_id, webhook_id, id, host, payload, status, retry_end_time, end_time)
+        select 'harness_agent', 'mallory', 'w', 'd' || n, 'example.com',
+          jsonb_build_object('output', repeat('x', 400000))::text, 'delivered', now(), now() from generate_series(1, 20) n;
+      insert into cronjobs select (jsonb_populate_record(c, jsonb_build_object('id', 'c' || n,
+          'name', 'n' || n, 'create_time', now() - n * interval '1 hour'))).* from cronjobs c, generate_series(1, 20) n;
+      insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, output, end_time)
+        select app_name, user_id, id, 'r', now(), false, 'success', repeat('x', 400000), now()
+        from cronjobs where id like 'c%'`);
+    for (const [path, count, id] of [
+      [`/harness/cronjobs/${jobId}/runs?`, 20, 'runId'],
+      ['/harness/webhooks/w/deliveries?', 20, 'deliveryId'],
+      ['/harness/cronjobs?ownerId=mallory&', 21, 'jobId'],
+    ] as const) {
+      const seen: unknown[] = [];
+      for (let cursor = ''; ; ) {
+        const { status, text, body } = await service.get(`${path}limit=1000${cursor}`);
+        expect([path, status]).toEqual([path, 200]);
+        expect(text.length).toBeLessThan(2 * MEGABYTE);
+        const page = body as { items: Record<string, unknown>[]; nextCursor?: string };
+        for (const item of page.items) {
+          expect(JSON.stringify(item).length).toBeGreaterThan(400_000);
+          seen.push(item[id]);
+        }
+        if (page.nextCursor === undefined) break;
+        cursor = `&cursor=${page.nextCursor}`;
+      }
+      expect([path, new Set(seen).size, seen.length]).toEqual([path, count, count]);
+    }
+  });
+
+  test('names of artifacts are listed in pages, and a model sees the first of them', async () => {
+    await database(`
+      insert into artifacts (app_name, user_id, session_id, name, next_version)
+        select 'harness_agent', 'mallory', case n % 2 when 0 then '' else 'warm' end,
+          case n % 2 when 0 then 'user:' else '' end || n, 1 from generate_series(1, 2500) n;
+      insert into artifact_versions (app_name, user_id, session_id, artifact_name, version, canonical_uri, part, sha256,
+        size_bytes, custom_metadata)
+        select app_name, user_id, session_id, name, 0, name, '{}', '', 0, '{}' from artifacts`);
+    const { body } = await service.get(`${user}/sessions/warm/artifacts`);
+    const names = body as string[];
+    expect(names).toHaveLength(2_500);
+    expect(names).toEqual(names.toSorted());
+    expect((await service.get(`${user}/sessions/none/artifacts`)).body).toHaveLength(1_250);
+    expect((await service.get('/apps/harness_agent/users/nobody/sessions/s/artifacts')).body).toEqual([]);
+  });
+
+  test('a trace has the newest spans, and no more bytes than it may', async () => {
+    await database(`
+      insert into spans (app_name, user_id, session_id, trace_id, id, name, start_ns, end_ns, attributes)
+        select 'harness_agent', 'mallory', 'warm', 't', n, 'call_llm', n, n, jsonb_build_object('a', repeat('x', 1000000))
+        from generate_series(1, 30) n`);
+    const { text, body } = await service.get('/dev/apps/harness_agent/debug/trace/session/warm');
+    expect(text.length).toBeLessThan(10 * MEGABYTE);
+    expect((body as { span_id: string }[]).at(-1)?.span_id).toBe('30');
+  });
+});
+
+/** How the bytes of each answer are bounded; a new read says how its are. */
+const BOUNDS = {
+  'what the operator has set up, or a count':
+    'health ready version getTelemetry listApps getAppInfo listBudgets listModelPrices countUnretained getMetricsInfo ' +
+    'getAppStructure getAppGraphs getAppGraph getBuilderConfig listAppsOfUser',
+  'one row, which was bounded when it was written':
+    'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
+    'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',
+  'as many rows as a page has, each small':
+    'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend',
+  'a page that ends where its bytes do':
+    'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
+    'getSessionTraceLegacy',
+  'pages that are read as fast as the client takes them':
+    'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun runLive',
+  'nothing but what one user, or a developer, may store':
+    'listArtifactVersions listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalCases listEvalResults ' +
+    'listEvalResultIds getEvalResult summarizeEvalRun listEvalVerdicts listEvalJudges',
+};
+
+test('every read says what bounds the bytes of its answer', () => {
+  const all = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });
+  const reads = all.filter(({ method }) => method === 'get').map(({ operationId }) => operationId);
+  expect(
+    Object.values(BOUNDS)
+      .flatMap((ids) => ids.split(' '))
+      .toSorted(),
+  ).toEqual(reads.toSorted());
 });
 
 test('A18: artifacts are loaded once each, and none that is too large', async () => {

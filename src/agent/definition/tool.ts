@@ -10,7 +10,7 @@ export interface ToolServices {
   saveArtifact(name: string, part: Part, customMetadata?: JsonObject): Promise<number>;
   /** The latest or the given version; `undefined` where there is none. @throws {TooLargeError} above `maxBytes` */
   loadArtifact(name: string, version?: number, maxBytes?: number): Promise<Part | undefined>;
-  /** Names of the session's and the user's artifacts, sorted. */
+  /** Names of the session's and the user's artifacts, sorted; the first 1,000. */
   listArtifacts(): Promise<string[]>;
   /** Memories of this user of this app that match the words, best first. */
   searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;

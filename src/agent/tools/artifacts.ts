@@ -8,6 +8,8 @@ const MAX_TEXT = 100_000;
 const MAX_MEDIA = 600_000;
 /** Maximum bytes of artifacts that one call reads. */
 const MAX_BYTES = 4_194_304;
+/** Maximum of names that one call lists. */
+const MAX_NAMES = 1_000;
 const TOO_LARGE = 'Too large to be loaded here.';
 
 const name = {
@@ -96,5 +98,8 @@ export const listArtifacts: Tool = {
   description: 'Lists the names of the saved files.',
   parameters: toParameters({}),
   needsConfirmation: false,
-  run: async (_args, { services }) => ({ names: await services.listArtifacts() }),
+  async run(_args, { services }) {
+    const names = await services.listArtifacts();
+    return names.length < MAX_NAMES ? { names } : { names: names.slice(0, MAX_NAMES), note: 'There may be more.' };
+  },
 };

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { and, desc, eq, exists, inArray, isNotNull, sql } from 'drizzle-orm';
+import { and, desc, eq, inArray, isNotNull, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
@@ -223,30 +223,47 @@ export async function deleteArtifactVersions(db: Database, key: ArtifactKey): Pr
 /** A number that the column cannot hold names nothing. */
 const isVersion = (version: number) => Number.isInteger(version) && version >= 0 && version <= INT32_MAX;
 
-/** Names of a session's artifacts and of its user's (with their prefix), sorted by code point; not the deleted ones. */
-export async function listArtifactNames(db: Database, { appName, userId, sessionId }: SessionKey): Promise<string[]> {
-  const versions = db
-    .select({ version: artifactVersions.version })
-    .from(artifactVersions)
-    .where(
-      and(
-        isSession({ appName, userId, sessionId: artifacts.sessionId }, artifactVersions),
-        eq(artifactVersions.artifactName, artifacts.name),
-      ),
-    );
-  const rows = await db
-    .select({ name: artifacts.name })
-    .from(artifacts)
-    .where(
-      and(
-        eq(artifacts.appName, appName),
-        eq(artifacts.userId, userId),
-        inArray(artifacts.sessionId, [sessionId, '']),
-        exists(versions),
-      ),
-    )
-    .orderBy(artifacts.name);
+/** Names of one page of a list. */
+const PAGE_NAMES = 1_000;
+
+/**
+ * Names of a session's artifacts and of its user's (with their prefix), sorted by code point, a page of those after
+ * one; not the deleted ones.
+ */
+export async function listArtifactNames(
+  db: Database,
+  { appName, userId, sessionId }: SessionKey,
+  after = '',
+): Promise<string[]> {
+  // A version is looked for by the whole key of each name: as a join, all versions of the user would be gone through.
+  const { rows } = await db.execute<{ name: string }>(sql`
+    select page.name from unnest(array[${sessionId}, '']) as scope(id), lateral (
+      select ${artifacts.name} as name from ${artifacts}
+      where ${artifacts.appName} = ${appName} and ${artifacts.userId} = ${userId}
+        and ${artifacts.sessionId} = scope.id and ${artifacts.name} > ${after} and (
+          select ${artifactVersions.version} from ${artifactVersions}
+          where ${isSession({ appName, userId, sessionId: artifacts.sessionId }, artifactVersions)}
+            and ${artifactVersions.artifactName} = ${artifacts.name} limit 1) is not null
+      order by ${artifacts.name} limit ${PAGE_NAMES}) page
+    order by page.name limit ${PAGE_NAMES}`);
   return rows.map(({ name }) => name);
+}
+
+/** Returns all names as a JSON array, page by page; see {@link listArtifactNames}. */
+export async function listArtifactNamesText(db: Database, key: SessionKey): Promise<JsonStream> {
+  const names = await listArtifactNames(db, key);
+  const first = JSON.stringify(names);
+  return names.length < PAGE_NAMES
+    ? { first: [first] }
+    : { first: [first.slice(0, -1)], rest: readNames(db, key, names) };
+}
+
+async function* readNames(db: Database, key: SessionKey, first: string[]): AsyncGenerator<string[]> {
+  for (let names = first; names.length === PAGE_NAMES; ) {
+    names = await listArtifactNames(db, key, names.at(-1));
+    if (names.length > 0) yield [',', JSON.stringify(names).slice(1, -1)];
+  }
+  yield [']'];
 }
 
 /** At most `limit` keys of objects that hold artifacts of a user. */

@@ -10,7 +10,7 @@ import { sendText } from '../sessions/send-text.ts';
 import { USER_ARTIFACT_PREFIX } from './artifact-content.ts';
 import {
   findArtifactVersionText,
-  listArtifactNames,
+  listArtifactNamesText,
   listArtifactVersions,
   listArtifactVersionsText,
 } from './artifact-store.ts';
@@ -61,10 +61,8 @@ const listArtifacts = operation({
   owner: 'path',
   parameters: { path: sessionPath },
   success: { schema: z.array(z.string()), description: 'The names.', example: ['table.csv', 'user:profile.json'] },
-  handler: async ({ database }: ArtifactContext, { path }) => ({
-    kind: 'value',
-    value: await listArtifactNames(database.reads, path),
-  }),
+  handler: async ({ database }: ArtifactContext, { path, response }) =>
+    sendText(response, await listArtifactNamesText(database.reads, path)),
 });
 
 const saveArtifactOperation = operation({

@@ -1,7 +1,7 @@
-import { and, desc, eq, type SQL, sql } from 'drizzle-orm';
+import { and, desc, eq, getTableColumns, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
-import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
+import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
@@ -65,7 +65,13 @@ export interface CronjobWithRun {
 
 const selectWithLatestRun = (db: Database) => {
   const latest = db.select().from(cronjobRuns).where(isItsRun).orderBy(desc(cronjobRuns.dueTime)).limit(1).as('latest');
-  const columns = { cronjobs, latest: latest._.selectedFields, createTime: exactTime(cronjobs.createTime) };
+  const fits = fitsPage(sql`${cronjobs.createTime} desc, ${cronjobs.id} desc`, latest.output, cronjobs.prompt);
+  const columns = {
+    cronjobs: { ...getTableColumns(cronjobs), prompt: sql<string>`case when ${fits} then ${cronjobs.prompt} end` },
+    latest: { ...latest._.selectedFields, output: sql<string | null>`case when ${fits} then ${latest.output} end` },
+    createTime: exactTime(cronjobs.createTime),
+    fits,
+  };
   return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
 };
 
@@ -99,15 +105,16 @@ export async function listCronjobs(
   userId: string,
   limit: number,
   after: ListPlace | undefined,
-): Promise<(CronjobWithRun & { place: ListPlace })[]> {
+): Promise<(CronjobWithRun & { place: ListPlace; fits: boolean })[]> {
   const rows = await selectWithLatestRun(db)
     .where(and(eq(cronjobs.userId, userId), isAfterPlace({ time: cronjobs.createTime, id: cronjobs.id }, after)))
     .orderBy(desc(cronjobs.createTime), desc(cronjobs.id))
     .limit(limit);
-  return rows.map(({ cronjobs: cronjob, latest: latestRun, createTime: time }) => ({
+  return rows.map(({ cronjobs: cronjob, latest: latestRun, createTime: time, fits }) => ({
     cronjob,
     latestRun,
     place: { time, id: cronjob.id },
+    fits,
   }));
 }
 

@@ -85,9 +85,10 @@ const listAll = operation({
   method: 'get',
   path: LIST_PATH,
   operationId: 'listCronjobs',
+  load: 'heavy',
   scope: 'read',
   summary: 'List cronjobs',
-  description: 'Of one user, over all applications, newest first.',
+  description: 'Of one user, over all applications, newest first; fewer where texts are large.',
   ...forCronjobs,
   parameters: {
     query: z.object({

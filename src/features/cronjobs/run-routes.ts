@@ -52,9 +52,10 @@ const listAll = operation({
   method: 'get',
   path: LIST_PATH,
   operationId: 'listCronjobRuns',
+  load: 'heavy',
   scope: 'read',
   summary: 'List the runs of a cronjob',
-  description: 'Newest due time first.',
+  description: 'Newest due time first; fewer where outputs are large.',
   ...forCronjobs,
   parameters: {
     path: cronjobPath,

@@ -1,11 +1,11 @@
-import { and, desc, eq, inArray, isNull, type SQL, sql } from 'drizzle-orm';
+import { and, desc, eq, getTableColumns, inArray, isNull, type SQL, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import { escapeText } from '../../platform/db/json-escape.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
-import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
+import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
 import { type CronjobKey, CRONJOBS_TOPIC, isCronjob, isRunForCronjob } from './cronjob-store.ts';
 
@@ -60,14 +60,17 @@ export async function listRuns(
   key: CronjobKey,
   limit: number,
   after: ListPlace | undefined,
-): Promise<(RunRow & { place: ListPlace })[]> {
+): Promise<(RunRow & { place: ListPlace; fits: boolean })[]> {
+  const order = sql`${cronjobRuns.dueTime} desc, ${cronjobRuns.id} desc`;
+  const fits = fitsPage(order, cronjobRuns.output);
+  const output = sql<string | null>`case when ${fits} then ${cronjobRuns.output} end`;
   const rows = await db
-    .select({ run: cronjobRuns, time: exactTime(cronjobRuns.dueTime) })
+    .select({ run: { ...getTableColumns(cronjobRuns), output }, time: exactTime(cronjobRuns.dueTime), fits })
     .from(cronjobRuns)
     .where(and(isRunForCronjob(key), isAfterPlace({ time: cronjobRuns.dueTime, id: cronjobRuns.id }, after)))
-    .orderBy(desc(cronjobRuns.dueTime), desc(cronjobRuns.id))
+    .orderBy(order)
     .limit(limit);
-  return rows.map(({ run, time }) => ({ ...run, place: { time, id: run.id } }));
+  return rows.map(({ run, time, fits: isOnPage }) => ({ ...run, place: { time, id: run.id }, fits: isOnPage }));
 }
 
 /** Finds a run of a cronjob; `undefined` where there is none. */

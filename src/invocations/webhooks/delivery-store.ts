@@ -1,10 +1,10 @@
-import { type SQL, and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { type SQL, and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
-import { exactTime, isAfterPlace } from '../../platform/db/sql.ts';
+import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import type { ListPlace } from '../../platform/http/operation/cursor.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import type { DeliveryAnswer } from './webhook.ts';
@@ -168,16 +168,23 @@ export async function listDeliveries(
   webhook: WebhookKey,
   limit: number,
   { status, after }: { status: DeliveryRow['status'] | undefined; after: ListPlace | undefined },
-): Promise<(DeliveryRow & { place: ListPlace })[]> {
+): Promise<(DeliveryRow & { place: ListPlace; fits: boolean })[]> {
+  const order = sql`${d.createTime} desc, ${d.id} desc`;
+  const fits = fitsPage(order, d.payload);
+  const payload = sql<string>`case when ${fits} then ${d.payload} else '{}' end`;
   const rows = await db
-    .select({ delivery: d, time: exactTime(d.createTime) })
+    .select({ delivery: { ...getTableColumns(d), payload }, time: exactTime(d.createTime), fits })
     .from(d)
     .where(
       and(isForWebhook(webhook), status && eq(d.status, status), isAfterPlace({ time: d.createTime, id: d.id }, after)),
     )
-    .orderBy(desc(d.createTime), desc(d.id))
+    .orderBy(order)
     .limit(limit);
-  return rows.map(({ delivery, time }) => ({ ...delivery, place: { time, id: delivery.id } }));
+  return rows.map(({ delivery, time, fits: isOnPage }) => ({
+    ...delivery,
+    place: { time, id: delivery.id },
+    fits: isOnPage,
+  }));
 }
 
 /** Finds a delivery of a webhook; `undefined` where there is none. */

@@ -152,10 +152,11 @@ const listOfOne = operation({
   method: 'get',
   path: DELIVERIES_PATH,
   operationId: 'listWebhookDeliveries',
+  load: 'heavy',
   scope: 'read',
   area,
   summary: 'List the deliveries of a webhook',
-  description: 'Newest first, with what the receiver answered.',
+  description: 'Newest first, with what the receiver answered; fewer where bodies are large.',
   owner,
   parameters: {
     path: webhookPath,

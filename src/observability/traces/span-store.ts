@@ -1,4 +1,4 @@
-import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { and, desc, eq, getTableColumns, inArray, lt, sql } from 'drizzle-orm';
 import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
@@ -54,13 +54,21 @@ export interface SpanScope {
 const inScope = ({ appNames, userId }: SpanScope) =>
   and(inArray(spans.appName, appNames), userId === undefined ? undefined : eq(spans.userId, userId));
 
-/** Maximum of spans in one response, the newest: 500 model calls with their tools fit. */
+/** Maximum of spans in one response, the newest, and of their bytes: 500 model calls with their tools fit. */
 const MAX_SPANS = 5_000;
+const MAX_BYTES = 8_388_608;
 
 /** The spans of a session as JSON text in the shape that the Web UI validates, by start; `[]` where there is none. */
 export async function listSessionSpansText(db: Database, scope: SpanScope, sessionId: string): Promise<string> {
+  const bytes = sql`octet_length(${spans.attributes}::text)`;
   const newest = db
-    .select()
+    .select({
+      ...getTableColumns(spans),
+      bytesBefore:
+        sql<number>`sum(${bytes}) over (order by ${spans.startNs} desc rows unbounded preceding) - ${bytes}`.as(
+          'bytes_before',
+        ),
+    })
     .from(spans)
     .where(and(inScope(scope), eq(spans.sessionId, sessionId)))
     .orderBy(desc(spans.startNs))
@@ -72,7 +80,8 @@ export async function listSessionSpansText(db: Database, scope: SpanScope, sessi
   const order = sql`${newest.startNs}, ${newest.endNs} desc, ${newest.id}`;
   const [row] = await db
     .select({ text: sql<string>`coalesce(json_agg(${span} order by ${order}), '[]')::text` })
-    .from(newest);
+    .from(newest)
+    .where(lt(newest.bytesBefore, MAX_BYTES));
   return unescapeJson(row?.text ?? '[]');
 }
 

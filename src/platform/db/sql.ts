@@ -61,3 +61,15 @@ export const isAfterPlace = (
   row: { time: AnyPgColumn; id: AnyPgColumn },
   place: { time: string; id: string } | undefined,
 ): SQL | undefined => place && sql`(${row.time}, ${row.id}) < (${place.time}::timestamptz, ${place.id})`;
+
+/** Bytes of the large values of a page, but for a first larger one. */
+const MAX_PAGE_BYTES = 1_048_576;
+
+/** Tells whether the texts of a row are still on its page of a list in this order; the next page begins where not. */
+export const fitsPage = (order: SQL, ...texts: AnyPgColumn[]): SQL<boolean> => {
+  const bytes = sql.join(
+    texts.map((text) => sql`coalesce(octet_length(${text}), 0)`),
+    sql` + `,
+  );
+  return sql`sum(${bytes}) over (order by ${order} rows unbounded preceding) - (${bytes}) < ${MAX_PAGE_BYTES}`;
+};

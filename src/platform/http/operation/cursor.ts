@@ -40,13 +40,16 @@ export function toPlace(cursor: string | undefined): ListPlace | undefined {
   return place;
 }
 
-/** Splits what was found, one item more where there is a next page. `placeOf` returns an item's place. */
-export function toPage<Item>(
+/**
+ * Splits what was found, one item more where there is a next page. `placeOf` returns an item's place; those that do not
+ * fit are for the next page (`fitsPage`).
+ */
+export function toPage<Item extends { fits?: boolean }>(
   found: Item[],
   limit: number,
   placeOf: (item: Item) => ListPlace,
 ): { items: Item[]; nextCursor: string | undefined } {
-  const items = found.slice(0, limit);
+  const items = found.slice(0, limit).filter(({ fits }) => fits !== false);
   const last = found.length > items.length ? items.at(-1) : undefined;
   return { items, nextCursor: last && toCursor(placeOf(last)) };
 }
