@@ -251,17 +251,15 @@ export async function listArtifactNames(
 
 /** Returns all names as a JSON array, page by page; see {@link listArtifactNames}. */
 export async function listArtifactNamesText(db: Database, key: SessionKey): Promise<JsonStream> {
-  const names = await listArtifactNames(db, key);
-  const first = JSON.stringify(names);
-  return names.length < PAGE_NAMES
-    ? { first: [first] }
-    : { first: [first.slice(0, -1)], rest: readNames(db, key, names) };
+  const page = await listArtifactNames(db, key);
+  const text = JSON.stringify(page);
+  return page.length < PAGE_NAMES ? { first: [text] } : { first: [text.slice(0, -1)], rest: readNames(db, key, page) };
 }
 
 async function* readNames(db: Database, key: SessionKey, first: string[]): AsyncGenerator<string[]> {
-  for (let names = first; names.length === PAGE_NAMES; ) {
-    names = await listArtifactNames(db, key, names.at(-1));
-    if (names.length > 0) yield [',', JSON.stringify(names).slice(1, -1)];
+  for (let page = first; page.length === PAGE_NAMES; ) {
+    page = await listArtifactNames(db, key, page.at(-1));
+    if (page.length > 0) yield [',', JSON.stringify(page).slice(1, -1)];
   }
   yield [']'];
 }

@@ -1,4 +1,4 @@
-import { type SQL, and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
+import { type SQL, and, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
