@@ -134,9 +134,11 @@ describe('reads of a service', () => {
           repeat('x', 400000), now() from generate_series(1, 20) n;
       insert into webhooks (app_name, user_id, id, url, host, secret, includes_output)
         values ('harness_agent', 'mallory', 'w', 'https://example.com/', 'example.com', 's', true);
-      insert into webhook_deliveries (app_name, user_id, webhook_id, id, host, payload, status, retry_end_time, end_time)
+      insert into webhook_deliveries
+        (app_name, user_id, webhook_id, id, host, payload, status, retry_end_time, end_time)
         select 'harness_agent', 'mallory', 'w', 'd' || n, 'example.com',
-          jsonb_build_object('output', repeat('x', 400000))::text, 'delivered', now(), now() from generate_series(1, 20) n;
+          jsonb_build_object('output', repeat('x', 400000))::text, 'delivered', now(), now()
+        from generate_series(1, 20) n;
       insert into cronjobs select (jsonb_populate_record(c, jsonb_build_object('id', 'c' || n,
           'name', 'n' || n, 'create_time', now() - n * interval '1 hour'))).* from cronjobs c, generate_series(1, 20) n;
       insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, output, end_time)
@@ -183,7 +185,8 @@ describe('reads of a service', () => {
   test('a trace has the newest spans, and no more bytes than it may', async () => {
     await database(`
       insert into spans (app_name, user_id, session_id, trace_id, id, name, start_ns, end_ns, attributes)
-        select 'harness_agent', 'mallory', 'warm', 't', n, 'call_llm', n, n, jsonb_build_object('a', repeat('x', 1000000))
+        select 'harness_agent', 'mallory', 'warm', 't', n, 'call_llm', n, n,
+          jsonb_build_object('a', repeat('x', 1000000))
         from generate_series(1, 30) n`);
     const { text, body } = await service.get('/dev/apps/harness_agent/debug/trace/session/warm');
     expect(text.length).toBeLessThan(10 * MEGABYTE);
@@ -194,8 +197,8 @@ describe('reads of a service', () => {
 /** How the bytes of each answer are bounded; a new read says how its are. */
 const BOUNDS = {
   'what the operator has set up, or a count':
-    'health ready version getTelemetry listApps getAppInfo listBudgets listModelPrices countUnretained getMetricsInfo ' +
-    'getAppStructure getAppGraphs getAppGraph getBuilderConfig listAppsOfUser',
+    'health ready version getTelemetry listApps getAppInfo listBudgets listModelPrices countUnretained ' +
+    'getMetricsInfo getAppStructure getAppGraphs getAppGraph getBuilderConfig listAppsOfUser',
   'one row, which was bounded when it was written':
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
     'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',
