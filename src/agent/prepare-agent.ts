@@ -44,7 +44,10 @@ function applyOverrides(
     skills: [...new Set([...definition.skills, ...(overrides.skills ?? [])])],
     mcpServers: overrides.mcpServers ?? definition.mcpServers,
     sampling: { ...definition.sampling, ...overrides.sampling },
-    maxLlmCalls: overrides.maxLlmCalls ?? definition.maxLlmCalls ?? DEFAULT_MAX_LLM_CALLS,
+    maxLlmCalls: Math.min(
+      overrides.maxLlmCalls ?? definition.maxLlmCalls ?? DEFAULT_MAX_LLM_CALLS,
+      overrides.llmCallsAtMost ?? Infinity,
+    ),
   };
 }
 

@@ -38,7 +38,11 @@ export const INVOCATIONS = {
     '`500`',
   ),
   MAX_TOOL_CALLS: whole(500, [1, 1_000_000], 'Maximum number of tool calls of one invocation.'),
-  MAX_EVENT_BYTES: whole(1_048_576, [1_024, 104_857_600], 'Maximum size of an event, in bytes of JSON.'),
+  MAX_EVENT_BYTES: whole(
+    1_048_576,
+    [1_024, 104_857_600],
+    'Maximum size of an event, in bytes of JSON. Media in what a user says count for `MAX_BODY_BYTES` only.',
+  ),
   MAX_SESSION_BYTES: whole(
     33_554_432,
     [1_048_576, 1_073_741_824],

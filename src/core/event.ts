@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { contentSchema, freeForm, getFunctionCalls, getFunctionResponses } from './content.ts';
+import { contentSchema, freeForm, getFunctionCalls, getFunctionResponses, getParts } from './content.ts';
 import { ERROR_CODES } from './error-codes.ts';
 import { citationMetadata, groundingMetadataSchema, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
 import { flag, number, object, openEnum, optional, text, texts } from './members.ts';
@@ -152,8 +152,15 @@ export type Event = z.infer<typeof eventSchema>;
 /** An event for the store, which adds `timestamp` (the database's clock) where there is none. */
 export type NewEvent = Event & { id: string; invocationId: string; author: string };
 
-/** Size of an event: the bytes of its JSON, which `MAX_EVENT_BYTES` bounds. */
-export const eventBytes = (event: Event): number => Buffer.byteLength(JSON.stringify(event));
+/**
+ * Size of an event: the bytes of its JSON, which `MAX_EVENT_BYTES` bounds. The media in what a user says are left out:
+ * clients upload files with a message, and the body that brings them has a bound of its own.
+ */
+export function eventBytes(event: Event): number {
+  const bytes = Buffer.byteLength(JSON.stringify(event));
+  if (event.author !== 'user') return bytes;
+  return getParts(event.content).reduce((sum, { inlineData }) => sum - (inlineData?.data?.length ?? 0), bytes);
+}
 
 /** True for an event that ends an answer, by ADK's rule: no function call, no function response, not partial. */
 export function isFinalResponse(event: Event): boolean {

@@ -16,6 +16,7 @@ import { budgetText } from '../conversation/budgets/budget.ts';
 import type { NewEvent } from '../core/event.ts';
 import { freeTopic, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
+import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import {
   type EventListener,
   type InvocationContext,
@@ -85,23 +86,31 @@ export const newLease = (
   webhookUrl,
 });
 
-/** Returns the claim of a request: the user event is stored with it, unless the request may still be refused. */
-export const toClaim = (
+/**
+ * Returns the claim of a request: the user event is stored with it, unless the request may still be refused.
+ * @throws {TooLargeError} for a user event of more bytes than allowed
+ */
+export function toClaim(
   context: Pick<InvocationContext, 'busyPolicy' | 'leaseTimes' | 'limits' | 'newId'>,
   request: InvocationRequest,
   lease: Lease,
   signal: AbortSignal,
-): ClaimRequest => ({
-  lease,
-  events: claimedUserEvents(request, context.newId),
-  createSession: request.createSession,
-  busyPolicy: request.busyPolicy ?? context.busyPolicy,
-  resumes: request.resumes === true,
-  times: context.leaseTimes,
-  queueDepth: context.limits.queueDepth,
-  signal,
-  onQueued: request.onKnown,
-});
+): ClaimRequest {
+  const { busyPolicy, leaseTimes: times, limits, newId } = context;
+  const events = claimedUserEvents(request, newId);
+  for (const event of [...events, ...deferredUserEvents(request, newId)]) checkEventSize(event, limits.eventBytes);
+  return {
+    lease,
+    events,
+    createSession: request.createSession,
+    busyPolicy: request.busyPolicy ?? busyPolicy,
+    resumes: request.resumes === true,
+    times,
+    queueDepth: limits.queueDepth,
+    signal,
+    onQueued: request.onKnown,
+  };
+}
 
 /** An invocation that holds its session. */
 interface ClaimedInvocation {

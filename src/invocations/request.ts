@@ -73,7 +73,8 @@ export const harnessInvokeSchema = z
         max_llm_calls: llmCallLimitSchema
           .nullish()
           .describe(
-            'Maximum number of model calls of this invocation [as deployed, 500]; wins over `harness.max_llm_calls`.',
+            'Maximum number of model calls of this invocation [as deployed, 500]; wins over `harness.max_llm_calls`. ' +
+              'Without the scope `override` it only lowers the deployed one.',
           ),
       })
       .describe('Who asks, and in which session.'),

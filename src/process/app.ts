@@ -106,9 +106,6 @@ export function listOperations(mode: {
   ];
 }
 
-/** Members, elements, arrays and objects of a request body: parsing more would hold up the event loop for all. */
-const MAX_BODY_VALUES = 100_000;
-
 /** Another name of `harness_agent`, which AgentKit's command line has built in, unless an application has it. */
 const ALIAS = 'harness';
 
@@ -143,8 +140,7 @@ export function createApp(context: Context): Express {
     log,
     metrics: context.metrics,
     maxBodyBytes: config.MAX_BODY_BYTES,
-    maxBodyValues: MAX_BODY_VALUES,
-    limits: createRequestLimits(context.database, config.fairness),
+    limits: createRequestLimits(context.database, config.fairness, config.MAX_BODY_BYTES),
     logins: loginLimit(context),
     audit: context.audit,
     findPosition: context.database.findPosition,

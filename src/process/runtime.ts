@@ -17,6 +17,7 @@ import { openContentStore } from '../conversation/artifacts/s3-content.ts';
 import type { Config } from '../config/config.ts';
 import { openNotifications } from '../platform/db/notifications.ts';
 import { AgentError } from '../core/errors.ts';
+import { INPUT_LIMITS } from '../core/limits.ts';
 import { createAdmission } from '../invocations/admission.ts';
 import { createSlots } from '../platform/http/limits/request-limits.ts';
 import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
@@ -80,8 +81,8 @@ const AUDITED_REFUSALS_PER_MINUTE = 60;
 const HISTORY_CACHE_BYTES = 16_777_216;
 /** Replays of one caller at once: a replay costs as much CPU as its invocation, and waits for no model. */
 const REPLAYS_PER_USER = 2;
-/** An hour of speech has 155 million bytes, and 50 frames in a second are 180,000. */
-const LIVE_LIMITS = { idleMs: 300_000, bytes: 268_435_456, frames: 200_000 };
+const { liveFrame, liveSession } = INPUT_LIMITS;
+const LIVE_LIMITS = { idleMs: 300_000, bytes: liveSession.bytes, frames: liveSession.count };
 /** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
 const MAX_KEPT = 1_000;
 /** Days for which ended deliveries are kept: to see why one failed, not as a record. */
@@ -262,7 +263,10 @@ async function toContext(
     draining: draining.signal,
     stopping: stopping.signal,
     isAccepting: () => !draining.signal.aborted,
-    sockets: createSockets({ frameBytes: config.MAX_BODY_BYTES, sockets: config.MAX_LIVE_SESSIONS }),
+    sockets: createSockets({
+      frameBytes: Math.min(liveFrame.bytes, config.MAX_BODY_BYTES),
+      sockets: config.MAX_LIVE_SESSIONS,
+    }),
     ...overrides,
   };
 }

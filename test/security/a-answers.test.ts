@@ -116,7 +116,7 @@ describe('A: nobody stops the process by what is answered', () => {
       'tools/list',
       true,
       (id) => `data: ${result(id, `"tools":[${'{},'.repeat(MEGABYTE)}{}]`)}\n\n`,
-      'The connection failed.',
+      'It sent a message with more than 100000 values.',
     ],
     [
       '90,000 pings',
@@ -125,15 +125,27 @@ describe('A: nobody stops the process by what is answered', () => {
       () => `[${many(90_000, ping).join()}]`,
       'It sent a message with more than 100000 values.',
     ],
-    ['20,000 pings', 'tools/list', false, () => `[${many(20_000, ping).join()}]`, 'The connection failed.'],
+    [
+      '20,000 pings',
+      'tools/list',
+      false,
+      () => `[${many(20_000, ping).join()}]`,
+      'It sent more than 100 messages in one answer.',
+    ],
     [
       '90,000 pings of a stream',
       'tools/list',
       true,
       () => many(90_000, (n) => `data: ${ping(n)}\n\n`).join(''),
-      'The connection failed.',
+      'It sent more than',
     ],
-    ['600,000 empty events', 'tools/list', true, () => 'data:\n\n'.repeat(600_000), 'The connection failed.'],
+    [
+      '600,000 empty events',
+      'tools/list',
+      true,
+      () => 'data:\n\n'.repeat(600_000),
+      'It sent more than 1000 messages at once.',
+    ],
     [
       'a schema of 30,000 levels',
       'tools/list',
@@ -143,9 +155,8 @@ describe('A: nobody stops the process by what is answered', () => {
     ],
   ])('%s are refused', async (_, method, isStream, text, reason) => {
     const { server, name } = await answering(method, isStream, text);
-    expect(await invoke({ mcp_servers: [server.url] })).toMatchObject({
-      error: `${name} did not list its tools. ${reason}`,
-    });
+    const { error } = await invoke({ mcp_servers: [server.url] });
+    expect(error).toContain(`${name} did not list its tools. ${reason}`);
     await isUnharmed();
   });
 

@@ -47,7 +47,6 @@ export async function startEdge(
       warn: (fields, message) => logged.push({ fields, message }),
     },
     maxBodyBytes: 1_000_000,
-    maxBodyValues: 10_000_000,
     ...options,
   });
   const server = createServer(app);

@@ -76,6 +76,8 @@ export interface AgentOverrides {
   modelName?: string;
   instruction?: string;
   maxLlmCalls?: number;
+  /** Lowers the limit of model calls and never raises it. */
+  llmCallsAtMost?: number;
   /** Replaces the members that it has. */
   sampling?: Sampling;
 }

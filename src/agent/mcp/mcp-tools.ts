@@ -1,4 +1,5 @@
 import { AgentError } from '../../core/errors.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
 import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
@@ -17,9 +18,6 @@ export interface McpTimeouts {
 
 /** The waits that hold where the settings name none. */
 const DEFAULT_MCP_TIMEOUTS: McpTimeouts = { connectMs: 3_000, listMs: 10_000, callMs: 60_000 };
-
-/** Maximum number of tools of one server, and of all servers of one agent. */
-export const MAX_TOOLS = 256;
 
 /** How MCP servers are reached. */
 export interface McpSettings {
@@ -74,9 +72,12 @@ export async function connectMcpServers(
     await close();
     throw failure.reason;
   }
-  if (connections.reduce((sum, { tools }) => sum + tools.length, 0) > MAX_TOOLS) {
+  if (connections.reduce((sum, { tools }) => sum + tools.length, 0) > INPUT_LIMITS.mcpToolList.count) {
     await close();
-    throw new AgentError('mcp_failed', `The MCP servers of the agent have more than ${MAX_TOOLS} tools together.`);
+    throw new AgentError(
+      'mcp_failed',
+      `The MCP servers of the agent have more than ${INPUT_LIMITS.mcpToolList.count} tools together.`,
+    );
   }
   return { tools: withUniqueNames(connections, new Set(taken)), close };
 }

@@ -2,34 +2,74 @@ import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { AgentError } from '../../core/errors.ts';
-import { boundedResponse } from '../../platform/net/bounded-response.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import { type AnswerBounds, boundedResponse, isEventStream } from '../../platform/net/bounded-response.ts';
 import { currentContext } from '../../platform/context.ts';
+import { ownTurn } from '../../platform/work/loop-turns.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { McpServer } from '../definition/agent.ts';
 
-/** The SDK parses and copies each message whole. Bytes are egress's. */
-const BOUNDS = { bytes: Number.POSITIVE_INFINITY, values: 100_000, levels: 500, messages: 10_000 };
-/** Maximum number of requests that a server makes of us on one connection: it has no reason for others than pings. */
-const MAX_REQUESTS = 100;
+const { mcpMessage, mcpConnection, mcpRequests } = INPUT_LIMITS;
+
+/** Time in which a connection may have one message more. */
+const MESSAGE_MS = 10;
 
 /** The SDK's transports over HTTP. */
 export type HttpTransport = StreamableHTTPClientTransport | SSEClientTransport;
 
-/** Creates a transport whose requests carry the step's trace context and whose answers are bounded. */
+/** A transport, and why it ended where its server sent too much. */
+export interface BoundedTransport {
+  transport: HttpTransport;
+  failure?: AgentError;
+}
+
+/** Creates a transport whose requests carry the step's trace context, and which ends when its server sends too much. */
 export function newTransport(
   { url, headers }: McpServer,
   egress: Egress,
   kind: 'streamable-http' | 'sse',
-): HttpTransport {
-  const fetch = withBounds(withTraceparent(egress.fetch));
+): BoundedTransport {
+  const counts = { message: 0, 'other line': 0, request: 0 };
+  const start = performance.now();
+  const fail = (excess: string) => {
+    bounded.failure ??= new AgentError('mcp_failed', `It sent ${excess}.`);
+    void bounded.transport.close();
+    return bounded.failure;
+  };
+  const count = (what: 'message' | 'other line') => {
+    counts[what] += 1;
+    const grown = (performance.now() - start) / MESSAGE_MS;
+    const { count: most } = mcpConnection;
+    if (counts.message > most + grown) return `more than ${most} messages at once`;
+    return counts['other line'] > 4 * (most + grown)
+      ? `more than ${4 * most} lines at once that are no data`
+      : undefined;
+  };
+  const turn = () => ownTurn(currentContext().caller ?? '');
+  const fetch = withBounds(
+    withTraceparent(egress.fetch),
+    { ...mcpMessage, elements: mcpMessage.count, count, turn },
+    fail,
+  );
   const options = { fetch, requestInit: headers ? { headers } : {} };
-  return kind === 'sse'
-    ? new SSEClientTransport(new URL(url), options)
-    : new StreamableHTTPClientTransport(new URL(url), {
-        ...options,
-        fetch: withEndOfStream(fetch),
-        reconnectionOptions: NO_RECONNECT,
-      });
+  const transport =
+    kind === 'sse'
+      ? new SSEClientTransport(new URL(url), options)
+      : new StreamableHTTPClientTransport(new URL(url), {
+          ...options,
+          fetch: withEndOfStream(fetch),
+          reconnectionOptions: NO_RECONNECT,
+        });
+  const bounded: BoundedTransport = { transport };
+  // The SDK answers each request with a POST of its own, all at once, and 90,000 pings in one answer are more than a
+  // process has memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
+  asTransport(transport).onmessage = (message) => {
+    if (!('method' in message && 'id' in message)) return;
+    counts.request += 1;
+    if (counts.request > mcpRequests.count) throw fail(`more than ${mcpRequests.count} requests`);
+  };
+  return bounded;
 }
 
 /** Requests of a step carry its trace context. */
@@ -54,28 +94,17 @@ const NO_RECONNECT = {
 /** The SDK's transports miss `| undefined` in their types, which `exactOptionalPropertyTypes` asks for. */
 export const asTransport = (transport: HttpTransport) => transport as Transport;
 
-/** The same `fetch`, but an answer fails as soon as it has too much to be parsed. */
-const withBounds =
-  (fetch: Egress['fetch']): Egress['fetch'] =>
-  async (url, init) =>
-    boundedResponse(await fetch(url, init), BOUNDS, (excess) => new AgentError('mcp_failed', `It sent ${excess}.`));
-
 /**
- * Ends a connection whose server makes too many requests: the SDK answers each with a POST of its own, all at once, and
- * 90,000 pings in one answer are more than a process has memory for (1.32.2). Call it before the client connects.
+ * The same `fetch`, but an answer fails as soon as it has too much to be parsed. It is counted as the SDK reads it: what
+ * a GET brings as a stream whatever its media type, and a refusal not at all.
  */
-export function limitRequests(transport: Transport): void {
-  let requests = 0;
-  // The client's own handler runs behind this one (`Protocol.connect`); what is thrown here keeps it from running.
-  // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
-  transport.onmessage = (message) => {
-    if (!('method' in message && 'id' in message)) return;
-    requests += 1;
-    if (requests <= MAX_REQUESTS) return;
-    void transport.close();
-    throw new AgentError('mcp_failed', `It made more than ${MAX_REQUESTS} requests.`);
+const withBounds =
+  (fetch: Egress['fetch'], bounds: AnswerBounds, fail: (excess: string) => AgentError): Egress['fetch'] =>
+  async (url, init) => {
+    const response = await fetch(url, init);
+    const isStream = (init?.method ?? 'GET') === 'GET' || isEventStream(response);
+    return response.ok ? boundedResponse(response, isStream, bounds, fail) : response;
   };
-}
 
 /** As the code of an error that no server sent: the SDK's own codes are below -32000 and HTTP's above 0. */
 const STREAM_ENDED = -1;
@@ -90,8 +119,7 @@ const withEndOfStream =
   async (url, init) => {
     const response = await fetch(url, init);
     const id = requestIdIn(init?.body);
-    const isStream = response.headers.get('content-type')?.includes('text/event-stream');
-    if (id === undefined || !isStream || !response.body) return response;
+    if (id === undefined || !isEventStream(response) || !response.body) return response;
     const { status, statusText, headers } = response;
     return new Response(ReadableStream.from(untilEnd(response.body, id)), { status, statusText, headers });
   };

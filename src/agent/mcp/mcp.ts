@@ -4,22 +4,19 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import { type CallToolResult, CallToolResultSchema, ErrorCode, ToolSchema } from '@modelcontextprotocol/sdk/types.js';
 import { z } from 'zod';
 import { AgentError } from '../../core/errors.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import type { Egress } from '../../platform/net/egress.ts';
 import type { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
-import { MAX_TOOLS, type McpTimeouts } from './mcp-tools.ts';
-import { asTransport, limitRequests, newTransport, type HttpTransport } from './mcp-transport.ts';
+import type { McpTimeouts } from './mcp-tools.ts';
+import { asTransport, type BoundedTransport, newTransport } from './mcp-transport.ts';
 
 /** Maximum number of pages of a tool list: a server whose cursor never ends must not keep us. */
 const MAX_PAGES = 100;
-/** Maximum size of one tool as the server declares it, with its schemas, and of all of them; characters of JSON. */
-const MAX_TOOL_LENGTH = 65_536;
-const MAX_LIST_LENGTH = 1_048_576;
-/** Maximum number of content blocks in a tool's result. */
-const MAX_BLOCKS = 1_000;
+const { mcpTool, mcpToolList, mcpToolResult } = INPUT_LIMITS;
 /** Maximum wait for the DELETE that ends a session. */
 const TERMINATE_MS = 2_000;
 
@@ -44,38 +41,43 @@ export async function connectMcp(
 ): Promise<McpConnection> {
   if (!URL.canParse(server.url))
     throw new AgentError('mcp_failed', `MCP server \`${server.name}\` has no valid address.`);
-  const { client, transport } = await connect(server, egress, timeouts.connectMs, signal);
-  const close = () => closeSession(client, transport);
+  const connection = await connect(server, egress, timeouts.connectMs, signal);
+  const { client, bounded } = connection;
+  const close = () => closeSession(connection);
   try {
     const declared = await within(timeouts.listMs, signal, (limit) => listTools(client, limit));
-    return { server, close, tools: declared.map((tool) => toTool(server, client, tool, timeouts.callMs, schemas)) };
+    return { server, close, tools: declared.map((tool) => toTool(server, connection, tool, timeouts.callMs, schemas)) };
   } catch (error) {
     await close();
-    throw toMcpError(server, 'did not list its tools', error, signal);
+    throw toMcpError(server, 'did not list its tools', bounded.failure ?? error, signal);
   }
 }
 
-async function connect(server: McpServer, egress: Egress, timeoutMs: number, signal: AbortSignal) {
+/** A client that is connected, and its transport. */
+interface Connected {
+  client: Client;
+  bounded: BoundedTransport;
+}
+
+async function connect(server: McpServer, egress: Egress, timeoutMs: number, signal: AbortSignal): Promise<Connected> {
   const kinds: ('streamable-http' | 'sse')[] = server.transport ? [server.transport] : ['streamable-http', 'sse'];
   for (const [index, kind] of kinds.entries()) {
     const client = new Client({ name: 'agent-runtime', version: '1' });
-    const transport = newTransport(server, egress, kind);
-    limitRequests(asTransport(transport));
+    const bounded = newTransport(server, egress, kind);
+    const transport = asTransport(bounded.transport);
     try {
-      await within(timeoutMs, signal, (limit) =>
-        orAborted(client.connect(asTransport(transport), { signal: limit }), limit),
-      );
+      await within(timeoutMs, signal, (limit) => orAborted(client.connect(transport, { signal: limit }), limit));
       // The one stream that brings every answer broke: what is open will never be answered, though the SDK waits and
       // reconnects.
       // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's client is no EventTarget
       client.onerror = (error) => void (error instanceof SseError && client.close());
-      return { client, transport };
+      return { client, bounded };
     } catch (error) {
       // Both: a client whose transport never started does not close it.
       await Promise.allSettled([client.close(), transport.close()]);
       // A server that speaks only the older transport answers the POST so (MCP 2025-06-18, backwards compatibility).
       const mayBeOlder = index < kinds.length - 1 && [400, 404, 405].includes(getStatus(error) ?? 0);
-      if (!mayBeOlder) throw toMcpError(server, 'could not be reached', error, signal);
+      if (!mayBeOlder) throw toMcpError(server, 'could not be reached', bounded.failure ?? error, signal);
     }
   }
   throw new AgentError('mcp_failed', `MCP server \`${server.name}\` could not be reached.`);
@@ -118,14 +120,14 @@ async function listTools(client: Client, signal: AbortSignal): Promise<DeclaredT
     const params = cursor === undefined ? {} : { cursor };
     const request = client.request({ method: 'tools/list', params }, listed, { signal });
     const result = await orAborted(request, signal);
-    if (tools.length + result.tools.length > MAX_TOOLS) throw tooMuch(`more than ${MAX_TOOLS} tools`);
+    if (tools.length + result.tools.length > mcpToolList.count) throw tooMuch(`more than ${mcpToolList.count} tools`);
     for (const tool of result.tools) {
       const own = getLength(tool);
-      if (own > MAX_TOOL_LENGTH) throw tooMuch(`a tool of more than ${MAX_TOOL_LENGTH} characters`);
+      if (own > mcpTool.bytes) throw tooMuch(`a tool of more than ${mcpTool.bytes} characters`);
       length += own;
       tools.push(ToolSchema.parse(tool));
     }
-    if (length > MAX_LIST_LENGTH) throw tooMuch(`a list of more than ${MAX_LIST_LENGTH} characters`);
+    if (length > mcpToolList.bytes) throw tooMuch(`a list of more than ${mcpToolList.bytes} characters`);
     cursor = result.nextCursor;
     if (!cursor) return tools;
   }
@@ -143,7 +145,13 @@ function getLength(value: unknown): number {
   }
 }
 
-function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: number, schemas: SchemaSandbox): Tool {
+function toTool(
+  server: McpServer,
+  { client, bounded }: Connected,
+  tool: DeclaredTool,
+  callMs: number,
+  schemas: SchemaSandbox,
+): Tool {
   return {
     name: tool.name,
     description: tool.description ?? '',
@@ -157,16 +165,17 @@ function toTool(server: McpServer, client: Client, tool: DeclaredTool, callMs: n
         const result = await within(callMs, signal, (limit) =>
           orAborted(client.request(request, answered, { signal: limit, timeout: callMs + 1_000 }), limit),
         );
-        if ((result.content?.length ?? 0) > MAX_BLOCKS) throw tooMuch(`more than ${MAX_BLOCKS} blocks in its answer`);
+        if ((result.content?.length ?? 0) > mcpToolResult.count)
+          throw tooMuch(`more than ${mcpToolResult.count} blocks in its answer`);
         return toToolResult(CallToolResultSchema.parse(result), attachments);
       } catch (error) {
-        throw toMcpError(server, `failed in \`${tool.name}\``, error, signal);
+        throw toMcpError(server, `failed in \`${tool.name}\``, bounded.failure ?? error, signal);
       }
     },
   };
 }
 
-async function closeSession(client: Client, transport: HttpTransport): Promise<void> {
+async function closeSession({ client, bounded: { transport } }: Connected): Promise<void> {
   const terminate =
     transport instanceof StreamableHTTPClientTransport ? transport.terminateSession() : Promise.resolve();
   await orAborted(terminate, AbortSignal.timeout(TERMINATE_MS)).catch(() => {});

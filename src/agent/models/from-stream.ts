@@ -1,4 +1,6 @@
 import type { JsonObject, Part } from '../../core/content.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import { parseJson } from '../../core/parse-json.ts';
 import type { UsageMetadata } from '../../core/model-metadata.ts';
 import type { ModelAnswer, ModelDelta } from '../definition/model.ts';
 import { ModelFailure } from './model-error.ts';
@@ -117,7 +119,7 @@ function toCall(call: Extract<StreamPart, { type: 'tool-call' }>): Part {
 function parseArguments(input: string): JsonObject | undefined {
   if (input.trim() === '') return {};
   try {
-    const args: unknown = JSON.parse(input);
+    const args = parseJson(Buffer.from(input), INPUT_LIMITS.argumentsOfACall, { exact: false });
     return typeof args === 'object' && args !== null && !Array.isArray(args) ? (args as JsonObject) : undefined;
   } catch {
     return undefined;

@@ -1,6 +1,7 @@
 import { type RawData, WebSocket } from 'ws';
 import { abortError } from '../../core/abort.ts';
 import { AgentError } from '../../core/errors.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
 import { WaitingQueue } from '../../platform/work/waiting-queue.ts';
 import type { LiveConnection, LiveInput, LiveMessage, LiveModel, LiveRequest } from '../definition/live.ts';
 import { readServerMessage, toClientMessage, toHistory, toLiveMessage, toSetup } from './google-live-wire.ts';
@@ -19,10 +20,8 @@ export interface GoogleLiveSettings {
 const BASE_URL = 'https://generativelanguage.googleapis.com';
 /** `v1alpha`, as ADK: `proactivity` and `enableAffectiveDialog` are in no other. */
 const PATH = '/ws/google.ai.generativelanguage.v1alpha.GenerativeService.BidiGenerateContent';
-/** Maximum size of a message of the server; pieces of sound have some ten KB. */
-const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** Messages that wait to be read; then the socket is not read any further. */
-const MAX_WAITING = 64;
+const { bytes: MAX_MESSAGE_BYTES, count: MAX_WAITING } = INPUT_LIMITS.modelLiveMessage;
 /** Bytes that the provider may leave unread. */
 const MAX_UNREAD_BYTES = 8 * 1024 * 1024;
 

@@ -1,4 +1,5 @@
 import type { createAnthropic } from '@ai-sdk/anthropic';
+import { INPUT_LIMITS } from '../../core/limits.ts';
 import { boundedResponse } from '../../platform/net/bounded-response.ts';
 import { ModelFailure } from './model-error.ts';
 
@@ -20,16 +21,17 @@ const BASE_URLS = {
   google: 'https://generativelanguage.googleapis.com/v1beta',
 };
 
-/** Bounds of an answer on the wire: each token comes with up to 300 bytes around it. */
-const BOUNDS = { bytes: 67_108_864, values: 100_000, levels: 500, messages: Number.POSITIVE_INFINITY };
-
 /** A provider that never ends a line, or nests it without end, ends the call and not the process. */
-const boundedFetch: typeof fetch = async (input, init) =>
-  boundedResponse(
-    await fetch(input, init),
-    BOUNDS,
+const boundedFetch: typeof fetch = async (input, init) => {
+  const response = await fetch(input, init);
+  // The packages read every answer but a refusal as a stream, whatever its media type.
+  return boundedResponse(
+    response,
+    response.ok,
+    INPUT_LIMITS.modelAnswer,
     (excess) => new ModelFailure('model_bad_response', { detail: excess }),
   );
+};
 
 /** Gives the provider's models by name. The package is loaded here, so that a start with another does not pay. */
 export async function loadProvider(

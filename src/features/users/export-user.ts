@@ -2,6 +2,8 @@ import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import { findStoredArtifact } from '../../conversation/artifacts/artifact-store.ts';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { InvalidError } from '../../core/errors.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
 import { repairLastSequences } from '../../conversation/sessions/user-data-store.ts';
@@ -164,9 +166,10 @@ type Line = { kind?: string; table?: string; row?: Record<string, unknown> | nul
 
 function readLine(line: string, number: number): Line {
   try {
-    return JSON.parse(line) as Line;
-  } catch {
-    throw notALine(number);
+    return parseJson(Buffer.from(line), INPUT_LIMITS.lineOfAnImport, { exact: false }) as Line;
+  } catch (error) {
+    const isTooMuch = error instanceof JsonRefusedError && error.kind !== 'syntax';
+    throw isTooMuch ? new InvalidError(`Line ${number} ${error.message}.`) : notALine(number);
   }
 }
 

@@ -8,9 +8,11 @@ import { base64Error } from '../../core/base64.ts';
 import { type Content, contentSchema } from '../../core/content.ts';
 import { AgentError, AppError, NotFoundError, sizeRefusal } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
-import { findInexact } from '../../core/exact-json.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../platform/http/operation/principal.ts';
+import { currentContext } from '../../platform/context.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
 import { invoke } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';
@@ -37,7 +39,7 @@ export async function converse(
   request: LiveSessionRequest,
 ): Promise<void> {
   const left = new AbortController();
-  const live = new LiveSocket(socket, request.limits);
+  const live = new LiveSocket(socket, request.limits, currentContext().caller ?? request.key.userId);
   const isText = request.modalities?.every((modality) => modality === 'TEXT') === true;
   let call: LiveCall | undefined;
   const openCall = async () => {
@@ -47,14 +49,18 @@ export async function converse(
     // Not needed where the client has disconnected meanwhile.
     if (socket.readyState !== socket.OPEN) call.end();
   };
-  live.onFrame = async (text) => {
-    const frame = toLiveFrame(text);
-    if (frame.kind === 'invalid') live.send({ error: frame.error });
-    else if (frame.kind === 'close') live.close(CLOSE.normal, '');
-    else if (frame.kind === 'content' && call) call.say(frame.content);
+  const take = async (bytes: Buffer) => {
+    const frame = toLiveFrame(bytes);
+    if (frame.kind === 'excessive') live.fail(CLOSE.policy, frame.error);
+    else if (frame.kind === 'invalid') {
+      // To look at it costs as much as a turn that begins.
+      await request.countTurn();
+      live.send({ error: frame.error });
+    } else if (frame.kind === 'close') live.close(CLOSE.normal, '');
+    else if (frame.kind === 'content' && call) call.say(frame.content, bytes.length);
     else if (frame.kind === 'content') await takeTurn(context, live, request, frame.content, left.signal);
     else if (frame.kind === 'media') {
-      if (!call) await openCall().catch(failWith);
+      if (!call) await openCall();
       if (call) call.send(frame.input);
       else if (frame.input.kind === 'blob') live.close(CLOSE.failed, NO_AUDIO);
     }
@@ -67,6 +73,7 @@ export async function converse(
     if (!isKnown) context.log.error({ err: error }, 'a live session failed');
     live.fail(CLOSE.failed, isKnown ? error.message : 'The runtime failed.');
   };
+  live.onFrame = (bytes) => take(bytes).catch(failWith);
   const closed = live.hold(context.draining);
   const cancel = whenEnded(request.principal, () => live.fail(CLOSE.policy, NOT_VALID_ANY_MORE));
   try {
@@ -165,19 +172,21 @@ type LiveFrame =
   | { kind: 'content'; content: Content }
   | { kind: 'media'; input: LiveInput }
   | { kind: 'close' | 'nothing' }
-  | { kind: 'invalid'; error: string };
+  /** An excessive one ends the session: it costs more to look at than a client needs. */
+  | { kind: 'invalid' | 'excessive'; error: string };
 
 /** Reads a frame; the first of close, activity_start, activity_end, blob, content counts, as in ADK. */
-function toLiveFrame(text: string): LiveFrame {
+function toLiveFrame(bytes: Buffer): LiveFrame {
   let sent: unknown;
   try {
-    sent = JSON.parse(text);
-  } catch {
-    return { kind: 'invalid', error: 'The frame is not valid JSON.' };
+    sent = parseJson(bytes, INPUT_LIMITS.liveFrame, { exact: true });
+  } catch (error) {
+    if (!(error instanceof JsonRefusedError)) throw error;
+    const { kind, path, message } = error;
+    if (kind === 'inexact')
+      return { kind: 'invalid', error: `The frame is not valid at ${path.join('.')}: ${message}.` };
+    return { kind: kind === 'syntax' ? 'invalid' : 'excessive', error: `The frame ${message}.` };
   }
-  const inexact = findInexact(text);
-  if (inexact)
-    return { kind: 'invalid', error: `The frame is not valid at ${inexact.path.join('.')}: ${inexact.reason}.` };
   const parsed = liveFrameSchema.safeParse(sent);
   if (!parsed.success) return { kind: 'invalid', error: firstIssue(parsed.error) };
   const { content, blob, close, activity_start: start, activity_end: end } = parsed.data;

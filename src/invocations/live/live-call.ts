@@ -42,7 +42,7 @@ export class LiveCall {
   readonly #connection: LiveConnection;
   readonly #audio: LiveAudio | undefined;
   readonly #countTurn: () => Promise<void>;
-  readonly #contents = new WaitingQueue<Content>();
+  readonly #contents = new WaitingQueue<{ content: Content; bytes: number }>();
   readonly #left: AbortSignal;
   #isAnswering = false;
   #hasEnded = false;
@@ -102,10 +102,12 @@ export class LiveCall {
     this.#connection.send(input);
   }
 
-  /** Puts what the user typed behind the turn that runs. */
-  say(content: Content): void {
-    if (this.#contents.size < MAX_CONTENTS) this.#contents.push(content);
-    else this.#live.send({ error: `${MAX_CONTENTS} contents wait for their turn already; this one is left out.` });
+  /** Puts what the user typed, a frame of so many bytes, behind the turn that runs. */
+  say(content: Content, bytes: number): void {
+    const error = `${MAX_CONTENTS} contents wait for their turn already; this one is left out.`;
+    if (this.#contents.size >= MAX_CONTENTS) return this.#live.send({ error });
+    this.#contents.push({ content, bytes });
+    this.#live.wait(bytes);
   }
 
   /** Closes the connection after the running turn, or at once where the client has disconnected. */
@@ -119,7 +121,8 @@ export class LiveCall {
       while (!this.#hasEnded) {
         await Promise.race([this.#contents.ready(), this.#connection.ready()]);
         if (this.#hasEnded) return;
-        const content = this.#contents.shift();
+        const { content, bytes = 0 } = this.#contents.shift() ?? {};
+        this.#live.wait(-bytes);
         if (content || isAnswer(this.#connection.peek())) await this.#answer(content);
         else this.#listen(this.#connection.shift());
       }

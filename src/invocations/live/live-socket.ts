@@ -1,4 +1,8 @@
 import type { RawData, WebSocket } from 'ws';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import { LARGE_BYTES } from '../../core/parse-json.ts';
+import { ByteCounts } from '../../platform/work/byte-counts.ts';
+import { ownTurn } from '../../platform/work/loop-turns.ts';
 
 /** Codes of a close (RFC 6455 §7.4.1, and as ADK uses them). */
 export const CLOSE = { normal: 1000, goingAway: 1001, sessionNotFound: 1002, policy: 1008, failed: 1011 } as const;
@@ -6,8 +10,9 @@ export const CLOSE = { normal: 1000, goingAway: 1001, sessionNotFound: 1002, pol
 export const STOPPING = 'The service is stopping.';
 /** A reason has at most 123 bytes of UTF-8; a character that is cut becomes one of three bytes. */
 const MAX_REASON = 120;
-/** Frames that wait for the turn before them; then the socket is not read any further. */
-const MAX_WAITING = 8;
+const { waitingFramesOfASocket: MOST, waitingFramesOfAUser } = INPUT_LIMITS;
+/** Bytes of frames that wait, of each caller. */
+const waitingBytes = new ByteCounts(waitingFramesOfAUser.bytes);
 /** Bytes that a client leaves unread until it is cut off. */
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** Time between two pings, which find a client that is gone without a word. */
@@ -26,18 +31,22 @@ export interface LiveLimits {
 
 /** The socket of a live session: its frames are taken one after another, within its limits. */
 export class LiveSocket {
-  onFrame: (text: string) => Promise<void> = () => Promise.resolve();
+  onFrame: (frame: Buffer) => Promise<void> = () => Promise.resolve();
   /** True while a turn runs that `onFrame` does not wait for. */
   isBusy = () => false;
   readonly #socket: WebSocket;
   readonly #limits: LiveLimits;
-  readonly #waiting: string[] = [];
+  readonly #caller: string;
+  readonly #waiting: Buffer[] = [];
+  #waitingBytes = 0;
   #isTaking = true;
   #lastUse = performance.now();
   #frames = 0;
   #bytes = 0;
 
-  constructor(socket: WebSocket, limits: LiveLimits) {
+  /** @param caller whose frames are counted together */
+  constructor(socket: WebSocket, limits: LiveLimits, caller: string) {
+    this.#caller = caller;
     this.#socket = socket;
     this.#limits = limits;
   }
@@ -49,7 +58,8 @@ export class LiveSocket {
     let answered = true;
     socket.on('message', (data, isBinary) => this.#receive(data, isBinary));
     socket.on('pong', () => (answered = true));
-    socket.on('error', () => socket.terminate());
+    // Not at once: the client is to read why, for instance that its frame is too large.
+    socket.on('error', () => void setTimeout(() => socket.terminate(), CLOSE_MS).unref());
     const watch = setInterval(
       () => {
         // What is not read for a while has its pong behind it.
@@ -71,6 +81,8 @@ export class LiveSocket {
         clearInterval(watch);
         clearTimeout(end);
         draining.removeEventListener('abort', stop);
+        waitingBytes.add(this.#caller, -this.#waitingBytes);
+        this.#waitingBytes = 0;
         resolve();
       });
     });
@@ -93,6 +105,18 @@ export class LiveSocket {
     this.#lastUse = performance.now();
     this.#socket.send(text);
     if (this.#socket.bufferedAmount > MAX_UNREAD_BYTES) this.#socket.terminate();
+  }
+
+  /** Counts bytes that came and wait, or with a negative number those that wait no longer. */
+  wait(bytes: number): void {
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
+    this.#waitingBytes += bytes;
+    if (!waitingBytes.add(this.#caller, bytes) && bytes > 0) {
+      const most = `The frames of your live sessions that wait have more than ${waitingBytes.maximum} bytes.`;
+      return this.fail(CLOSE.policy, most);
+    }
+    if (this.#waiting.length >= MOST.count || this.#waitingBytes >= MOST.bytes) this.#socket.pause();
+    else this.#socket.resume();
   }
 
   /** Ends the session; frames that wait are dropped. */
@@ -127,17 +151,19 @@ export class LiveSocket {
     if (this.#frames > this.#limits.frames) return this.#exceed(`${this.#limits.frames} frames`);
     if (this.#bytes > this.#limits.bytes) return this.#exceed(`${this.#limits.bytes} bytes of frames`);
     if (isBinary) return this.send({ error: 'Frames are JSON text.' });
-    this.#waiting.push(bytes.toString());
-    if (this.#waiting.length >= MAX_WAITING) this.#socket.pause();
+    this.#waiting.push(bytes);
+    this.wait(bytes.byteLength);
     void this.#takeAll();
   }
 
   async #takeAll(): Promise<void> {
     if (this.#isTaking) return;
     this.#isTaking = true;
-    for (let text = this.#waiting.shift(); text !== undefined; text = this.#waiting.shift()) {
-      if (this.#waiting.length < MAX_WAITING) this.#socket.resume();
-      await this.onFrame(text);
+    for (let frame = this.#waiting.shift(); frame !== undefined; frame = this.#waiting.shift()) {
+      // Whatever is small is parsed at once: sound comes in many small frames.
+      if (frame.length > LARGE_BYTES / 8) await ownTurn(this.#caller);
+      this.wait(-frame.length);
+      await this.onFrame(frame);
       this.#lastUse = performance.now();
     }
     this.#isTaking = false;

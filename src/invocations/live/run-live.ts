@@ -29,9 +29,9 @@ the end of a turn one with \`turnComplete\`; or \`{"error": "…"}\`, for instan
 which the session goes on. Each turn is an invocation.
 
 It closes with 1000 (ended, or nothing was said for 5 minutes), 1001 (the service stops), 1002 (there is no
-such session), 1008 (no such application, a limit of live sessions, a credential that is not valid any more), 1009 (a
-frame is too large) or 1011 (the model failed, or has no live API). The reason is a sentence where there is something
-to say.`;
+such session), 1008 (no such application, a limit of live sessions, a frame of too many values or levels, a credential
+that is not valid any more), 1009 (a frame is larger than 1 MiB) or 1011 (the model failed, or has no live API). The
+reason is a sentence where there is something to say.`;
 
 /** One text frame from the service. */
 const liveFrameSchema = z

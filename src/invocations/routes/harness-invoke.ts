@@ -60,11 +60,12 @@ export const harnessInvoke = operation({
     example: { harness_name: 'demo', overwrite: false, output: '17 * 23 = 391', error: null },
   },
   errors: { ...BUSY_ERRORS, 404: 'The session of this `Idempotency-Key` has been deleted.' },
-  handler: async (context: InvocationContext, { body, headers, response }) => {
+  handler: async (context: InvocationContext, { body, headers, principal, response }) => {
     const { user_id: userId, session_id: sessionId, max_llm_calls } = body.run_agent_request;
     const key = { appName: HARNESS_APP, userId, sessionId };
     const overrides = toAgentOverrides(body.harness);
     const maxLlmCalls = toLlmCallLimit(max_llm_calls);
+    const limited = principal.scopes.has('override') ? 'maxLlmCalls' : 'llmCallsAtMost';
     const toAnswer = ({ output, error, paused }: InvocationEnd) =>
       JSON.stringify({
         harness_name: body.harness_name,
@@ -77,7 +78,7 @@ export const harnessInvoke = operation({
       key,
       invocationId: newInvocationId(context),
       content: { role: 'user', parts: [{ text: body.prompt }] },
-      overrides: maxLlmCalls === undefined ? overrides : { ...overrides, maxLlmCalls },
+      overrides: maxLlmCalls === undefined ? overrides : { ...overrides, [limited]: maxLlmCalls },
       createSession: true,
       streaming: false,
       signal: disconnectSignal(context, response),

@@ -1,9 +1,9 @@
 import { z } from 'zod';
-import { findInexact } from '../../core/exact-json.ts';
 import { chosenIdentifierSchema, sessionNotFound } from '../../core/session.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { ValidationFailedError, valueError } from '../../platform/http/operation/request-errors.ts';
+import { ValidationFailedError } from '../../platform/http/operation/request-errors.ts';
+import { parseBody } from '../../platform/http/validation/json-body.ts';
 import { eventStream } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
 import { BUSY_ERRORS, invocationHeaders, toInvocation, toInvocationOptions } from '../request.ts';
@@ -62,17 +62,14 @@ export const invokeLegacy = operation({
   },
 });
 
-/** Returns the `prompt` of a JSON body, or its own text. @throws {ValidationFailedError} for JSON that is inexact */
+/** Returns the `prompt` of a JSON object, or the body's own text. @throws what refuses a JSON body */
 function toPrompt(body: string): string {
-  let value: unknown;
+  if (!/^\s*\{/.test(body)) return body;
   try {
-    value = JSON.parse(body);
-  } catch {
-    return body;
+    const { prompt } = parseBody(Buffer.from(body)) as { prompt?: unknown };
+    return typeof prompt === 'string' ? prompt : body;
+  } catch (error) {
+    if (error instanceof ValidationFailedError && error.details[0]?.type === 'json_invalid') return body;
+    throw error;
   }
-  const { prompt } = (value ?? {}) as { prompt?: unknown };
-  if (typeof prompt !== 'string') return body;
-  const inexact = findInexact(body);
-  if (inexact) throw new ValidationFailedError([valueError(['body', ...inexact.path], inexact.reason)]);
-  return prompt;
 }

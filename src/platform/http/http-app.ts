@@ -36,8 +36,6 @@ export interface HttpAppOptions<Context = unknown> {
   metrics?: Metrics | undefined;
   /** Largest body after inflating, bytes. */
   maxBodyBytes: number;
-  /** Maximum number of values in a JSON body. */
-  maxBodyValues: number;
   /** The limits of each caller [no limits]. */
   limits?: RequestLimits | undefined;
   /** How often a credential may be wrong [without a limit]. */
@@ -71,7 +69,7 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
       context: options.context as never,
       authenticate: authentication(options.auth, appAliases, options.logins),
       appAliases,
-      readJsonBody: readJsonBody({ maxBytes: maxBodyBytes, maxValues: options.maxBodyValues }),
+      readJsonBody: readJsonBody({ maxBytes: maxBodyBytes }),
       readTextBody: readTextBody({ maxBytes: maxBodyBytes }),
       createValidate: createValidation(document, appAliases),
       limits: options.limits,

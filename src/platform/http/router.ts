@@ -20,6 +20,7 @@ import { ANONYMOUS, type Principal } from './operation/principal.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
 import { type FindPosition, withReadYourWrites } from './read-position.ts';
 import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
+import type { ReadBody } from './validation/json-body.ts';
 import type { Validate, ValidRequest } from './validation/validate.ts';
 
 /** The steps of every operation on the way to its handler. */
@@ -28,8 +29,8 @@ interface Steps {
   context: never;
   /** Without it no credential is asked for: all callers are anonymous. */
   authenticate: Authenticate | undefined;
-  readJsonBody: RequestHandler;
-  readTextBody: RequestHandler;
+  readJsonBody: ReadBody;
+  readTextBody: ReadBody;
   createValidate: (operation: Operation) => Validate;
   /** Further names of applications in requests → the names. */
   appAliases: ReadonlyMap<string, string>;
@@ -103,7 +104,7 @@ function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpi
     // Only a key acts for users, and only what is validated may name one outside the path.
     const isNamedLater = principal.kind === 'key' && typeof owner === 'object';
     if (!isNamedLater) await withTarpit(caller, admit);
-    if (readBody) await runMiddleware(readBody, request, response);
+    await readBody?.(request, response);
     const valid = await validate(request);
     const resource = readContent?.(valid, named, noted) ?? named;
     if (readContent) authorize(principal, resource);
@@ -180,12 +181,6 @@ function notFound({ absent }: Operation, request: Request): NotFoundError {
   const { user_id: userId } = request.params;
   return new NotFoundError(text ?? (typeof userId === 'string' ? `User not found: ${userId}` : 'Not Found'));
 }
-
-/** Runs a middleware to its end. */
-const runMiddleware = (handler: RequestHandler, request: Request, response: Response): Promise<void> =>
-  new Promise((resolve, reject) => {
-    void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
-  });
 
 /** Returns what runs the handler of an operation for an admitted request and sends its answer. */
 function createAnswer(operation: Operation, steps: Steps) {

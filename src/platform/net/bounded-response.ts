@@ -1,98 +1,142 @@
+import { JsonScan } from '../../core/json-scan.ts';
+import type { JsonLimits } from '../../core/limits.ts';
+
 /** How much an answer may have; each is counted as it comes. */
-export interface AnswerBounds {
+export interface AnswerBounds extends JsonLimits {
   bytes: number;
-  /** Members, elements, arrays and objects of one message. */
-  values: number;
-  /** Nesting of arrays and objects in one message. */
-  levels: number;
-  /** Messages of one stream of server-sent events. */
-  messages: number;
+  /** Messages in one array of JSON [without a limit]. */
+  elements?: number;
+  /** Counts a message, or a line of a stream that is no data. @returns what there is too much of */
+  count?: (kind: 'message' | 'other line') => string | undefined;
+  /** Awaited before so many bytes and messages are handed on, so that their reader does not hold the event loop. */
+  turn?: () => Promise<void>;
 }
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const COMMA = 0x2c;
 const LINE_FEED = 0x0a;
 const CARRIAGE_RETURN = 0x0d;
-/** `[` and `{` differ in this bit only, and so do `]` and `}`. */
-const CASE_BIT = 0x20;
-const OPENING = 0x7b;
-const CLOSING = 0x7d;
+const DATA = Buffer.from('data:');
+/** Bytes between two turns, and what a message costs beside its own. */
+const TURN_BYTES = 65_536;
+const MESSAGE_BYTES = 2_048;
 
 /**
  * The same response, whose body (JSON or server-sent events of it) fails once it has more than it may, with what
  * `toError` makes of a text like `more than 10 bytes`: 400,000 members keep a parser with a schema busy for a second.
+ * @param isStream true where the body is read as server-sent events
  */
-export function boundedResponse(response: Response, bounds: AnswerBounds, toError: (excess: string) => Error) {
+export function boundedResponse(
+  response: Response,
+  isStream: boolean,
+  bounds: AnswerBounds,
+  toError: (excess: string) => Error,
+): Response {
   if (!response.body) return response;
   const { status, statusText, headers } = response;
-  const counter = new AnswerCounter(headers.get('content-type')?.includes('text/event-stream') === true);
-  const counted = new TransformStream<Uint8Array, Uint8Array>({
-    transform(chunk, controller) {
-      const excess = counter.add(chunk, bounds);
-      if (excess === undefined) controller.enqueue(chunk);
-      else controller.error(toError(excess));
-    },
-  });
-  return new Response(response.body.pipeThrough(counted), { status, statusText, headers });
+  const body = new AnswerCounter(isStream, bounds, toError).count(response.body);
+  return new Response(ReadableStream.from(body), { status, statusText, headers });
 }
+
+/** True for a response whose media type is that of server-sent events. */
+export const isEventStream = ({ headers }: Response): boolean =>
+  headers.get('content-type')?.split(';')[0]?.trim().toLowerCase() === 'text/event-stream';
 
 /** Counts what an answer has, byte by byte, without parsing it. */
 class AnswerCounter {
   readonly #isStream: boolean;
-  #isInText = false;
-  #isEscaped = false;
+  readonly #bounds: AnswerBounds;
+  readonly #toError: (excess: string) => Error;
+  #scan: JsonScan;
+  /** Bytes of `data:` that the line begins with so far; a mark may stand before the first, which counts as data. */
+  #matched = DATA.length;
   #lineLength = 0;
   #last = 0;
   #bytes = 0;
-  #values = 0;
-  #levels = 0;
-  #messages = 0;
+  #untilTurn = TURN_BYTES;
 
-  /** @param isStream true for server-sent events, whose messages end with an empty line */
-  constructor(isStream: boolean) {
+  constructor(isStream: boolean, bounds: AnswerBounds, toError: (excess: string) => Error) {
     this.#isStream = isStream;
+    this.#bounds = bounds;
+    this.#toError = toError;
+    this.#scan = new JsonScan(bounds);
   }
 
-  /** @returns what there is too much of, `undefined` where nothing is */
-  add(chunk: Uint8Array, bounds: AnswerBounds): string | undefined {
-    this.#bytes += chunk.length;
-    if (this.#bytes > bounds.bytes) return `more than ${bounds.bytes} bytes`;
-    for (const byte of chunk) {
-      if (this.#isStream && (byte === LINE_FEED || byte === CARRIAGE_RETURN)) this.#endLine(byte);
-      else this.#count(byte);
-      this.#last = byte;
-      if (this.#values > bounds.values) return `a message with more than ${bounds.values} values`;
-      if (this.#levels > bounds.levels) return `a message with more than ${bounds.levels} levels`;
-      if (this.#messages > bounds.messages) return `more than ${bounds.messages} messages`;
+  async *count(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+    for await (const chunk of body) {
+      const { bytes } = this.#bounds;
+      if ((this.#bytes += chunk.length) > bytes) throw this.#toError(`more than ${bytes} bytes`);
+      let from = 0;
+      for (const end of this.#isStream ? this.#countLines(chunk) : this.#countWhole(chunk)) {
+        await this.#bounds.turn?.();
+        yield chunk.subarray(from, end);
+        from = end;
+      }
+      if (from < chunk.length) yield chunk.subarray(from);
     }
-    return undefined;
+    if (!this.#isStream && this.#bytes > TURN_BYTES) await this.#bounds.turn?.();
   }
 
-  #count(byte: number): void {
-    this.#lineLength += 1;
-    if (this.#isInText) {
-      if (this.#isEscaped) this.#isEscaped = false;
-      else if (byte === BACKSLASH) this.#isEscaped = true;
-      else if (byte === QUOTE) this.#isInText = false;
-    } else if (byte === QUOTE) this.#isInText = true;
-    else if (byte === COMMA) this.#values += 1;
-    else if ((byte | CASE_BIT) === OPENING) {
-      this.#values += 1;
-      this.#levels += 1;
-    } else if ((byte | CASE_BIT) === CLOSING) this.#levels -= 1;
+  /** Counts a piece of one JSON text, of which nobody reads anything before its end. */
+  #countWhole(piece: Uint8Array): number[] {
+    this.#scanOn(piece);
+    const { elements = Infinity } = this.#bounds;
+    if (this.#scan.elements > elements) throw this.#toError(`more than ${elements} messages in one answer`);
+    return [];
   }
 
-  /** No text of JSON goes on in the next line; an empty line, whichever way lines end, ends the message. */
+  /** Counts a piece of a stream. @returns the ends of messages that are to wait for a turn */
+  #countLines(piece: Uint8Array): number[] {
+    const ends: number[] = [];
+    let start = 0;
+    for (let at = 0; at < piece.length; at++) {
+      const byte = piece[at] as number;
+      if (byte !== LINE_FEED && byte !== CARRIAGE_RETURN) continue;
+      this.#addToLine(piece.subarray(start, at));
+      this.#endLine(byte);
+      if (this.#untilTurn <= 0) {
+        this.#untilTurn = TURN_BYTES;
+        ends.push(at + 1);
+      }
+      start = at + 1;
+    }
+    this.#addToLine(piece.subarray(start));
+    return ends;
+  }
+
+  /** Comments and the other fields of a stream are no JSON. */
+  #addToLine(piece: Uint8Array): void {
+    let at = 0;
+    while (this.#matched === this.#lineLength + at && at < piece.length && piece[at] === DATA[this.#matched]) {
+      this.#matched += 1;
+      at += 1;
+    }
+    this.#lineLength += piece.length;
+    if (this.#matched >= DATA.length) this.#scanOn(piece.subarray(at));
+  }
+
+  /** An empty line, whichever way lines end, ends the message. */
   #endLine(byte: number): void {
-    const isSecondHalf = byte === LINE_FEED && this.#last === CARRIAGE_RETURN;
-    if (this.#lineLength === 0 && !isSecondHalf) {
-      this.#messages += 1;
-      this.#values = 0;
-      this.#levels = 0;
-    }
-    if (!isSecondHalf) this.#lineLength = 0;
-    this.#isInText = false;
-    this.#isEscaped = false;
+    const isSecondHalf = byte === LINE_FEED && this.#last === CARRIAGE_RETURN && this.#lineLength === 0;
+    this.#last = byte;
+    if (isSecondHalf) return;
+    if (this.#lineLength === 0) {
+      this.#note('message');
+      this.#untilTurn -= MESSAGE_BYTES;
+      this.#scan = new JsonScan(this.#bounds);
+    } else if (this.#matched < DATA.length) this.#note('other line');
+    this.#untilTurn -= this.#lineLength;
+    this.#lineLength = 0;
+    this.#matched = 0;
+    this.#scan.endLine();
+  }
+
+  #note(kind: 'message' | 'other line'): void {
+    const excess = this.#bounds.count?.(kind);
+    if (excess !== undefined) throw this.#toError(excess);
+  }
+
+  #scanOn(piece: Uint8Array): void {
+    const { excess } = this.#scan.add(piece);
+    if (excess === 'depth') throw this.#toError(`a message with more than ${this.#bounds.depth} levels`);
+    if (excess) throw this.#toError(`a message with more than ${this.#bounds.values} values`);
   }
 }

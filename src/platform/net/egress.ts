@@ -4,6 +4,8 @@ import { callbackify } from 'node:util';
 import ipaddr from 'ipaddr.js';
 import type { Agent } from 'undici';
 import { AgentError } from '../../core/errors.ts';
+import { INPUT_LIMITS } from '../../core/limits.ts';
+import { ByteCounts } from '../work/byte-counts.ts';
 
 /** Rules for addresses that a request, a model or a tool chose. */
 export interface EgressPolicy {
@@ -30,10 +32,7 @@ export interface Egress {
 }
 
 const MAX_REDIRECTS = 3;
-/** Maximum size of a decoded response body in bytes (reliability B6). */
-const MAX_RESPONSE_BYTES = 4 * 1024 * 1024;
-/** Maximum size of all answers that are coming for one user at a moment, decoded: slow servers must not add up. */
-const MAX_INCOMING_BYTES = 32 * 1024 * 1024;
+const MAX_RESPONSE_BYTES = INPUT_LIMITS.fetchedAnswer.bytes;
 /** Azure's host agent: it answers instance secrets at an address that looks public. */
 const METADATA_ADDRESSES = new Set(['168.63.129.16']);
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
@@ -55,8 +54,8 @@ export function createEgress(policy: EgressPolicy, userId = ''): Egress {
   };
 }
 
-/** Bytes of answers that have begun and not ended, by user, in this process. */
-const toIncoming = new Map<string, number>();
+/** Bytes of answers that have begun and not ended, by user, in this process; decoded. */
+const incomingBytes = new ByteCounts(INPUT_LIMITS.fetchedAnswersOfAUser.bytes);
 
 /** The part of one client in what is coming for its user. */
 class Incoming {
@@ -71,12 +70,11 @@ class Incoming {
   /** Counts bytes that came, or with a negative number those of an answer that has ended. @throws {AgentError} */
   add(bytes: number): void {
     if (this.#isClosed) return;
-    const all = (toIncoming.get(this.#userId) ?? 0) + bytes;
     this.#bytes += bytes;
-    if (all > 0) toIncoming.set(this.#userId, all);
-    else toIncoming.delete(this.#userId);
-    if (bytes > 0 && all > MAX_INCOMING_BYTES)
-      throw denied(`The responses that are coming for this user are together larger than ${MAX_INCOMING_BYTES} bytes`);
+    if (!incomingBytes.add(this.#userId, bytes) && bytes > 0)
+      throw denied(
+        `The responses that are coming for this user are together larger than ${incomingBytes.maximum} bytes`,
+      );
   }
 
   /** Releases the byte budget of responses that were not read to the end. */

@@ -1,8 +1,10 @@
 import type { Request, Response } from 'express';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InvalidError, LimitError } from '../../../core/errors.ts';
+import { LARGE_BYTES } from '../../../core/parse-json.ts';
 import type { UserLimits } from '../../../config/limits.ts';
 import type { DatabasePool } from '../../db/database.ts';
+import { ByteCounts } from '../../work/byte-counts.ts';
 import { type Load, loadFor, type Operation } from '../operation/operation.ts';
 import { createRateLimit, type RateLimit } from './rate-limit.ts';
 import { createRateCounter } from './rates.ts';
@@ -30,6 +32,8 @@ export interface Slots {
   take(caller: string): () => void;
 }
 
+/** The largest bodies of one caller under way: parsed, they stay in memory until their requests are answered. */
+const BODIES_PER_CALLER = 8;
 /** A large read uses one of its rate, and one more for each of these bytes. */
 const MEGABYTE = 1_048_576;
 /** The wait of a refusal for each refusal of the same caller that waits already, and the longest wait. */
@@ -37,11 +41,17 @@ const PAUSE_MS = 100;
 const MAX_PAUSE_MS = 30_000;
 
 /** Limits of each caller: of requests at once, counted in this process, and in a minute, counted in the database. */
-export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limits: UserLimits): RequestLimits {
+export function createRequestLimits(
+  database: Pick<DatabasePool, 'query'>,
+  limits: UserLimits,
+  maxBodyBytes: number,
+): RequestLimits {
   const rates = createRates(database, limits);
   const requests = createSlots('MAX_REQUESTS_PER_USER', limits.MAX_REQUESTS_PER_USER, 'requests under way');
   const streams = createSlots('MAX_STREAMS_PER_USER', limits.MAX_STREAMS_PER_USER, 'streams open');
   const heavy = createSlots('MAX_HEAVY_READS_PER_USER', limits.MAX_HEAVY_READS_PER_USER, 'large reads under way');
+  const isLimited = limits.MAX_REQUESTS_PER_USER < Infinity;
+  const bodies = new ByteCounts(isLimited ? BODIES_PER_CALLER * maxBodyBytes : Infinity);
   return (operation) => {
     const load = loadFor(operation);
     const rate = rates[load];
@@ -55,7 +65,7 @@ export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limit
           if (operation.method === 'get') throw new InvalidError('The client has gone.');
           return;
         }
-        const release = takeAll(wanted, caller);
+        const release = takeAll([...wanted, bodySlot(bodies, bodyBytes(request, maxBodyBytes))], caller);
         const before = request.socket.bytesWritten;
         response.once('close', () => {
           release();
@@ -68,6 +78,23 @@ export function createRequestLimits(database: Pick<DatabasePool, 'query'>, limit
     };
   };
 }
+
+/** Returns the bytes of a large body, of the largest one where no length says; 0 for a small one. */
+function bodyBytes({ headers }: Request, maxBytes: number): number {
+  if (headers['transfer-encoding'] !== undefined || headers['content-encoding'] !== undefined) return maxBytes;
+  const length = Number(headers['content-length'] ?? 0);
+  return length > LARGE_BYTES ? Math.min(length, maxBytes) : 0;
+}
+
+const bodySlot = (bodies: ByteCounts, bytes: number): Slots => ({
+  take(caller) {
+    const give = () => void bodies.add(caller, -bytes);
+    if (bodies.add(caller, bytes) || bytes === 0) return give;
+    give();
+    const what = `bodies of ${bodies.maximum} bytes together, the maximum`;
+    throw new LimitError('MAX_BODY_BYTES', `Your requests under way have ${what}. Try again when one has ended.`);
+  },
+});
 
 function createRates(database: Pick<DatabasePool, 'query'>, limits: UserLimits): Record<Load, RateLimit> {
   const rate = (load: Load, limit: keyof UserLimits) => {

@@ -1,25 +1,25 @@
 import { isUtf8 } from 'node:buffer';
-import express, { type Request, type RequestHandler } from 'express';
+import express, { type Request, type RequestHandler, type Response } from 'express';
 import { TooLargeError } from '../../../core/errors.ts';
-import { countMembers, findInexact } from '../../../core/exact-json.ts';
-import { scanJson } from './json-scan.ts';
+import { INPUT_LIMITS } from '../../../core/limits.ts';
+import { JsonRefusedError, LARGE_BYTES, parseJson } from '../../../core/parse-json.ts';
+import { ownTurn } from '../../work/loop-turns.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
-/** Deepest nesting of a body: far above any real event, far below the 3,000 levels that break JSON.stringify. */
-const MAX_DEPTH = 64;
-const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
+/** Reads the body of a request. @throws what answers why it is refused */
+export type ReadBody = (request: Request, response: Response) => Promise<void>;
 
 /**
  * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none. Refuses, in this
- * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after inflating, bytes that are not UTF-8,
- * nesting over 64 levels or more than `maxValues` values, text that is not JSON, and what would not come back as sent.
+ * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after inflating, and what {@link parseJson}
+ * refuses.
  */
-export function readJsonBody(options: { maxBytes: number; maxValues: number }): RequestHandler {
-  return readBody(options, requireJson, (bytes) => parseJson(bytes, options.maxValues));
+export function readJsonBody(options: { maxBytes: number }): ReadBody {
+  return readBody(options, requireJson, parseBody);
 }
 
 /** Reads a request's body into `request.body` as text, whatever its media type; `undefined` when there is none. */
-export function readTextBody(options: { maxBytes: number }): RequestHandler {
+export function readTextBody(options: { maxBytes: number }): ReadBody {
   return readBody(options, () => undefined, toText);
 }
 
@@ -27,23 +27,25 @@ function readBody(
   { maxBytes }: { maxBytes: number },
   check: (request: Request) => void,
   parseBytes: (bytes: Buffer) => unknown,
-): RequestHandler {
+): ReadBody {
   const toBytes = express.raw({ type: () => true, limit: maxBytes });
-  return (request, response, next) => {
-    if (!hasBody(request)) return next();
+  return async (request, response) => {
+    if (!hasBody(request)) return;
     check(request);
-    toBytes(request, response, (error?: unknown) => {
-      if (error !== undefined) return next(error);
-      const bytes: unknown = request.body;
-      try {
-        request.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseBytes(bytes) : undefined;
-      } catch (refusal) {
-        return next(refusal);
-      }
-      next();
-    });
+    await runMiddleware(toBytes, request, response);
+    const sent: unknown = request.body;
+    const bytes = Buffer.isBuffer(sent) && sent.length > 0 ? sent : undefined;
+    const { caller = '' } = response.locals as { caller?: string };
+    if (bytes && bytes.length > LARGE_BYTES) await ownTurn(caller);
+    request.body = bytes && parseBytes(bytes);
   };
 }
+
+/** Runs a middleware to its end. */
+const runMiddleware = (handler: RequestHandler, request: Request, response: Response): Promise<void> =>
+  new Promise((resolve, reject) => {
+    void handler(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
+  });
 
 /** Angular posts `null` as a body of length 0 without a media type: that is no body (interface inventory §0.3). */
 function hasBody(request: Request): boolean {
@@ -70,27 +72,22 @@ function toText(sent: Buffer): string {
   return sent.toString();
 }
 
-function parseJson(sent: Buffer, maxValues: number): unknown {
-  if (!isUtf8(sent)) throw new RequestRefusedError('malformed_text', 'The body is not UTF-8.');
-  const bytes = sent.subarray(0, 3).equals(BYTE_ORDER_MARK) ? sent.subarray(3) : sent;
-  const scan = scanJson(bytes, { maxDepth: MAX_DEPTH, maxValues });
-  if (scan.isTooDeep) {
-    throw new ValidationFailedError([valueError(['body'], `at most ${MAX_DEPTH} levels of nesting are allowed`)]);
+/** Parses a body, or the text in one, within the bounds of bodies. @throws what answers why it is refused */
+export function parseBody(sent: Buffer): unknown {
+  try {
+    return parseJson(sent, INPUT_LIMITS.requestBody, { exact: true });
+  } catch (error) {
+    throw error instanceof JsonRefusedError ? toRefusal(error) : error;
   }
-  if (scan.hasTooMany) throw new TooLargeError(`The body has more than ${maxValues} values.`);
-  const text = bytes.toString();
-  const value = parse(text);
-  // Only where something shows that there may be an inexact value is every character examined for its place.
-  const inexact = scan.mayOverflow || countMembers(value) !== scan.members ? findInexact(text) : undefined;
-  if (inexact) throw new ValidationFailedError([valueError(['body', ...inexact.path], inexact.reason)]);
-  return value;
 }
 
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    const detail = { type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {} };
-    throw new ValidationFailedError([{ ...detail, ctx: { error: 'The body is not valid JSON' } }]);
-  }
+function toRefusal({ kind, message, path }: JsonRefusedError): Error {
+  if (kind === 'encoding') return new RequestRefusedError('malformed_text', `The body ${message}.`);
+  if (kind === 'values') return new TooLargeError(`The body ${message}.`);
+  if (kind === 'inexact') return new ValidationFailedError([valueError(['body', ...path], message)]);
+  const { depth } = INPUT_LIMITS.requestBody;
+  if (kind === 'depth')
+    return new ValidationFailedError([valueError(['body'], `at most ${depth} levels of nesting are allowed`)]);
+  const detail = { type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {} };
+  return new ValidationFailedError([{ ...detail, ctx: { error: `The body ${message}` } }]);
 }

@@ -9,6 +9,7 @@ import { sampleOperations } from '../../../../support/edge-operations.ts';
 const limits = createRequestLimits(
   { query: () => Promise.reject(new Error('no rate is counted')) },
   toUserLimits({}, false),
+  1_048_576,
 );
 const admit = (method: string) => {
   const operation = sampleOperations.find((each) => each.method === method) as (typeof sampleOperations)[0];
