@@ -40,6 +40,7 @@ export class JsonScan {
     let depth = this.#depth;
     let values = this.#values;
     let digits = this.#digits;
+    if (this.excess) return this;
     for (let at = this.#isInText ? this.#endOfText(bytes, this.#isEscaped ? 1 : 0) : 0; at < bytes.length; at++) {
       const byte = bytes[at] as number;
       if (byte >= 0x30 && byte <= 0x39) {

@@ -272,9 +272,9 @@ describe('large refused bodies', () => {
   });
   afterAll(() => large.close());
 
-  it('a million wrong events get one detail', async () => {
+  it('90,000 wrong events get one detail', async () => {
     // With Ajv's allErrors, whose cost per reference grows with the errors before, this takes half a minute and more.
-    const body = `{"events":[${'1,'.repeat(1_000_000)}1]}`;
+    const body = `{"events":[${'1,'.repeat(90_000)}1]}`;
     const { status, text } = await large.send({ method: 'POST', path: SESSIONS, body, headers: JSON_TYPE });
     expect([status, JSON.parse(text)]).toEqual([
       422,
@@ -285,18 +285,18 @@ describe('large refused bodies', () => {
   // With zod on all of it, these would take minutes.
   it.each<[string, string, unknown]>([
     [
-      'four million wrong items',
-      `{"parts":[{"tags":[${'1,'.repeat(4_000_000)}1]}]}`,
+      '90,000 wrong items',
+      `{"parts":[{"tags":[${'1,'.repeat(90_000)}1]}]}`,
       valueError(['body', 'parts', 0, 'tags', 0], 'must be string'),
     ],
     [
       'a wrong item at the end, in snake_case',
-      `{"parts":[${'{},'.repeat(100_000)}{"mime_type":[]}]}`,
-      valueError(['body', 'parts', 100_000, 'mime_type'], 'must be string,null'),
+      `{"parts":[${'{},'.repeat(45_000)}{"mime_type":[]}]}`,
+      valueError(['body', 'parts', 45_000, 'mime_type'], 'must be string,null'),
     ],
     [
-      'half a million unknown members and a wrong one',
-      `{${Array.from({ length: 500_000 }, (_, index) => `"k${index}":0`).join()},"topK":1.5}`,
+      '90,000 unknown members and a wrong one',
+      `{${Array.from({ length: 90_000 }, (_, index) => `"k${index}":0`).join()},"topK":1.5}`,
       valueError(['body', 'topK'], 'must be integer,null'),
     ],
   ])('%s get one detail', async (_what, body, detail) => {

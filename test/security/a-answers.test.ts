@@ -123,7 +123,7 @@ describe('A: nobody stops the process by what is answered', () => {
       'tools/list',
       false,
       () => `[${many(90_000, ping).join()}]`,
-      'It sent a message with more than 100000 values.',
+      'It sent more than 100 messages in one answer.',
     ],
     [
       '20,000 pings',
