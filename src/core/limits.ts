@@ -7,52 +7,36 @@ interface InputLimit {
   depth?: number;
   /** Frames, messages, tools or blocks. */
   count?: number;
-  /** The reason, for people. */
   why: string;
 }
 
 /** Bounds of one JSON text. */
 export type JsonLimits = Required<Pick<InputLimit, 'values' | 'depth'>>;
 
+/** More values hold up the event loop; 3,000 levels would break the writing of what was read. */
+const JSON_BODY = { values: 100_000, depth: 64 };
+
 /** All that comes in from outside, and how much of it; the table of `docs/security.md` (`npm run docs:config`). */
 export const INPUT_LIMITS = {
-  requestBody: {
-    bytes: 'MAX_BODY_BYTES',
-    values: 100_000,
-    depth: 64,
-    why: 'more values would hold up the event loop; far above any event, far below the 3,000 levels that break writing',
-  },
+  requestBody: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'parsing more would hold up all; an event has far less' },
   requestBodiesOfOneCaller: { bytes: '8 × MAX_BODY_BYTES', why: 'those over 64 KiB, until they are answered' },
   lineOfAnImport: { values: 100_000, depth: 600, why: 'a row around what a tool may have answered' },
-  evaluationFile: { bytes: 'MAX_BODY_BYTES', values: 100_000, depth: 64, why: 'it is a request body' },
+  evaluationFile: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'it is a request body' },
   artifact: { bytes: 'MAX_ARTIFACT_BYTES', why: 'in base64 a request body bounds it too' },
   event: { bytes: 'MAX_EVENT_BYTES', why: 'media in what a user says count for the body only' },
-  liveFrame: {
-    bytes: 1_048_576,
-    values: 10_000,
-    depth: 64,
-    why: 'at most `MAX_BODY_BYTES`; sound and pictures are small',
-  },
+  liveFrame: { bytes: 1_048_576, values: 10_000, depth: 64, why: 'or `MAX_BODY_BYTES`; sound and pictures are small' },
   waitingFramesOfASocket: { bytes: 1_048_576, count: 8, why: 'then it is read no further' },
   waitingFramesOfAUser: { bytes: 8_388_608, why: 'the live session that brings more ends' },
   liveSession: { bytes: 268_435_456, count: 200_000, why: 'an hour of speech has 155 million bytes in 180,000 frames' },
   mcpMessage: { bytes: 4_194_304, values: 100_000, depth: 500, count: 100, why: 'of messages in one array' },
-  mcpConnection: {
-    count: 1_000,
-    why: 'messages at once, and 100 more in each second; of other lines four times as many',
-  },
+  mcpConnection: { count: 1_000, why: 'messages at once, 100 more in each second; of other lines four times as many' },
   mcpRequests: { count: 100, why: 'of the server on one connection: it has no reason for others than pings' },
   mcpTool: { bytes: 65_536, why: 'as it is declared, with its schemas, in characters' },
   mcpToolList: { bytes: 1_048_576, count: 256, why: 'the tools of one server, and of one agent; in characters' },
   mcpToolResult: { bytes: 'MAX_EVENT_BYTES', count: 1_000, why: 'blocks; those of one step share the bytes' },
   fetchedAnswer: { bytes: 4_194_304, why: 'of a tool or an MCP server' },
   fetchedAnswersOfAUser: { bytes: 33_554_432, why: 'that are on their way: slow servers must not add up' },
-  modelAnswer: {
-    bytes: 67_108_864,
-    values: 100_000,
-    depth: 500,
-    why: 'each token comes with up to 300 bytes around it',
-  },
+  modelAnswer: { bytes: 67_108_864, values: 100_000, depth: 500, why: '300 bytes come around each token' },
   modelLiveMessage: { bytes: 16_777_216, count: 64, why: 'that wait; pieces of sound have some ten KB' },
-  argumentsOfACall: { bytes: 'MAX_EVENT_BYTES', values: 100_000, depth: 64, why: 'as a request body' },
+  argumentsOfACall: { bytes: 'MAX_EVENT_BYTES', ...JSON_BODY, why: 'as a request body' },
 } as const satisfies Record<string, InputLimit>;

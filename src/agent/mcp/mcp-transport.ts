@@ -36,7 +36,7 @@ export function newTransport(
     void bounded.transport.close();
     return bounded.failure;
   };
-  const count = (what: 'message' | 'other line') => {
+  const note = (what: 'message' | 'other line') => {
     counts[what] += 1;
     const grown = (performance.now() - start) / MESSAGE_MS;
     const { count: most } = mcpConnection;
@@ -48,7 +48,7 @@ export function newTransport(
   const turn = () => ownTurn(currentContext().caller ?? '');
   const fetch = withBounds(
     withTraceparent(egress.fetch),
-    { ...mcpMessage, elements: mcpMessage.count, count, turn },
+    { ...mcpMessage, elements: mcpMessage.count, note, turn },
     fail,
   );
   const options = { fetch, requestInit: headers ? { headers } : {} };

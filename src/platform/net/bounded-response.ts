@@ -7,7 +7,7 @@ export interface AnswerBounds extends JsonLimits {
   /** Messages in one array of JSON [without a limit]. */
   elements?: number;
   /** Counts a message, or a line of a stream that is no data. @returns what there is too much of */
-  count?: (kind: 'message' | 'other line') => string | undefined;
+  note?: (kind: 'message' | 'other line') => string | undefined;
   /** Awaited before so many bytes and messages are handed on, so that their reader does not hold the event loop. */
   turn?: () => Promise<void>;
 }
@@ -32,13 +32,26 @@ export function boundedResponse(
 ): Response {
   if (!response.body) return response;
   const { status, statusText, headers } = response;
-  const body = new AnswerCounter(isStream, bounds, toError).count(response.body);
+  const body = counted(response.body, new AnswerCounter(isStream, bounds, toError), bounds.turn);
   return new Response(ReadableStream.from(body), { status, statusText, headers });
 }
 
 /** True for a response whose media type is that of server-sent events. */
 export const isEventStream = ({ headers }: Response): boolean =>
   headers.get('content-type')?.split(';')[0]?.trim().toLowerCase() === 'text/event-stream';
+
+async function* counted(body: AsyncIterable<Uint8Array>, counter: AnswerCounter, turn: AnswerBounds['turn']) {
+  for await (const chunk of body) {
+    let from = 0;
+    for (const end of counter.add(chunk)) {
+      await turn?.();
+      yield chunk.subarray(from, end);
+      from = end;
+    }
+    if (from < chunk.length) yield chunk.subarray(from);
+  }
+  if (counter.isLarge) await turn?.();
+}
 
 /** Counts what an answer has, byte by byte, without parsing it. */
 class AnswerCounter {
@@ -60,31 +73,23 @@ class AnswerCounter {
     this.#scan = new JsonScan(bounds);
   }
 
-  async *count(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
-    for await (const chunk of body) {
-      const { bytes } = this.#bounds;
-      if ((this.#bytes += chunk.length) > bytes) throw this.#toError(`more than ${bytes} bytes`);
-      let from = 0;
-      for (const end of this.#isStream ? this.#countLines(chunk) : this.#countWhole(chunk)) {
-        await this.#bounds.turn?.();
-        yield chunk.subarray(from, end);
-        from = end;
-      }
-      if (from < chunk.length) yield chunk.subarray(from);
-    }
-    if (!this.#isStream && this.#bytes > TURN_BYTES) await this.#bounds.turn?.();
+  /** True for a large text, which nobody parses before its end. */
+  get isLarge(): boolean {
+    return !this.#isStream && this.#bytes > TURN_BYTES;
   }
 
-  /** Counts a piece of one JSON text, of which nobody reads anything before its end. */
-  #countWhole(piece: Uint8Array): number[] {
+  /** Counts a piece. @returns the ends of messages in it that are to wait for a turn */
+  add(piece: Uint8Array): number[] {
+    const { bytes, elements = Infinity } = this.#bounds;
+    this.#bytes += piece.length;
+    if (this.#bytes > bytes) throw this.#toError(`more than ${bytes} bytes`);
+    if (this.#isStream) return this.#addLines(piece);
     this.#scanOn(piece);
-    const { elements = Infinity } = this.#bounds;
     if (this.#scan.elements > elements) throw this.#toError(`more than ${elements} messages in one answer`);
     return [];
   }
 
-  /** Counts a piece of a stream. @returns the ends of messages that are to wait for a turn */
-  #countLines(piece: Uint8Array): number[] {
+  #addLines(piece: Uint8Array): number[] {
     const ends: number[] = [];
     let start = 0;
     for (let at = 0; at < piece.length; at++) {
@@ -92,11 +97,10 @@ class AnswerCounter {
       if (byte !== LINE_FEED && byte !== CARRIAGE_RETURN) continue;
       this.#addToLine(piece.subarray(start, at));
       this.#endLine(byte);
-      if (this.#untilTurn <= 0) {
-        this.#untilTurn = TURN_BYTES;
-        ends.push(at + 1);
-      }
       start = at + 1;
+      if (this.#untilTurn > 0) continue;
+      this.#untilTurn = TURN_BYTES;
+      ends.push(start);
     }
     this.#addToLine(piece.subarray(start));
     return ends;
@@ -105,9 +109,8 @@ class AnswerCounter {
   /** Comments and the other fields of a stream are no JSON. */
   #addToLine(piece: Uint8Array): void {
     let at = 0;
-    while (this.#matched === this.#lineLength + at && at < piece.length && piece[at] === DATA[this.#matched]) {
-      this.#matched += 1;
-      at += 1;
+    while (this.#matched === this.#lineLength + at && at < piece.length && piece[at] === DATA[at + this.#lineLength]) {
+      at = ++this.#matched - this.#lineLength;
     }
     this.#lineLength += piece.length;
     if (this.#matched >= DATA.length) this.#scanOn(piece.subarray(at));
@@ -118,25 +121,21 @@ class AnswerCounter {
     const isSecondHalf = byte === LINE_FEED && this.#last === CARRIAGE_RETURN && this.#lineLength === 0;
     this.#last = byte;
     if (isSecondHalf) return;
-    if (this.#lineLength === 0) {
-      this.#note('message');
-      this.#untilTurn -= MESSAGE_BYTES;
-      this.#scan = new JsonScan(this.#bounds);
-    } else if (this.#matched < DATA.length) this.#note('other line');
-    this.#untilTurn -= this.#lineLength;
+    const isEmpty = this.#lineLength === 0;
+    const isOther = !isEmpty && this.#matched < DATA.length;
+    const excess = (isEmpty || isOther) && this.#bounds.note?.(isEmpty ? 'message' : 'other line');
+    if (excess) throw this.#toError(excess);
+    this.#untilTurn -= isEmpty ? MESSAGE_BYTES : this.#lineLength;
+    if (isEmpty) this.#scan = new JsonScan(this.#bounds);
+    else this.#scan.endLine();
     this.#lineLength = 0;
     this.#matched = 0;
-    this.#scan.endLine();
-  }
-
-  #note(kind: 'message' | 'other line'): void {
-    const excess = this.#bounds.count?.(kind);
-    if (excess !== undefined) throw this.#toError(excess);
   }
 
   #scanOn(piece: Uint8Array): void {
     const { excess } = this.#scan.add(piece);
-    if (excess === 'depth') throw this.#toError(`a message with more than ${this.#bounds.depth} levels`);
-    if (excess) throw this.#toError(`a message with more than ${this.#bounds.values} values`);
+    const { depth, values } = this.#bounds;
+    if (excess)
+      throw this.#toError(`a message with more than ${excess === 'depth' ? `${depth} levels` : `${values} values`}`);
   }
 }
