@@ -27,7 +27,7 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'load',
-          include: ['test/security/{a,c,e}-*.test.ts'],
+          include: ['test/security/{a,c}-*.test.ts'],
           maxWorkers: 1,
           fileParallelism: false,
           sequence: { groupOrder: 1 },
