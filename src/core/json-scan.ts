@@ -16,7 +16,7 @@ const SAFE_DIGITS = 308;
  * which may come in pieces; faster than a walk over the parsed value. Values are counted by commas and brackets.
  */
 export class JsonScan {
-  /** What there is more of than allowed: the rest is not looked at. */
+  /** The bound that is exceeded: the rest is not looked at. */
   excess: 'depth' | 'values' | undefined;
   /** True when a number may be too large or small for a double: it has an exponent or a very long run of digits. */
   mayOverflow = false;

@@ -228,7 +228,7 @@ describe('A13: MAX_EVENT_BYTES bounds what a user says, by whichever operation',
   });
 });
 
-test('A21: a credential without `override` lowers the operator’s limit of model calls and never raises it', async () => {
+test('A21: without `override` a request lowers the limit of model calls, and never raises it', async () => {
   const file = join(mkdtempSync(join(tmpdir(), 'agent-runtime-ways-')), 'keys');
   const plain = createKey({ id: 'plain', scopes: ['invoke'] });
   const strong = createKey({ id: 'strong', scopes: ['invoke', 'override'] });

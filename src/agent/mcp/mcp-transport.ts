@@ -61,8 +61,8 @@ export function newTransport(
           reconnectionOptions: NO_RECONNECT,
         });
   const bounded: BoundedTransport = { transport };
-  // The SDK answers each request with a POST of its own, all at once, and 90,000 pings in one answer are more than a
-  // process has memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
+  // The SDK answers each request with a POST of its own, all at once, and 90,000 pings are more than a process has
+  // memory for (1.32.2). Its own handler runs behind this one (`Protocol.connect`), and not where it throws.
   // oxlint-disable-next-line unicorn/prefer-add-event-listener -- the SDK's transport is no EventTarget
   asTransport(transport).onmessage = (message) => {
     if (!('method' in message && 'id' in message)) return;
@@ -95,8 +95,8 @@ const NO_RECONNECT = {
 export const asTransport = (transport: HttpTransport) => transport as Transport;
 
 /**
- * The same `fetch`, but an answer fails as soon as it has too much to be parsed. It is counted as the SDK reads it: what
- * a GET brings as a stream whatever its media type, and a refusal not at all.
+ * The same `fetch`, but an answer fails as soon as it has too much to be parsed. It is counted as the SDK reads it:
+ * what a GET brings as a stream whatever its media type, and a refusal not at all.
  */
 const withBounds =
   (fetch: Egress['fetch'], bounds: AnswerBounds, fail: (excess: string) => AgentError): Egress['fetch'] =>

@@ -11,8 +11,8 @@ export type ReadBody = (request: Request, response: Response) => Promise<void>;
 
 /**
  * Reads and parses the JSON body of a request into `request.body`; `undefined` when there is none. Refuses, in this
- * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after inflating, and what {@link parseJson}
- * refuses.
+ * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after inflating, and what
+ * {@link parseJson} refuses.
  */
 export function readJsonBody(options: { maxBytes: number }): ReadBody {
   return readBody(options, requireJson, parseBody);
