@@ -37,6 +37,36 @@ describe('every operation has an owner and a scope', () => {
   });
 });
 
+/** How the bytes of each answer are bounded; a new read says how its are. */
+const BOUNDS = {
+  'what the operator has set up, or a count':
+    'health ready version getTelemetry listApps getAppInfo listBudgets listModelPrices countUnretained ' +
+    'getMetricsInfo getAppStructure getAppGraphs getAppGraph getBuilderConfig listAppsOfUser ' +
+    'getUserStorage',
+  'one row, which was bounded when it was written':
+    'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
+    'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',
+  'as many rows as a page has, each small':
+    'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend',
+  'a page that ends where its bytes do':
+    'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
+    'getSessionTraceLegacy',
+  'pages that are read as fast as the client takes them':
+    'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun runLive',
+  'nothing but what one user, or a developer, may store':
+    'listArtifactVersions listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalCases listEvalResults ' +
+    'listEvalResultIds getEvalResult summarizeEvalRun listEvalVerdicts listEvalJudges',
+};
+
+test('every read says what bounds the bytes of its answer', () => {
+  const reads = operations.filter(({ method }) => method === 'get').map(({ operationId }) => operationId);
+  expect(
+    Object.values(BOUNDS)
+      .flatMap((ids) => ids.split(' '))
+      .toSorted(),
+  ).toEqual(reads.toSorted());
+});
+
 /** Names of the members of a body, two levels deep. The `sessionInput` of a case is data: it names nobody's session. */
 function toKnownNames(schema: z.core.$ZodType | undefined, depth = 2): string[] {
   if (!schema || depth === 0) return [];

@@ -1,4 +1,4 @@
-import { sql } from 'drizzle-orm';
+import { type SQL, sql } from 'drizzle-orm';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
@@ -16,8 +16,12 @@ export const MAX_MEMORY = 65_536;
 const BATCH_BYTES = 262_144;
 /** Bytes of the memories that a search finds, but for a first larger one. */
 export const MAX_FOUND_BYTES = 524_288;
-/** Matches that a search ranks, the newest of a user: reading the words of more takes too long. */
-export const MAX_RANKED = 1_000;
+/** Matches that a search ranks, the newest of a user, and bytes of their words, but for a first larger one. */
+export const MAX_RANKED = 5_000;
+const MAX_RANKED_BYTES = 8_388_608;
+
+/** The text with long words cut: PostgreSQL needs the square of their length, 90 s for `a_a_…` of 64 KB. */
+const cutWords = (text: SQL): SQL => sql`regexp_replace(${text}, '(\\S{128})', '\\1 ', 'g')`;
 
 /**
  * Adds what was said in a session after a sequence to its user's memory, one batch; events that are there already stay
@@ -36,7 +40,7 @@ export async function addToMemory(db: Database, key: SessionKey, after: number):
     author: sql`said.author`,
     content,
     eventTime: sql`said.event_time`,
-    searchVector: sql`to_tsvector('simple', ${head})`,
+    searchVector: sql`to_tsvector('simple', ${cutWords(head)})`,
   });
   const isAdded = (eventId: AnyPgColumn) =>
     sql`exists (select from ${memories} where ${isSession(key, memories)} and ${memories.eventId} = ${eventId})`;
@@ -66,19 +70,23 @@ export async function searchMemories(
   query: string,
   limit: number,
 ): Promise<string[]> {
+  const words = cutWords(sql`${escapeText(query)}`);
   const time = sql`to_char(found.event_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
   const { rows } = await db.execute<{ text: string }>(sql`
     with wanted as not materialized (
       -- plainto_tsquery asks for all words; any of them is enough here.
-      select cast(replace(plainto_tsquery('simple', ${escapeText(query)})::text, ' & ', ' | ') as tsquery) as words),
+      select cast(replace(plainto_tsquery('simple', ${words})::text, ' & ', ' | ') as tsquery) as words),
     newest as materialized (
-      select ${memories}.* from ${memories}, wanted
+      select ${memories}.*, sum(pg_column_size(${memories.searchVector})) over (
+        order by ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId} rows unbounded preceding
+      ) - pg_column_size(${memories.searchVector}) as bytes_before
+      from ${memories}, wanted
       where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.searchVector} @@ words
       order by ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId} limit ${MAX_RANKED}),
     found as materialized (
       select newest.author, newest.content, newest.event_time, row_number() over (
         order by ts_rank(newest.search_vector, words) desc, newest.event_time desc, newest.session_id, newest.event_id
-      ) as place from newest, wanted order by place limit ${limit}),
+      ) as place from newest, wanted where bytes_before < ${MAX_RANKED_BYTES} order by place limit ${limit}),
     sized as (
       select text, place, sum(octet_length(text)) over (order by place) - octet_length(text) as bytes_before
       from found, lateral (select json_build_object(

@@ -86,8 +86,9 @@ const searchMemory = operation({
   area,
   summary: 'Search the memory of a user',
   description:
-    `Finds what holds any of the words, best match first, then newest; of more than ${MAX_RANKED} matches the newest ` +
-    `are looked at. Fewer than \`limit\` where they are more than ${MAX_FOUND_BYTES} bytes together.`,
+    `Finds what holds any of the words, best match first, then newest; of more than ${MAX_RANKED} matches, or ` +
+    `8 MiB of their words, the newest are looked at. ` +
+    `Fewer than \`limit\` where they are more than ${MAX_FOUND_BYTES} bytes together.`,
   owner: 'path',
   parameters: {
     path: userPath,
