@@ -24,7 +24,7 @@ export const INPUT_LIMITS = {
   evaluationFile: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'it is a request body' },
   artifact: { bytes: 'MAX_ARTIFACT_BYTES', why: 'in base64 a request body bounds it too' },
   event: { bytes: 'MAX_EVENT_BYTES', why: 'media in what a user says count for the body only' },
-  liveFrame: { bytes: 1_048_576, values: 10_000, depth: 64, why: 'or `MAX_BODY_BYTES`; sound and pictures are small' },
+  liveFrame: { bytes: 1_048_576, values: 2_000, depth: 64, why: 'or `MAX_BODY_BYTES`; sound and pictures are small' },
   waitingFramesOfASocket: { bytes: 1_048_576, count: 8, why: 'then it is read no further' },
   waitingFramesOfAUser: { bytes: 8_388_608, why: 'the live session that brings more ends' },
   liveSession: { bytes: 268_435_456, count: 200_000, why: 'an hour of speech has 155 million bytes in 180,000 frames' },

@@ -50,7 +50,7 @@ describe('A1: frames of live sessions pass the bounds of bodies', () => {
 
   test.each([
     ['2,000 levels', nested(2_000), 'The frame has more than 64 levels of nesting.'],
-    ['20,000 values', `[${'0,'.repeat(20_000)}0]`, 'The frame has more than 10000 values.'],
+    ['20,000 values', `[${'0,'.repeat(20_000)}0]`, 'The frame has more than 2000 values.'],
   ])('A1: a frame of %s is refused with a sentence, and ends the session', async (_, json, error) => {
     const one = await openLive(service, live('s'));
     one.send(frameWith(json));
@@ -62,7 +62,7 @@ describe('A1: frames of live sessions pass the bounds of bodies', () => {
   });
 
   test('A1: 4 sockets that say 25 times what no schema takes leave the loop free', async () => {
-    const odd = `{"content":{"parts":[${'{"x":0},'.repeat(4_900)}{}]}}`;
+    const odd = `{"content":{"parts":[${'{"x":0},'.repeat(950)}{}]}}`;
     const sockets = await Promise.all(Array.from({ length: 4 }, () => openLive(service, live('s'))));
     for (const each of sockets) for (let n = 0; n < 25; n += 1) each.send(odd);
     for (const each of sockets) await each.until(({ error }) => error !== undefined, 25);
@@ -257,6 +257,26 @@ test('A21: without `override` a request lowers the limit of model calls, and nev
   expect(await model(plain.key, '1000000')).toMatchObject(exceeded(1));
   expect(await model(strong.key, 1_000_000)).toMatchObject({ body: { error: null } });
   expect(await model(plain.key, undefined, { max_llm_calls: 5 })).toMatchObject({ status: 403 });
+});
+
+test('a line of an import, and a prompt in a body of text, pass the parser of bodies', async () => {
+  const app = await startApp();
+  onTestFinished(() => app.close());
+  const importLine = (row: string) => app.post('/apps/harness_agent/users/u/import', `{"table":"events","row":${row}}`);
+  expect((await importLine(`{"a":${nested(2_000)}}`)).body).toEqual({
+    detail: 'Line 1 has more than 600 levels of nesting.',
+  });
+  expect((await importLine(`{"a":[${'0,'.repeat(200_000)}0]}`)).body).toEqual({
+    detail: 'Line 1 has more than 100000 values.',
+  });
+  const prompt = (json: string) =>
+    app.post('/invoke', `{"prompt":"hi","x":${json}}`, { user_id: 'u', session_id: 's' });
+  expect(await prompt(`[${'0,'.repeat(200_000)}0]`)).toMatchObject({
+    status: 413,
+    body: { detail: 'The body has more than 100000 values.' },
+  });
+  expect((await prompt(nested(2_000))).status).toBe(422);
+  expect((await prompt('0')).status).toBe(200);
 });
 
 test('bodies of one caller that are under way have a bound of bytes; another caller has an own one', async () => {
