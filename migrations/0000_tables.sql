@@ -96,6 +96,7 @@ CREATE TABLE "cronjob_runs" (
 	"next_attempt_time" timestamp (6) with time zone,
 	"lease_token" uuid,
 	"lease_expire_time" timestamp (6) with time zone,
+	"losses" smallint DEFAULT 0 NOT NULL,
 	"cancel_request_time" timestamp (6) with time zone,
 	"session_id" text collate "C",
 	"invocation_id" text collate "C",
@@ -188,6 +189,7 @@ CREATE TABLE "eval_run_cases" (
 	"owner_id" text collate "C",
 	"session_id" text collate "C",
 	"session_count" integer DEFAULT 0 NOT NULL,
+	"losses" smallint DEFAULT 0 NOT NULL,
 	"lease_token" uuid,
 	"lease_expire_time" timestamp (6) with time zone,
 	"last_sequence" integer,
@@ -442,6 +444,7 @@ CREATE TABLE "webhook_deliveries" (
 	"attempt" integer DEFAULT 0 NOT NULL,
 	"next_attempt_time" timestamp (6) with time zone,
 	"lease_token" uuid,
+	"losses" smallint DEFAULT 0 NOT NULL,
 	"retry_end_time" timestamp (6) with time zone NOT NULL,
 	"answers" jsonb DEFAULT '[]'::jsonb NOT NULL,
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -491,6 +494,7 @@ CREATE INDEX "cronjobs_due_idx" ON "cronjobs" USING btree ("next_run_time") WHER
 CREATE INDEX "cronjobs_id_idx" ON "cronjobs" USING btree ("id");--> statement-breakpoint
 CREATE INDEX "cronjobs_list_idx" ON "cronjobs" USING btree ("user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST);--> statement-breakpoint
 CREATE INDEX "eval_run_cases_open_idx" ON "eval_run_cases" USING btree ("app_name","run_id","place","trial") WHERE status in ('waiting', 'running');--> statement-breakpoint
+CREATE INDEX "eval_run_cases_running_idx" ON "eval_run_cases" USING btree ("owner_id") WHERE status = 'running';--> statement-breakpoint
 CREATE INDEX "eval_run_cases_version_idx" ON "eval_run_cases" USING btree ("app_name","eval_set_id","eval_id","case_version");--> statement-breakpoint
 CREATE INDEX "eval_runs_open_idx" ON "eval_runs" USING btree ("create_time") WHERE status in ('queued', 'running');--> statement-breakpoint
 CREATE INDEX "idempotency_keys_age_idx" ON "idempotency_keys" USING btree ("create_time");--> statement-breakpoint
@@ -585,6 +589,7 @@ comment on column cronjob_runs.attempt is 'How often it was begun.';
 comment on column cronjob_runs.next_attempt_time is 'When a waiting run may begin; null for others.';
 comment on column cronjob_runs.lease_token is 'Token of the process that runs it; null while none does.';
 comment on column cronjob_runs.lease_expire_time is 'A running run whose lease is past this time is taken over.';
+comment on column cronjob_runs.losses is 'How many processes ended while they held it; with two it is given up.';
 comment on column cronjob_runs.cancel_request_time is 'When somebody requested its end.';
 comment on column cronjob_runs.session_id is 'Session of its last attempt.';
 comment on column cronjob_runs.invocation_id is 'Invocation of its last attempt.';
@@ -651,7 +656,8 @@ comment on column eval_run_cases.case_version is 'Version of the case that is ru
 comment on column eval_run_cases.status is 'waiting, running, done, error (it could not be brought to an end) or cancelled.';
 comment on column eval_run_cases.session_user_id is 'User of its session.';
 comment on column eval_run_cases.session_id is 'Session that it runs in; set by the first claim.';
-comment on column eval_run_cases.session_count is 'How many sessions it had: 2 where the first one died within a turn.';
+comment on column eval_run_cases.session_count is 'How many sessions it had: a further one for each that died within a turn.';
+comment on column eval_run_cases.losses is 'How many processes ended while they held it; with two it is given up.';
 comment on column eval_run_cases.lease_token is 'Who may finish it; null unless it runs.';
 comment on column eval_run_cases.lease_expire_time is 'When its process counts as dead unless it renews the lease.';
 comment on column eval_run_cases.last_sequence is 'Last event of its session that belongs to the case.';
@@ -841,6 +847,7 @@ comment on column webhook_deliveries.status is 'pending, delivered or failed.';
 comment on column webhook_deliveries.attempt is 'How often it was sent.';
 comment on column webhook_deliveries.next_attempt_time is 'When it is sent next; while it is sent, when its process is taken for dead. Null where it has ended.';
 comment on column webhook_deliveries.lease_token is 'Token of the process that sends it; null while none does.';
+comment on column webhook_deliveries.losses is 'How many processes ended while they held it; with two it is given up.';
 comment on column webhook_deliveries.retry_end_time is 'After this time it is not tried again.';
 comment on column webhook_deliveries.answers is 'Answers to the attempts, the newest last: time, status, beginning of the body, or error.';
 comment on column webhook_deliveries.create_time is 'When that happened which it tells.';

@@ -254,21 +254,6 @@ begin
   return new;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.count_open_eval_runs(app text)
- RETURNS integer
- LANGUAGE plpgsql
- STABLE
-AS $function$
-declare
-  before text := current_setting('agent_runtime.all_users', true);
-  n integer;
-begin
-  perform set_config('agent_runtime.all_users', 'on', true);
-  n := (select count(*)::int from eval_runs where app_name = app and status in ('queued', 'running'));
-  perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
-  return n;
-end $function$;
-
 CREATE OR REPLACE FUNCTION public.count_session_bytes()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -897,6 +882,7 @@ create table cronjob_runs (
   next_attempt_time timestamp(6) with time zone,
   lease_token uuid,
   lease_expire_time timestamp(6) with time zone,
+  losses smallint default 0 not null,
   cancel_request_time timestamp(6) with time zone,
   session_id text collate "C",
   invocation_id text collate "C",
@@ -973,6 +959,7 @@ create table eval_run_cases (
   owner_id text collate "C",
   session_id text collate "C",
   session_count integer default 0 not null,
+  losses smallint default 0 not null,
   lease_token uuid,
   lease_expire_time timestamp(6) with time zone,
   last_sequence integer,
@@ -1197,6 +1184,7 @@ create table webhook_deliveries (
   attempt integer default 0 not null,
   next_attempt_time timestamp(6) with time zone,
   lease_token uuid,
+  losses smallint default 0 not null,
   retry_end_time timestamp(6) with time zone not null,
   answers jsonb default '[]'::jsonb not null,
   create_time timestamp(6) with time zone default clock_timestamp() not null,
@@ -1398,6 +1386,8 @@ CREATE INDEX cronjobs_id_idx ON public.cronjobs USING btree (id);
 CREATE INDEX cronjobs_list_idx ON public.cronjobs USING btree (user_id, create_time DESC, id DESC);
 
 CREATE INDEX eval_run_cases_open_idx ON public.eval_run_cases USING btree (app_name, run_id, place, trial) WHERE (status = ANY (ARRAY['waiting'::text, 'running'::text]));
+
+CREATE INDEX eval_run_cases_running_idx ON public.eval_run_cases USING btree (owner_id) WHERE (status = 'running'::text);
 
 CREATE INDEX eval_run_cases_version_idx ON public.eval_run_cases USING btree (app_name, eval_set_id, eval_id, case_version);
 
@@ -2357,6 +2347,7 @@ comment on column cronjob_runs.invocation_id is 'Invocation of its last attempt.
 comment on column cronjob_runs.is_manual is 'Somebody requested it.';
 comment on column cronjob_runs.lease_expire_time is 'A running run whose lease is past this time is taken over.';
 comment on column cronjob_runs.lease_token is 'Token of the process that runs it; null while none does.';
+comment on column cronjob_runs.losses is 'How many processes ended while they held it; with two it is given up.';
 comment on column cronjob_runs.next_attempt_time is 'When a waiting run may begin; null for others.';
 comment on column cronjob_runs.output is 'Text of the answer.';
 comment on column cronjob_runs.session_id is 'Session of its last attempt.';
@@ -2416,11 +2407,12 @@ comment on column eval_run_cases.failed_turn is 'Turn that failed, from 0.';
 comment on column eval_run_cases.last_sequence is 'Last event of its session that belongs to the case.';
 comment on column eval_run_cases.lease_expire_time is 'When its process counts as dead unless it renews the lease.';
 comment on column eval_run_cases.lease_token is 'Who may finish it; null unless it runs.';
+comment on column eval_run_cases.losses is 'How many processes ended while they held it; with two it is given up.';
 comment on column eval_run_cases.owner_id is 'The user who requested the run; null for one of a key or of a service without a login.';
 comment on column eval_run_cases.place is 'Place of the case in the run, from 1.';
 comment on column eval_run_cases.result is 'Scores of the case and of its turns; the turns themselves are the events of the session.';
 comment on column eval_run_cases.run_id is 'Run.';
-comment on column eval_run_cases.session_count is 'How many sessions it had: 2 where the first one died within a turn.';
+comment on column eval_run_cases.session_count is 'How many sessions it had: a further one for each that died within a turn.';
 comment on column eval_run_cases.session_id is 'Session that it runs in; set by the first claim.';
 comment on column eval_run_cases.session_user_id is 'User of its session.';
 comment on column eval_run_cases.start_time is 'When it was claimed first.';
@@ -3041,6 +3033,7 @@ comment on column webhook_deliveries.end_time is 'When it was delivered or given
 comment on column webhook_deliveries.host is 'Host and port of the webhook, for the limit of each host.';
 comment on column webhook_deliveries.id is 'Delivery identifier, the header webhook-id of every attempt.';
 comment on column webhook_deliveries.lease_token is 'Token of the process that sends it; null while none does.';
+comment on column webhook_deliveries.losses is 'How many processes ended while they held it; with two it is given up.';
 comment on column webhook_deliveries.next_attempt_time is 'When it is sent next; while it is sent, when its process is taken for dead. Null where it has ended.';
 comment on column webhook_deliveries.payload is 'JSON text that is sent and signed.';
 comment on column webhook_deliveries.retry_end_time is 'After this time it is not tried again.';
@@ -3072,7 +3065,6 @@ comment on function claim_session(text,text,text,text,uuid,integer,text,text,tex
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
-comment on function count_open_eval_runs(text) is 'How many evaluation runs of an application have not ended, whosever they are.';
 comment on function count_session_bytes() is 'For a trigger: the events of a session have another size.';
 comment on function count_stored_bytes() is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
 comment on function count_use(text,text,bigint,jsonb) is 'Adds to what a user has used today: invocations, and tokens with their cost.';

@@ -1,19 +1,6 @@
--- Questions of evaluation about the rows of all users, asked for any one of them: how many runs an application has
--- open, and which versions a case has had in another user's set before. The setting is restored by hand, since only a
--- superuser may attach one of ours to a function.
-
-create function count_open_eval_runs(app text) returns integer
-language plpgsql stable as $$
-declare
-  before text := current_setting('agent_runtime.all_users', true);
-  n integer;
-begin
-  perform set_config('agent_runtime.all_users', 'on', true);
-  n := (select count(*)::int from eval_runs where app_name = app and status in ('queued', 'running'));
-  perform set_config('agent_runtime.all_users', coalesce(before, ''), true);
-  return n;
-end $$;
-comment on function count_open_eval_runs is 'How many evaluation runs of an application have not ended, whosever they are.';
+-- A question of evaluation about the rows of all users, asked for any one of them: which versions a case has had in
+-- another user's set before. The setting is restored by hand, since only a superuser may attach one of ours to a
+-- function.
 
 create function next_eval_case_version(app text, eval_set text, eval_case text) returns integer
 language plpgsql stable as $$

@@ -58,7 +58,7 @@ async function newRun(
 }
 
 const claim = (appName: string, slots = 100, leaseMs = HOUR_MS) =>
-  claimEvalCases(store.pool, { slots, appNames: [appName], leaseMs });
+  claimEvalCases(store.pool, { slots, held: [], appNames: [appName], leaseMs });
 const places = (cases: ClaimedCase[]) => cases.map(({ place, trial }) => `${place}.${trial}`).toSorted();
 const outcome = { lastSequence: 2, error: { message: 'no', failedTurn: 1 } };
 const runOf = async ({ appName, runId }: { appName: string; runId: string }) =>
@@ -81,6 +81,7 @@ describe('claims', () => {
       userId: 'u-b',
       sessionId: expect.stringMatching(/^adk-eval-session-[0-9a-f-]{36}$/),
       sessionCount: 1,
+      losses: 0,
       isResumed: false,
       leaseToken: expect.any(String),
       metrics: [],
@@ -123,7 +124,7 @@ describe('survival', () => {
     const { appName, runId } = await newRun(['a']);
     const [lost] = (await claim(appName, 1, 0)) as [ClaimedCase];
     const [taken] = (await claim(appName)) as [ClaimedCase];
-    expect(taken).toEqual({ ...lost, isResumed: true, leaseToken: expect.any(String) });
+    expect(taken).toEqual({ ...lost, isResumed: true, losses: 1, leaseToken: expect.any(String) });
     expect(taken.leaseToken).not.toBe(lost.leaseToken);
     expect(await finishEvalCase(store.pool.db, lost, outcome)).toBe(false);
     expect(await restartEvalCase(store.pool.db, lost)).toBeUndefined();
@@ -141,7 +142,7 @@ describe('survival', () => {
     });
   });
 
-  test('a case that is given back keeps its session; it gets a second session once and no third', async () => {
+  test('a case that is given back keeps its session; a holder gets a further session once', async () => {
     const { appName } = await newRun(['a']);
     const [first] = (await claim(appName)) as [ClaimedCase];
     await releaseEvalCase(store.pool.db, first);
@@ -206,7 +207,7 @@ describe('runs', () => {
     const cases = [{ evalId: 'a', version: 1, userId: 'u' }];
     const another = { ...key, runId: randomUUID(), ...settings, trials: 1, parallelism: 1, cases };
     await expect(insertEvalRun(store.pool.db, another, 1)).rejects.toEqual(
-      new ConflictError(`1 evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`),
+      new ConflictError(`1 of your evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`),
     );
   });
 

@@ -109,6 +109,7 @@ function startWorker(name: string, maxJobs: number, more: Partial<LeasedQueue<Jo
             if (!row) stop(job, new LeaseLostError('Another process holds it.'));
             else if (row.is_cancelled) stop(job, new AgentError('cancelled', 'It was cancelled.'));
           }
+          return jobs.filter(({ token }) => !held.has(token));
         },
       },
       run: async (job, signal) => {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { describe, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
+import { LeaseLostError } from '../../src/core/errors.ts';
 import { claimRuns } from '../../src/features/cronjobs/claim-store.ts';
 import { insertCronjob, type CronjobRow } from '../../src/features/cronjobs/cronjob-store.ts';
 import { fireDueCronjobs } from '../../src/features/cronjobs/fire.ts';
@@ -254,8 +255,8 @@ describe('a delivery', () => {
     expect(once.map(({ id }) => id).toSorted()).toEqual([...new Set(claimed.map(({ id }) => id))].toSorted());
     const [late] = claimed;
     if (!late) throw new Error('nothing was claimed');
-    await endDelivery(store.pool.db, late, 'delivered', [answer]);
-    await postponeDelivery(store.pool.db, late, 0, [answer]);
+    await expect(endDelivery(store.pool.db, late, 'delivered', [answer])).rejects.toThrow(LeaseLostError);
+    await expect(postponeDelivery(store.pool.db, late, 0, [answer])).rejects.toThrow(LeaseLostError);
     expect(await rowOf(webhook, late)).toMatchObject({ status: 'pending', attempt: 1, answers: [] });
   });
 

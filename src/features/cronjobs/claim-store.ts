@@ -129,7 +129,8 @@ export async function claimRuns(tx: Database, limits: ClaimLimits): Promise<Clai
 
 async function takeOverRuns(tx: Database, { slots, active, leaseMs }: ClaimLimits): Promise<string[]> {
   const { rows } = await tx.execute<{ id: string }>(sql`
-    update ${cronjobRuns} set lease_token = gen_random_uuid(), lease_expire_time = ${expiry(leaseMs)}
+    update ${cronjobRuns} set
+      lease_token = gen_random_uuid(), lease_expire_time = ${expiry(leaseMs)}, losses = ${cronjobRuns.losses} + 1
     from (select app_name, user_id, cronjob_id, id from ${cronjobRuns}
           where status = 'running' and lease_expire_time < ${now} and id <> all(${sql.param(active)}::text[])
           order by lease_expire_time limit ${slots} for update skip locked) dead

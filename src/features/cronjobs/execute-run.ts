@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backOffMs } from '../../platform/work/leased-queue.ts';
 import type { ErrorCode } from '../../core/error-codes.ts';
-import { AgentError, AppError, isPassingFailure, RepeatedInvocationError } from '../../core/errors.ts';
+import { AgentError, AppError, isPassingFailure, LeaseLostError, RepeatedInvocationError } from '../../core/errors.ts';
 import { unescapeText } from '../../platform/db/json-escape.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import type { IdempotentRequest } from '../../conversation/idempotency/operations.ts';
@@ -23,6 +23,7 @@ const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
 ]);
 /** Pause between two polls of an invocation that another process runs, or of a database that is away. */
 const POLL_MS = 500;
+const LOST = 'The run is, or will be, taken over by another process.';
 const WAITS_FOR_A_PERSON = { code: 'paused', message: 'The invocation waits for a person, in its session.' };
 
 /** The end of an attempt, and whether another one makes sense. */
@@ -42,11 +43,20 @@ export async function executeRun(context: InvocationContext, claimed: ClaimedRun
   const limit = startTimeLimit(cronjob.timeoutSeconds);
   try {
     const attempt = await attemptRun(context, claimed, AbortSignal.any([signal, limit.signal]));
-    if (attempt) await persist(() => settle(context, run, cronjob, attempt), context.leaseTimes.durationMs);
+    if (!attempt) throw new LeaseLostError(LOST);
+    await persist(() => settle(context, run, cronjob, attempt), context.leaseTimes.durationMs);
   } finally {
     limit.stop();
   }
 }
+
+/** Ends a claimed run that is not to be begun again. */
+export const giveUpRun = (context: InvocationContext, { run, cronjob }: ClaimedRun, message: string): Promise<void> =>
+  settle(context, run, cronjob, {
+    kind: 'failed',
+    invocationId: run.invocationId ?? undefined,
+    error: { code: 'interrupted', message },
+  });
 
 /** Begins the invocation, or finds the one that was begun. `undefined` where the run is lost. */
 async function attemptRun(
@@ -140,7 +150,8 @@ async function settle(
     return retryRun(database.db, run, retryPauseMs(cronjob, run.attempt), outcome);
   }
   const ended = await endRun(database.db, run, { ...outcome, status: kind === 'passing' ? 'failed' : kind });
-  if (ended?.disabled !== true) return;
+  if (!ended) throw new LeaseLostError(LOST);
+  if (!ended.disabled) return;
   log.warn({ cronjobId: cronjob.id }, 'a cronjob was disabled: it failed too often in a row');
   await skipWaitingRuns(database.db, { ...run, id: run.cronjobId }, 'The cronjob was disabled.');
 }

@@ -1,4 +1,4 @@
-import { and, eq, getTableColumns, inArray, isNull, type SQL, sql } from 'drizzle-orm';
+import { and, eq, getTableColumns, gt, inArray, isNull, or, type SQL, sql } from 'drizzle-orm';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
@@ -146,13 +146,9 @@ export interface RunOutcome {
   error?: { code: string; message: string } | undefined;
 }
 
-const isHeld = (run: RunRow) =>
-  and(
-    isRunForCronjob({ ...run, id: run.cronjobId }),
-    eq(cronjobRuns.id, run.id),
-    eq(cronjobRuns.status, 'running'),
-    eq(cronjobRuns.leaseToken, run.leaseToken ?? ''),
-  );
+const isRun = (run: RunRow) => and(isRunForCronjob({ ...run, id: run.cronjobId }), eq(cronjobRuns.id, run.id));
+const hasToken = (run: RunRow) => eq(cronjobRuns.leaseToken, run.leaseToken ?? '');
+const isHeld = (run: RunRow) => and(isRun(run), eq(cronjobRuns.status, 'running'), hasToken(run));
 
 /** Columns of a run whose attempt has ended: without a lease, with its invocation and its error. */
 const toReleased = ({ invocationId, error }: Omit<RunOutcome, 'status'>) => ({
@@ -228,4 +224,13 @@ export async function retryRun(
 /** Stores the invocation that a run has begun, where that is not the one of its claim. */
 export async function setInvocation(db: Database, run: RunRow, invocationId: string): Promise<void> {
   await db.update(cronjobRuns).set({ invocationId }).where(isHeld(run));
+}
+
+/** Takes back the loss that is, or will be, counted for a holder of a run that lives. */
+export async function takeBackRunLoss(db: Database, run: RunRow): Promise<void> {
+  const isCounted = or(hasToken(run), gt(cronjobRuns.losses, 0));
+  await db
+    .update(cronjobRuns)
+    .set({ losses: sql`${cronjobRuns.losses} - 1` })
+    .where(and(isRun(run), isNull(cronjobRuns.endTime), isCounted));
 }

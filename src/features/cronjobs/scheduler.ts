@@ -3,10 +3,10 @@ import { type Claim, type ClaimRequest, pauseUntil, runLeasedQueue } from '../..
 import type { InvocationContext } from '../../invocations/context.ts';
 import { stoppedMessage } from '../../invocations/invocation.ts';
 import { type ClaimedRun, claimRuns, findAgenda, renewRuns } from './claim-store.ts';
-import { executeRun } from './execute-run.ts';
+import { executeRun, giveUpRun } from './execute-run.ts';
 import { CRONJOBS_TOPIC } from './cronjob-store.ts';
 import { fireDueCronjobs } from './fire.ts';
-import { CANCEL_TOPIC, deleteOldRuns } from './run-store.ts';
+import { CANCEL_TOPIC, deleteOldRuns, takeBackRunLoss } from './run-store.ts';
 
 /** Longest pause: finds what no notification told (a pooler that does not pass LISTEN). */
 const MAX_PAUSE_MS = 30_000;
@@ -41,10 +41,17 @@ export function runCronjobs(context: InvocationContext, settings: SchedulerSetti
       renew: async (claimed, stop) => {
         const runs = claimed.map(({ run }) => run);
         const renewed = await renewRuns(database.db, runs, leaseTimes.durationMs);
+        const held = new Set(renewed.map(({ id }) => id));
         const cancelled = new Set(renewed.filter(({ isCancelled }) => isCancelled).map(({ id }) => id));
         const reason = new AgentError('cancelled', stoppedMessage('cancelled'));
         for (const each of claimed) if (cancelled.has(each.run.id)) stop(each, reason);
+        return claimed.filter(({ run }) => !held.has(run.id));
       },
+    },
+    losses: {
+      count: ({ run }) => run.losses,
+      giveUp: (claimed, message) => giveUpRun(context, claimed, message),
+      takeBack: ({ run }) => takeBackRunLoss(database.db, run),
     },
     run: (claimed, signal) => executeRun(context, claimed, signal),
     toLogFields: ({ run }) => ({ runId: run.id }),

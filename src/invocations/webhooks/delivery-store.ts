@@ -1,4 +1,5 @@
-import { type SQL, and, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
+import { type SQL, and, eq, getTableColumns, gt, inArray, or, sql } from 'drizzle-orm';
+import { LeaseLostError } from '../../core/errors.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -116,30 +117,46 @@ async function takeDue(tx: Database, { slots, perHost, perUser, leaseMs }: SendL
       select ${d.appName}, ${d.userId}, ${d.id} from in_turn join ${d} on ${isKey(sql`in_turn`)}
       where turn + user_n <= ${slots}::int + 1 order by turn for update of ${d} skip locked)
     update ${d} set
-      attempt = ${d.attempt} + 1, lease_token = gen_random_uuid(), next_attempt_time = ${now} + ${lease}
+      attempt = ${d.attempt} + 1, losses = ${d.losses} + (${d.leaseToken} is not null)::int,
+      lease_token = gen_random_uuid(), next_attempt_time = ${now} + ${lease}
     from chosen where ${isKey(sql`chosen`)}
     returning ${d.appName} as app, ${d.userId} as owner, ${d.id} as id`);
   return rows;
 }
 
-const isHeld = (delivery: DeliveryRow) =>
-  and(isDelivery(delivery), eq(d.status, 'pending'), eq(d.leaseToken, delivery.leaseToken ?? ''));
+const hasToken = (delivery: DeliveryRow) => eq(d.leaseToken, delivery.leaseToken ?? '');
+const isHeld = (delivery: DeliveryRow) => and(isDelivery(delivery), eq(d.status, 'pending'), hasToken(delivery));
+const lost = () => new LeaseLostError('The delivery is sent by another process.');
 const answersColumn = (answers: DeliveryAnswer[]) => sql`${escapeJson(answers)}::jsonb`;
 
-/** Ends a delivery that this process holds; a lost one stays as it is. */
+/** Ends a delivery that this process holds. @throws {LeaseLostError} for a lost one, which stays as it is */
 export async function endDelivery(
   db: Database,
   delivery: DeliveryRow,
   status: 'delivered' | 'failed',
   answers: DeliveryAnswer[],
 ): Promise<void> {
-  await db
+  const ended = await db
     .update(d)
     .set({ status, answers: answersColumn(answers), endTime: now, nextAttemptTime: null, leaseToken: null })
-    .where(isHeld(delivery));
+    .where(isHeld(delivery))
+    .returning({ id: d.id });
+  if (ended.length === 0) throw lost();
 }
 
-/** Puts back a delivery that this process holds for a pause, or ends it where its time is over by then. */
+/** Takes back the loss that is, or will be, counted for a holder of a delivery that lives. */
+export async function takeBackDeliveryLoss(db: Database, delivery: DeliveryRow): Promise<void> {
+  const isCounted = or(hasToken(delivery), gt(d.losses, 0));
+  await db
+    .update(d)
+    .set({ losses: sql`${d.losses} - 1` })
+    .where(and(isDelivery(delivery), eq(d.status, 'pending'), isCounted));
+}
+
+/**
+ * Puts back a delivery that this process holds for a pause, or ends it where its time is over by then.
+ * @throws {LeaseLostError} for a lost one, which stays as it is
+ */
 export async function postponeDelivery(
   db: Database,
   delivery: DeliveryRow,
@@ -159,7 +176,8 @@ export async function postponeDelivery(
     })
     .where(isHeld(delivery))
     .returning({ status: d.status });
-  return row?.status === 'failed' ? 'failed' : 'postponed';
+  if (!row) throw lost();
+  return row.status === 'failed' ? 'failed' : 'postponed';
 }
 
 /** Lists at most `limit` deliveries of a webhook, newest first, then by id, after a place; each has its own place. */
@@ -207,6 +225,7 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
     .set({
       status: 'pending',
       attempt: 0,
+      losses: 0,
       nextAttemptTime: now,
       retryEndTime: sql`${now} + ${RETRY_TIME}`,
       endTime: null,

@@ -12,6 +12,7 @@ import {
   endDelivery,
   findNextDueMs,
   postponeDelivery,
+  takeBackDeliveryLoss,
   WEBHOOKS_TOPIC,
 } from './delivery-store.ts';
 import { sendOnce } from './send.ts';
@@ -76,6 +77,16 @@ export async function sendDeliveries(context: SenderContext, settings: SenderSet
     maxJobs: settings.maxSending,
     claim,
     run: (claimed) => deliver(context, egress, claimed, timeoutMs),
+    losses: {
+      count: ({ delivery }) => delivery.losses,
+      giveUp: async ({ delivery, now }, error) => {
+        const { attempt } = delivery;
+        const answers = withAnswer(delivery, { at: now.toISOString(), attempt, error, durationMs: 0 });
+        await endDelivery(database.db, delivery, 'failed', answers);
+        context.metrics?.delivered('failed');
+      },
+      takeBack: ({ delivery }) => takeBackDeliveryLoss(database.db, delivery),
+    },
     toLogFields: ({ delivery }) => ({ deliveryId: delivery.id }),
     deleteOld: () => deleteOldDeliveries(database.db, settings.retentionDays, settings.retentionCount, CLEANING_BATCH),
   });

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError, isPassingFailure } from '../../core/errors.ts';
 import type { Log } from '../log.ts';
 import { FAILURE_PAUSE_MS, runPollLoop } from './poll-loop.ts';
@@ -6,6 +7,10 @@ import { FAILURE_PAUSE_MS, runPollLoop } from './poll-loop.ts';
 const BLOCKED_PAUSE_MS = 1_000;
 /** Time between two deletions of old jobs by one process. */
 const CLEANING_INTERVAL_MS = 3_600_000;
+
+/** Processes that may end while they hold a job; after that it is not begun again, since it may be what ends them. */
+const MAX_LOSSES = 2;
+const GIVEN_UP = 'Given up after two processes ended while they ran it.';
 
 /** A request of the queue for jobs. */
 export interface ClaimRequest<Job> {
@@ -35,6 +40,7 @@ export interface Claim<Job> {
  *     │                   │
  *     ├── put back ◀──────┤ after a pause (`backOffMs`), or at once where the process stops
  *     └── lease over ◀────┘ the process died or could not store the end
+ *           loss + 1        with two losses it is given up; a holder that lives takes its loss back
  * ```
  *
  * A lease is a token and a time in the row, by the clock of the database. Every write of a holder asks for its token,
@@ -56,8 +62,19 @@ export interface LeasedQueue<Job> {
     renewalMs: number;
     /** Topic that is published when jobs are cancelled: renews at once. */
     cancelTopic: string;
-    /** Renews the leases of all jobs in one statement, and stops those that were cancelled or are held elsewhere. */
-    renew: (jobs: Job[], stop: (job: Job, reason: Error) => void) => Promise<void>;
+    /**
+     * Renews the leases of all jobs in one statement, and stops those that were cancelled or are held elsewhere.
+     * @returns those whose lease is no longer held.
+     */
+    renew: (jobs: Job[], stop: (job: Job, reason: Error) => void) => Promise<Job[]>;
+  };
+  /** Counted by the claim of a job whose lease is over, in its row. Without it jobs are begun without end. */
+  losses?: {
+    count: (job: Job) => number;
+    /** Ends a job that this process holds, instead of beginning it. */
+    giveUp: (job: Job, reason: string) => Promise<unknown>;
+    /** Takes one loss from a job that has not ended: this holder was frozen or cut off and lives. One statement. */
+    takeBack: (job: Job) => Promise<unknown>;
   };
   /** Does a job and stores its end, or puts it back. Where it throws, the job waits for the end of its lease. */
   run: (job: Job, signal: AbortSignal) => Promise<void>;
@@ -79,6 +96,8 @@ export interface QueueContext {
 interface ActiveJob {
   stopping: AbortController;
   ended: Promise<void>;
+  /** True once its loss was taken back. */
+  lives?: boolean;
 }
 
 /**
@@ -87,13 +106,31 @@ interface ActiveJob {
  */
 export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQueue<Job>): Promise<void> {
   const { notifications, log, draining: signal } = context;
-  const { name, minPauseMs, lease } = queue;
+  const { name, minPauseMs, lease, losses } = queue;
   const active = new Map<Job, ActiveJob>();
   const clean = queue.deleteOld && hourly(queue.deleteOld);
+  const takeBack = async (job: Job) => {
+    const holder = active.get(job);
+    if (!losses || !holder || holder.lives) return;
+    holder.lives = true;
+    const once = async () =>
+      losses.takeBack(job).then(
+        () => true,
+        (error: unknown) => !isPassingFailure(error),
+      );
+    while (!(await once()) && !signal.aborted) await sleep(FAILURE_PAUSE_MS);
+  };
   const start = (job: Job, wake: () => void) => {
     const stopping = new AbortController();
-    const run = async () => queue.run(job, stopping.signal);
+    const run = async () => {
+      if (losses && losses.count(job) >= MAX_LOSSES) await losses.giveUp(job, GIVEN_UP);
+      else await queue.run(job, stopping.signal);
+    };
     const ended = run()
+      .catch(async (error: unknown) => {
+        await takeBack(job);
+        throw error;
+      })
       .finally(() => active.delete(job))
       .then(wake, (error: unknown) => {
         const isExpected = error instanceof AppError || isPassingFailure(error);
@@ -109,7 +146,7 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
     if (pauseMs > 0) await clean?.();
     return pauseMs;
   };
-  const stopRenewing = lease && keepRenewing(context, name, lease, active);
+  const stopRenewing = lease && keepRenewing(context, name, lease, active, takeBack);
   const notify = (wake: () => void) => notifications.subscribe(queue.topic, wake);
   const onError = (error: unknown) => log.error({ err: error }, `the queue of ${name} could not be polled`);
   await runPollLoop({ poll, notify, minPauseMs, signal, onError });
@@ -123,11 +160,13 @@ function keepRenewing<Job>(
   name: string,
   { renewalMs, cancelTopic, renew }: NonNullable<LeasedQueue<Job>['lease']>,
   active: ReadonlyMap<Job, ActiveJob>,
+  onLost: (job: Job) => Promise<void>,
 ): () => void {
   const stop = (job: Job, reason: Error) => active.get(job)?.stopping.abort(reason);
   const renewNow = () => {
     if (active.size === 0) return;
-    renew([...active.keys()], stop).catch((error: unknown) => {
+    const renewed = renew([...active.keys()], stop).then((lost) => Promise.all(lost.map(onLost)));
+    renewed.catch((error: unknown) => {
       if (!isPassingFailure(error)) log.error({ err: error }, `the leases of ${name} were not renewed`);
     });
   };

@@ -45,7 +45,13 @@ export const METRIC_MUTANTS: Mutant[] = [
     'return word.slice(0, -2);',
   ),
   of('takes a y for a consonant always', 'response-match', 'kinds', "|| (letter === 'y' && result.endsWith('c'))", ''),
-  of('gives one call to two that are expected', 'trajectory', 'takeCalls', '!taken.has(index) && same', 'same'),
+  of(
+    'gives one call to two that are expected',
+    'trajectory',
+    'takeCalls',
+    '.filter(([index]) => !taken.has(index))',
+    '',
+  ),
   of(
     'takes surplus calls for no fault in the F1',
     'trajectory',

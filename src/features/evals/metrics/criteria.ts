@@ -19,17 +19,22 @@ export interface JudgeDefaults {
   judgeModel: string;
 }
 
+/** Answers of a judge to one prompt, and how many may be asked for at once: each is a call that is paid for. */
+const MAX_SAMPLES = 25;
+const MAX_OPEN_SAMPLES = 5;
+
 /** A number, or one as text, as files of ADK hold it. */
 export const laxNumber = z.union([z.number(), z.string().trim().min(1).pipe(z.coerce.number<string>())]);
-const laxCount = z
-  .union([
-    z.int(),
-    z
-      .string()
-      .regex(/^\s*\+?\d+\s*$/)
-      .transform(Number),
-  ])
-  .refine((count) => count >= 1);
+const laxCount = (maximum: number) =>
+  z
+    .union([
+      z.int(),
+      z
+        .string()
+        .regex(/^\s*\+?\d+\s*$/)
+        .transform(Number),
+    ])
+    .refine((count) => count >= 1 && count <= maximum, `must be from 1 to ${maximum}`);
 const laxBoolean = z.union([z.boolean(), z.stringbool()]);
 
 const MATCH_TYPES: MatchType[] = ['EXACT', 'IN_ORDER', 'ANY_ORDER'];
@@ -56,8 +61,8 @@ const judged = ({ judgeModel }: JudgeDefaults) => ({
     .strictObject({
       judgeModel: z.string().default(judgeModel),
       judgeModelConfig: jsonObject.nullish(),
-      numSamples: laxCount.default(5),
-      parallelismLimit: laxCount.default(1),
+      numSamples: laxCount(MAX_SAMPLES).default(5),
+      parallelismLimit: laxCount(MAX_OPEN_SAMPLES).default(1),
     })
     .prefault({}),
 });
@@ -99,12 +104,27 @@ export function readCriterion<Kind extends CriterionKind>(
   return read.data as Criterion<Kind>;
 }
 
+/** False for a criterion that asks for too much; whatever else is wrong with it, its metric says when it is read. */
+function isAffordable(criterion: Record<string, unknown> | null | undefined): boolean {
+  const sent = (criterion?.['judgeModelOptions'] ?? criterion?.['judge_model_options'] ?? {}) as Record<
+    string,
+    unknown
+  >;
+  const isOver = (name: string, other: string, maximum: number) => Number(sent[name] ?? sent[other]) > maximum;
+  return (
+    !isOver('numSamples', 'num_samples', MAX_SAMPLES) &&
+    !isOver('parallelismLimit', 'parallelism_limit', MAX_OPEN_SAMPLES)
+  );
+}
+
 /** A metric as a request names it. */
 export const evalMetricSchema = z
   .looseObject({
     metricName: z.string().describe('A name of the list of metrics; another one is not evaluated and says so.'),
     threshold: number('From which score on it passes; without one and without a criterion it is not evaluated.'),
-    criterion: freeForm('Further settings of the metric, its threshold among them; what is left out has its default.'),
+    criterion: freeForm(
+      'Further settings of the metric, its threshold among them; what is left out has its default.',
+    ).refine(isAffordable, `numSamples is at most ${MAX_SAMPLES}, parallelismLimit at most ${MAX_OPEN_SAMPLES}`),
   })
   .describe('What the turns are scored by.');
 

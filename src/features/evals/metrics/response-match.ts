@@ -1,29 +1,30 @@
 import type { Content } from '../../../core/content.ts';
+import { MetricError } from './status.ts';
 import { stem } from './stem.ts';
 import { getText } from './turn.ts';
 
-/** Scripts without blanks between words: of these each character is a word. */
-const IDEOGRAPH = /[\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af]/;
-/** Scripts in which each character is a word together with its marks. */
-const SYLLABLE = /[\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f]/;
+/** Longest text that is compared, in characters: two of them keep the process from everybody else for 50 ms. */
+const MAX_CHARACTERS = 65_536;
 
-/** The words of a text as `response_match_score` counts them: of any script, lower case, English ones as stems. */
+/** A character of a script without blanks between words that is a word: Chinese, Japanese, Korean. */
+const ALONE = String.raw`[\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af]`;
+/** One that is a word together with its marks: Thai, Lao, Khmer, Burmese. */
+const FIRST = String.raw`[[\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f]--\p{M}]`;
+const LETTER = String.raw`[[\p{L}\p{N}\p{M}]--${ALONE}]`;
+const WORD = new RegExp(`${ALONE}|(?:${FIRST}|${LETTER})[${LETTER}--${FIRST}]*`, 'gv');
+/** No English word is longer than these. */
+const ENGLISH = /^[a-z0-9]{4,255}$/;
+
+/**
+ * The words of a text as `response_match_score` counts them: of any script, lower case, English ones as stems.
+ * @throws {MetricError} for a longer text than is compared.
+ */
 export function toWords(text: string): string[] {
-  const words: string[] = [];
-  let word = '';
-  const finish = () => {
-    if (word) words.push(word);
-    word = '';
-  };
-  for (const character of text.normalize('NFKC').toLowerCase()) {
-    const isMark = /\p{M}/u.test(character);
-    const isIdeograph = IDEOGRAPH.test(character);
-    if (isIdeograph || (SYLLABLE.test(character) && !isMark) || !/[\p{L}\p{N}\p{M}]/u.test(character)) finish();
-    if (isIdeograph || SYLLABLE.test(character) || /[\p{L}\p{N}\p{M}]/u.test(character)) word += character;
-    if (isIdeograph) finish();
+  const plain = text.length > MAX_CHARACTERS ? text : text.normalize('NFKC').toLowerCase();
+  if (plain.length > MAX_CHARACTERS) {
+    throw new MetricError(`A response of over ${MAX_CHARACTERS} characters is not compared by its words.`);
   }
-  finish();
-  return words.map((each) => (/^[a-z0-9]{4,}$/.test(each) ? stem(each) : each));
+  return (plain.match(WORD) ?? []).map((each) => (ENGLISH.test(each) ? stem(each) : each));
 }
 
 /** How much two texts agree, each from 0 to 1. */

@@ -5,7 +5,7 @@ import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/s
 import { EVAL_SESSION_ID_PREFIXES } from '../../../core/session.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
-import { isItsVersion, isOpen } from './eval-run-store.ts';
+import { isItsVersion, isOpen, isOpenCase } from './eval-run-store.ts';
 import type { NewEvalRun, RunCase } from './eval-run.ts';
 import type { ScoredCase } from '../scoring/score.ts';
 
@@ -21,8 +21,10 @@ export interface ClaimedCase
   extends Pick<NewEvalRun, 'appName' | 'runId' | 'evalSetId' | 'metrics' | 'userSimulator' | keyof ExecutionModes>,
     Pick<RunCase, 'place' | 'trial' | 'evalId' | 'userId'> {
   sessionId: string;
-  /** 2 where the first session died within a turn. */
+  /** How many sessions it had: a further one for each that died within a turn. */
   sessionCount: number;
+  /** Processes that ended while they held it. */
+  losses: number;
   /** True where another process had it before: turns may have happened. */
   isResumed: boolean;
   leaseToken: string;
@@ -38,15 +40,17 @@ export interface ClaimedCase
 export interface ClaimLimits {
   /** At most so many cases. */
   slots: number;
+  /** Cases that this process has: it never takes over from itself. */
+  held: readonly ClaimedCase[];
   /** The applications that this process hosts. */
   appNames: string[];
   leaseMs: number;
 }
 
 /**
- * Claims cases, those of the oldest run first: waiting ones, and those whose process died. The row of a run is locked
- * while its cases are claimed, so that its parallelism holds over all processes; runs that others are claiming from are
- * left to them.
+ * Claims cases, waiting ones and those whose process died: of the requester with the fewest running ones first, then of
+ * the oldest run. The row of a run is locked while its cases are claimed, so that its parallelism holds over all
+ * processes; runs that others are claiming from are left to them.
  */
 export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits): Promise<ClaimedCase[]> {
   const claimed: ClaimedCase[] = [];
@@ -56,7 +60,7 @@ export async function claimEvalCases(database: DatabasePool, limits: ClaimLimits
       const run = await lockOpenRun(tx, limits.appNames, seen);
       if (!run) return undefined;
       seen.push(run.id);
-      return claimRunCases(tx, run, limits.slots - claimed.length, limits.leaseMs);
+      return claimRunCases(tx, run, { ...limits, slots: limits.slots - claimed.length });
     });
     if (!more) return claimed;
     claimed.push(...more);
@@ -69,20 +73,26 @@ type RunRow = typeof evalRuns.$inferSelect;
 async function lockOpenRun(tx: Database, appNames: string[], except: string[]): Promise<RunRow | undefined> {
   const hasWork = sql`exists (select from ${evalRunCases} where ${evalRunCases.appName} = ${evalRuns.appName}
     and ${evalRunCases.runId} = ${evalRuns.id} and ${isClaimable})`;
+  const running = sql`(select count(*) from ${evalRunCases} where ${evalRunCases.status} = 'running'
+    and ${evalRunCases.ownerId} is not distinct from ${evalRuns.requestedBy})`;
   const isHosted = sql`${evalRuns.appName} = any(${sql.param(appNames)}::text[])`;
   const [run] = await tx
     .select(getTableColumns(evalRuns))
     .from(evalRuns)
     .where(and(isOpen, isHosted, except.length > 0 ? notInArray(evalRuns.id, except) : undefined, hasWork))
-    .orderBy(asc(evalRuns.createTime))
+    .orderBy(running, asc(evalRuns.createTime))
     .limit(1)
     .for('update', { skipLocked: true });
   return run;
 }
 
 /** A statement of its own after the lock: a statement sees what was committed before it began. */
-async function claimRunCases(tx: Database, run: RunRow, slots: number, leaseMs: number): Promise<ClaimedCase[]> {
+async function claimRunCases(tx: Database, run: RunRow, { slots, held, leaseMs }: ClaimLimits): Promise<ClaimedCase[]> {
   const c = evalRunCases;
+  const own = held.filter(({ appName, runId }) => appName === run.appName && runId === run.id);
+  const isOwn = sql`(${c.place}, ${c.trial}) in (
+    select * from unnest(${sql.param(own.map(({ place }) => place))}::int[],
+                         ${sql.param(own.map(({ trial }) => trial))}::int[]))`;
   const isOfRun = sql`${c.appName} = ${run.appName} and ${c.runId} = ${run.id}`;
   const ofRun = {
     appName: run.appName,
@@ -97,19 +107,19 @@ async function claimRunCases(tx: Database, run: RunRow, slots: number, leaseMs: 
   const { rows } = await tx.execute<Omit<ClaimedCase, keyof typeof ofRun>>(sql`
     with chosen as (
       select ${c.place} as place, ${c.trial} as trial, ${c.sessionId} is not null as is_resumed from ${c}
-      where ${isOfRun} and ${isClaimable} order by ${c.place}, ${c.trial}
+      where ${isOfRun} and ${isClaimable} and not ${isOwn} order by ${c.place}, ${c.trial}
       limit least(${slots}::int, greatest(0, ${run.parallelism}::int -
                   (select count(*)::int from ${c} where ${isOfRun} and ${isHeld})))
       for update skip locked)
     update ${c} set
       status = 'running', lease_token = gen_random_uuid(), lease_expire_time = ${expiry(leaseMs)},
       session_id = coalesce(${c.sessionId}, ${newSessionId}), session_count = greatest(${c.sessionCount}, 1),
-      start_time = coalesce(${c.startTime}, ${now})
+      start_time = coalesce(${c.startTime}, ${now}), losses = ${c.losses} + (${c.status} = 'running')::int
     from chosen, ${evalCaseVersions}
     where ${isOfRun} and ${c.place} = chosen.place and ${c.trial} = chosen.trial and ${isItsVersion}
     returning ${c.place} as place, ${c.trial} as trial, ${c.evalId} as "evalId", ${c.sessionUserId} as "userId",
-              ${c.sessionId} as "sessionId", ${c.sessionCount} as "sessionCount", chosen.is_resumed as "isResumed",
-              ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence",
+              ${c.sessionId} as "sessionId", ${c.sessionCount} as "sessionCount", ${c.losses} as losses,
+              chosen.is_resumed as "isResumed", ${c.leaseToken} as "leaseToken", ${c.lastSequence} as "lastSequence",
               ${evalCaseVersions.payload}::text as "caseText"`);
   if (rows.length > 0 && run.status === 'queued') {
     const isThisRun = and(eq(evalRuns.appName, run.appName), eq(evalRuns.id, run.id));
@@ -123,10 +133,11 @@ const unescaped = (value: unknown): unknown => JSON.parse(unescapeJson(JSON.stri
 /** The key of a claimed case with its lease token. */
 type Claim = Pick<ClaimedCase, 'appName' | 'runId' | 'place' | 'trial' | 'leaseToken'>;
 
-const isMine = ({ appName, runId, place, trial, leaseToken }: Claim): SQL => sql`
+const isCase = ({ appName, runId, place, trial }: Claim): SQL => sql`
   ${evalRunCases.appName} = ${appName} and ${evalRunCases.runId} = ${runId} and ${evalRunCases.place} = ${place}
-  and ${evalRunCases.trial} = ${trial} and ${evalRunCases.status} = 'running'
-  and ${evalRunCases.leaseToken} = ${leaseToken}`;
+  and ${evalRunCases.trial} = ${trial}`;
+const isMine = (claim: Claim): SQL => sql`
+  ${isCase(claim)} and ${evalRunCases.status} = 'running' and ${evalRunCases.leaseToken} = ${claim.leaseToken}`;
 
 /** Prolongs the leases of claimed cases. @returns the tokens that are still held; the others are another's. */
 export async function renewEvalCases(db: Database, leaseTokens: string[], leaseMs: number): Promise<string[]> {
@@ -178,12 +189,21 @@ export async function releaseEvalCase(db: Database, claim: Claim): Promise<void>
   await db.update(evalRunCases).set(waiting).where(isMine(claim));
 }
 
-/** Gives a claimed case a second session. @returns its id; `undefined` where it had one, or is another's by now. */
-export async function restartEvalCase(db: Database, claim: Claim): Promise<string | undefined> {
+/** Takes back the loss that is, or will be, counted for a holder of a case that lives. */
+export async function takeBackCaseLoss(db: Database, claim: Claim): Promise<void> {
+  const { losses, leaseToken } = evalRunCases;
+  await db
+    .update(evalRunCases)
+    .set({ losses: sql`${losses} - 1` })
+    .where(and(isCase(claim), isOpenCase, sql`(${leaseToken} = ${claim.leaseToken} or ${losses} > 0)`));
+}
+
+/** Gives a claimed case a further session. @returns its id; `undefined` where it had it, or is another's by now. */
+export async function restartEvalCase(db: Database, claim: ClaimedCase): Promise<string | undefined> {
   const [row] = await db
     .update(evalRunCases)
-    .set({ sessionId: newSessionId, sessionCount: 2 })
-    .where(and(isMine(claim), eq(evalRunCases.sessionCount, 1)))
+    .set({ sessionId: newSessionId, sessionCount: sql`${evalRunCases.sessionCount} + 1` })
+    .where(and(isMine(claim), eq(evalRunCases.sessionCount, claim.sessionCount)))
     .returning({ sessionId: evalRunCases.sessionId });
   return row?.sessionId ?? undefined;
 }

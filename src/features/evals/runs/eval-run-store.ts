@@ -11,16 +11,23 @@ import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, RunCase } from './eval
 /** How often a moment is taken anew where another run of the application has it. */
 export const MAX_TRIES = 10;
 
-/** The error where an application has as many open runs as are allowed. */
+/** The condition that a run has not ended. */
+export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
+
+/** The error where a requester has as many open runs in an application as are allowed. */
 export const tooManyOpen = (appName: string, maxOpen: number) =>
-  new ConflictError(`${maxOpen} evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`);
+  new ConflictError(`${maxOpen} of your evaluation runs of ${appName} have not ended yet. Wait, or cancel one.`);
+/** The number of runs of a requester in an application that have not ended. */
+export const countOpen = (appName: string, requestedBy: string | undefined): SQL => sql`(
+  select count(*)::int as count from ${evalRuns} where ${isOpen} and ${evalRuns.appName} = ${appName}
+    and ${evalRuns.requestedBy} is not distinct from ${requestedBy ?? null}::text)`;
 /** The error where each of {@link MAX_TRIES} moments was another run's. */
 export const sameMoment = () => new ConflictError('Other evaluation runs began in the same moment. Try again.');
 /** The time that names a result, never a whole second: Python prints `.0` after it, JavaScript does not. */
 export const toResultTime = (now: SQL): SQL => sql`${now} + case when date_trunc('second', ${now}) = ${now}
                                       then interval '1 microsecond' else interval '0' end`;
 
-/** Inserts a run with its cases, waiting. @throws {ConflictError} where the application has `maxOpen` open runs. */
+/** Inserts a run with its cases, waiting. @throws {ConflictError} where its requester has `maxOpen` open runs. */
 export async function insertEvalRun(db: Database, run: NewEvalRun, maxOpen: number): Promise<void> {
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
     const { rows } = await db.execute<{ open: number; created: number }>(insertion(run, maxOpen));
@@ -59,7 +66,7 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
   });
   const column = (of: (one: NewEvalRun['cases'][number]) => unknown) => sql.param(cases.map(of));
   return sql`
-    with open as (select count_open_eval_runs(${appName}) as count),
+    with open as ${countOpen(appName, run.requestedBy)},
     created as (
       ${insertRun} from open, (select clock_timestamp() as now) moment where open.count < ${maxOpen}
       on conflict on constraint eval_runs_result_time_key do nothing returning ${evalRuns.id} as id),
@@ -72,10 +79,8 @@ function insertion({ appName, runId, evalSetId, cases, ...run }: NewEvalRun, max
     select open.count as open, (select count(*)::int from created) as created from open`;
 }
 
-/** The condition that a run has not ended. */
-export const isOpen = inArray(evalRuns.status, ['queued', 'running']);
 /** The condition that a case of a run has not ended. */
-const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
+export const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
 
 const microseconds = sql<string>`(extract(epoch from ${evalRuns.resultTime}) * 1000000)::bigint`;
 

@@ -5,7 +5,7 @@ import { escapeJson, escapeText, unescapeText } from '../../../platform/db/json-
 import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
-import { MAX_TRIES, toResultTime, sameMoment, tooManyOpen } from './eval-run-store.ts';
+import { countOpen, MAX_TRIES, toResultTime, sameMoment, tooManyOpen } from './eval-run-store.ts';
 import type { EvalRunKey, NewEvalRun } from './eval-run.ts';
 
 /** A run that judges the stored turns of another one. */
@@ -15,7 +15,7 @@ export interface NewJudging extends Pick<NewEvalRun, 'appName' | 'runId' | 'requ
 
 /**
  * Inserts a run that judges the stored turns of another one: its cases that were done, each in the session that it had.
- * @throws {ConflictError} where the application has `maxOpen` runs that have not ended, and where no case was done.
+ * @throws {ConflictError} where its requester has `maxOpen` runs that have not ended, and where no case was done.
  */
 export async function insertJudging(
   db: Database,
@@ -55,7 +55,7 @@ export async function insertJudging(
     with judged as (select * from ${evalRuns} where app_name = ${appName} and id = ${judgedRunId}::uuid),
     cases as (select c.* from ${evalRunCases} c
               where c.app_name = ${appName} and c.run_id = ${judgedRunId}::uuid and c.status = 'done'),
-    open as (select count_open_eval_runs(${appName}) as count),
+    open as ${countOpen(appName, run.requestedBy)},
     created as (${insertRun} from judged, open, (select clock_timestamp() as now) moment
                 where open.count < ${maxOpen} and exists (select from cases)
                 on conflict on constraint eval_runs_result_time_key do nothing returning ${evalRuns.id} as id),

@@ -14,7 +14,9 @@ import { pairTurns, scoreCase, type ScoringContext, toScoring } from '../scoring
 import { readSimulatedUser } from './simulated-user.ts';
 
 const GONE = 'The session of the case was deleted: there are no turns to judge.';
-const INTERRUPTED_TWICE = 'The turn was interrupted, and so was another try in a new session.';
+/** Tries of a case whose turns are interrupted: processes may freeze or stop. Those that end count by themselves. */
+const MAX_SESSIONS = 5;
+const INTERRUPTED = `The turn was interrupted, in each of ${MAX_SESSIONS} sessions.`;
 
 /**
  * Runs the turns of a claimed case and judges them. `undefined` where this process stops before it is through: the case
@@ -67,7 +69,7 @@ async function judge(
   }
 }
 
-/** Runs the turns, once more in a new session where the first one died within a turn. */
+/** Runs the turns, again in a new session where one died within a turn. */
 async function runInSession(
   context: InvocationContext,
   first: ClaimedCase,
@@ -79,13 +81,13 @@ async function runInSession(
     const end = await runTurns(context, claimed, evalCase, speaker, signal);
     if (end.kind === 'stopped') return undefined;
     if (end.kind === 'ended') return { end, claimed };
-    if (claimed.sessionCount > 1) {
-      const error = { message: INTERRUPTED_TWICE, failedTurn: end.failedTurn };
+    if (claimed.sessionCount >= MAX_SESSIONS) {
+      const error = { message: INTERRUPTED, failedTurn: end.failedTurn };
       return { end: { kind: 'ended', error }, claimed };
     }
     const sessionId = await restartEvalCase(context.database.db, claimed);
     if (sessionId === undefined) throw new LeaseLostError('The evaluation case is run by another process.');
-    claimed = { ...claimed, sessionId, sessionCount: 2 };
+    claimed = { ...claimed, sessionId, sessionCount: claimed.sessionCount + 1 };
   }
 }
 

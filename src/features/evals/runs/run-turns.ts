@@ -6,6 +6,7 @@ import {
   BusyError,
   ConflictError,
   isPassingFailure,
+  LeaseLostError,
   RepeatedInvocationError,
   UnavailableError,
   InvalidError,
@@ -190,7 +191,7 @@ async function invokeTurn(
 }
 
 const isPassing = (error: unknown) =>
-  isPassingFailure(error) || error instanceof BusyError || error instanceof UnavailableError;
+  isPassingFailure(error) || [BusyError, UnavailableError, LeaseLostError].some((kind) => error instanceof kind);
 
 function toInvocationError({ log }: InvocationContext, error: unknown): InvocationError {
   if (!(error instanceof AppError)) {

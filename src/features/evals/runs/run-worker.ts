@@ -10,6 +10,7 @@ import {
   finishEvalCase,
   releaseEvalCase,
   renewEvalCases,
+  takeBackCaseLoss,
 } from './claim-store.ts';
 import { runCase } from './run-case.ts';
 import { endFinishedRuns } from './eval-run-store.ts';
@@ -35,8 +36,8 @@ export interface EvalWorkerSettings {
 export function runEvalCases(context: InvocationContext, settings: EvalWorkerSettings): Promise<void> {
   const { database, notifications, leaseTimes, agents } = context;
   const announce = announcing(notifications);
-  const claim = async ({ slots }: ClaimRequest<ClaimedCase>): Promise<Claim<ClaimedCase>> => {
-    const limits = { slots, appNames: [...agents.keys()], leaseMs: leaseTimes.durationMs };
+  const claim = async ({ slots, held }: ClaimRequest<ClaimedCase>): Promise<Claim<ClaimedCase>> => {
+    const limits = { slots, held, appNames: [...agents.keys()], leaseMs: leaseTimes.durationMs };
     const jobs = slots > 0 ? await claimEvalCases(database, limits) : [];
     if (jobs.length > 0) return { jobs, pauseMs: 0 };
     // Not with each case: two that end at once would each see the other open.
@@ -57,8 +58,16 @@ export function runEvalCases(context: InvocationContext, settings: EvalWorkerSet
         const tokens = cases.map(({ leaseToken }) => leaseToken);
         const held = new Set(await renewEvalCases(database.db, tokens, leaseTimes.durationMs));
         const cancelled = new AgentError('cancelled', 'The evaluation was cancelled.');
-        for (const each of cases) if (!held.has(each.leaseToken)) stop(each, cancelled);
+        const lost = cases.filter(({ leaseToken }) => !held.has(leaseToken));
+        for (const each of lost) stop(each, cancelled);
+        return lost;
       },
+    },
+    losses: {
+      count: ({ losses }) => losses,
+      giveUp: (claimed, message) =>
+        finishEvalCase(database.db, claimed, { lastSequence: 0, error: { message, failedTurn: 0 } }),
+      takeBack: (claimed) => takeBackCaseLoss(database.db, claimed),
     },
     run: (claimed, signal) =>
       endCase(context, claimed, settings.judgeModel, signal).finally(() => announce(claimed.runId)),
@@ -92,7 +101,8 @@ async function endCase(
       toOutcome(context, error, signal),
     );
     if (!outcome) return await releaseEvalCase(database.db, claimed);
-    await persist(() => finishEvalCase(database.db, claimed, outcome), leaseTimes.durationMs);
+    const isMine = await persist(() => finishEvalCase(database.db, claimed, outcome), leaseTimes.durationMs);
+    if (!isMine) throw new LeaseLostError('The evaluation case is run by another process.');
   } catch (error) {
     if (!signal.aborted) throw error;
   }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
-import { SHARED_STATE_DEMAND } from '../../../platform/http/operation/demands.ts';
+import { type Demand, SHARED_STATE_DEMAND } from '../../../platform/http/operation/demands.ts';
 import { mayActFor, requireScope } from '../../../platform/http/access/authorize.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { Wakeup } from '../../../platform/work/poll-loop.ts';
@@ -17,8 +17,14 @@ import { type EvalContext, getRequester } from '../sets/context.ts';
 
 /** Cases of one run, each trial counted: its report is read as one page. */
 export const MAX_CASES = 1_000;
-/** Runs of an application that have not ended; more is a client that does not wait for its runs. */
+/** Runs of one requester in an application that have not ended; more is a client that does not wait for its runs. */
 export const MAX_OPEN_RUNS = 100;
+
+/** The scope for a stored model with live tools, which are called with whatever arguments the cases say. */
+const WRITTEN_CALLS_DEMAND: Demand = {
+  scope: 'override',
+  because: 'with a stored model and live tools the cases say what tools are called with.',
+};
 
 /** A run as a caller asks for it. */
 export interface RunRequest extends SetModes, Pick<NewEvalRun, 'metrics' | 'userSimulator' | 'trials'> {
@@ -41,7 +47,8 @@ const TEST_USER = 'test_user_id';
  * @throws {NotFoundError} for an absent set, for cases that it does not have, and for those that speak as a user that
  * the caller may not speak as.
  * @throws {InvalidError} for a case of another application, for too many cases, and for a simulated user that does not
- * hold. @throws {ForbiddenError} for a case that writes `app:` state where the caller may not.
+ * hold. @throws {ForbiddenError} for a case that writes `app:` state where the caller may not, and for a stored model
+ * with live tools where the caller may not override the agent.
  * @throws {ConflictError} when too many runs have not ended.
  */
 export async function startRun(
@@ -59,6 +66,9 @@ export async function startRun(
   const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);
   if (cases.length === 0) return undefined;
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);
+  const modelExecutionMode = toExecutionMode(request.modelExecutionMode, set.modelExecutionMode);
+  const toolExecutionMode = toExecutionMode(request.toolExecutionMode, set.toolExecutionMode);
+  if (modelExecutionMode === 'stored' && toolExecutionMode === 'live') requireScope(principal, WRITTEN_CALLS_DEMAND);
   const total = cases.length * request.trials;
   if (total > MAX_CASES) {
     throw new InvalidError(`The run has ${total} cases, trials counted; the maximum is ${MAX_CASES}.`);
@@ -72,8 +82,8 @@ export async function startRun(
     requestedBy,
     metrics,
     userSimulator,
-    modelExecutionMode: toExecutionMode(request.modelExecutionMode, set.modelExecutionMode),
-    toolExecutionMode: toExecutionMode(request.toolExecutionMode, set.toolExecutionMode),
+    modelExecutionMode,
+    toolExecutionMode,
     trials,
     parallelism: Math.min(parallelism, config.EVALS_PARALLELISM),
     agentHash: createHash('sha256').update(JSON.stringify(description)).digest('hex'),

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setImmediate as giveWay } from 'node:timers/promises';
 import type { EvalModule, MetricTurn, OwnMetric } from '../../../agent/definition/eval-module.ts';
 import { finalResponseMatch, safety, type Scenario, simulatorQuality } from '../judges/verdicts.ts';
 import { hallucinations } from '../judges/hallucinations.ts';
@@ -62,10 +63,12 @@ const compared = <Kind extends CriterionKind>(
   score: (actual: Turn, expected: Turn, criterion: Criterion<Kind>) => number | null,
 ): Evaluate =>
   metric(kind, async (pairs, criterion) => {
-    const turns = pairs.map(({ actual, expected }) => {
+    const turns: TurnScore[] = [];
+    for (const { actual, expected } of pairs) {
       if (!expected) throw new MetricError('The metric needs a case with an expected conversation.');
-      return { score: score(actual, expected, criterion) };
-    });
+      turns.push({ score: score(actual, expected, criterion) });
+      await giveWay();
+    }
     return { score: toOverall(turns.map((turn) => turn.score)), turns };
   });
 

@@ -65,6 +65,7 @@ export const cronjobRuns = pgTable(
     nextAttemptTime: time('next_attempt_time'),
     leaseToken: c.uuid('lease_token'),
     leaseExpireTime: time('lease_expire_time'),
+    losses: c.smallint('losses').notNull().default(0),
     cancelRequestTime: time('cancel_request_time'),
     sessionId: identifier('session_id'),
     invocationId: identifier('invocation_id'),

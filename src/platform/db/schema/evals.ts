@@ -140,6 +140,7 @@ export const evalRunCases = pgTable(
     ownerId: ownerId(),
     sessionId: identifier('session_id'),
     sessionCount: c.integer('session_count').notNull().default(0),
+    losses: c.smallint('losses').notNull().default(0),
     leaseToken: c.uuid('lease_token'),
     leaseExpireTime: time('lease_expire_time'),
     lastSequence: c.integer('last_sequence'),
@@ -161,6 +162,7 @@ export const evalRunCases = pgTable(
     index('eval_run_cases_open_idx')
       .on(t.appName, t.runId, t.place, t.trial)
       .where(sql`status in ('waiting', 'running')`),
+    index('eval_run_cases_running_idx').on(t.ownerId).where(sql`status = 'running'`),
     index('eval_run_cases_version_idx').on(t.appName, t.evalSetId, t.evalId, t.caseVersion),
     foreignKey({
       name: 'eval_run_cases_run_fkey',

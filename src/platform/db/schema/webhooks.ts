@@ -39,6 +39,7 @@ export const webhookDeliveries = pgTable(
     attempt: c.integer('attempt').notNull().default(0),
     nextAttemptTime: time('next_attempt_time'),
     leaseToken: c.uuid('lease_token'),
+    losses: c.smallint('losses').notNull().default(0),
     retryEndTime: time('retry_end_time').notNull(),
     answers: c.jsonb('answers').notNull().default(sql`'[]'::jsonb`),
     createTime: timeOfChange('create_time'),

@@ -1,0 +1,145 @@
+import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { startReceiver } from '../support/webhook-receiver.ts';
+import { insertDue, insertHook } from './support/cronjobs.ts';
+import { APP, eventually, report, stage } from './support/faults.ts';
+import { answerFor, promptFor } from './support/model-server.ts';
+import { type ServerProcess, startServer } from './support/server-process.ts';
+
+/** A job that ended two processes is not begun a third time; a holder that was only frozen did not die. */
+
+const here = stage();
+const LEASE_MS = 600;
+const WITHIN_MS = 30_000;
+const D = `/dev/apps/${APP}`;
+const GIVEN_UP = 'Given up after two processes ended while they ran it.';
+const settings = () =>
+  here.environment({
+    SESSION_LEASE_MS: String(LEASE_MS),
+    SWEEP_INTERVAL_MS: '100',
+    CRONJOBS: 'true',
+    WEBHOOKS: 'true',
+    WEBHOOKS_TIMEOUT_MS: '1000',
+  });
+const text = (said: string, role: string) => ({ role, parts: [{ text: said }] });
+const evalCase = (id: string) => ({
+  evalId: id,
+  conversation: [{ userContent: text(promptFor({ id }), 'user'), finalResponse: text(answerFor(id), 'model') }],
+});
+const startRun = async (server: ServerProcess, evalSetId: string, metricName: string) => {
+  await server.post(`${D}/eval-sets`, { evalSet: { eval_set_id: evalSetId, eval_cases: [evalCase(evalSetId)] } });
+  const evalMetrics = [{ metricName, threshold: 1 }];
+  const { body } = await server.post(`${D}/eval-runs`, { evalSetId, evalMetrics });
+  return (body as { runId: string }).runId;
+};
+const findCase = async (runId: string) => {
+  const { rows } = await here.sql.query<{ status: string; error: string | null; losses: number; holder: string }>(
+    'select status, error, losses, lease_token as holder from eval_run_cases where run_id = $1',
+    [runId],
+  );
+  return rows[0];
+};
+
+test('a metric that ends its process is begun twice, then its case is given up', async () => {
+  const agents = mkdtempSync(join(tmpdir(), 'agent-runtime-lost-'));
+  const begun = join(agents, 'begun');
+  mkdirSync(join(agents, APP, 'evals'), { recursive: true });
+  const metric = `{ description: 'Ends the process.', score: () => {
+    appendFileSync(${JSON.stringify(begun)}, 'x'); process.kill(process.pid, 'SIGKILL'); return null; } }`;
+  const source = `import { appendFileSync } from 'node:fs';\nexport const metric = ${metric};\n`;
+  writeFileSync(join(agents, APP, 'evals', 'deadly.ts'), source);
+  const environment = { ...settings(), AGENTS_DIR: agents };
+  const first = await startServer(here.databaseUrl, environment);
+  const runId = await startRun(first, 'deadly', 'deadly').catch(() => undefined);
+  await first.exited;
+  const { rows } = await here.sql.query<{ id: string }>('select id from eval_runs');
+  const second = await startServer(here.databaseUrl, environment);
+  await second.exited;
+  const third = await startServer(here.databaseUrl, environment);
+  const id = runId ?? rows[0]?.id ?? '';
+  await eventually('the case has ended', WITHIN_MS, async () => (await findCase(id))?.status === 'error');
+  expect(await findCase(id)).toMatchObject({ error: GIVEN_UP, losses: 2 });
+  expect(readFileSync(begun, 'utf8')).toBe('xx');
+  await eventually('the run has ended', WITHIN_MS, async () => {
+    const { body } = await third.get(`${D}/eval-runs/${id}`);
+    return (body as { status: string }).status === 'done';
+  });
+  await third.kill();
+});
+
+test('processes that freeze in turn while they hold a case: none has died, and the case passes', async () => {
+  const release = here.model.hold();
+  const two = await Promise.all([1, 2].map(() => startServer(here.databaseUrl, settings())));
+  const runId = await startRun(two[0] as ServerProcess, 'frozen', 'response_match_score');
+  await eventually('the case runs', WITHIN_MS, async () => (await findCase(runId))?.status === 'running');
+  const holders = new Set<string | undefined>();
+  const FREEZES = 2;
+  for (let freeze = 0; freeze < FREEZES; freeze += 1) {
+    // Whichever has it: it goes to the other one, since the one that is frozen renews nothing.
+    for (const frozen of two) {
+      frozen.signal('SIGSTOP');
+      await sleep(2 * LEASE_MS);
+      await here.sql.query(`select pg_notify('agent_runtime', '["evals"]')`);
+      await sleep(LEASE_MS);
+      frozen.signal('SIGCONT');
+      await eventually('no loss is left', WITHIN_MS, async () => (await findCase(runId))?.losses === 0);
+      holders.add((await findCase(runId))?.holder);
+    }
+  }
+  release();
+  expect(holders.size).toBeGreaterThan(1);
+  await eventually('the case has ended', WITHIN_MS, async () => (await findCase(runId))?.status !== 'running');
+  expect(await findCase(runId)).toMatchObject({ status: 'done', error: null });
+  report('evaluation runs', `${FREEZES} rounds of freezes of both processes: the case passed`);
+  await Promise.all(two.map((server) => server.kill()));
+});
+
+test('a receiver whose answer ends the process is sent to twice, then the delivery has failed', async () => {
+  const receiver = await startReceiver();
+  const hook = await insertHook(here.sql, 'deadly', receiver);
+  const environment = { ...settings(), WEBHOOKS_ALLOWED_HOSTS: receiver.origin };
+  let server: ServerProcess | undefined;
+  receiver.reply('/deadly', () => {
+    server?.signal('SIGKILL');
+    return 204;
+  });
+  const find = async () => {
+    const { rows } = await here.sql.query<{ status: string; answers: { error?: string }[] }>(
+      `select status, answers from webhook_deliveries where user_id = 'deadly'`,
+    );
+    return rows[0];
+  };
+  server = await startServer(here.databaseUrl, environment);
+  await insertDue(here.sql, 'deadly', 1, 0, hook.url);
+  for (let start = 1; start <= 2; start += 1) {
+    await receiver.until('/deadly', start);
+    await server.exited;
+    await here.sql.query(`update webhook_deliveries set next_attempt_time = now() where user_id = 'deadly'`);
+    server = await startServer(here.databaseUrl, environment);
+  }
+  await eventually('the delivery has ended', WITHIN_MS, async () => (await find())?.status === 'failed');
+  expect((await find())?.answers.at(-1)?.error).toBe(GIVEN_UP);
+  expect(receiver.at('/deadly')).toHaveLength(2);
+  await server.kill();
+  await receiver.close();
+});
+
+test('a run of a cronjob that two processes left is not begun by a third', async () => {
+  await insertDue(here.sql, 'lost', 1, 86_400_000);
+  await here.sql.query(
+    `insert into cronjob_runs (app_name, user_id, cronjob_id, id, due_time, is_manual, status, attempt, lease_token,
+                               lease_expire_time, losses, session_id, invocation_id)
+     select app_name, user_id, id, 'run', now(), true, 'running', 1, gen_random_uuid(), now(), 1, 'run', 'e-run'
+     from cronjobs where user_id = 'lost'`,
+  );
+  const server = await startServer(here.databaseUrl, settings());
+  const find = async () =>
+    (await here.sql.query(`select status, error_message from cronjob_runs where user_id = 'lost'`)).rows[0] as object;
+  await expect.poll(find, { timeout: WITHIN_MS }).toEqual({ status: 'failed', error_message: GIVEN_UP });
+  const { rows } = await here.sql.query(`select from invocations where user_id = 'lost'`);
+  expect(rows).toEqual([]);
+  await server.kill();
+});
