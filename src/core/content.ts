@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { bytes, flag, number, openEnum, optional, text, texts } from './members.ts';
+import { BODY_VALUES, bodyList, bytes, flag, name, number, openEnum, optional, text, texts } from './members.ts';
 
 /**
  * Content and Part as the specification's sections of that name list them, and what ADK 2.13 takes beside that. Every
@@ -8,7 +8,7 @@ import { bytes, flag, number, openEnum, optional, text, texts } from './members.
  */
 
 /** A free-form JSON object: its keys are data and are never renamed. */
-export const jsonObject = z.record(z.string(), z.unknown());
+export const jsonObject = z.record(z.string(), z.unknown()).meta({ maxProperties: BODY_VALUES });
 /** A JSON object with arbitrary members. */
 export type JsonObject = Record<string, unknown>;
 /** An optional free-form object with the sentence that the OpenAPI document shows. */
@@ -17,16 +17,16 @@ export const freeForm = (meaning: string) => jsonObject.nullish().describe(meani
 const inlineData = z
   .strictObject({
     data: bytes('The bytes, base64; in either alphabet, with or without padding.'),
-    displayName: text('File name to show and to send to the provider; not unique.'),
-    mimeType: text('IANA media type of the bytes, for example `image/png`.'),
+    displayName: name('File name to show and to send to the provider; not unique.'),
+    mimeType: name('IANA media type of the bytes, for example `image/png`.'),
   })
   .describe('Bytes carried inside the part.');
 
 const fileData = z
   .strictObject({
-    displayName: text('File name to show and to send to the provider; not unique.'),
+    displayName: name('File name to show and to send to the provider; not unique.'),
     fileUri: text('Where the file is; this runtime never fetches it.'),
-    mimeType: text('IANA media type of the file.'),
+    mimeType: name('IANA media type of the file.'),
   })
   .describe('A reference to a file elsewhere.');
 
@@ -36,8 +36,8 @@ const fileData = z
  */
 
 const layers = (meaning: string) => texts(`${meaning} Open enumeration.`);
-const startOffset = text('Where it begins, seconds with an `s`, for example `3.5s`.');
-const endOffset = text('Where it ends, written as `startOffset` is.');
+const startOffset = name('Where it begins, seconds with an `s`, for example `3.5s`.');
+const endOffset = name('Where it ends, written as `startOffset` is.');
 
 const mediaResolution = z.strictObject({
   level: openEnum('MEDIA_RESOLUTION_UNSPECIFIED', 'How finely the model looks.'),
@@ -45,13 +45,13 @@ const mediaResolution = z.strictObject({
 });
 
 const videoMetadata = z.strictObject({
-  startOffset: text('Where the clip begins, seconds with an `s`, for example `3.5s`.'),
-  endOffset: text('Where the clip ends, written as `startOffset` is.'),
+  startOffset: name('Where the clip begins, seconds with an `s`, for example `3.5s`.'),
+  endOffset: name('Where the clip ends, written as `startOffset` is.'),
   fps: number('Frames per second that the model sees; without it the provider chooses.'),
   contentLayers: layers('What of the video the model is given: frames, audio, a transcript.'),
 });
 
-const mediaProcessing = z.string();
+const mediaProcessing = z.string().max(1_024);
 
 const documentMetadata = z.strictObject({
   startPage: z.int().nullish().describe('First page, from 1.'),
@@ -68,7 +68,7 @@ const spreadsheetMetadata = z.strictObject({
 const audioMetadata = z.strictObject({ startOffset, endOffset });
 
 const speechMetadata = z.strictObject({
-  speaker: text('Who speaks, as the configuration of the voices names it.'),
+  speaker: name('Who speaks, as the configuration of the voices names it.'),
   style: text('How it is spoken, in words.'),
 });
 
@@ -77,9 +77,9 @@ const word = z.strictObject({ word: text('A word of the transcription, as it was
 const partTranscription = z.strictObject({
   text: text('What was heard, as text.'),
   finished: flag('True on the last part of an utterance.'),
-  languageCode: text('Language as a BCP 47 tag, for example `en-US`.'),
-  speakerLabel: text('Who speaks, for example `spk_1`.'),
-  words: z.array(word).nullish().describe('The words one by one, with their times.'),
+  languageCode: name('Language as a BCP 47 tag, for example `en-US`.'),
+  speakerLabel: name('Who speaks, for example `spk_1`.'),
+  words: bodyList(word).nullish().describe('The words one by one, with their times.'),
   startOffset,
   endOffset,
 });
@@ -95,7 +95,7 @@ const mediaMembers = {
 };
 
 const partialArgument = z.strictObject({
-  jsonPath: text('The argument that this fragment belongs to, a JSON path (RFC 9535) such as `$.city`.'),
+  jsonPath: name('The argument that this fragment belongs to, a JSON path (RFC 9535) such as `$.city`.'),
   boolValue: flag('The value of a boolean argument.'),
   nullValue: openEnum('NULL_VALUE', 'Set where the argument is null.'),
   numberValue: number('The value of a numeric argument.'),
@@ -106,11 +106,11 @@ const partialArgument = z.strictObject({
 /** Member `functionCall` of a part. */
 export const functionCallSchema = z
   .strictObject({
-    id: text('Pairs the call with its response.'),
-    name: text('The tool to call.'),
+    id: name('Pairs the call with its response.'),
+    name: name('The tool to call.'),
     args: freeForm("The arguments, by the tool's JSON Schema."),
     partialArgs: optional(
-      z.array(partialArgument),
+      bodyList(partialArgument),
       'Fragments of arguments while a provider streams them; kept as sent, this runtime writes none.',
     ),
     willContinue: flag('True where further fragments of this call follow; this runtime stores whole calls only.'),
@@ -120,19 +120,18 @@ export const functionCallSchema = z
 /** Member `functionResponse` of a part. */
 export const functionResponseSchema = z
   .strictObject({
-    id: text('The id of the call that this answers.'),
-    name: text('The tool that was called.'),
+    id: name('The id of the call that this answers.'),
+    name: name('The tool that was called.'),
     response: freeForm('The result; a failure is `{"error": …}`, which the model reads and may recover from.'),
     willContinue: flag('True where the tool answers again later; kept as sent, this runtime writes none.'),
     scheduling: openEnum('SCHEDULING_UNSPECIFIED', 'When a live session reads a response that it did not wait for.'),
-    parts: z
-      .array(
-        z.strictObject({
-          inlineData: inlineData.nullish().describe('Media that the tool returns as bytes.'),
-          fileData: fileData.nullish().describe('Media that the tool returns as a reference.'),
-          ...mediaMembers,
-        }),
-      )
+    parts: bodyList(
+      z.strictObject({
+        inlineData: inlineData.nullish().describe('Media that the tool returns as bytes.'),
+        fileData: fileData.nullish().describe('Media that the tool returns as a reference.'),
+        ...mediaMembers,
+      }),
+    )
       .nullish()
       .describe('Media beside `response`.'),
   })
@@ -141,23 +140,23 @@ export const functionResponseSchema = z
 const executableCode = z.strictObject({
   code: text('The source text.'),
   language: openEnum('LANGUAGE_UNSPECIFIED', 'Programming language of `code`.'),
-  id: text('Pairs the code with its `codeExecutionResult`.'),
+  id: name('Pairs the code with its `codeExecutionResult`.'),
 });
 
 const codeExecutionResult = z.strictObject({
   outcome: openEnum('OUTCOME_UNSPECIFIED', 'Whether the code succeeded, failed or ran out of time.'),
   output: text('Standard output on success, else the error.'),
-  id: text('The id of the `executableCode` that this is the result of.'),
+  id: name('The id of the `executableCode` that this is the result of.'),
 });
 
 const toolCall = z.strictObject({
-  id: text('Pairs the call with its `toolResponse`.'),
+  id: name('Pairs the call with its `toolResponse`.'),
   toolType: openEnum('TOOL_TYPE_UNSPECIFIED', "Which of the provider's tools is called."),
   args: freeForm('The arguments, as the provider defines them.'),
 });
 
 const toolResponse = z.strictObject({
-  id: text('The id of the `toolCall` that this answers.'),
+  id: name('The id of the `toolCall` that this answers.'),
   toolType: openEnum('TOOL_TYPE_UNSPECIFIED', "Which of the provider's tools answers."),
   response: freeForm('The result, as the provider defines it.'),
 });
@@ -191,8 +190,8 @@ export const partSchema = z
 /** The specification's Content. */
 export const contentSchema = z
   .strictObject({
-    parts: z.array(partSchema).nullish().describe('What is said, in order; absent is the same as `[]`.'),
-    role: text('`user` or `model`; function responses have `user`.'),
+    parts: bodyList(partSchema).nullish().describe('What is said, in order; absent is the same as `[]`.'),
+    role: name('`user` or `model`; function responses have `user`.'),
   })
   .describe('What one side says: parts by one role.');
 

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { contentSchema, freeForm, getFunctionCalls, getFunctionResponses, getParts } from './content.ts';
 import { ERROR_CODES } from './error-codes.ts';
 import { citationMetadata, groundingMetadataSchema, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
-import { flag, number, object, openEnum, optional, text, texts } from './members.ts';
+import { bodyList, flag, name, number, object, openEnum, optional, text, texts } from './members.ts';
 
 /** Event and EventActions as the specification's sections of that name list them. Every member is optional. */
 
@@ -16,8 +16,8 @@ const compaction = z.looseObject({
 });
 
 const uiWidget = z.looseObject({
-  id: text('Identifier of the widget.'),
-  provider: text('Who draws the widget, for example `mcp`.'),
+  id: name('Identifier of the widget.'),
+  provider: name('Who draws the widget, for example `mcp`.'),
   payload: freeForm('What the provider needs to draw it.'),
 });
 
@@ -29,7 +29,7 @@ export const eventActionsSchema = z
       'Keys to merge into the state; `app:` and `user:` choose the scope, `temp:` keys are not stored.',
     ),
     artifactDelta: freeForm('Artifact name to the version that the event saved.'),
-    transferToAgent: text('Name of the agent that goes on with the invocation.'),
+    transferToAgent: name('Name of the agent that goes on with the invocation.'),
     escalate: flag('True ends the round of the `loop` agent above, and the loop.'),
     requestedAuthConfigs: freeForm(
       'Credentials that tools need, by the id of the function call; this runtime writes `{}`.',
@@ -43,12 +43,12 @@ export const eventActionsSchema = z
     ),
     endOfAgent: flag('True where an agent that can be resumed has ended; kept as sent, this runtime writes none.'),
     agentState: freeForm('Checkpoint of an agent that can be resumed; kept as sent, this runtime writes none.'),
-    rewindBeforeInvocationId: text(
+    rewindBeforeInvocationId: name(
       'The event takes this invocation and all after it back: later model calls do not see them.',
     ),
     route: flag('The edge that a workflow graph takes next; kept as sent, this runtime writes none.'),
     renderUiWidgets: optional(
-      z.array(uiWidget),
+      bodyList(uiWidget),
       'Widgets for the client to draw; kept as sent, this runtime writes none.',
     ),
     setModelResponse: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
@@ -58,7 +58,7 @@ export const eventActionsSchema = z
 const transcription = z.looseObject({
   text: text('What was heard, as text.'),
   finished: flag('True on the last part of an utterance.'),
-  languageCode: text('Language as a BCP 47 tag, for example `en-US`.'),
+  languageCode: name('Language as a BCP 47 tag, for example `en-US`.'),
 });
 
 const liveSessionResumptionUpdate = z.looseObject({
@@ -69,9 +69,9 @@ const liveSessionResumptionUpdate = z.looseObject({
 
 // The one place of the session wire whose members are snake_case (specification, Event table).
 const cacheMetadata = z.looseObject({
-  fingerprint: text('Hash of the instruction, tools and contents that are cached.'),
+  fingerprint: name('Hash of the instruction, tools and contents that are cached.'),
   contents_count: z.int().nullish().describe('Number of contents that `fingerprint` covers.'),
-  cache_name: text("The provider's name of the cache; absent before there is one."),
+  cache_name: name("The provider's name of the cache; absent before there is one."),
   expire_time: number('When the cache ends, Unix seconds.'),
   invocations_used: z.int().nullish().describe('Number of invocations that the cache has served.'),
   created_at: number('When the cache was made, Unix seconds.'),
@@ -89,7 +89,7 @@ const CODES = Object.keys(ERROR_CODES).join(', ');
 /** The specification's Event; no member is required. */
 export const eventSchema = z
   .looseObject({
-    modelVersion: text('The model that answered, as the provider names it; `offline` for the built-in one.'),
+    modelVersion: name('The model that answered, as the provider names it; `offline` for the built-in one.'),
     content: contentSchema.nullish().describe('What was said; absent on events that only change something.'),
     groundingMetadata: groundingMetadataSchema.nullish().describe('Sources of the answer; from Google models only.'),
     partial: flag('True for a partial event of a stream: a fragment of text that a whole event repeats. Never stored.'),
@@ -99,7 +99,7 @@ export const eventSchema = z
       'FINISH_REASON_UNSPECIFIED',
       'Why the model stopped: `STOP`, `MAX_TOKENS`, `SAFETY`, `OTHER` or another value of a Google model.',
     ),
-    errorCode: text(
+    errorCode: name(
       `Stable code of what ended the invocation; absent while all is well. The runtime writes ${CODES}, which ` +
         '`Invocation` explains; events from elsewhere may carry others.',
     ),
@@ -113,9 +113,9 @@ export const eventSchema = z
       liveSessionResumptionUpdate,
       'How to resume a live session; kept as sent, this runtime writes none.',
     ),
-    liveSessionId: text('Identifier of a live session; kept as sent, this runtime writes none.'),
+    liveSessionId: name('Identifier of a live session; kept as sent, this runtime writes none.'),
     goAway: object('Says that a live connection ends soon; kept as sent, this runtime writes none.', {
-      timeLeft: text('Time until the connection ends, seconds with an `s`, for example `10s`.'),
+      timeLeft: name('Time until the connection ends, seconds with an `s`, for example `10s`.'),
     }),
     inputTranscription: transcription.nullish().describe('Text of what the user spoke; live sessions only.'),
     outputTranscription: transcription.nullish().describe('Text of what the model spoke; live sessions only.'),
@@ -129,9 +129,9 @@ export const eventSchema = z
       "State of a provider's context cache, members in snake_case; kept as sent, this runtime writes none.",
     ),
     citationMetadata: citationMetadata.nullish().describe('Sources that the provider names for the answer.'),
-    interactionId: text("The provider's identifier of a stateful exchange; kept as sent, this runtime writes none."),
+    interactionId: name("The provider's identifier of a stateful exchange; kept as sent, this runtime writes none."),
     invocationId: identifier('The invocation that this event belongs to; `p-…` on a change of state over HTTP.'),
-    author: text('`user` or the name of an agent; `user` where a client that appends leaves it out.'),
+    author: name('`user` or the name of an agent; `user` where a client that appends leaves it out.'),
     actions: eventActionsSchema.nullish().describe('What the event does beside saying something.'),
     output: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
     nodeInfo: optional(nodeInfo, 'The workflow node that made the event; kept as sent, this runtime writes none.'),

@@ -1,11 +1,28 @@
 import { z } from 'zod';
 import { base64Error } from './base64.ts';
+import { INPUT_LIMITS } from './limits.ts';
 
 /** Optional members of the wire's objects with their OpenAPI sentences; pydantic clients send them as `null` too. */
 
-/** A string. */
-export const text = (meaning: string) => z.string().nullish().describe(meaning);
-const base64 = z.stringFormat('byte', (sent) => base64Error(sent) === undefined);
+/**
+ * Bounds of what only its body bounds: the top of `MAX_BODY_BYTES`, and the values of a body. They stand in the
+ * document; nothing checks them again.
+ */
+export const BODY_CHARACTERS = 104_857_600;
+export const BODY_VALUES = INPUT_LIMITS.requestBody.values;
+
+/** Content: a text as long as its body may be. */
+export const bodyText = z.string().meta({ maxLength: BODY_CHARACTERS });
+/** A list of as many elements as its body may have. */
+export const bodyList = <Element extends z.ZodType>(element: Element) =>
+  z.array(element).meta({ maxItems: BODY_VALUES });
+
+/** A string. @param max its characters [those of the body] */
+export const text = (meaning: string, max?: number) =>
+  (max === undefined ? bodyText : z.string().max(max)).nullish().describe(meaning);
+/** A string that names something. */
+export const name = (meaning: string) => text(meaning, 1_024);
+const base64 = z.stringFormat('byte', (sent) => base64Error(sent) === undefined).meta({ maxLength: BODY_CHARACTERS });
 /** Bytes as base64. The document says `format: byte`; the same code judges bodies by the document. */
 export const bytes = (meaning: string) => base64.nullish().describe(meaning);
 /** A boolean. */
@@ -13,12 +30,12 @@ export const flag = (meaning: string) => z.boolean().nullish().describe(meaning)
 /** A number, fractions included. */
 export const number = (meaning: string) => z.number().nullish().describe(meaning);
 /** An array of strings. */
-export const texts = (meaning: string) => z.array(z.string()).nullish().describe(meaning);
+export const texts = (meaning: string) => bodyList(bodyText).nullish().describe(meaning);
 /** An array of numbers. */
-export const numbers = (meaning: string) => z.array(z.number()).nullish().describe(meaning);
+export const numbers = (meaning: string) => bodyList(z.number()).nullish().describe(meaning);
 /** An open enumeration: the specification shows only `sample`; any other string is accepted and kept. */
 export const openEnum = (sample: string, meaning: string) =>
-  text(`${meaning} Open enumeration; the specification shows the value ${sample}.`);
+  text(`${meaning} Open enumeration; the specification shows the value ${sample}.`, 256);
 /** An object or another value by its own schema. */
 export const optional = <Schema extends z.ZodType>(schema: Schema, meaning: string) =>
   schema.nullish().describe(meaning);

@@ -1,16 +1,15 @@
 import { z } from 'zod';
-import { number, numbers, object, openEnum, text, texts } from './members.ts';
+import { bodyList, name, number, numbers, object, openEnum, text, texts } from './members.ts';
 
 /** Metadata that a provider sends with an answer: tokens, citations, log probabilities, grounding. */
 
 const tokensByModality = (meaning: string) =>
-  z
-    .array(
-      z.looseObject({
-        modality: openEnum('MODALITY_UNSPECIFIED', 'Text, image, audio, video or document.'),
-        tokenCount: number('Number of tokens of this modality.'),
-      }),
-    )
+  bodyList(
+    z.looseObject({
+      modality: openEnum('MODALITY_UNSPECIFIED', 'Text, image, audio, video or document.'),
+      tokenCount: number('Number of tokens of this modality.'),
+    }),
+  )
     .nullish()
     .describe(meaning);
 
@@ -46,7 +45,7 @@ const citation = z.looseObject({
 
 /** Member `citationMetadata` of an event. */
 export const citationMetadata = z.looseObject({
-  citations: z.array(citation).nullish().describe('The sources, in the order in which the provider names them.'),
+  citations: bodyList(citation).nullish().describe('The sources, in the order in which the provider names them.'),
 });
 
 const candidate = z
@@ -59,13 +58,12 @@ const candidate = z
 
 /** Member `logprobsResult` of an event. */
 export const logprobsResult = z.looseObject({
-  chosenCandidates: z.array(candidate).nullish().describe('The token that was chosen at each step.'),
-  topCandidates: z
-    .array(
-      z.looseObject({
-        candidates: z.array(candidate).nullish().describe('The tokens of one step, most likely first.'),
-      }),
-    )
+  chosenCandidates: bodyList(candidate).nullish().describe('The token that was chosen at each step.'),
+  topCandidates: bodyList(
+    z.looseObject({
+      candidates: bodyList(candidate).nullish().describe('The tokens of one step, most likely first.'),
+    }),
+  )
     .nullish()
     .describe('The most likely tokens of each step.'),
   logProbabilitySum: number('Sum over the chosen tokens.'),
@@ -77,7 +75,7 @@ export type UsageMetadata = z.infer<typeof usageMetadataSchema>;
 // GroundingMetadata, member by member as the specification lists it: kept as Google's models send it, never read here.
 
 const authorAttribution = z.looseObject({
-  displayName: text("The author's name to show."),
+  displayName: name("The author's name to show."),
   photoUri: text("Address of the author's picture."),
   uri: text("Address of the author's page."),
 });
@@ -104,8 +102,8 @@ const maps = z.looseObject({
   }),
   placeAnswerSources: object('What the answer about the place rests on.', {
     flagContentUri: text('Where a reader can report the content.'),
-    reviewSnippet: z.array(review).nullish().describe('Reviews that the answer uses; another spelling of the next.'),
-    reviewSnippets: z.array(review).nullish().describe('Reviews that the answer uses.'),
+    reviewSnippet: bodyList(review).nullish().describe('Reviews that the answer uses; another spelling of the next.'),
+    reviewSnippets: bodyList(review).nullish().describe('Reviews that the answer uses.'),
   }),
 });
 
@@ -135,7 +133,7 @@ const retrievedContext = z.looseObject({
   mediaId: text('Identifier of an image in the store.'),
   pageNumber: number('Page of the passage, from 1.'),
   ragChunk: ragChunk.nullish().describe('The chunk of a retrieval corpus that the passage is.'),
-  customMetadata: z.array(retrievedMetadata).nullish().describe('What was stored with the document, key by key.'),
+  customMetadata: bodyList(retrievedMetadata).nullish().describe('What was stored with the document, key by key.'),
 });
 
 const groundingChunk = z
@@ -184,16 +182,15 @@ export const groundingMetadataSchema = z
       renderedContent: text('HTML that shows the search suggestions; providers may require that it is shown.'),
       sdkBlob: text('Base64 of a JSON array of search term and address pairs.'),
     }),
-    sourceFlaggingUris: z
-      .array(
-        z.looseObject({
-          flagContentUri: text('Where a reader can report the source.'),
-          sourceId: text('Identifier of the source.'),
-        }),
-      )
+    sourceFlaggingUris: bodyList(
+      z.looseObject({
+        flagContentUri: text('Where a reader can report the source.'),
+        sourceId: text('Identifier of the source.'),
+      }),
+    )
       .nullish()
       .describe('Where sources can be reported.'),
-    groundingSupports: z.array(groundingSupport).nullish().describe('Which span of the answer rests on which chunks.'),
-    groundingChunks: z.array(groundingChunk).nullish().describe('The sources; others refer to them by index.'),
+    groundingSupports: bodyList(groundingSupport).nullish().describe('Which span of the answer rests on which chunks.'),
+    groundingChunks: bodyList(groundingChunk).nullish().describe('The sources; others refer to them by index.'),
   })
   .describe('Where the answer comes from.');

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { type JsonObject, jsonObject } from './content.ts';
 import { eventSchema } from './event.ts';
+import { bodyList } from './members.ts';
 
 /** Maximum length of an identifier in characters; PostgreSQL takes index rows of at most 2,704 bytes. */
 export const MAX_IDENTIFIER_LENGTH = 256;
@@ -92,7 +93,7 @@ export const createSessionSchema = z
     state: jsonObject
       .nullish()
       .describe('Initial state; `app:` and `user:` keys go to their scope, `temp:` keys are dropped.'),
-    events: z.array(eventSchema).nullish().describe('Events to start with, in order.'),
+    events: bodyList(eventSchema).nullish().describe('Events to start with, in order.'),
   })
   .describe('A new session.');
 
@@ -104,7 +105,7 @@ export const updateSessionSchema = z
   .describe('A change of state.');
 
 /** ADK 1.x: the whole body is the state; its JavaScript client sends `{"state": {…}}`. */
-export const legacyStateSchema = z.record(z.string(), z.unknown()).describe('The initial state, or `{"state": …}`.');
+export const legacyStateSchema = jsonObject.describe('The initial state, or `{"state": …}`.');
 
 /** The state in a legacy body: its only member `state` if that is an object or null, else the body itself. */
 export function toLegacyState(body: JsonObject): JsonObject {

@@ -4,7 +4,7 @@ import { harnessOverridesSchema, llmCallLimitSchema, toAgentOverrides } from '..
 import { contentSchema, freeForm } from '../core/content.ts';
 import { AgentError, InvalidError, NotFoundError } from '../core/errors.ts';
 import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/operations.ts';
-import { text } from '../core/members.ts';
+import { bodyText, name } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
@@ -46,7 +46,7 @@ export const runRequestSchema = z
       .boolean()
       .nullish()
       .describe('True: `/run_sse` sends text as it comes, in events marked `partial` [false]. `/run` ignores it.'),
-    functionCallEventId: text('The event whose function call this message answers.'),
+    functionCallEventId: name('The event whose function call this message answers.'),
   })
   .describe('One prompt, as the ADK clients send it.');
 
@@ -64,8 +64,11 @@ export const rewindSchema = z
 /** Body of `POST /harness/invoke`, in the specification's spelling. */
 export const harnessInvokeSchema = z
   .looseObject({
-    prompt: z.string().describe('What the user says, as plain text.'),
-    harness_name: z.string().describe('Any name, echoed in the answer; chooses neither application nor session.'),
+    prompt: bodyText.describe('What the user says, as plain text.'),
+    harness_name: z
+      .string()
+      .max(1_024)
+      .describe('Any name, echoed in the answer; chooses neither application nor session.'),
     run_agent_request: z
       .looseObject({
         user_id: identifierSchema.describe('The owner of the session.'),

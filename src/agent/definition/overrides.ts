@@ -1,11 +1,12 @@
 import { z } from 'zod';
-import { number, text } from '../../core/members.ts';
+import { bodyText, number, text } from '../../core/members.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
 
 /** Most tools or skills that one request names, and the length of a name with the blanks around it. */
 const MAX_NAMES = 64;
 const MAX_NAME_LENGTH = 64;
+const MAX_URL = 8_192;
 const nameList = z.array(z.string().max(MAX_NAME_LENGTH)).max(MAX_NAMES);
 /** Names as clients send them: `"a,b"` or `["a", "b"]`; blanks are dropped. */
 const names = z.union([
@@ -21,7 +22,13 @@ const names = z.union([
 const limit = z.int().min(1);
 
 /** A limit of model calls: a whole number from 1, which clients of VeADK may send as text. */
-export const llmCallLimitSchema = z.union([limit, z.string().regex(/^0*[1-9][0-9]{0,8}$/)]);
+export const llmCallLimitSchema = z.union([
+  limit,
+  z
+    .string()
+    .max(32)
+    .regex(/^0*[1-9][0-9]{0,8}$/),
+]);
 
 /** The limit as a number; `undefined` where none is given. */
 export const toLlmCallLimit = (sent: z.output<typeof llmCallLimitSchema> | null | undefined): number | undefined =>
@@ -29,12 +36,16 @@ export const toLlmCallLimit = (sent: z.output<typeof llmCallLimitSchema> | null 
 
 const mcpServerSchema = z
   .looseObject({
-    name: text('Appears in errors; by default the host of the URL.'),
-    url: text('Address of the server, https; `server_url` is another spelling.'),
-    server_url: text('Another spelling of `url`, which wins where both are given.'),
+    name: text('Appears in errors; by default the host of the URL.', 1_024),
+    url: text('Address of the server, https; `server_url` is another spelling.', MAX_URL),
+    server_url: text('Another spelling of `url`, which wins where both are given.', MAX_URL),
     transport: z.enum(['streamable-http', 'sse']).nullish().describe('By default streamable HTTP, then SSE.'),
-    headers: z.record(z.string(), z.string()).nullish().describe('Sent to this server and nowhere else.'),
-    bearer_token: text('Sent to this server as `Authorization: Bearer …`.'),
+    headers: z
+      .record(z.string(), bodyText)
+      .meta({ maxProperties: 128 })
+      .nullish()
+      .describe('Sent to this server and nowhere else.'),
+    bearer_token: text('Sent to this server as `Authorization: Bearer …`.', 16_384),
   })
   .describe('A remote MCP server.');
 
@@ -44,10 +55,11 @@ export const harnessOverridesSchema = z
     tools: names.nullish().describe('Built-in tools to append; an array, or names with commas.'),
     skills: names.nullish().describe('Skills to append; an array, or names with commas.'),
     mcp_servers: z
-      .array(z.union([z.string(), mcpServerSchema]))
+      .array(z.union([z.string().max(MAX_URL), mcpServerSchema]))
+      .max(128)
       .nullish()
       .describe('Replaces the whole list of remote MCP servers; `[]` clears it.'),
-    model_name: z.string().min(1).nullish().describe('Model to call, of the deployed provider.'),
+    model_name: z.string().min(1).max(1_024).nullish().describe('Model to call, of the deployed provider.'),
     system_prompt: text("Replaces the agent's instruction."),
     max_llm_calls: llmCallLimitSchema
       .nullish()

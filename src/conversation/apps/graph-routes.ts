@@ -68,7 +68,10 @@ const getAppGraphs = operation({
   owner: 'service',
   parameters: {
     path: appPath,
-    query: z.object({ dark_mode: darkMode, node: z.string().default('').describe('Path of names to an agent.') }),
+    query: z.object({
+      dark_mode: darkMode,
+      node: z.string().max(1_024).default('').describe('Path of names to an agent.'),
+    }),
   },
   success: {
     schema: z.looseObject({ dotSrc }).describe('`dotSrc`, and an object with `dotSrc` under the path of the agent.'),

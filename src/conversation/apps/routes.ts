@@ -23,7 +23,7 @@ const listApps = operation({
   owner: 'service',
   parameters: {
     query: z.object({
-      relative_path: z.string().optional().describe('Sent by the ADK Web UI; ignored.'),
+      relative_path: z.string().max(1_024).optional().describe('Sent by the ADK Web UI; ignored.'),
       detailed: z.boolean().default(false).describe('True: with their descriptions.'),
     }),
   },

@@ -37,6 +37,7 @@ const absentVersion = ({ artifactName, versionId }: { artifactName: string; vers
 
 const alt = z
   .string()
+  .max(64)
   .optional()
   .describe('`media`: the bytes as a download instead of JSON; so does an `Accept` of their type.');
 

@@ -52,7 +52,9 @@ const removeHold = operation({
   owner: 'path',
   parameters: {
     path: userPath,
-    query: z.object({ sessionId: z.string().optional().describe('The session [the hold on all that the user has].') }),
+    query: z.object({
+      sessionId: z.string().max(256).optional().describe('The session [the hold on all that the user has].'),
+    }),
   },
   handler: async ({ database }: HoldContext, { path, query }) => {
     await deleteHold(database.db, { ...path, sessionId: query.sessionId });

@@ -23,12 +23,14 @@ const labelValue = z
 /** Body of a change: a value sets a label, null removes it, others stay. */
 export const labelChangesSchema = z
   .record(labelName, labelValue.nullable())
+  .meta({ maxProperties: MAX_LABELS })
   .refine((changes) => Object.keys(changes).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`)
   .describe('Labels by name: a string sets one, null removes it, others stay.');
 
 /** Labels of a session that is made. */
 export const newLabelsSchema = z
   .record(labelName, labelValue)
+  .meta({ maxProperties: MAX_LABELS })
   .refine((labels) => Object.keys(labels).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`)
   .refine(
     (labels) => Buffer.byteLength(JSON.stringify(labels)) <= MAX_LABELS_BYTES,

@@ -12,6 +12,7 @@ import { listSessions, type SessionOrder } from './session-list-store.ts';
 
 const cursor = z
   .string()
+  .max(2_048)
   .transform((text, { issues }) => {
     const place = readCursor(text);
     const message = `it must be the header ${NEXT_CURSOR_HEADER} of the page before`;

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { pageSize } from '../../platform/http/operation/parameters.ts';
@@ -92,9 +92,9 @@ const listAll = operation({
   ...forCronjobs,
   parameters: {
     query: z.object({
-      ownerId: z.string().optional().describe('Whose they are. Needed where no user is logged in.'),
+      ownerId: z.string().max(256).optional().describe('Whose they are. Needed where no user is logged in.'),
       limit: pageSize('Maximum number of cronjobs.').default(DEFAULT_LIMIT),
-      cursor: z.string().optional().describe('The `nextCursor` of the page before.'),
+      cursor: cursorSchema,
     }),
   },
   success: { schema: cronjobPageSchema, description: 'The cronjobs.', example: { items: [CRONJOB_EXAMPLE] } },

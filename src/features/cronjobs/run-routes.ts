@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../../core/errors.ts';
-import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { cronjobPath, cronjobRunPath, pageSize } from '../../platform/http/operation/parameters.ts';
 import { cronjobRunPageSchema, cronjobRunSchema, RUN_EXAMPLE } from './cronjob.ts';
@@ -61,7 +61,7 @@ const listAll = operation({
     path: cronjobPath,
     query: z.object({
       limit: pageSize('Maximum number of runs.').default(DEFAULT_LIMIT),
-      cursor: z.string().optional().describe('The `nextCursor` of the page before.'),
+      cursor: cursorSchema,
     }),
   },
   success: { schema: cronjobRunPageSchema, description: 'The runs.', example: { items: [RUN_EXAMPLE] } },

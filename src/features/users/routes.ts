@@ -1,5 +1,6 @@
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
+import { bodyText } from '../../core/members.ts';
 import type { Config } from '../../config/config.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { userPath } from '../../platform/http/operation/parameters.ts';
@@ -102,7 +103,7 @@ const importOne = operation({
     'deliveries of webhooks are not sent.',
   demands: () => [{ scope: 'import', because: 'it brings events in the name of others.' }],
   body: {
-    schema: z.string(),
+    schema: bodyText.describe('Lines of an export.'),
     required: true,
     isText: true,
     example: '{"table":"user_states","row":{"app_name":"harness_agent","user_id":"u1","state":{}}}',

@@ -65,6 +65,7 @@ export const runLive = operation({
       session_id: identifierSchema,
       modalities: z
         .array(z.enum(['TEXT', 'AUDIO', 'VIDEO']))
+        .max(128)
         .optional()
         .describe('What the client wants, repeated for several. `TEXT` alone needs no live API of the model.'),
       proactive_audio: flag('The model may leave unanswered what is not meant for it.'),

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import { bodyText } from '../../core/members.ts';
 import { chosenIdentifierSchema, sessionNotFound } from '../../core/session.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
@@ -38,7 +38,7 @@ export const invokeLegacy = operation({
   },
   parameters: { headers: legacyHeaders },
   body: {
-    schema: z.string(),
+    schema: bodyText.describe('The prompt.'),
     required: true,
     isText: true,
     example: 'What is 17 * 23? Use the calculator.',

@@ -3,7 +3,7 @@ import type { Config } from '../../config/config.ts';
 import { ConflictError, NotFoundError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
-import { toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { type Principal, requireOwner, visibleTo } from '../../platform/http/operation/principal.ts';
 import { deliveryPath, pageSize, webhookPath } from '../../platform/http/operation/parameters.ts';
@@ -99,7 +99,7 @@ const listAll = operation({
   owner,
   parameters: {
     query: z.object({
-      ownerId: z.string().optional().describe('Whose they are. Needed where no user is logged in.'),
+      ownerId: z.string().max(256).optional().describe('Whose they are. Needed where no user is logged in.'),
     }),
   },
   success: { schema: webhookListSchema, description: 'The webhooks.', example: { items: [WEBHOOK_EXAMPLE] } },
@@ -163,7 +163,7 @@ const listOfOne = operation({
     query: z.object({
       status: z.enum(DELIVERY_STATUSES).optional().describe('Only deliveries with this status.'),
       limit: pageSize('Maximum number of deliveries.').default(DEFAULT_LIMIT),
-      cursor: z.string().optional().describe('The `nextCursor` of the page before.'),
+      cursor: cursorSchema,
     }),
   },
   success: { schema: deliveryPageSchema, description: 'The deliveries.', example: { items: [DELIVERY_EXAMPLE] } },

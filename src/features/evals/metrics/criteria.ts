@@ -120,7 +120,10 @@ function isAffordable(criterion: Record<string, unknown> | null | undefined): bo
 /** A metric as a request names it. */
 export const evalMetricSchema = z
   .looseObject({
-    metricName: z.string().describe('A name of the list of metrics; another one is not evaluated and says so.'),
+    metricName: z
+      .string()
+      .max(256)
+      .describe('A name of the list of metrics; another one is not evaluated and says so.'),
     threshold: number('From which score on it passes; without one and without a criterion it is not evaluated.'),
     criterion: freeForm(
       'Further settings of the metric, its threshold among them; what is left out has its default.',

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { freeForm, jsonObject } from '../../../core/content.ts';
-import { texts } from '../../../core/members.ts';
+import { bodyList, texts } from '../../../core/members.ts';
 import { runModes, type ExecutionModes } from '../sets/eval-set.ts';
 import { evalMetricSchema, type EvalMetric } from '../metrics/criteria.ts';
 
@@ -8,7 +8,7 @@ import { evalMetricSchema, type EvalMetric } from '../metrics/criteria.ts';
 const wanted = {
   evalCaseIds: texts('Cases to run; without any all of the set.'),
   evalIds: texts('Older name of `evalCaseIds`.'),
-  evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by; may be empty.'),
+  evalMetrics: bodyList(evalMetricSchema).describe('What the turns are scored by; may be empty.'),
   ...runModes,
   userSimulatorConfig: freeForm('How a simulated user speaks in cases with a scenario.'),
   trials: z.int().min(1).max(1_000).nullish().describe('How often each case is run [1].'),
@@ -20,7 +20,7 @@ export const runEvalSchema = z.looseObject(wanted).describe('Which cases to run 
 
 /** Body of a run in the background. */
 export const startRunSchema = z
-  .looseObject({ evalSetId: z.string().describe('The set to run.'), ...wanted })
+  .looseObject({ evalSetId: z.string().max(256).describe('The set to run.'), ...wanted })
   .describe('A run of an evaluation set.');
 
 /** A run on the wire. */

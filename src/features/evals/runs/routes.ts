@@ -73,7 +73,7 @@ const listAll = evalOperation({
   parameters: {
     path: appPath,
     query: z.object({
-      evalSetId: z.string().optional().describe('Only runs of this set.'),
+      evalSetId: z.string().max(256).optional().describe('Only runs of this set.'),
       limit: pageSize('Maximum number of runs.').default(100),
     }),
   },
@@ -151,7 +151,7 @@ const summarizeOne = evalOperation({
   ...ofRun,
   parameters: {
     path: evalRunPath,
-    query: z.object({ baseline: z.string().optional().describe('An earlier run to compare with.') }),
+    query: z.object({ baseline: z.string().max(256).optional().describe('An earlier run to compare with.') }),
   },
   success: { schema: runSummarySchema, description: 'The summary.', example: { cases: [exampleCaseSummary] } },
   handler: async (context, { path, query, principal }) => {

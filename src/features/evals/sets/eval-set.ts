@@ -6,7 +6,7 @@ import {
   functionResponseSchema,
   jsonObject,
 } from '../../../core/content.ts';
-import { number, text } from '../../../core/members.ts';
+import { bodyList, bodyText, name, number, text } from '../../../core/members.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
 
@@ -16,35 +16,34 @@ import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/exam
  * checks.
  */
 const rubricSchema = z.strictObject({
-  rubricId: z.string().describe('Unique among the rubrics that a turn is judged by.'),
+  rubricId: z.string().max(1_024).describe('Unique among the rubrics that a turn is judged by.'),
   rubricContent: z
     .strictObject({ textProperty: text('The property, as a sentence.') })
     .describe('What the judge answers with yes or no.'),
   description: text('What it is for; the judge does not see it.'),
-  type: text('The kind of rubric, which names the metric that reads it.'),
+  type: name('The kind of rubric, which names the metric that reads it.'),
 });
-const rubrics = (meaning: string) => z.array(rubricSchema).nullish().describe(meaning);
+const rubrics = (meaning: string) => bodyList(rubricSchema).nullish().describe(meaning);
 
 const intermediateDataSchema = z
   .strictObject({
-    invocationEvents: z
-      .array(
-        z.looseObject({
-          author: text('`user` or the name of the agent.'),
-          content: contentSchema.nullish().describe('What it said: text, function calls or function responses.'),
-        }),
-      )
+    invocationEvents: bodyList(
+      z.looseObject({
+        author: name('`user` or the name of the agent.'),
+        content: contentSchema.nullish().describe('What it said: text, function calls or function responses.'),
+      }),
+    )
       .nullish()
       .describe('ADK 2.x: all that was said in between.'),
-    toolUses: z.array(functionCallSchema).nullish().describe('ADK 1.x: the function calls.'),
-    toolResponses: z.array(functionResponseSchema).nullish().describe('ADK 1.x: the function responses.'),
-    intermediateResponses: z.array(z.unknown()).nullish().describe('ADK 1.x: pairs of an author and parts.'),
+    toolUses: bodyList(functionCallSchema).nullish().describe('ADK 1.x: the function calls.'),
+    toolResponses: bodyList(functionResponseSchema).nullish().describe('ADK 1.x: the function responses.'),
+    intermediateResponses: bodyList(z.unknown()).nullish().describe('ADK 1.x: pairs of an author and parts.'),
   })
   .describe('What happened between the question and the final response.');
 
 const evalInvocationSchema = z
   .strictObject({
-    invocationId: text('The invocation of the session that the turn was made from.'),
+    invocationId: name('The invocation of the session that the turn was made from.'),
     userContent: contentSchema.describe(
       'What the user says; `{"parts": []}` where the turn began without a user event.',
     ),
@@ -66,16 +65,15 @@ const evalInvocationSchema = z
 export const evalCaseSchema = z
   .looseObject({
     evalId: identifierSchema.describe('Unique within its set.'),
-    conversation: z
-      .array(evalInvocationSchema)
+    conversation: bodyList(evalInvocationSchema)
       .nullish()
       .describe('The turns, in order; either this or `conversationScenario` is given.'),
     conversationScenario: z
       .strictObject({
-        startingPrompt: z.string().describe('What the simulated user says first.'),
-        conversationPlan: z.string().describe('What it goes on to say, and when it is done.'),
+        startingPrompt: bodyText.describe('What the simulated user says first.'),
+        conversationPlan: bodyText.describe('What it goes on to say, and when it is done.'),
         userPersona: z
-          .union([z.string(), jsonObject])
+          .union([bodyText, jsonObject])
           .nullish()
           .describe('Who it is: the id of a built-in one, or an object; kept as sent.'),
       })
@@ -83,8 +81,8 @@ export const evalCaseSchema = z
       .describe('A plan from which a simulated user speaks.'),
     sessionInput: z
       .looseObject({
-        appName: z.string().describe('The application that the case was made for.'),
-        userId: z.string().describe('The user that the agent sees.'),
+        appName: z.string().max(256).describe('The application that the case was made for.'),
+        userId: z.string().max(256).describe('The user that the agent sees.'),
         state: freeForm('State that the session begins with [`{}`].'),
         sessionId: text('With `sequence`: a session of this user, in the application that runs the case.'),
         sequence: z
@@ -140,9 +138,9 @@ export const toExecutionMode = (...sent: z.infer<typeof sentMode>[]): ExecutionM
 export const evalSetSchema = z
   .looseObject({
     eval_set_id: identifierSchema.describe('Unique within the application; letters, digits and `_`.'),
-    name: text('Name to show [the id].'),
+    name: name('Name to show [the id].'),
     description: text('What the set is for.'),
-    eval_cases: z.array(evalCaseSchema).nullish().describe('The cases, oldest first.'),
+    eval_cases: bodyList(evalCaseSchema).nullish().describe('The cases, oldest first.'),
     creation_timestamp: number('Unix time in seconds; the server sets it.'),
     model_execution_mode: modelMode('`live`'),
     tool_execution_mode: toolMode('`live`'),

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { bodyList } from '../../../core/members.ts';
 import { jsonObject } from '../../../core/content.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
@@ -169,11 +170,15 @@ const importSet = evalOperation({
   parameters: {
     path: appPath,
     query: z.object({
-      evalSetId: z.string().optional().describe('Id of the set, in the place of that of the file; a list has none.'),
+      evalSetId: z
+        .string()
+        .max(256)
+        .optional()
+        .describe('Id of the set, in the place of that of the file; a list has none.'),
     }),
   },
   body: {
-    schema: z.union([jsonObject, z.array(jsonObject)]).describe('What the file holds.'),
+    schema: z.union([jsonObject, bodyList(jsonObject)]).describe('What the file holds.'),
     required: true,
     example: exampleEvalSet,
   },

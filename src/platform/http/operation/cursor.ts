@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import { storedIdentifierSchema } from '../../../core/session.ts';
 import { ValidationFailedError, valueError } from './request-errors.ts';
 
@@ -9,6 +10,9 @@ export interface ListPlace {
   /** Name of what the list is sorted by, where a list can be sorted in several ways. */
   sort?: string | undefined;
 }
+
+/** The cursor of a query; one of a time and an id is shorter. */
+export const cursorSchema = z.string().max(2_048).optional().describe('The `nextCursor` of the page before.');
 
 /** PostgreSQL has no year 0. */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;

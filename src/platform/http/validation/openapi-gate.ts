@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import type { Request, RequestHandler, Response } from 'express';
 import { base64Error } from '../../../core/base64.ts';
+import { BODY_CHARACTERS, BODY_VALUES } from '../../../core/members.ts';
 
 /** A mistake that express-openapi-validator found in a body: `path` is `/body` or begins with `/body/`. */
 export interface OpenApiViolation {
@@ -162,11 +163,17 @@ function withPaths({ openapi, info, components }: OpenApiDocument, paths: OpenAp
   return { openapi, info, paths, components: { schemas } };
 }
 
+/** A bound of the document that the body as a whole keeps: to count characters again would cost as much as parsing. */
+const isOfBody = (key: string, value: unknown) =>
+  (key === 'maxLength' && value === BODY_CHARACTERS) || (/^max(Items|Properties)$/.test(key) && value === BODY_VALUES);
+
 /** The validator would write `default` values into bodies; handlers see bodies as they were sent. */
 function withoutDefaults(value: unknown, parentKey = ''): unknown {
   if (Array.isArray(value)) return value.map((element) => withoutDefaults(element));
   if (typeof value !== 'object' || value === null) return value;
   const isName = parentKey === 'properties' || parentKey === 'responses';
-  const members = Object.entries(value).filter(([key]) => isName || key !== 'default');
+  const members = Object.entries(value).filter(
+    ([key, member]) => isName || (key !== 'default' && !isOfBody(key, member)),
+  );
   return Object.fromEntries(members.map(([key, member]) => [key, withoutDefaults(member, key)]));
 }

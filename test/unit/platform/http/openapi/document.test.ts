@@ -127,7 +127,7 @@ describe('openApiDocument', () => {
         in: 'header',
         required: false,
         description: expect.any(String),
-        schema: { type: 'string' },
+        schema: { type: 'string', maxLength: 64 },
       },
     ]);
     expect(Object.keys(metadata?.responses ?? {})).toEqual(['200', '401', '403', '422', '429', 'default']);

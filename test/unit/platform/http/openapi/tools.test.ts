@@ -141,6 +141,7 @@ describe('what clients have to know is declared', () => {
     ]);
     expect(find('/run_live', 'get', 'modalities')?.schema).toEqual({
       type: 'array',
+      maxItems: 128,
       items: { type: 'string', enum: ['TEXT', 'AUDIO', 'VIDEO'] },
     });
     expect(Object.keys(responses ?? {})).toEqual(['101', '401', '403', '422', '426', '429', '503', 'default']);
