@@ -66,7 +66,8 @@ CREATE TABLE "budget_uses" (
 	"prompt_tokens" bigint NOT NULL,
 	"output_tokens" bigint NOT NULL,
 	"cost" numeric NOT NULL,
-	CONSTRAINT "budget_uses_pkey" PRIMARY KEY("app_name","user_id","day","shard")
+	CONSTRAINT "budget_uses_pkey" PRIMARY KEY("app_name","user_id","day","shard"),
+	CONSTRAINT "budget_uses_counts_check" CHECK (least(invocations, prompt_tokens, output_tokens, cost) >= 0)
 );
 --> statement-breakpoint
 CREATE TABLE "budgets" (
@@ -107,6 +108,7 @@ CREATE TABLE "cronjob_runs" (
 	"start_time" timestamp (6) with time zone,
 	"end_time" timestamp (6) with time zone,
 	CONSTRAINT "cronjob_runs_pkey" PRIMARY KEY("app_name","user_id","cronjob_id","id"),
+	CONSTRAINT "cronjob_runs_attempt_check" CHECK (attempt >= 0),
 	CONSTRAINT "cronjob_runs_due_key" UNIQUE("app_name","user_id","cronjob_id","due_time"),
 	CONSTRAINT "cronjob_runs_status_check" CHECK (status in ('queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped')),
 	CONSTRAINT "cronjob_runs_wait_check" CHECK ((status in ('queued', 'retrying')) = (next_attempt_time is not null)),
@@ -143,6 +145,7 @@ CREATE TABLE "cronjobs" (
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"update_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	CONSTRAINT "cronjobs_pkey" PRIMARY KEY("app_name","user_id","id"),
+	CONSTRAINT "cronjobs_counts_check" CHECK (least(run_count, failure_count, revision) >= 0),
 	CONSTRAINT "cronjobs_session_policy_check" CHECK (session_policy in ('new', 'fixed')),
 	CONSTRAINT "cronjobs_session_id_check" CHECK ((session_policy = 'fixed') = (session_id is not null)),
 	CONSTRAINT "cronjobs_missed_runs_check" CHECK (missed_runs in ('skip', 'once', 'all')),
@@ -331,6 +334,7 @@ CREATE TABLE "invocations" (
 	"start_time" timestamp (6) with time zone,
 	"end_time" timestamp (6) with time zone,
 	CONSTRAINT "invocations_pkey" PRIMARY KEY("app_name","user_id","session_id","id"),
+	CONSTRAINT "invocations_counts_check" CHECK (least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0),
 	CONSTRAINT "invocations_status_check" CHECK (status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')),
 	CONSTRAINT "invocations_stop_requested_as_check" CHECK (stop_requested_as in ('cancelled', 'interrupted'))
 );
@@ -450,6 +454,7 @@ CREATE TABLE "webhook_deliveries" (
 	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"end_time" timestamp (6) with time zone,
 	CONSTRAINT "webhook_deliveries_pkey" PRIMARY KEY("app_name","user_id","id"),
+	CONSTRAINT "webhook_deliveries_attempt_check" CHECK (attempt >= 0),
 	CONSTRAINT "webhook_deliveries_status_check" CHECK (status in ('pending', 'delivered', 'failed')),
 	CONSTRAINT "webhook_deliveries_wait_check" CHECK ((status = 'pending') = (next_attempt_time is not null)),
 	CONSTRAINT "webhook_deliveries_lease_check" CHECK (lease_token is null or status = 'pending'),

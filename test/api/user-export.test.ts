@@ -96,10 +96,15 @@ test('an export that is imported elsewhere is the same bytes over HTTP', async (
   expect(await bytesOf(there)).toEqual(await bytesOf(here));
   expect(await type(there, 'import', file)).toEqual(line(0, rows));
 
-  // Exported again it is the same, but for what must not go on there.
+  // Exported again it is the same, but for what must not go on there, and what only the runtime says.
   const again = await ask(there, 'GET', `${USER}/export`);
   const isPlain = (text: string) => !text.startsWith('{"table":"cronjobs"');
-  expect(again.split('\n').filter(isPlain)).toEqual(exported.out.split('\n').filter(isPlain));
+  const plain = (text: string) =>
+    text
+      .split('\n')
+      .filter(isPlain)
+      .map((each) => each.replaceAll(/"(?:event_bytes|bytes|is_from_runtime|lease_[a-z_]+|is_silent)" : [^,}]*/g, ''));
+  expect(plain(again)).toEqual(plain(exported.out));
   const { body } = await there.get('/harness/cronjobs?ownerId=u%C3%A41');
   expect(body).toMatchObject({ items: [{ name: 'n', enabled: false, disabledReason: 'imported' }] });
 
@@ -151,9 +156,9 @@ test('a row that its table does not take is named by its lines, and nothing of t
   const [path, headers] = ['/apps/harness_agent/users/u9/import', { 'content-type': 'application/x-ndjson' }] as const;
   for (const bad of [
     line('sessions', { last_sequence: 'x' }),
-    line('sessions', { last_sequence: -1 }),
+    line('sessions', { labels: { a: 86 } }),
     line('sessions', { last_sequence: 1e300 }),
-    line('sessions', { last_sequence: null }),
+    line('sessions', { create_time: null }),
     line('sessions', { id: 'x'.repeat(300_000) }),
     line('sessions', { create_time: 'never' }),
     line('sessions', { create_time: 'infinity' }),

@@ -35,14 +35,16 @@ export async function deleteAppStateKeys(tx: Database, user: User): Promise<numb
   return keys;
 }
 
-/** Lets sessions go on behind their last events, where rows of the two were imported that are of different moments. */
-export async function repairLastSequences(tx: Database, user: User, sessionIds: string[]): Promise<void> {
-  const { appName, userId, id, lastSequence } = sessions;
+/** Counts the events of sessions that were imported beside them: a session goes on behind the last one. */
+export async function countEvents(tx: Database, user: User, sessionIds: string[]): Promise<void> {
+  const { appName, userId, id, lastSequence, eventBytes } = sessions;
   await tx.execute(sql`
-    update ${sessions} set ${names(lastSequence)} = newest.sequence from (
-      select ${events.sessionId} as id, max(${events.sequence}) as sequence from ${events}
+    update ${sessions} set
+      ${names(lastSequence)} = greatest(${lastSequence}, newest.sequence), ${names(eventBytes)} = newest.bytes
+    from (
+      select ${events.sessionId} as id, max(${events.sequence}) as sequence, sum(${events.bytes}) as bytes
+      from ${events}
       where ${events.appName} = ${user.appName} and ${events.userId} = ${user.userId}
         and ${events.sessionId} = any(${sql.param(sessionIds)}::text[]) group by 1) newest
-    where ${appName} = ${user.appName} and ${userId} = ${user.userId} and ${id} = newest.id
-      and ${lastSequence} < newest.sequence`);
+    where ${appName} = ${user.appName} and ${userId} = ${user.userId} and ${id} = newest.id`);
 }

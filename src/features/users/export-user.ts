@@ -1,12 +1,18 @@
+import { createHash } from 'node:crypto';
 import type { AnyPgColumn } from 'drizzle-orm/pg-core';
+import type { z } from 'zod';
 import { findStoredArtifact } from '../../conversation/artifacts/artifact-store.ts';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
-import { InvalidError } from '../../core/errors.ts';
+import { jsonObject } from '../../core/content.ts';
+import { ForbiddenError, InvalidError } from '../../core/errors.ts';
+import { eventSchema } from '../../core/event.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
+import { newLabelsSchema } from '../../conversation/sessions/label.ts';
+import { keyAliases } from '../../platform/http/validation/key-aliases.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
-import { repairLastSequences } from '../../conversation/sessions/user-data-store.ts';
+import { countEvents } from '../../conversation/sessions/user-data-store.ts';
 import { type ExportedRow, type ImportedContent, insertRows, listRows } from './user-tables.ts';
 import { OPERATORS_TABLES, type User, USER_TABLES, type UserTable } from './user-tables.ts';
 
@@ -69,6 +75,8 @@ interface Batch {
   members: string[];
   texts: string[];
   sessions: string[];
+  /** True for a cronjob that changes the deployed agent. */
+  overrides: boolean;
   bytes?: ImportedContent;
 }
 
@@ -81,6 +89,7 @@ export async function importLines(
   { database, contentStore }: ExportContext,
   user: User,
   text: string,
+  mayOverride: boolean,
 ): Promise<{ imported: number; present: number }> {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const batches: Batch[] = [];
@@ -88,6 +97,10 @@ export async function importLines(
     const batch = await toBatch(contentStore, line, index + 1);
     const last = batches.at(-1);
     if (!batch) continue;
+    if (batch.overrides && !mayOverride)
+      throw new ForbiddenError(
+        `Line ${index + 1} is a cronjob that changes the deployed agent: that needs \`override\`.`,
+      );
     if (last && !batch.bytes && last.table === batch.table && last.members.join() === batch.members.join()) {
       last.last = batch.last;
       last.texts.push(...batch.texts);
@@ -121,8 +134,8 @@ async function insertBatches(tx: Database, user: User, batches: Batch[]) {
     });
     imported += inserted;
     if (inserted === 0 && bytes?.objectKey) unused.push(bytes.objectKey);
-    // An export that ran beside an invocation has a session as it was before its last events.
-    if (table.name === 'events') await repairLastSequences(tx, user, [...new Set(sessions)]);
+    // The row of the session came before them.
+    if (table.name === 'events') await countEvents(tx, user, [...new Set(sessions)]);
   }
   return { imported, unused };
 }
@@ -134,16 +147,32 @@ async function toBatch(contentStore: ContentStore, line: string, number: number)
   const table = byName.get(name ?? '');
   if (!table || typeof row !== 'object' || row === null) throw notALine(number);
   if (content !== undefined && typeof content !== 'string') throw notALine(number);
+  if (!('app_name' in row && 'user_id' in row)) throw notALine(number);
   const wrong = Object.values(table.columns).find((column) => isNoTime(column, row[column.name]));
   if (wrong) throw new InvalidError(`Line ${number}: ${wrong.name} is no time of the years 1 to 9999.`);
+  for (const [column, schema] of Object.entries(SCHEMAS[table.name] ?? {})) {
+    const isRight = !(column in row) || schema.safeParse(row[column]).success;
+    if (!isRight) throw new InvalidError(`Line ${number}: ${column} is not what the service writes there.`);
+  }
   const sessionId = row['session_id'];
-  const batch = { table, first: number, last: number, members: Object.keys(row), texts: [rowText(line)] };
+  const overrides = table.name === 'cronjobs' && row['harness'] != null;
+  const batch = { table, first: number, last: number, members: Object.keys(row), texts: [rowText(line)], overrides };
   const sessions = typeof sessionId === 'string' ? [sessionId] : [];
   if (content === undefined) return { ...batch, sessions };
   const bytes = Buffer.from(content, 'base64');
   const object = await contentStore.save(bytes);
-  return { ...batch, sessions, bytes: { content: object ? null : bytes, objectKey: object?.key ?? null } };
+  const place = { content: object ? null : bytes, objectKey: object?.key ?? null };
+  const sha256 = createHash('sha256').update(bytes).digest();
+  return { ...batch, sessions, bytes: { ...place, sizeBytes: bytes.length, sha256 } };
 }
+
+const eventKeys = keyAliases(eventSchema);
+/** Schemas of columns as requests write them: another value would break what reads it. */
+const SCHEMAS: Record<string, Record<string, z.ZodType>> = {
+  sessions: { state: jsonObject, initial_state: jsonObject, labels: newLabelsSchema },
+  user_states: { state: jsonObject },
+  events: { payload: eventSchema.refine((event) => eventKeys.toSchema(event) === event) },
+};
 
 /** PostgreSQL has times, `infinity` among them, that JavaScript has not: a list with the row would fail. */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT/;

@@ -1,5 +1,6 @@
 import { type SQL, type SQLWrapper, getTableColumns, getTableName, is, sql } from 'drizzle-orm';
 import { type AnyPgColumn, getTableConfig, PgTable } from 'drizzle-orm/pg-core';
+import { createHash } from 'node:crypto';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
 import * as schema from '../../platform/db/schema/schema.ts';
@@ -95,16 +96,31 @@ export async function listRows(
   return rows;
 }
 
-/** Values of imported rows in the place of their own: nothing that ran elsewhere goes on, or happens a second time. */
-const IMPORTED: Record<string, Record<string, string>> = {
-  sessions: { lease_token: 'null' },
+const end = (column: string, value: string) =>
+  `case when r.status in ('queued', 'running') then ${value} else r.${column} end`;
+
+/**
+ * Columns that only the runtime sets, by table, with what an import puts there; all others are as the line says. So
+ * nothing that ran elsewhere goes on or happens a second time, no line confirms a call, and no size is invented.
+ */
+export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
+  sessions: { last_sequence: '0', event_bytes: '0', events_version: '0', lease_token: 'null' },
+  events: {
+    id: `r.payload ->> 'id'`,
+    invocation_id: `r.payload ->> 'invocationId'`,
+    author: `r.payload ->> 'author'`,
+    is_from_runtime: 'false',
+    bytes: 'octet_length(r.payload::text)',
+  },
   invocations: {
-    status: `case when r.status in ('queued', 'running') then 'interrupted' else r.status end`,
+    status: end('status', `'interrupted'`),
+    lease_token: 'gen_random_uuid()',
+    lease_expire_time: 'clock_timestamp()',
     request: 'null',
-    end_time: `case when r.status in ('queued', 'running') then clock_timestamp() else r.end_time end`,
-    error_code: `case when r.status in ('queued', 'running') then 'interrupted' else r.error_code end`,
-    error_message: `case when r.status in ('queued', 'running') then 'It was exported while it ran.'
-                    else r.error_message end`,
+    stop_requested_as: 'null',
+    end_time: end('end_time', 'clock_timestamp()'),
+    error_code: end('error_code', `'interrupted'`),
+    error_message: end('error_message', `'It was exported while it ran.'`),
   },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },
   cronjob_runs: {
@@ -113,7 +129,9 @@ const IMPORTED: Record<string, Record<string, string>> = {
     next_attempt_time: 'null',
     lease_token: 'null',
     lease_expire_time: 'null',
+    cancel_request_time: 'null',
   },
+  webhooks: { host: `substring(r.url from '^https?://([^/?#@]+)(?:[/?#]|$)')`, is_silent: 'true' },
   webhook_deliveries: {
     status: `case when r.status = 'pending' then 'failed' else r.status end`,
     end_time: 'coalesce(r.end_time, clock_timestamp())',
@@ -126,6 +144,8 @@ const IMPORTED: Record<string, Record<string, string>> = {
 export interface ImportedContent {
   content: Buffer | null;
   objectKey: string | null;
+  sizeBytes: number;
+  sha256: Buffer;
 }
 
 /**
@@ -141,14 +161,20 @@ export async function insertRows(
   bytes?: ImportedContent,
 ): Promise<number> {
   const given = new Set(members);
-  const columns = Object.values(table.columns).filter(({ name }) => given.has(name) || (bytes && name === 'content'));
-  const values = columns.map(({ name }) => {
-    if (name === 'app_name') return sql`${user.appName}`;
-    if (name === 'user_id') return sql`${user.userId}`;
-    if (bytes && name === 'content') return sql`${bytes.content}::bytea`;
-    if (name === 'object_key') return sql`${bytes?.objectKey ?? null}::text`;
-    return sql.raw(IMPORTED[table.name]?.[name] ?? `r."${name}"`);
-  });
+  // Whatever the line leaves out: these are never as it says, nor as the table would have it.
+  const own: Record<string, SQL> = {
+    app_name: sql`${user.appName}`,
+    user_id: sql`${user.userId}`,
+    ...(table.name === 'artifact_versions' && {
+      content: sql`${bytes?.content ?? null}::bytea`,
+      object_key: sql`${bytes?.objectKey ?? null}::text`,
+      size_bytes: sql`${bytes?.sizeBytes ?? 0}::integer`,
+      sha256: sql`${bytes?.sha256 ?? createHash('sha256').digest()}::bytea`,
+    }),
+  };
+  for (const [name, value] of Object.entries(SET_BY_RUNTIME[table.name] ?? {})) own[name] = sql.raw(value);
+  const columns = Object.values(table.columns).filter(({ name }) => given.has(name) || Object.hasOwn(own, name));
+  const values = columns.map(({ name }) => own[name] ?? sql.raw(`r."${name}"`));
   const { rowCount } = await tx.execute(sql`
     insert into ${table.table} (${names(...columns)}) select ${sql.join(values, sql`, `)}
     from unnest(${sql.param(texts)}::text[]) line, json_populate_record(null::${table.table}, line::json) r

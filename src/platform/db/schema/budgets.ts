@@ -36,6 +36,7 @@ export const budgetUses = pgTable(
   }),
   (t) => [
     primaryKey({ name: 'budget_uses_pkey', columns: [t.appName, t.userId, t.day, t.shard] }),
+    check('budget_uses_counts_check', sql`least(invocations, prompt_tokens, output_tokens, cost) >= 0`),
     index('budget_uses_day_idx').on(t.appName, t.day),
   ],
 );

@@ -35,6 +35,7 @@ export const cronjobs = pgTable(
   }),
   (t) => [
     primaryKey({ name: 'cronjobs_pkey', columns: [t.appName, t.userId, t.id] }),
+    check('cronjobs_counts_check', sql`least(run_count, failure_count, revision) >= 0`),
     check('cronjobs_session_policy_check', sql`session_policy in ('new', 'fixed')`),
     check('cronjobs_session_id_check', sql`(session_policy = 'fixed') = (session_id is not null)`),
     check('cronjobs_missed_runs_check', sql`missed_runs in ('skip', 'once', 'all')`),
@@ -78,6 +79,7 @@ export const cronjobRuns = pgTable(
   }),
   (t) => [
     primaryKey({ name: 'cronjob_runs_pkey', columns: [t.appName, t.userId, t.cronjobId, t.id] }),
+    check('cronjob_runs_attempt_check', sql`attempt >= 0`),
     unique('cronjob_runs_due_key').on(t.appName, t.userId, t.cronjobId, t.dueTime),
     check(
       'cronjob_runs_status_check',

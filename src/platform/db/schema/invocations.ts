@@ -38,6 +38,7 @@ export const invocations = pgTable(
       'invocations_status_check',
       sql`status in ('queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled')`,
     ),
+    check('invocations_counts_check', sql`least(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0`),
     check('invocations_stop_requested_as_check', sql`stop_requested_as in ('cancelled', 'interrupted')`),
     // Without those that have no key, which are most: an index entry less at the claim and another at the finish, and
     // no plan can take it for the way to one invocation of a user who has thousands.

@@ -47,6 +47,7 @@ export const webhookDeliveries = pgTable(
   }),
   (t) => [
     primaryKey({ name: 'webhook_deliveries_pkey', columns: [t.appName, t.userId, t.id] }),
+    check('webhook_deliveries_attempt_check', sql`attempt >= 0`),
     check('webhook_deliveries_status_check', sql`status in ('pending', 'delivered', 'failed')`),
     check('webhook_deliveries_wait_check', sql`(status = 'pending') = (next_attempt_time is not null)`),
     check('webhook_deliveries_lease_check', sql`lease_token is null or status = 'pending'`),
