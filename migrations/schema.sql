@@ -1223,6 +1223,8 @@ alter table audit_log add constraint audit_log_decision_check CHECK ((decision =
 
 alter table audit_log add constraint audit_log_pkey PRIMARY KEY (id);
 
+alter table budget_uses add constraint budget_uses_counts_check CHECK ((LEAST((invocations)::numeric, (prompt_tokens)::numeric, (output_tokens)::numeric, cost) >= (0)::numeric));
+
 alter table budget_uses add constraint budget_uses_pkey PRIMARY KEY (app_name, user_id, day, shard);
 
 alter table budgets add constraint budgets_applies_to_check CHECK ((applies_to = ANY (ARRAY['app'::text, 'users'::text, 'user'::text])));
@@ -1232,6 +1234,8 @@ alter table budgets add constraint budgets_period_check CHECK ((period = ANY (AR
 alter table budgets add constraint budgets_pkey PRIMARY KEY (app_name, user_id, applies_to, period);
 
 alter table budgets add constraint budgets_user_id_check CHECK (((applies_to = 'user'::text) = (user_id <> ''::text)));
+
+alter table cronjob_runs add constraint cronjob_runs_attempt_check CHECK ((attempt >= 0));
 
 alter table cronjob_runs add constraint cronjob_runs_due_key UNIQUE (app_name, user_id, cronjob_id, due_time);
 
@@ -1244,6 +1248,8 @@ alter table cronjob_runs add constraint cronjob_runs_pkey PRIMARY KEY (app_name,
 alter table cronjob_runs add constraint cronjob_runs_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'retrying'::text, 'success'::text, 'failed'::text, 'cancelled'::text, 'skipped'::text])));
 
 alter table cronjob_runs add constraint cronjob_runs_wait_check CHECK (((status = ANY (ARRAY['queued'::text, 'retrying'::text])) = (next_attempt_time IS NOT NULL)));
+
+alter table cronjobs add constraint cronjobs_counts_check CHECK ((LEAST(run_count, failure_count, revision) >= 0));
 
 alter table cronjobs add constraint cronjobs_disabled_reason_check CHECK (((NOT enabled) OR (disabled_reason IS NULL)));
 
@@ -1303,6 +1309,8 @@ alter table idempotency_keys add constraint idempotency_keys_pkey PRIMARY KEY (a
 
 alter table invocation_tapes add constraint invocation_tapes_pkey PRIMARY KEY (app_name, user_id, session_id, invocation_id, start);
 
+alter table invocations add constraint invocations_counts_check CHECK ((LEAST(tool_calls, llm_calls, prompt_tokens, output_tokens) >= 0));
+
 alter table invocations add constraint invocations_pkey PRIMARY KEY (app_name, user_id, session_id, id);
 
 alter table invocations add constraint invocations_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'paused'::text, 'succeeded'::text, 'failed'::text, 'interrupted'::text, 'cancelled'::text])));
@@ -1328,6 +1336,8 @@ alter table user_erasures add constraint user_erasures_pkey PRIMARY KEY (app_nam
 alter table user_states add constraint user_states_pkey PRIMARY KEY (app_name, user_id);
 
 alter table user_storage add constraint user_storage_pkey PRIMARY KEY (app_name, user_id, shard);
+
+alter table webhook_deliveries add constraint webhook_deliveries_attempt_check CHECK ((attempt >= 0));
 
 alter table webhook_deliveries add constraint webhook_deliveries_end_check CHECK (((status = 'pending'::text) = (end_time IS NULL)));
 

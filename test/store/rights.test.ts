@@ -33,6 +33,7 @@ const OF_USERS = [
   'spans',
   'user_erasures',
   'user_states',
+  'user_storage',
   'webhook_deliveries',
   'webhooks',
 ];

@@ -99,8 +99,8 @@ const importOne = operation({
   summary: 'Import data of a user',
   description:
     'Lines of an export, as many as a body may have, in their order; request by request. What is there already stays ' +
-    'as it is. Events are as brought by a request. Nothing that ran elsewhere goes on: invocations end as `interrupted`, cronjobs come disabled, ' +
-    'deliveries of webhooks are not sent.',
+    'as it is. Events are as brought by a request. Nothing that ran elsewhere goes on: invocations end as ' +
+    '`interrupted`, cronjobs come disabled, deliveries of webhooks are not sent.',
   demands: () => [{ scope: 'import', because: 'it brings events in the name of others.' }],
   body: {
     schema: bodyText.describe('Lines of an export.'),
