@@ -3,7 +3,7 @@ import { type Config, readConfig } from '../config/config.ts';
 import { processEnvironment } from '../config/environment.ts';
 import { openApiDocument } from '../platform/http/openapi/document.ts';
 import { compileDocument } from '../platform/http/validation/openapi-gate.ts';
-import { createLog } from '../platform/log.ts';
+import { createLog, type Log } from '../platform/log.ts';
 import { listOperations } from '../process/app.ts';
 import { COMPONENTS } from '../process/components.ts';
 import { describeHarness, modelText, readHarnessAgent } from '../process/host-agents.ts';
@@ -19,8 +19,9 @@ const INTERRUPTED_EXIT_CODE = 130;
 /** Runs the service until a signal. @throws {ConfigError} when it cannot start, with a remedy */
 export async function start(): Promise<void> {
   const config = readConfig(processEnvironment());
-  const starting = startRuntime({ config, log: createLog(config.LOG_LEVEL) });
-  const stopping = stopOnSignals(starting);
+  const log = createLog(config.LOG_LEVEL);
+  const starting = startRuntime({ config, log });
+  const stopping = stopOnSignals(starting, log);
   const runtime = await starting;
   if (!stopping.aborted) await printStart(config, runtime);
   // Node writes its compile cache only when a process ends by itself, which a container seldom does.
@@ -74,10 +75,10 @@ async function printStart(config: Config, { url: bound, database, metrics }: Run
 
 /**
  * Drains and stops at the first SIGTERM or Ctrl-C, also during the start; a later one ends the process at once, and the
- * embedded PostgreSQL with it.
+ * embedded PostgreSQL with it. An exception that nothing caught, as in a timer of a tool, stops it in the same way.
  * @returns a signal that aborts with the first one
  */
-function stopOnSignals(starting: Promise<Runtime>): AbortSignal {
+function stopOnSignals(starting: Promise<Runtime>, log: Log): AbortSignal {
   const stopping = new AbortController();
   let firstAt = 0;
   const stop = () => {
@@ -90,6 +91,13 @@ function stopOnSignals(starting: Promise<Runtime>): AbortSignal {
     console.log('Stopping; running requests may finish. Once more to end at once.');
     starting.then(close, () => undefined); // a start that fails is reported by main
   };
+  // Rejections that nothing handles come here too. State of the process may be wrong, so it takes no new work.
+  process.on('uncaughtException', (err) => {
+    const isFirst = process.exitCode !== 1;
+    process.exitCode = 1;
+    if (isFirst) log.fatal({ err }, 'nothing caught an exception: the process finishes what runs and ends');
+    if (!stopping.signal.aborted) stop();
+  });
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
   return stopping.signal;
@@ -98,7 +106,7 @@ function stopOnSignals(starting: Promise<Runtime>): AbortSignal {
 async function close(runtime: Runtime): Promise<void> {
   try {
     await runtime.close();
-    process.exit(0);
+    process.exit();
   } catch (error) {
     console.error(error);
     process.exit(1);

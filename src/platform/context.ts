@@ -19,6 +19,8 @@ export interface RequestContext {
   requestId?: string | undefined;
   sessionId?: string | undefined;
   invocationId?: string | undefined;
+  /** Name of the tool that is running. */
+  tool?: string | undefined;
   /** The trace context (W3C `traceparent`) that the request came with. */
   callerTrace?: string | undefined;
   /** The trace context of the current step, which models and tool servers are sent. */
@@ -55,7 +57,7 @@ export const runInTrace = <T>(traceparent: string | undefined, work: () => T): T
 
 /** Returns the ids of the running work for a line of the log; none of them says anything about its content. */
 export function logFields(): Record<string, string> {
-  const { requestId, sessionId, invocationId } = currentContext();
-  const fields = Object.entries({ requestId, sessionId, invocationId });
+  const { requestId, sessionId, invocationId, tool } = currentContext();
+  const fields = Object.entries({ requestId, sessionId, invocationId, tool });
   return Object.fromEntries(fields.filter((field): field is [string, string] => field[1] !== undefined));
 }

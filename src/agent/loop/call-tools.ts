@@ -1,5 +1,5 @@
 import { toErrorText } from '../../core/errors.ts';
-import { runInTrace } from '../../platform/context.ts';
+import { runInTrace, runWith } from '../../platform/context.ts';
 import type { Log } from '../../platform/log.ts';
 import { ownLines } from '../../core/own-stack.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
@@ -97,7 +97,10 @@ async function runTool(
     askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal),
   };
   try {
-    const value = await orAborted((async () => tool.run(call.args, context))(), signal);
+    const value = await orAborted(
+      runWith({ tool: tool.name }, async () => tool.run(call.args, context)),
+      signal,
+    );
     const response = tool.longRunning === true && value === undefined ? undefined : toResponse(value);
     // Copies: a tool that keeps working must not change an event that is stored already.
     return { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
