@@ -24,7 +24,7 @@ const AGENT = `import { defineAgent, defineTool } from '${from}';
   } });
   export const agent = defineAgent({ tools: [waits, breaks] });`;
 
-test('A12: an exception in a timer of a tool is logged, and the process finishes what runs and ends with 1', async () => {
+test('A12: an exception in a timer of a tool is logged, and the process drains and ends with 1', async () => {
   mkdirSync(join(folder, 'fragile'));
   writeFileSync(join(folder, 'fragile', 'agent.ts'), AGENT);
   const { end, until, ended } = startService({
