@@ -33,7 +33,8 @@ begin
     memory_bytes = u.memory_bytes + excluded.memory_bytes;
 end $$;
 comment on function add_user_bytes is 'Adds to the bytes that a user keeps in an application.';
-create function count_session_bytes() returns trigger language plpgsql as $$
+-- As the owner of the tables: statements for one user read what is counted, and do not change it.
+create function count_session_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
                          coalesce(new.event_bytes, 0) - coalesce(old.event_bytes, 0), 0, 0);
@@ -43,7 +44,7 @@ comment on function count_session_bytes is 'For a trigger: the events of a sessi
 create trigger sessions_storage after insert or delete or update of event_bytes on sessions
 for each row execute function count_session_bytes();
 -- Those of one statement are added up first: thousands of changes of one row in a transaction are slow.
-create function count_stored_bytes() returns trigger language plpgsql as $$
+create function count_stored_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 declare
   is_memory boolean := tg_argv[0] = 'memories';
   total record;
@@ -58,6 +59,7 @@ begin
   return null;
 end $$;
 comment on function count_stored_bytes is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
+revoke execute on function count_session_bytes, count_stored_bytes from public;
 do $$
 declare
   name text;

@@ -257,6 +257,8 @@ end $function$;
 CREATE OR REPLACE FUNCTION public.count_session_bytes()
  RETURNS trigger
  LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 begin
   perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
@@ -267,6 +269,8 @@ end $function$;
 CREATE OR REPLACE FUNCTION public.count_stored_bytes()
  RETURNS trigger
  LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
 AS $function$
 declare
   is_memory boolean := tg_argv[0] = 'memories';

@@ -81,6 +81,9 @@ test.each([
   `insert into audit_log (caller_kind, resource, decision, request_id) values ('user', '{}', 'allowed', 'forged')`,
   `select delete_old_audit_entries()`,
   `select from agent_runtime_migrations`,
+  `update user_storage set event_bytes = 0`,
+  `delete from user_storage`,
+  `select add_user_bytes('a', 'ann', -1000, 0, 0)`,
   `select count_use('a', 'bob', 1000000, null)`,
   `select merge_app_state('a', 'bob', '{"k": 1}', true, ${limits})`,
 ])('A14: the role for statements of one user is refused: %s', async (statement) => {

@@ -91,7 +91,7 @@ export async function eraseUser(context: EraseContext, user: User, sliceMs = SLI
     if (isOver) return { status: 'running', counts: await addCounts(database.db, user, {}) };
     isClean = rows === 0;
   }
-  await deleteUserStorage(database.db, user);
+  await runAsSystem(() => deleteUserStorage(database.db, user));
   const counts = await endErasure(database.db, user);
   log.info({ counts }, 'a user was erased');
   return { status: 'done', counts };

@@ -17,7 +17,7 @@ export const LIMITED_ROLE = 'agent_runtime_user';
 const ROWS = ['select', 'insert', 'update', 'delete'];
 /** Rights of the serving role where they are not all on rows. */
 const SERVING: Record<string, string[]> = { audit_log: ['insert'] };
-/** Rights of the limited role on rows that are no user's; functions of the owner of the tables write the rest. */
+/** Rights of the limited role where they are not all on rows; functions of the owner of the tables write the rest. */
 const LIMITED: Record<string, string[]> = {
   agent_prompts: ['select', 'insert', 'update (use_time)'],
   app_states: ['select'],
@@ -26,9 +26,10 @@ const LIMITED: Record<string, string[]> = {
   budgets: ['select'],
   model_prices: ['select'],
   rate_limits: [],
+  user_storage: ['select'],
 };
 /** Functions that the limited role may not call. */
-const FOR_ALL_USERS = ['delete_old_audit_entries'];
+const FOR_ALL_USERS = ['delete_old_audit_entries', 'count_session_bytes', 'count_stored_bytes'];
 
 /** Returns what a role may do with each table; of both roles rows of users are bounded by row-level security. */
 const tableRights = (role: string): [table: string, privileges: string[]][] =>
