@@ -129,6 +129,7 @@ export function createApp(context: Context): Express {
       evaluations,
     },
     appAliases: new Map(context.agents.has(ALIAS) ? [] : [[ALIAS, HARNESS_APP]]),
+    apps: context.agents,
     components: COMPONENTS,
     auth: withReport(auth, log),
     origins: {

@@ -179,18 +179,6 @@ describe('a harness of tools, skills or models that do not exist', () => {
   });
 });
 
-test('an application that nobody hosts is 404 on its sessions, unless there are some', async () => {
-  const sessions = '/apps/nope/users/u/sessions';
-  for (const answer of [
-    await app.post(sessions, {}),
-    await app.post(`${sessions}/s`, {}),
-    await app.get(sessions),
-    await app.post('/run', { appName: 'nope', userId: 'u', sessionId: 's', newMessage: { parts: [] } }),
-  ]) {
-    expect([answer.status, answer.body]).toEqual([404, { detail: 'App not found: nope' }]);
-  }
-});
-
 /** The AgentKit SDK over `/invoke`: prints what is partial or does not say, ends at `error`. */
 async function agentkitInvoke(to: TestApp, prompt: string) {
   const answer = await to.post('/invoke', { prompt }, { user_id: 'sdk', session_id: 'sdk-session' });

@@ -306,15 +306,28 @@ describe('large refused bodies', () => {
 });
 
 describe('bodies that are not JSON', () => {
-  it.each(['{"a":1,}', '{bad', '{"a":"😀é" x}', '[1', '{} y', '  ', '{"a":NaN}', '{"a":"\u0001"}', '01', "{'a':1}"])(
-    '%j: json_invalid',
-    async (body) => {
-      const detail = { type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {} };
-      expect(await refusal({ method: 'POST', path: '/sample', body, headers: JSON_TYPE })).toEqual(
-        refused(422, [{ ...detail, ctx: { error: 'The body is not valid JSON' } }]),
-      );
-    },
-  );
+  const NAME = 'Expecting property name enclosed in double quotes';
+  it.each([
+    ['{"a":1,}', 7, NAME],
+    ['{bad', 1, NAME],
+    ["{'a':1}", 1, NAME],
+    ['{"a" 1}', 5, "Expecting ':' delimiter"],
+    ['{"a":"😀é" x}', 10, "Expecting ',' delimiter"],
+    ['[1', 2, "Expecting ',' delimiter"],
+    ['  ', 2, 'Expecting value'],
+    ['{"a":NaN}', 5, 'Expecting value'],
+    ['{} y', 3, 'Extra data'],
+    ['01', 1, 'Extra data'],
+    ['["x', 1, 'Unterminated string starting at'],
+    ['{"a":"\u0001"}', 6, 'Invalid control character at'],
+    ['{"a":"\\x"}', 6, String.raw`Invalid \escape`],
+    ['["\\u12"]', 3, String.raw`Invalid \uXXXX escape`],
+  ])('%j: json_invalid, with the place and the words of Python', async (body, place, error) => {
+    const detail = { type: 'json_invalid', loc: ['body', place], msg: 'JSON decode error', input: {} };
+    expect(await refusal({ method: 'POST', path: '/sample', body, headers: JSON_TYPE })).toEqual(
+      refused(422, [{ ...detail, ctx: { error } }]),
+    );
+  });
 
   it.each([65, 1000, 90_000])('nesting of %d levels is refused', async (levels) => {
     const body = `{"stateDelta":{"a":${'['.repeat(levels - 2)}1${']'.repeat(levels - 2)}}}`;

@@ -24,6 +24,7 @@ const setHold = operation({
   method: 'put',
   path: HOLD_PATH,
   operationId: 'setLegalHold',
+  isForFormerApps: true,
   scope: 'admin',
   isForKeys: true,
   area,

@@ -5,7 +5,7 @@ import { operation } from '../../platform/http/operation/operation.ts';
 import { INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { findForkPoint, insertFork } from './fork-store.ts';
 import { newLabelsSchema } from './label.ts';
-import { absentSession, appNotFound, area, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { absentSession, area, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { checkReached } from './session-store.ts';
 
 /** Body of a fork. */
@@ -71,9 +71,8 @@ export const forkSession = operation({
   },
   absent: absentSession,
   handler: async (context: SessionContext, { path, body, notFound }) => {
-    const { database, newId, agents, copyArtifacts } = context;
+    const { database, newId, copyArtifacts } = context;
     const { appName, userId } = path;
-    if (!agents.has(appName)) throw appNotFound(appName);
     const point = await findForkPoint(database.db, path, body?.atSequence ?? undefined);
     if (!point) throw notFound();
     const { reached, atSequence } = point;

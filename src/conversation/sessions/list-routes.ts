@@ -7,7 +7,7 @@ import { ValidationFailedError, valueError } from '../../platform/http/operation
 import { exampleListedSession } from './examples.ts';
 import { labelCondition, MAX_LABELS, toLabelChoice } from './label.ts';
 import { sendText } from './send-text.ts';
-import { appNotFound, area, NEXT_CURSOR_HEADER, type SessionContext, SESSIONS_PATH } from './session-context.ts';
+import { area, NEXT_CURSOR_HEADER, type SessionContext, SESSIONS_PATH } from './session-context.ts';
 import { listSessions, type SessionOrder } from './session-list-store.ts';
 
 const cursor = z
@@ -72,8 +72,7 @@ export const listSessionsOperation = operation({
   owner: 'path',
   parameters: { path: userPath, query: listQuery },
   success: { schema: z.array(sessionSchema), description: 'The sessions.', example: [exampleListedSession] },
-  errors: { 404: 'No such application, nor sessions of a former one.' },
-  handler: async ({ database, agents }: SessionContext, { path: { appName, userId }, query, response }) => {
+  handler: async ({ database }: SessionContext, { path: { appName, userId }, query, response }) => {
     const { cursor: after, label, ...filter } = query;
     const sort = toName(filter);
     if (after && after.sort !== sort) {
@@ -81,8 +80,6 @@ export const listSessionsOperation = operation({
     }
     const page = { ...filter, after, labels: label && toLabelChoice(label) };
     const { next, ...text } = await listSessions(database.reads, appName, userId, page);
-    // Sessions of an application that is served no more can still be read and deleted.
-    if (text.first[0] === '[]' && !agents.has(appName)) throw appNotFound(appName);
     if (next) response.setHeader(NEXT_CURSOR_HEADER, toCursor({ ...next, sort }));
     return sendText(response, text);
   },

@@ -28,7 +28,6 @@ import { listSessionsOperation } from './list-routes.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
 import {
   absentSession,
-  appNotFound,
   area,
   checkEventSize,
   SESSION_PATH,
@@ -163,12 +162,11 @@ export const sessionOperations = [
 ];
 
 async function create(
-  { database, newId, limits, agents }: SessionContext,
+  { database, newId, limits }: SessionContext,
   key: SessionKey,
   { state, events }: { state: JsonObject; events: Event[] },
   response: Response,
 ): Promise<Answer> {
-  if (!agents.has(key.appName)) throw appNotFound(key.appName);
   const created = toNewEvents(events, newId);
   for (const event of created) checkEventSize(event, limits.eventBytes);
   const inserted = await insertSession(database.db, key, state, created);

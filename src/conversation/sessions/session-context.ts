@@ -1,4 +1,4 @@
-import { NotFoundError, TooLargeError } from '../../core/errors.ts';
+import { TooLargeError } from '../../core/errors.ts';
 import { eventBytes, type NewEvent } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
@@ -17,8 +17,6 @@ export interface SessionContext {
   database: DatabasePool;
   notifications: Notifications;
   newId: () => string;
-  /** The applications that this process serves. */
-  agents: { has(appName: string): boolean };
   /** Deletes what features above sessions hold of a session, in the transaction that has deleted it. */
   forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
   /** Copies the artifacts of a session as of a point; `write` is given what inserts the copies, and counts. */
@@ -30,9 +28,6 @@ export interface SessionContext {
   /** Largest event, bytes of its JSON. */
   limits: { eventBytes: number };
 }
-
-/** The error of an application that does not exist. */
-export const appNotFound = (appName: string): NotFoundError => new NotFoundError(`App not found: ${appName}`);
 
 /** The text of the 404 of the session that a path names. */
 export const absentSession = ({ sessionId }: { sessionId: string }): string => sessionNotFound(sessionId);

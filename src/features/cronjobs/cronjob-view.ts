@@ -1,4 +1,3 @@
-import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Config } from '../../config/config.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
@@ -89,7 +88,6 @@ function withoutAbsent<T extends object>(value: T): T {
 /** The resources of the operations on cronjobs. */
 export interface CronjobContext {
   database: DatabasePool;
-  agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;
   config: Pick<Config, 'CRONJOBS_MAX_PER_USER' | 'CRONJOBS_MIN_INTERVAL_SECONDS' | 'WEBHOOKS'>;
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ConflictError, NotFoundError } from '../../core/errors.ts';
+import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
@@ -71,7 +71,6 @@ const createCronjob = operation({
   handler: async (context: CronjobContext, { body, principal }) => {
     const userId = requireOwner(principal, body.ownerId, 'body');
     const appName = body.appName ?? HARNESS_APP;
-    if (!context.agents.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
     const cronjob = await context.database.transaction(async (tx) => {
       const made = { id: context.newId(), userId, now: await findTime(tx) };
       const given = await withWebhook(tx, context, { appName, userId }, body);

@@ -118,6 +118,7 @@ const cancelInvocation = operation({
   method: 'post',
   path: `${INVOCATION_PATH}/cancel`,
   operationId: 'cancelInvocation',
+  isForFormerApps: true,
   scope: 'invoke',
   area,
   summary: 'Cancel an invocation',

@@ -35,8 +35,6 @@ import {
 /** The resources of the operations on webhooks. */
 interface WebhookContext {
   database: DatabasePool;
-  /** Agents by application name. */
-  agents: ReadonlyMap<string, unknown>;
   newId: () => string;
   config: Pick<Config, 'WEBHOOKS_ALLOWED_HOSTS' | 'WEBHOOKS_MAX_PER_USER'>;
 }
@@ -75,10 +73,9 @@ const createWebhook = operation({
   },
   success: { schema: webhookSchema, description: 'The webhook.', example: SECRET_EXAMPLE, status: 201 },
   errors: { 404: 'No such application.', 409: 'It exists, or the user has as many as WEBHOOKS_MAX_PER_USER allows.' },
-  handler: async ({ database, agents, config, newId }: WebhookContext, { body, principal }) => {
+  handler: async ({ database, config, newId }: WebhookContext, { body, principal }) => {
     const userId = requireOwner(principal, body.ownerId, 'body');
     const appName = body.appName ?? HARNESS_APP;
-    if (!agents.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
     const { href: url, host } = toAddress(body.url, toEgressPolicy(config));
     const secret = newSecret();
     const includesOutput = body.includeOutput ?? false;

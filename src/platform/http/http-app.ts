@@ -26,6 +26,8 @@ export interface HttpAppOptions<Context = unknown> {
   context: Context;
   /** Further names of applications in requests and credentials → the names [none]. */
   appAliases?: ReadonlyMap<string, string>;
+  /** The applications that are hosted: changes within others are refused [every one is]. */
+  apps?: { has(appName: string): boolean };
   /** The named schemas of the document. */
   components: Record<string, z.ZodType>;
   auth: AuthOptions;
@@ -69,6 +71,7 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
       context: options.context as never,
       authenticate: authentication(options.auth, appAliases, options.logins),
       appAliases,
+      apps: options.apps,
       readJsonBody: readJsonBody({ maxBytes: maxBodyBytes }),
       readTextBody: readTextBody({ maxBytes: maxBodyBytes }),
       createValidate: createValidation(document, appAliases),

@@ -7,7 +7,7 @@ import type { Authenticate } from './access/bearer.ts';
 import type { Audit } from './audit/audit.ts';
 import { requireDeliberate } from './guards.ts';
 import { createTarpit, type RequestLimits, type WithTarpit } from './limits/request-limits.ts';
-import { type Answer, loadFor, type Operation } from './operation/operation.ts';
+import { type Answer, loadFor, needsHostedApp, type Operation } from './operation/operation.ts';
 import {
   byFixedSegmentsFirst,
   camelCase,
@@ -34,6 +34,8 @@ interface Steps {
   createValidate: (operation: Operation) => Validate;
   /** Further names of applications in requests → the names. */
   appAliases: ReadonlyMap<string, string>;
+  /** The applications that are hosted; without them every one is. */
+  apps: { has(appName: string): boolean } | undefined;
   limits: RequestLimits | undefined;
   metrics: Metrics | undefined;
   audit: Audit | undefined;
@@ -90,6 +92,7 @@ function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpi
   const readBody = body && (body.isText ? steps.readTextBody : steps.readJsonBody);
   const validate = steps.createValidate(operation);
   const readContent = createContentReader(operation, steps.appAliases);
+  const hosted = needsHostedApp(operation) ? steps.apps : undefined;
   const answer = createAnswer(operation, steps);
   return async (request, response) => {
     const noted = response.locals as Noted;
@@ -108,12 +111,18 @@ function createHandler(operation: Operation, steps: Steps, withTarpit: WithTarpi
     const valid = await validate(request);
     const resource = readContent?.(valid, named, noted) ?? named;
     if (readContent) authorize(principal, resource);
+    if (hosted) requireHosted(hosted, resource.appName ?? (valid.body as { appName?: unknown } | undefined)?.appName);
     if (typeof owner === 'object') noted.caller = toCallerId(principal, noted.network, resource.userId);
     await withTarpit(noted.caller, async () => {
       if (isNamedLater) await admit();
       await answer(request, response, { valid, principal, resource });
     });
   };
+}
+
+/** @throws {NotFoundError} for the name of an application that is not hosted */
+function requireHosted(apps: { has(appName: string): boolean }, appName: unknown): void {
+  if (typeof appName === 'string' && !apps.has(appName)) throw new NotFoundError(`App not found: ${appName}`);
 }
 
 /** Notes the operation for the log, for metrics and for the audit. */

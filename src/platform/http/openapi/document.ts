@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { AREAS, isPlainRead, type Operation, READ_POSITION } from '../operation/operation.ts';
+import { AREAS, isPlainRead, needsHostedApp, type Operation, READ_POSITION } from '../operation/operation.ts';
 import { camelCase, pathParameters, type Route, listRoutes } from '../operation/paths.ts';
 import { checkOperations } from './check-operations.ts';
 import { type JsonSchema, namedSchemas, toJsonSchema } from './json-schemas.ts';
@@ -135,6 +135,7 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
           403: 'The credential does not allow it.',
           429: 'A limit of the caller is reached: `limit` and the header `X-Limit` name it.',
         }),
+    ...(operation.path.includes('{app_name}') && needsHostedApp(operation) ? { 404: 'No such application.' } : {}),
     ...(body ? { 413: 'The body is larger than allowed.' } : {}),
     ...(body && !body.isText ? { 415: 'The body is not `application/json`.' } : {}),
     ...(body?.isText ? { 415: 'The body is of a type that a form can send, and no header came that none can.' } : {}),

@@ -118,6 +118,8 @@ interface OperationBase {
   isForKeys?: true;
   /** Its cost, where method and scope do not say it: see {@link loadFor}. */
   load?: Load;
+  /** True of a change that takes place within an application that is hosted no more: see {@link needsHostedApp}. */
+  isForFormerApps?: true;
   /** True where its answer lasts: it counts as a stream. */
   isStream?: true;
   /** Statuses of `ApiError` answers beside 422, with their reason. */
@@ -125,6 +127,13 @@ interface OperationBase {
   /** Statuses of answers without a body, with their reason. */
   bare?: Record<number, string>;
 }
+
+/**
+ * True of a change that is refused within an application that is not hosted. Everything that is left of a former one
+ * can be read, exported, held, stopped and deleted.
+ */
+export const needsHostedApp = ({ method, isForFormerApps }: OperationBase): boolean =>
+  method !== 'get' && method !== 'delete' && isForFormerApps !== true;
 
 /**
  * One operation: all that the document, the router and the authorisation need, beside its handler. `Context` is what

@@ -4,6 +4,7 @@ import { TooLargeError } from '../../../core/errors.ts';
 import { INPUT_LIMITS } from '../../../core/limits.ts';
 import { JsonRefusedError, LARGE_BYTES, parseJson } from '../../../core/parse-json.ts';
 import { ownTurn } from '../../work/loop-turns.ts';
+import { findJsonError } from './json-error.ts';
 import { RequestRefusedError, ValidationFailedError, valueError } from '../operation/request-errors.ts';
 
 /** Reads the body of a request. @throws what answers why it is refused */
@@ -77,17 +78,18 @@ export function parseBody(sent: Buffer): unknown {
   try {
     return parseJson(sent, INPUT_LIMITS.requestBody, { exact: true });
   } catch (error) {
-    throw error instanceof JsonRefusedError ? toRefusal(error) : error;
+    throw error instanceof JsonRefusedError ? toRefusal(error, sent) : error;
   }
 }
 
-function toRefusal({ kind, message, path }: JsonRefusedError): Error {
+function toRefusal({ kind, message, path }: JsonRefusedError, sent: Buffer): Error {
   if (kind === 'encoding') return new RequestRefusedError('malformed_text', `The body ${message}.`);
   if (kind === 'values') return new TooLargeError(`The body ${message}.`);
   if (kind === 'inexact') return new ValidationFailedError([valueError(['body', ...path], message)]);
   const { depth } = INPUT_LIMITS.requestBody;
   if (kind === 'depth')
     return new ValidationFailedError([valueError(['body'], `at most ${depth} levels of nesting are allowed`)]);
-  const detail = { type: 'json_invalid', loc: ['body', 0], msg: 'JSON decode error', input: {} };
-  return new ValidationFailedError([{ ...detail, ctx: { error: `The body ${message}` } }]);
+  const { error, place } = findJsonError(sent.toString().replace(/^\ufeff/, ''));
+  const detail = { type: 'json_invalid', loc: ['body', place], msg: 'JSON decode error', input: {} };
+  return new ValidationFailedError([{ ...detail, ctx: { error } }]);
 }

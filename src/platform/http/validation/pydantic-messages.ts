@@ -5,7 +5,7 @@ import { parseScalar, type ScalarRefusal, type ScalarType } from './parameters.t
  * The rules' names and words of pydantic (interface inventory §4.4), and how pydantic reads text: clients of FastAPI
  * services match on them. Compared with FastAPI 0.165 and pydantic 2.14 on 131 requests. We differ on purpose: a
  * body's text and booleans are never read as numbers, nor its text and numbers as booleans; `null` counts as no body;
- * of a body that is not JSON neither the place nor Python's words are given; media types other than JSON are 415.
+ * `NaN` and the like are no JSON; media types other than JSON are 415.
  */
 
 /** A rule's name, what it says and its figures. */
