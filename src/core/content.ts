@@ -74,7 +74,8 @@ const speechMetadata = z.strictObject({
 
 const word = z.strictObject({ word: text('A word of the transcription, as it was heard.'), startOffset, endOffset });
 
-const partTranscription = z.strictObject({
+/** The text of what was spoken, of a part or of an event of a live session. */
+export const transcriptionSchema = z.strictObject({
   text: text('What was heard, as text.'),
   finished: flag('True on the last part of an utterance.'),
   languageCode: name('Language as a BCP 47 tag, for example `en-US`.'),
@@ -177,7 +178,7 @@ export const partSchema = z
     executableCode: executableCode.nullish().describe('Code that a provider wrote to run itself; never run here.'),
     codeExecutionResult: codeExecutionResult.nullish().describe('What such code gave when the provider ran it.'),
     ...mediaMembers,
-    audioTranscription: partTranscription.nullish().describe('Text of the audio in this part; kept as sent.'),
+    audioTranscription: transcriptionSchema.nullish().describe('Text of the audio in this part; kept as sent.'),
     speechMetadata: speechMetadata.nullish().describe('Who speaks in this part, and how; kept as sent.'),
     toolCall: toolCall.nullish().describe('A call of a tool that the provider runs on its side; kept as sent.'),
     toolResponse: toolResponse.nullish().describe('The answer to such a `toolCall`; kept as sent.'),

@@ -1,35 +1,49 @@
 import { z } from 'zod';
-import { contentSchema, freeForm, getFunctionCalls, getFunctionResponses, getParts } from './content.ts';
+import {
+  contentSchema,
+  freeForm,
+  getFunctionCalls,
+  getFunctionResponses,
+  getParts,
+  transcriptionSchema,
+} from './content.ts';
 import { ERROR_CODES } from './error-codes.ts';
 import { citationMetadata, groundingMetadataSchema, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
 import { bodyList, flag, name, number, object, openEnum, optional, text, texts } from './members.ts';
 
-/** Event and EventActions as the specification's sections of that name list them. Every member is optional. */
+/**
+ * Event and EventActions as the specification's sections of that name list them. Every member is optional, but within
+ * objects that ADK's clients read whole or not at all: those have no other members, and what these clients need.
+ */
 
 /** An identifier inside an event: it stands in an index, whose rows are bounded. */
 const identifier = (meaning: string) => z.string().max(256).nullish().describe(meaning);
 
-const compaction = z.looseObject({
-  startTimestamp: number('`timestamp` of the oldest event that is summarised, Unix seconds.'),
-  endTimestamp: number('`timestamp` of the newest event that is summarised, Unix seconds.'),
-  compactedContent: contentSchema.nullish().describe('The summary.'),
+/** A name that has to be there. */
+const present = (meaning: string) => z.string().max(1_024).describe(meaning);
+
+const compaction = z.strictObject({
+  startTimestamp: z.number().describe('`timestamp` of the oldest event that is summarised, Unix seconds.'),
+  endTimestamp: z.number().describe('`timestamp` of the newest event that is summarised, Unix seconds.'),
+  compactedContent: contentSchema.describe('The summary.'),
 });
 
-const uiWidget = z.looseObject({
-  id: name('Identifier of the widget.'),
-  provider: name('Who draws the widget, for example `mcp`.'),
+const uiWidget = z.strictObject({
+  id: present('Identifier of the widget.'),
+  provider: present('Who draws the widget, for example `mcp`.'),
   payload: freeForm('What the provider needs to draw it.'),
 });
 
 /** The specification's EventActions. */
 export const eventActionsSchema = z
-  .looseObject({
+  .strictObject({
     skipSummarization: flag('True: the function response is the answer, the model is not called again.'),
     stateDelta: freeForm(
       'Keys to merge into the state; `app:` and `user:` choose the scope, `temp:` keys are not stored.',
     ),
     artifactDelta: freeForm('Artifact name to the version that the event saved.'),
     transferToAgent: name('Name of the agent that goes on with the invocation.'),
+    transferReason: text('Why it goes on there; written by ADK 2.13, kept as sent.'),
     escalate: flag('True ends the round of the `loop` agent above, and the loop.'),
     requestedAuthConfigs: freeForm(
       'Credentials that tools need, by the id of the function call; this runtime writes `{}`.',
@@ -55,22 +69,16 @@ export const eventActionsSchema = z
   })
   .describe('What an event does beside saying something.');
 
-const transcription = z.looseObject({
-  text: text('What was heard, as text.'),
-  finished: flag('True on the last part of an utterance.'),
-  languageCode: name('Language as a BCP 47 tag, for example `en-US`.'),
-});
-
-const liveSessionResumptionUpdate = z.looseObject({
+const liveSessionResumptionUpdate = z.strictObject({
   newHandle: text('Handle to resume the live session with; empty where `resumable` is false.'),
   resumable: flag('True where the live session can be resumed at this point.'),
   lastConsumedClientMessageIndex: number("Index of the client's last input that the handle covers."),
 });
 
 // The one place of the session wire whose members are snake_case (specification, Event table).
-const cacheMetadata = z.looseObject({
-  fingerprint: name('Hash of the instruction, tools and contents that are cached.'),
-  contents_count: z.int().nullish().describe('Number of contents that `fingerprint` covers.'),
+const cacheMetadata = z.strictObject({
+  fingerprint: present('Hash of the instruction, tools and contents that are cached.'),
+  contents_count: z.int().describe('Number of contents that `fingerprint` covers.'),
   cache_name: name("The provider's name of the cache; absent before there is one."),
   expire_time: number('When the cache ends, Unix seconds.'),
   invocations_used: z.int().nullish().describe('Number of invocations that the cache has served.'),
@@ -117,8 +125,8 @@ export const eventSchema = z
     goAway: object('Says that a live connection ends soon; kept as sent, this runtime writes none.', {
       timeLeft: name('Time until the connection ends, seconds with an `s`, for example `10s`.'),
     }),
-    inputTranscription: transcription.nullish().describe('Text of what the user spoke; live sessions only.'),
-    outputTranscription: transcription.nullish().describe('Text of what the model spoke; live sessions only.'),
+    inputTranscription: transcriptionSchema.nullish().describe('Text of what the user spoke; live sessions only.'),
+    outputTranscription: transcriptionSchema.nullish().describe('Text of what the model spoke; live sessions only.'),
     avgLogprobs: number('Mean log probability of the tokens of the answer; kept as sent, this runtime writes none.'),
     logprobsResult: optional(
       logprobsResult,

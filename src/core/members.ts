@@ -39,6 +39,6 @@ export const openEnum = (sample: string, meaning: string) =>
 /** An object or another value by its own schema. */
 export const optional = <Schema extends z.ZodType>(schema: Schema, meaning: string) =>
   schema.nullish().describe(meaning);
-/** An object of these members, and of others that are kept. */
+/** An object of these members. */
 export const object = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
-  optional(z.looseObject(shape), meaning);
+  optional(z.strictObject(shape), meaning);

@@ -5,7 +5,7 @@ import { bodyList, name, number, numbers, object, openEnum, text, texts } from '
 
 const tokensByModality = (meaning: string) =>
   bodyList(
-    z.looseObject({
+    z.strictObject({
       modality: openEnum('MODALITY_UNSPECIFIED', 'Text, image, audio, video or document.'),
       tokenCount: number('Number of tokens of this modality.'),
     }),
@@ -15,7 +15,7 @@ const tokensByModality = (meaning: string) =>
 
 /** The specification's UsageMetadata. */
 export const usageMetadataSchema = z
-  .looseObject({
+  .strictObject({
     cachedContentTokenCount: number("Tokens of the prompt that came from the provider's cache."),
     candidatesTokenCount: number('Tokens of the answer, thoughts left out.'),
     promptTokenCount: number('Tokens of the prompt, cached ones included.'),
@@ -30,7 +30,7 @@ export const usageMetadataSchema = z
   })
   .describe('Tokens that one model call used, as the provider counts them.');
 
-const citation = z.looseObject({
+const citation = z.strictObject({
   startIndex: number('Where the cited span begins in the answer, as the provider counts.'),
   endIndex: number('Where the cited span ends, exclusive.'),
   license: text('Licence of the source.'),
@@ -44,12 +44,12 @@ const citation = z.looseObject({
 });
 
 /** Member `citationMetadata` of an event. */
-export const citationMetadata = z.looseObject({
+export const citationMetadata = z.strictObject({
   citations: bodyList(citation).nullish().describe('The sources, in the order in which the provider names them.'),
 });
 
 const candidate = z
-  .looseObject({
+  .strictObject({
     logProbability: number('Natural logarithm of its probability.'),
     token: text('Its text.'),
     tokenId: number("Its number in the model's vocabulary."),
@@ -57,10 +57,10 @@ const candidate = z
   .describe('One token that the model considered.');
 
 /** Member `logprobsResult` of an event. */
-export const logprobsResult = z.looseObject({
+export const logprobsResult = z.strictObject({
   chosenCandidates: bodyList(candidate).nullish().describe('The token that was chosen at each step.'),
   topCandidates: bodyList(
-    z.looseObject({
+    z.strictObject({
       candidates: bodyList(candidate).nullish().describe('The tokens of one step, most likely first.'),
     }),
   )
@@ -74,13 +74,13 @@ export type UsageMetadata = z.infer<typeof usageMetadataSchema>;
 
 // GroundingMetadata, member by member as the specification lists it: kept as Google's models send it, never read here.
 
-const authorAttribution = z.looseObject({
+const authorAttribution = z.strictObject({
   displayName: name("The author's name to show."),
   photoUri: text("Address of the author's picture."),
   uri: text("Address of the author's page."),
 });
 
-const review = z.looseObject({
+const review = z.strictObject({
   authorAttribution: authorAttribution.nullish().describe('Who wrote the review; to be shown with it.'),
   flagContentUri: text('Where a reader can report the review.'),
   googleMapsUri: text('The review on Google Maps.'),
@@ -90,7 +90,7 @@ const review = z.looseObject({
   title: text('Title of the review.'),
 });
 
-const maps = z.looseObject({
+const maps = z.strictObject({
   placeId: text('Resource name of the place, `places/{id}`.'),
   text: text('What the source says about the place.'),
   title: text('Name of the place.'),
@@ -107,7 +107,7 @@ const maps = z.looseObject({
   }),
 });
 
-const ragChunk = z.looseObject({
+const ragChunk = z.strictObject({
   pageSpan: object('The pages that the chunk was cut from.', {
     firstPage: number('First page, from 1, inclusive.'),
     lastPage: number('Last page, from 1, inclusive.'),
@@ -117,14 +117,14 @@ const ragChunk = z.looseObject({
   fileId: text('Identifier of the file that the chunk was cut from.'),
 });
 
-const retrievedMetadata = z.looseObject({
+const retrievedMetadata = z.strictObject({
   key: text('Name under which the value was stored.'),
   numericValue: number('The value, where it is a number.'),
   stringValue: text('The value, where it is a string.'),
   stringListValue: object('The value, where it is a list of strings.', { values: texts('The strings, in order.') }),
 });
 
-const retrievedContext = z.looseObject({
+const retrievedContext = z.strictObject({
   documentName: text('Resource name of the document.'),
   text: text('The passage that was found.'),
   title: text('Title of the document.'),
@@ -137,7 +137,7 @@ const retrievedContext = z.looseObject({
 });
 
 const groundingChunk = z
-  .looseObject({
+  .strictObject({
     image: object('An image found on the web.', {
       sourceUri: text('Page that shows the image.'),
       imageUri: text('Address of the image.'),
@@ -155,7 +155,7 @@ const groundingChunk = z
   .describe('One source; it has one or more of its members.');
 
 const groundingSupport = z
-  .looseObject({
+  .strictObject({
     confidenceScores: numbers('Confidence from 0 to 1, one for each index of `groundingChunkIndices`.'),
     groundingChunkIndices: numbers('Indexes into `groundingChunks`, from 0.'),
     renderedParts: numbers("Indexes of the content's parts that the span was rendered in, from 0."),
@@ -170,7 +170,7 @@ const groundingSupport = z
 
 /** The specification's GroundingMetadata. */
 export const groundingMetadataSchema = z
-  .looseObject({
+  .strictObject({
     imageSearchQueries: texts('Queries that the provider sent to its image search.'),
     webSearchQueries: texts('Queries that the provider sent to its web search; fit for follow-up links.'),
     retrievalQueries: texts('Queries that the provider sent to its retrieval tools.'),
@@ -183,7 +183,7 @@ export const groundingMetadataSchema = z
       sdkBlob: text('Base64 of a JSON array of search term and address pairs.'),
     }),
     sourceFlaggingUris: bodyList(
-      z.looseObject({
+      z.strictObject({
         flagContentUri: text('Where a reader can report the source.'),
         sourceId: text('Identifier of the source.'),
       }),

@@ -164,3 +164,32 @@ test('every member that ADK takes is taken, kept and answered as it came', async
     (body as { events: unknown[] }).events,
   ]);
 });
+
+describe('what makes a session unreadable for the clients of ADK is refused', () => {
+  const missing = (at: string[], name: string) => ({ type: 'missing', loc: ['body', ...at, name] });
+  test.each([
+    [{ actions: { txt: 1 } }, { type: 'extra_forbidden', loc: ['body', 'actions', 'txt'] }],
+    [{ usageMetadata: { tokens: 1 } }, { type: 'extra_forbidden', loc: ['body', 'usageMetadata', 'tokens'] }],
+    [
+      { groundingMetadata: { groundingChunks: [{ web: { link: 'x' } }] } },
+      { type: 'extra_forbidden', loc: ['body', 'groundingMetadata', 'groundingChunks', 0, 'web', 'link'] },
+    ],
+    [{ inputTranscription: { txt: 'x' } }, { type: 'extra_forbidden', loc: ['body', 'inputTranscription', 'txt'] }],
+    [{ cacheMetadata: { contents_count: 1 } }, missing(['cacheMetadata'], 'fingerprint')],
+    [
+      { actions: { compaction: { startTimestamp: 1, endTimestamp: 2 } } },
+      missing(['actions', 'compaction'], 'compactedContent'),
+    ],
+  ])('%j', async (event, detail) => {
+    await app.post(`${user}/sessions/readable`, {});
+    const { status, body } = await app.post(`${user}/sessions/readable/events`, event);
+    expect([status, body]).toMatchObject([422, { detail: [detail] }]);
+    expect((await app.get(`${user}/sessions/readable`)).body).toMatchObject({ events: [] });
+  });
+
+  test('members of the event itself are kept: those clients leave them out', async () => {
+    await app.post(`${user}/sessions/further`, {});
+    const { status, body } = await app.post(`${user}/sessions/further/events`, { later: { a: 1 }, nodeInfo: { b: 1 } });
+    expect([status, body]).toMatchObject([200, { later: { a: 1 }, nodeInfo: { b: 1 } }]);
+  });
+});

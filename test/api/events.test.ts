@@ -51,7 +51,7 @@ describe('append an event', () => {
       longRunningToolIds: ['c'],
       content: { parts: [{ functionCall: { id: 'c', name: 'f', args: { snake_case: 1 } } }] },
       actions: { stateDelta: { snake_case: 1 }, artifactDelta: { 'a_b.txt': 0 } },
-      cacheMetadata: { contents_count: 3 },
+      cacheMetadata: { fingerprint: 'f', contents_count: 3 },
     });
   });
 

@@ -6,7 +6,7 @@ import { listOperations } from '../../src/process/app.ts';
 import { hostScript } from '../support/agents.ts';
 import { testApp } from '../support/app.ts';
 
-const agents = hostScript([{ text: 'Done.' }]);
+const agents = hostScript([[{ text: 'Done.' }]]);
 const app = testApp({ CRONJOBS: 'true', WEBHOOKS: 'true' }, { agents });
 
 const all = listOperations({ isDevelopment: true, isShared: false, hasCronjobs: true, hasWebhooks: true });

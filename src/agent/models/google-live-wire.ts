@@ -86,7 +86,10 @@ const serverMessageSchema = z.object({
   toolCallCancellation: z.object({ ids: z.array(z.string()).default([]) }).optional(),
   usageMetadata: usageMetadataSchema
     .extend({ responseTokenCount: z.number().optional(), responseTokensDetails: z.array(jsonObject).optional() })
-    .optional(),
+    .strip()
+    .optional()
+    // A count that is new to this runtime ends no session.
+    .catch(undefined),
 });
 
 /** The members of a server's message that are read here. */
