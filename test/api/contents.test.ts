@@ -25,7 +25,9 @@ const PLACES: [name: string, path: string, at: (string | number)[], body: (part:
     'an appended event',
     `${user}/sessions/s/events`,
     ['actions', 'compaction', 'compactedContent', 'parts', 0],
-    (part) => ({ actions: { compaction: { compactedContent: { parts: [part] } } } }),
+    (part) => ({
+      actions: { compaction: { startTimestamp: 1, endTimestamp: 2, compactedContent: { parts: [part] } } },
+    }),
   ],
   ['an artifact', `${user}/sessions/s/artifacts`, ['artifact'], (part) => ({ filename: 'f', artifact: part })],
   [

@@ -41,7 +41,7 @@ describe('append an event', () => {
       long_running_tool_ids: ['c'],
       content: { parts: [{ function_call: { id: 'c', name: 'f', args: { snake_case: 1 } } }] },
       actions: { state_delta: { snake_case: 1 }, artifact_delta: { 'a_b.txt': 0 } },
-      cache_metadata: { contents_count: 3 },
+      cache_metadata: { fingerprint: 'f', contents_count: 3 },
     });
     expect(body).toEqual({
       id: 'e',
