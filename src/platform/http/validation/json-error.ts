@@ -1,4 +1,4 @@
-/** What is wrong with a text that is not JSON, in the words of Python's `json` up to 3.12: FastAPI's clients read them. */
+/** The first error of a text that is not JSON, in the words of Python's `json` up to 3.12, as FastAPI answers it. */
 
 /** The first error of a text: Python's sentence, and its place in characters of Unicode. */
 export interface JsonError {
