@@ -1,10 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { processEnvironment } from '../config/environment.ts';
+import { HARNESS_APP } from '../core/names.ts';
 import { CommandError } from './output.ts';
 
 /** Maximum wait for a service on this machine to answer. */
 const PROBE_MS = 1_000;
 const DEFAULT_PORT = '8000';
+/** The user of commands that name none. */
+export const DEFAULT_USER = 'user';
+const DEFAULTS: Record<string, string> = { app: HARNESS_APP, user: DEFAULT_USER };
 
 /** The options that every command has. */
 export interface GlobalOptions {
@@ -26,6 +30,13 @@ export interface Api {
   /** Returns the response with its body unread. @throws {CommandError} as `send` */
   open(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response>;
 }
+
+/** Returns the options that another command needs to mean the same user, application and service. */
+export const toOptions = ({ app, user, url }: GlobalOptions): string =>
+  Object.entries({ app, user, url })
+    .flatMap(([name, value]) => (value === undefined || value === DEFAULTS[name] ? [] : [[name, value] as const]))
+    .map(([name, value]) => `--${name} ${/^[\w@:./-]+$/.test(value) ? value : `'${value.replaceAll("'", `'\\''`)}'`} `)
+    .join('');
 
 /** The path of the sessions of `--user` with `--app`. */
 export const sessionsPath = ({ app, user }: Pick<GlobalOptions, 'app' | 'user'>): string =>
@@ -128,6 +139,20 @@ async function readRefusal(response: Response): Promise<string> {
 function toReason(error: unknown): string {
   const { cause, message } = error as Error;
   return cause instanceof Error ? cause.message || (cause as NodeJS.ErrnoException).code || message : message;
+}
+
+/** Lists all items of a list that comes in pages. */
+export async function listPages<Item>(api: Api, path: string): Promise<Item[]> {
+  const items: Item[] = [];
+  for (let cursor: string | undefined = ''; cursor !== undefined; ) {
+    const page: { items: Item[]; nextCursor?: string } = await api.send(
+      'GET',
+      `${path}${cursor && `&cursor=${cursor}`}`,
+    );
+    items.push(...page.items);
+    cursor = page.nextCursor;
+  }
+  return items;
 }
 
 /** Yields the `data` of each frame of an event stream, parsed as JSON. */

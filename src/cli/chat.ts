@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { createInterface } from 'node:readline';
 import type { Event } from '../core/event.ts';
-import { type Api, type GlobalOptions, sessionPath, withApi } from './api.ts';
+import { type Api, type GlobalOptions, sessionPath, toOptions, withApi } from './api.ts';
 import { type Confirmation, type Message, type RunEnd, runMessage, toAnswer, toLines } from './conversation.ts';
 import { CommandError, print, style, toShown } from './output.ts';
 
@@ -44,7 +44,7 @@ export async function chat(options: TalkOptions): Promise<void> {
       lines.close();
     }
     if (options.session === undefined)
-      console.log(style('dim', `Go on with: agent-runtime chat --session ${sessionId}`));
+      console.log(style('dim', `Go on with: agent-runtime chat ${toOptions(options)}--session ${sessionId}`));
   });
 }
 

@@ -1,9 +1,10 @@
-import { type GlobalOptions, withApi } from './api.ts';
+import { type GlobalOptions, listPages, withApi } from './api.ts';
 import { print, printList } from './output.ts';
 
 /** The members of a cronjob that are shown. */
 interface CronjobBody {
   jobId: string;
+  ownerId: string;
   name: string;
   enabled: boolean;
   nextRunAt: string | null;
@@ -13,17 +14,18 @@ interface CronjobBody {
 /** Only a service that stays fires cronjobs. */
 const RUNNING = { running: true };
 
-/** Prints the cronjobs. */
-export const listCronjobs = (options: GlobalOptions): Promise<void> =>
+/** Prints the cronjobs of `--user`, or of all. */
+export const listCronjobs = (options: GlobalOptions & { all?: boolean }): Promise<void> =>
   withApi(
     options,
     async (api) => {
-      const { items } = await api.send<{ items: CronjobBody[] }>('GET', '/harness/cronjobs?limit=100');
-      printList(items, {
+      const path = options.all ? '/cronjobs?' : `/harness/cronjobs?ownerId=${encodeURIComponent(options.user)}&`;
+      printList(await listPages<CronjobBody>(api, `${path}limit=1000`), {
         ...options,
-        head: ['cronjob', 'enabled', 'next', 'latest', 'name'],
-        toRow: ({ jobId, enabled, nextRunAt, latestRun, name }) => [
+        head: ['cronjob', 'user', 'enabled', 'next', 'latest', 'name'],
+        toRow: ({ jobId, ownerId, enabled, nextRunAt, latestRun, name }) => [
           jobId,
+          ownerId,
           enabled ? 'yes' : 'no',
           nextRunAt ?? '–',
           latestRun?.status ?? '–',

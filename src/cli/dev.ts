@@ -1,77 +1,95 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, watch } from 'node:fs';
 import { readConfig } from '../config/config.ts';
-import { processEnvironment } from '../config/environment.ts';
+import { freshEnvironment } from '../config/environment.ts';
+import { ConfigError } from '../core/errors.ts';
 import { startEmbedded } from '../platform/db/embedded/embedded.ts';
+import { watchFiles } from './watch-files.ts';
 
-/** Debounce of restarts: editors write a file in several steps. */
-const SETTLE_MS = 200;
 /** Settings for a restart after a change: running work is cut off soon. */
 const IMPATIENT = { DRAIN_DELAY_MS: '0', SHUTDOWN_GRACE_MS: '1000' };
 
 /**
- * Runs the service with the development UI in a child process, which is replaced when a file of the agent changes. The
- * embedded database keeps running.
+ * Runs the service with the development UI in a child process, which is replaced when a file of the agent changes and
+ * what is there then passes the check. The embedded database keeps running.
  * @throws {ConfigError} when the settings are wrong
  */
 export async function dev(opensBrowser: boolean): Promise<void> {
-  const environment = processEnvironment();
-  const config = readConfig({ ...environment, DEV_UI: 'true' });
-  const embedded = config.DATABASE_URL === undefined ? await startEmbedded({ dir: config.DATA_DIR }) : undefined;
-  const databaseUrl = config.DATABASE_URL ?? embedded?.url ?? '';
-  const env = { ...environment, ...IMPATIENT, DEV_UI: 'true', DATABASE_URL: databaseUrl };
-  const service = createService(env, opensBrowser);
-  const files = [config.AGENTS_DIR, config.SKILLS_DIR, config.HARNESS_FILE ?? 'harness.yaml', '.env'];
-  const watchers = files.flatMap((path) =>
-    path !== undefined && existsSync(path) ? [watch(path, { recursive: true }, service.restartSoon)] : [],
-  );
-  console.log(`Watching ${files.filter((path) => path !== undefined && existsSync(path)).join(', ') || 'no files'}.`);
+  let embedded: Awaited<ReturnType<typeof startEmbedded>> | undefined;
+  let places: string[] = [];
+  // Of `.env` only what this process needs: the child reads it anew.
+  const prepare = async () => {
+    const { own, all } = freshEnvironment();
+    const config = readConfig({ ...all, DEV_UI: 'true' });
+    const { AGENTS_DIR, SKILLS_DIR, HARNESS_FILE = 'harness.yaml', DATABASE_URL } = config;
+    if (DATABASE_URL === undefined) embedded ??= await startEmbedded({ dir: config.DATA_DIR });
+    places = [AGENTS_DIR, ...(SKILLS_DIR === undefined ? [] : [SKILLS_DIR]), HARNESS_FILE, '.env'];
+    const database = DATABASE_URL === undefined ? { DATABASE_URL: embedded?.url } : {};
+    return { ...own, ...IMPATIENT, DEV_UI: 'true', ...database };
+  };
+  const service = createService(await prepare(), prepare, opensBrowser);
+  const unwatch = watchFiles(() => places, service.reload);
+  console.log(`Watching ${places.join(', ')}.`);
   await new Promise((resolve) => process.once('SIGINT', resolve).once('SIGTERM', resolve));
-  for (const watcher of watchers) watcher.close();
+  unwatch();
   await service.stop();
   await embedded?.stop();
 }
 
-/** Starts the service in a child process that can be restarted. */
-function createService(env: Record<string, string | undefined>, opensBrowser: boolean) {
+type Environment = Record<string, string | undefined>;
+
+/** Runs a command of this program in a process of its own: Ctrl-C is for this one, which stops the child in order. */
+const runChild = (env: Environment, output: 'pipe' | 'ignore', ...args: string[]): ChildProcess =>
+  spawn(process.execPath, [...process.execArgv, process.argv[1] ?? '', ...args], {
+    env,
+    stdio: ['ignore', output, 'inherit'],
+    detached: true,
+  });
+
+const isRunning = ({ exitCode, signalCode }: ChildProcess) => exitCode === null && signalCode === null;
+
+/** Starts the service in a child process that can be replaced. */
+function createService(first: Environment, prepare: () => Promise<Environment>, opensBrowser: boolean) {
   let isOpened = !opensBrowser;
-  let timer: NodeJS.Timeout | undefined;
   let turn = Promise.resolve();
-  const start = () => {
-    const child = spawn(process.execPath, [...process.execArgv, process.argv[1] ?? '', 'start'], {
-      env,
-      stdio: ['ignore', 'pipe', 'inherit'],
-      // Ctrl-C is for this process, which stops the child in order.
-      detached: true,
-    });
-    child.stdout.on('data', (chunk: Buffer) => {
+  const start = (env: Environment, ...args: string[]) => {
+    const started = runChild(env, 'pipe', 'start', ...args);
+    started.stdout?.on('data', (chunk: Buffer) => {
       process.stdout.write(chunk);
       const [, url] = /listens on (\S+)/.exec(chunk.toString()) ?? [];
       if (url !== undefined && !isOpened) openBrowser(url);
       isOpened ||= url !== undefined;
     });
-    return child;
+    return started;
   };
-  let child: ChildProcess = start();
+  let child = start(first);
   const stop = async () => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
+    if (!isRunning(child)) return;
     const ended = once(child, 'exit');
     child.kill('SIGTERM');
     await ended;
   };
-  const restart = async () => {
+  /** Checks what is there now, which says on standard error what is wrong. */
+  const check = async (): Promise<Environment | undefined> => {
+    try {
+      const env = await prepare();
+      const [code] = await once(runChild(env, 'ignore', 'check'), 'exit');
+      return code === 0 ? env : undefined;
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      console.error(error.message);
+      return undefined;
+    }
+  };
+  const replace = async (file: string) => {
+    const env = await check();
+    if (!env) return console.log(`${file} changed: not reloaded${isRunning(child) ? ', the one before goes on' : ''}.`);
     await stop();
-    console.log('Changed: started again.');
-    child = start();
+    child = start(env, '--changed', file);
   };
   return {
-    restartSoon: () => {
-      clearTimeout(timer);
-      timer = setTimeout(() => void (turn = turn.then(restart)), SETTLE_MS);
-    },
+    reload: (file: string) => void (turn = turn.then(() => replace(file))),
     stop: async () => {
-      clearTimeout(timer);
       await turn;
       await stop();
     },

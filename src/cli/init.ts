@@ -1,38 +1,90 @@
-import { cp, mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { basename, join, resolve } from 'node:path';
+import { existsSync, statSync } from 'node:fs';
+import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { basename, dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { VERSION } from '../process/version.ts';
 import { CommandError } from './output.ts';
 
+/** Where this installation lies: below `node_modules`, or a clone. */
+const HOME = fileURLToPath(new URL('../..', import.meta.url));
 /** The files of a new project; a dot that npm would leave out of a package is written as `_`. */
-const TEMPLATE = fileURLToPath(new URL('../../template', import.meta.url));
-/** Files that the directory may have already, as after `npm install agent-runtime`. */
-const EXPECTED = new Set(['node_modules', 'package.json', 'package-lock.json', '.git']);
+const TEMPLATE = join(HOME, 'template');
+/** The agent and its test: one that is there is neither replaced nor mixed with ours. */
+const AGENT = 'agents/harness_agent';
 
-/** Creates a project in an empty directory. @throws {CommandError} where the directory has other files */
+/** A package.json, as far as it is merged. */
+type Manifest = Partial<Record<'scripts' | 'dependencies' | 'devDependencies', Record<string, string>>> & {
+  name?: string;
+};
+
+/**
+ * Makes a project of a directory: adds what it does not have, replaces nothing, and prints both. Can be run again.
+ * @throws {CommandError} for a file in the place of the directory, and for a package.json that cannot be read
+ */
 export async function init(directory: string): Promise<void> {
   const target = resolve(directory);
-  await mkdir(target, { recursive: true });
-  const present = await readdir(target);
-  const other = present.find((name) => !EXPECTED.has(name));
-  if (other !== undefined)
-    throw new CommandError(`${join(directory, other)} is there already; choose an empty directory.`, 2);
-  const { dependencies } = await readManifest(target);
-  await cp(TEMPLATE, target, { recursive: true });
-  await rename(join(target, '_gitignore'), join(target, '.gitignore'));
-  const manifest = await readManifest(target);
-  // Keeps the specifier of an installed dependency: a version, a file, an address.
-  manifest.dependencies = { 'agent-runtime': VERSION, ...dependencies };
-  manifest.name = basename(target)
-    .toLowerCase()
-    .replaceAll(/[^a-z0-9-]/g, '-');
-  await writeFile(join(target, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`);
-  const steps = present.includes('node_modules') ? [] : ['npm install'];
+  if (existsSync(target) && !statSync(target).isDirectory())
+    throw new CommandError(`${directory} is a file; name a directory.`, 2);
+  const { added, kept } = await mergeManifest(target);
+  const hasAgent = existsSync(join(target, AGENT));
+  for (const entry of await readdir(TEMPLATE, { recursive: true, withFileTypes: true })) {
+    const source = join(entry.parentPath, entry.name);
+    const file = relative(TEMPLATE, source).replace(/^_/, '.').replaceAll('\\', '/');
+    if (!entry.isFile() || file === 'package.json') continue;
+    const isThere = existsSync(join(target, file)) || (hasAgent && file.startsWith(AGENT));
+    (isThere ? kept : added).push(file);
+    if (isThere) continue;
+    await mkdir(dirname(join(target, file)), { recursive: true });
+    await copyFile(source, join(target, file));
+  }
+  const build = existsSync(join(HOME, 'dist')) ? [] : [`npm run build --prefix ${HOME}`];
   const go = directory === '.' ? [] : [`cd ${directory}`];
-  console.log(`Made an agent in ${target}.\nNow: ${[...go, ...steps, 'npm start'].join(' && ')}`);
+  const lines = [`An agent is in ${target}.`, ...(added.length > 0 ? [`Added: ${added.join(', ')}`] : [])];
+  if (kept.length > 0) lines.push(`Kept as it was: ${kept.join(', ')}`);
+  console.log([...lines, `Now: ${[...build, ...go, 'npm install', 'npm start'].join(' && ')}`].join('\n'));
 }
 
-async function readManifest(directory: string): Promise<{ name?: string; dependencies?: Record<string, string> }> {
-  const text = await readFile(join(directory, 'package.json'), 'utf8').catch(() => '{}');
-  return JSON.parse(text) as { name?: string; dependencies?: Record<string, string> };
+/** Adds to package.json what it does not have. @returns the names of what was added, and of scripts of another text */
+async function mergeManifest(target: string): Promise<{ added: string[]; kept: string[] }> {
+  const path = join(target, 'package.json');
+  const present = existsSync(path) ? await readManifest(path) : undefined;
+  const ours = await readManifest(join(TEMPLATE, 'package.json'));
+  const name = basename(target)
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9-]/g, '-');
+  const merged: Manifest = present ? { ...present } : { ...ours, name };
+  const [added, kept]: [string[], string[]] = [present ? [] : ['package.json'], []];
+  ours.dependencies = { 'agent-runtime': await findSpecifier(target) };
+  for (const part of ['scripts', 'dependencies', 'devDependencies'] as const) {
+    const known = { ...present?.dependencies, ...present?.devDependencies, ...present?.[part] };
+    const names = Object.keys(ours[part] ?? {});
+    const absent = names.filter((each) => known[each] === undefined);
+    if (present) added.push(...absent.map((each) => `${part}.${each} of package.json`));
+    if (part === 'scripts')
+      kept.push(
+        ...names.filter((each) => known[each] && known[each] !== ours[part]?.[each]).map((each) => `scripts.${each}`),
+      );
+    const additions = Object.fromEntries(absent.map((each) => [each, ours[part]?.[each] ?? '']));
+    if (absent.length > 0) merged[part] = { ...present?.[part], ...additions };
+  }
+  await mkdir(target, { recursive: true });
+  if (added.length > 0) await writeFile(path, `${JSON.stringify(merged, null, 2)}\n`);
+  return { added, kept };
+}
+
+async function readManifest(path: string): Promise<Manifest> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8')) as Manifest;
+  } catch (error) {
+    throw new CommandError(`${path} cannot be read: ${(error as Error).message}`, 2);
+  }
+}
+
+/** Returns what `npm install` takes: the specifier by which this was installed, also by npx, else where it lies. */
+async function findSpecifier(target: string): Promise<string> {
+  const root = join(HOME, '../..');
+  const isInstalled = basename(dirname(HOME)) === 'node_modules' && existsSync(join(root, 'package.json'));
+  const { dependencies = {} } = isInstalled ? await readManifest(join(root, 'package.json')) : {};
+  const given = dependencies['agent-runtime'] ?? `file:${HOME}`;
+  const from = isInstalled ? root : '/';
+  return given.startsWith('file:') ? `file:${relative(target, resolve(from, given.slice(5))) || '.'}` : given;
 }

@@ -1,6 +1,8 @@
-import { Command, CommanderError, Option } from 'commander';
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { AppError } from '../core/errors.ts';
 import { HARNESS_APP } from '../core/names.ts';
+import { DEFAULT_USER } from './api.ts';
+import { finishCommands } from './command-help.ts';
 import { CommandError, toShown } from './output.ts';
 import { VERSION } from '../process/version.ts';
 import { addServiceCommands } from './service-commands.ts';
@@ -10,14 +12,7 @@ import { addPastCommands, addWorkCommands } from './work-commands.ts';
 /** Exit code of an invalid command line, and of work that could not start. */
 const USAGE_EXIT_CODE = 2;
 
-const EXAMPLES = `
-Examples:
-  $ agent-runtime init my-agent                 a new project with an agent and a test
-  $ agent-runtime dev                           the service with the development UI, restarted on every change
-  $ agent-runtime chat                          a conversation in the terminal
-  $ agent-runtime sessions list --json | jq .   everything that lists can be read by programs
-  $ agent-runtime --url https://agents.example.com sessions show s1
-
+const SETTINGS = `
 Settings are environment variables, or lines of a file .env; docs/configuration.md lists them. Commands that need a
 service take the one of --url, else one that answers on this machine, else they run their own as long as they take.
 The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
@@ -31,37 +26,45 @@ export async function runProgram(args: string[]): Promise<number> {
   const exit = { code: 0 };
   const program = createProgram((code) => (exit.code = code));
   try {
-    await program.parseAsync(args, { from: 'user' });
+    await program.parseAsync(args.length === 0 ? ['start'] : args, { from: 'user' });
     return exit.code;
   } catch (error) {
     // Help and version end like this too; commander has printed its message.
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
-    const isForPeople = error instanceof AppError || error instanceof CommandError;
+    // A file that is absent or may not be read: the system's words name it.
+    const isAboutFile = error instanceof Error && 'syscall' in error && 'path' in error;
+    const isForPeople = error instanceof AppError || error instanceof CommandError || isAboutFile;
     console.error(isForPeople ? toShown(error.message) : error);
+    if (isAboutFile) return USAGE_EXIT_CODE;
     return error instanceof CommandError ? error.exitCode : 1;
   }
 }
 
-function createProgram(end: (code: number) => void): Command {
+function toUrl(text: string): string {
+  if (/^https?:$/.test(URL.parse(text)?.protocol ?? '')) return text;
+  throw new InvalidArgumentError('It begins with http:// or https://.');
+}
+
+/** Returns the command line; `end` receives the exit code of a command that has one of its own. */
+export function createProgram(end: (code: number) => void): Command {
   const program = new Command('agent-runtime')
     .description('An HTTP service that hosts an agent and keeps its sessions in PostgreSQL.')
     .version(VERSION)
-    .addOption(new Option('--url <url>', 'the service to talk to').env('AGENT_RUNTIME_URL'))
+    .addOption(new Option('--url <url>', 'the service to talk to').env('AGENT_RUNTIME_URL').argParser(toUrl))
     .addOption(new Option('--app <name>', 'application').default(HARNESS_APP))
-    .addOption(new Option('--user <id>', 'user').default('user'))
+    .addOption(new Option('--user <id>', 'user').default(DEFAULT_USER))
     .option('--json', 'print JSON, one document, or one a line where it streams')
-    .addHelpText('after', EXAMPLES)
+    .addHelpText('after', SETTINGS)
     .showHelpAfterError('--help says what there is.')
-    .exitOverride();
+    .configureOutput({
+      outputError: (text, write) => write(text.replace(/^error: unknown command '(.*)'/, 'There is no command $1.')),
+    });
   addServiceCommands(program, end);
   addSessionCommands(program, end);
   addArtifactCommands(program);
   addWorkCommands(program, end);
   addPastCommands(program, end);
   addUserCommands(program);
-  for (const command of withSubcommands(program)) command.exitOverride();
+  finishCommands(program);
   return program;
 }
-
-const withSubcommands = (command: Command): Command[] =>
-  command.commands.flatMap((each) => [each, ...withSubcommands(each)]);

@@ -1,11 +1,14 @@
-import type { Command } from 'commander';
+import { Argument, type Command, Option } from 'commander';
+import { printCompletion } from './command-help.ts';
 
 /** The commands that run, prepare and describe the service. */
 export function addServiceCommands(program: Command, end: (code: number) => void): void {
   program
-    .command('start', { isDefault: true })
-    .description('start the service')
-    .action(async () => (await import('./start.ts')).start());
+    .command('start')
+    .description('start the service, also without a command')
+    // Of `dev`, for the line that a reload prints.
+    .addOption(new Option('--changed <file>').hideHelp())
+    .action(async ({ changed }: { changed?: string }) => (await import('./start.ts')).start(changed));
   program
     .command('dev')
     .description('start the service with the development UI; restart it when an agent or a setting changes')
@@ -39,6 +42,11 @@ export function addServiceCommands(program: Command, end: (code: number) => void
     .description('make a new project: an agent with a tool, a test, a compose file')
     .argument('[directory]', 'where', '.')
     .action(async (directory: string) => (await import('./init.ts')).init(directory));
+  program
+    .command('completion')
+    .description('print a script that completes commands and options')
+    .addArgument(new Argument('<shell>').choices(['bash', 'zsh']))
+    .action((shell: 'bash' | 'zsh') => printCompletion(program, shell));
   program
     .command('keys')
     .description('runtime keys')

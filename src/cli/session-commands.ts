@@ -120,7 +120,11 @@ export function addUserCommands(program: Command): void {
     .action(async (_options, command: Command) =>
       (await import('./users.ts')).showRetention(command.optsWithGlobals()),
     );
-  const users = program.command('users').description('all data of one user');
+  const users = program.command('users').description('the users of --app, and all data of one');
+  users
+    .command('list')
+    .description('those of whom --app holds anything')
+    .action(async (_options, command: Command) => (await import('./users.ts')).listUsers(command.optsWithGlobals()));
   users
     .command('erase')
     .description('delete all that --app holds of a user, and print how much it was; can be run again')

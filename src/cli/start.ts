@@ -9,21 +9,27 @@ import { COMPONENTS } from '../process/components.ts';
 import { describeHarness, modelText, readHarnessAgent } from '../process/host-agents.ts';
 import { findDatabase, migrate } from '../process/open-database.ts';
 import { type Runtime, startRuntime } from '../process/runtime.ts';
+import { HARNESS_APP } from '../core/names.ts';
 import { VERSION } from '../process/version.ts';
+import { findExample } from './try-it.ts';
 
 /** Signals that follow sooner repeat the first: npm forwards one that the terminal sent to the whole group. */
 const SAME_SIGNAL_MS = 1000;
 /** Exit code of a process that got a second signal while it was stopping: 128 + SIGINT, as shells expect. */
 const INTERRUPTED_EXIT_CODE = 130;
 
-/** Runs the service until a signal. @throws {ConfigError} when it cannot start, with a remedy */
-export async function start(): Promise<void> {
+/**
+ * Runs the service until a signal. `changed` is the file because of which `dev` starts it again.
+ * @throws {ConfigError} when it cannot start, with a remedy
+ */
+export async function start(changed?: string): Promise<void> {
   const config = readConfig(processEnvironment());
   const log = createLog(config.LOG_LEVEL);
   const starting = startRuntime({ config, log });
   const stopping = stopOnSignals(starting, log);
   const runtime = await starting;
-  if (!stopping.aborted) await printStart(config, runtime);
+  if (changed !== undefined) console.log(`${changed} changed: reloaded, ${toBrowserUrl(runtime)}`);
+  else if (!stopping.aborted) await printStart(config, runtime);
   // Node writes its compile cache only when a process ends by itself, which a container seldom does.
   flushCompileCache();
 }
@@ -45,32 +51,43 @@ export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment(), { listens: false }), console.error));
 }
 
-async function printStart(config: Config, { url: bound, database, metrics }: Runtime): Promise<void> {
-  // The address for a browser, which cannot open 0.0.0.0.
-  const url = bound.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
+/** The address for a browser, which cannot open 0.0.0.0. */
+const toBrowserUrl = ({ url }: Runtime) => url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
+
+async function printStart(config: Config, runtime: Runtime): Promise<void> {
+  const url = toBrowserUrl(runtime);
   const { model } = await readHarnessAgent(config);
-  const modes = [`auth ${config.auth.mode}`, ...(config.DEV_UI ? ['development UI'] : [])].join(', ');
-  const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
-  const request = {
-    prompt: 'What is 17 * 23? Use the calculator.',
-    harness_name: 'demo',
-    run_agent_request: { user_id: 'u1', session_id: 's1' },
-  };
   const lines = [
     `Agent runtime ${VERSION} listens on ${url} (documents: ${url}/docs)`,
-    `  database  ${database}`,
+    `  database  ${runtime.database}`,
     `  model     ${modelText(model)}`,
-    `  mode      ${modes}`,
-    ...(metrics ? [`  metrics   ${metrics}`] : []),
+    `  mode      auth ${config.auth.mode}`,
+    ...(config.DEV_UI ? [`  UI        ${url}/dev-ui/`] : []),
+    ...(runtime.metrics ? [`  metrics   ${runtime.metrics}`] : []),
+    ...(config.auth.mode === 'jwt' ? [] : ['Try it:', ...toCommands(config, runtime).map((line) => `  ${line}`)]),
   ];
-  if (config.auth.mode !== 'jwt') {
-    lines.push(
-      'Try it:',
-      `  curl -s ${url}/harness/invoke -H 'content-type: application/json'${authorization} ` +
-        `-d '${JSON.stringify(request)}'`,
-    );
-  }
   console.log(lines.join('\n'));
+}
+
+/** Returns commands that send a first message. */
+function toCommands(config: Config, runtime: Runtime): string[] {
+  const url = toBrowserUrl(runtime);
+  const { app, prompt } = findExample(runtime.agents);
+  const authorization = config.auth.mode === 'key' ? " -H 'authorization: Bearer <a key of RUNTIME_API_KEYS>'" : '';
+  const post = (path: string, body: object) => {
+    // A quote would end the argument of the shell.
+    const text = JSON.stringify(body).replaceAll("'", '\\u0027');
+    return `curl -s ${url}${path} -H 'content-type: application/json'${authorization} -d '${text}'`;
+  };
+  if (app === HARNESS_APP) {
+    const session = { user_id: 'u1', session_id: 's1' };
+    return [post('/harness/invoke', { prompt, harness_name: 'demo', run_agent_request: session })];
+  }
+  const message = { newMessage: { role: 'user', parts: [{ text: prompt }] } };
+  return [
+    post(`/apps/${app}/users/u1/sessions/s1`, {}),
+    post('/run', { appName: app, userId: 'u1', sessionId: 's1', ...message }),
+  ];
 }
 
 /**

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
-import { CommandError, print } from './output.ts';
-import { type Api, type GlobalOptions, withApi } from './api.ts';
+import { CommandError, print, printList } from './output.ts';
+import { type Api, type GlobalOptions, listPages, withApi } from './api.ts';
 
 /** The options of the commands on one user. */
 interface UserOptions extends GlobalOptions {
@@ -39,6 +39,19 @@ export const eraseUser = (user: string, options: UserOptions): Promise<void> =>
       if (options.json) print(JSON.stringify({ app, ...erasure }));
       else print(toText(app, erasure));
     }
+  });
+
+/** Prints the users of `--app`. */
+export const listUsers = (options: GlobalOptions): Promise<void> =>
+  withApi(options, async (api) => {
+    const path = `/apps/${encodeURIComponent(options.app)}/users?limit=1000`;
+    const toRow = ({ userId }: { userId: string }) => [userId];
+    printList(await listPages<{ userId: string }>(api, path), {
+      ...options,
+      head: ['user'],
+      toRow,
+      empty: 'There are no users.',
+    });
   });
 
 /** Writes all data of a user to the output, one row per line. */

@@ -53,6 +53,8 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
   const cron = program.command('cron').description('cronjobs, of a service that runs');
   cron
     .command('list')
+    .description('those of --user')
+    .option('--all', 'of all users')
     .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(command.optsWithGlobals()));
   cron
     .command('run')

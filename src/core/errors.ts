@@ -100,6 +100,9 @@ export class UnauthenticatedError extends AppError {
   readonly code = 'unauthenticated';
 }
 
+/** A credential was sent and is not valid: malformed, wrong, expired or revoked. */
+export class InvalidTokenError extends UnauthenticatedError {}
+
 /** The credential is known and does not allow this; the text names what it lacks. */
 export class ForbiddenError extends AppError {
   readonly code = 'forbidden';

@@ -145,6 +145,7 @@ export function createApp(context: Context): Express {
     logins: loginLimit(context),
     audit: context.audit,
     findPosition: context.database.findPosition,
+    version: context.version,
     pages: DEV_UI ? devUiPages() : [],
   });
 }

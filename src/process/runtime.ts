@@ -50,6 +50,8 @@ export interface Runtime {
   url: string;
   /** The database for people: where it is, without a password. */
   database: string;
+  /** The applications that it serves, by name. */
+  agents: Context['agents'];
   /** Address of the metrics; `undefined` where they are not served. */
   metrics: string | undefined;
   /** Stops: no new work, a grace period for what runs, then everything that was started ends. Safe to call twice. */
@@ -101,7 +103,7 @@ export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
     const listener = await listen(server, options.config);
     let closed: Promise<void> | undefined;
     const close = () => (closed ??= runtime.closeWith((end) => listener.close(end)));
-    return { url: listener.url, database: runtime.database, metrics: runtime.metrics, close };
+    return { ...runtime, url: listener.url, close };
   } catch (error) {
     await runtime.close();
     throw error;
@@ -133,7 +135,9 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
         endWithin({ graceMs, ended: whenEnded(), interrupt }),
       ));
     const attach = (server: Server) => context.sockets.attach(server, app);
-    return { app, attach, database: resources.source.shown, metrics: resources.metrics?.url, close, closeWith };
+    const { agents } = context;
+    const shown = { database: resources.source.shown, metrics: resources.metrics?.url };
+    return { app, attach, agents, ...shown, close, closeWith };
   } catch (error) {
     await resources.close();
     throw error;

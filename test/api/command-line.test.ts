@@ -74,6 +74,16 @@ test('sessions are labelled, found, forked and compared', async () => {
   expect(await type('sessions', 'label', 'long', 'x')).toMatchObject({ code: 2, out: '' });
 });
 
+test('a conversation says how it goes on: with the same user, application and service', async () => {
+  const chat = startProcess(process.execPath, [MAIN, '--url', app.url, 'chat', '--user', "d'Or x"], {});
+  chat.child.stdin?.end('Hello.\n');
+  const { code, out } = await chat.end;
+  expect([code, /Go on with: (.*) --session \S+\n/.exec(out)?.[1]]).toEqual([
+    0,
+    `agent-runtime chat --user 'd'\\''Or x' --url ${app.url}`,
+  ]);
+});
+
 test('an artifact goes in and comes out as it was', async () => {
   const file = join(folder, 'note.txt');
   writeFileSync(file, 'hello');

@@ -1,8 +1,18 @@
 import { execFile, spawn } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
@@ -70,7 +80,9 @@ test('the pages of its declarations are made without a warning', async () => {
 });
 
 test('install, init, start, the printed curl, chat, test', async () => {
-  await shell('npx agent-runtime init');
+  expect(await shell('npx agent-runtime init && npm install --prefer-offline --silent')).toMatch(
+    /^An agent is in .*\nAdded: scripts\.start of package\.json, .*agents\/harness_agent\/agent\.ts/,
+  );
   const port = await freePort();
   const service = spawn('npm', ['start'], {
     cwd: project,
@@ -91,15 +103,15 @@ test('install, init, start, the printed curl, chat, test', async () => {
     expect(JSON.parse(await shell(curl))).toEqual({
       harness_name: 'demo',
       overwrite: false,
-      output: 'The tool `calculator` answered: 391',
+      output: 'The tool `forecast` answered: {"city":"Berlin","sky":"cloudy","celsius":14}',
       error: null,
     });
-    const chat = await shell(`PORT=${port} npx agent-runtime --app weather chat --session s1`, {
+    const chat = await shell(`PORT=${port} npx agent-runtime chat --session s1`, {
       input: 'forecast {"city":"Lima"}\nHello.\n',
     });
     expect(chat).toContain('→ forecast {"city":"Lima"}\n← forecast {');
     expect(chat).toContain('The tool `forecast` answered: ');
-    const resumed = await shell(`PORT=${port} npx agent-runtime --app weather sessions show s1`);
+    const resumed = await shell(`PORT=${port} npx agent-runtime sessions show s1`);
     expect(resumed).toContain('user: forecast {"city":"Lima"}\n');
     expect(resumed).toContain('user: Hello.\n');
   } finally {
@@ -107,15 +119,54 @@ test('install, init, start, the printed curl, chat, test', async () => {
     await new Promise((resolve) => service.once('close', resolve));
   }
   await shell('npm test');
+  await shell('npm run typecheck');
+});
+
+/** Reads a JSON file of a folder below the temporary one. */
+const readJson = (...path: string[]) =>
+  JSON.parse(readFileSync(join(folder, ...path), 'utf8')) as Record<string, object>;
+
+test('npx, from the tarball: a project in an empty folder, whose dependency can be installed', async () => {
+  const said = await shell(`npx --yes --package ${tarball} agent-runtime init fresh`, { cwd: folder });
+  expect(said).toMatch(/Added: package\.json, .*\nNow: cd fresh && npm install && npm start\n$/);
+  const manifest = readJson('fresh', 'package.json');
+  expect(manifest['dependencies']).toEqual({ 'agent-runtime': `file:../${basename(tarball)}` });
+  const { devDependencies: ours = {} } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+    devDependencies?: Record<string, string>;
+  };
+  expect(manifest['devDependencies']).toEqual({ '@types/node': ours['@types/node'], typescript: ours['typescript'] });
+  await shell('npm install --omit=optional --prefer-offline --silent && npm run typecheck', {
+    cwd: join(folder, 'fresh'),
+  });
+});
+
+test('a folder with a package.json keeps it and its files; a second run changes nothing', async () => {
+  const here = join(folder, 'shop');
+  mkdirSync(here);
+  const own = { name: 'shop', scripts: { start: 'node shop.js', build: 'make' }, dependencies: { zod: '4.6.7' } };
+  writeFileSync(join(here, 'package.json'), JSON.stringify({ ...own, type: 'commonjs' }));
+  writeFileSync(join(here, 'README.md'), 'The shop.');
+  const init = `npx --yes --package ${tarball} agent-runtime init`;
+  expect(await shell(init, { cwd: here })).toContain('\nKept as it was: scripts.start, README.md\n');
+  const manifest = readJson('shop', 'package.json');
+  expect(manifest).toMatchObject({ ...own, type: 'commonjs', scripts: { ...own.scripts, dev: 'agent-runtime dev' } });
+  expect(Object.keys(manifest['dependencies'] ?? {})).toEqual(['zod', 'agent-runtime']);
+  expect(readFileSync(join(here, 'README.md'), 'utf8')).toBe('The shop.');
+  const texts = () => globSync('**/*', { cwd: here }).map((file) => [file, statSync(join(here, file)).mtimeMs]);
+  const before = texts();
+  expect(await shell(init, { cwd: here })).not.toContain('Added:');
+  expect(texts()).toEqual(before);
+  const install = 'npm install --omit=optional --prefer-offline --silent';
+  expect(await shell(`${install} && npx agent-runtime check`, { cwd: here })).toContain('  - forecast\n');
 });
 
 test.each(['node16', 'bundler'])('the project type-checks under moduleResolution %s', async (resolution) => {
   // What an editor shows where a tool is written wrong.
-  cpSync(join(root, 'test/package/wrong-tools.ts'), join(project, 'agents/weather/wrong-tools.ts'));
+  cpSync(join(root, 'test/package/wrong-tools.ts'), join(project, 'agents/harness_agent/wrong-tools.ts'));
   const config = join(project, `tsconfig.${resolution}.json`);
   const kind = resolution === 'bundler' ? 'esnext' : 'node16';
   const compilerOptions = { module: kind, moduleResolution: resolution, skipLibCheck: false, types: ['node'] };
-  writeFileSync(config, JSON.stringify({ extends: './tsconfig.json', compilerOptions, include: ['agents', 'test'] }));
+  writeFileSync(config, JSON.stringify({ extends: './tsconfig.json', compilerOptions, include: ['agents'] }));
   cpSync(join(root, 'node_modules/@types/node'), join(project, 'node_modules/@types/node'), { recursive: true });
   cpSync(join(root, 'node_modules/undici-types'), join(project, 'node_modules/undici-types'), { recursive: true });
   const { stdout } = await run(join(root, 'node_modules/.bin/tsc'), ['-p', config], { cwd: project }).catch(

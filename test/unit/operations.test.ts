@@ -47,10 +47,10 @@ const BOUNDS = {
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
     'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',
   'as many rows as a page has, each small':
-    'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend',
+    'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listUsers',
   'a page that ends where its bytes do':
     'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
-    'getSessionTraceLegacy',
+    'getSessionTraceLegacy listAllCronjobs',
   'pages that are read as fast as the client takes them':
     'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun runLive',
   'nothing but what one user, or a developer, may store':

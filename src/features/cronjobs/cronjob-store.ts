@@ -1,4 +1,4 @@
-import { and, desc, eq, getTableColumns, type SQL, sql } from 'drizzle-orm';
+import { and, desc, eq, getTableColumns, gt, type SQL, sql } from 'drizzle-orm';
 import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
@@ -63,9 +63,12 @@ export interface CronjobWithRun {
   latestRun: typeof cronjobRuns.$inferSelect | null;
 }
 
-const selectWithLatestRun = (db: Database) => {
+/** The order of the lists of a user. */
+const NEWEST = sql`${cronjobs.createTime} desc, ${cronjobs.id} desc`;
+
+const selectWithLatestRun = (db: Database, order = NEWEST) => {
   const latest = db.select().from(cronjobRuns).where(isItsRun).orderBy(desc(cronjobRuns.dueTime)).limit(1).as('latest');
-  const fits = fitsPage(sql`${cronjobs.createTime} desc, ${cronjobs.id} desc`, latest.output, cronjobs.prompt);
+  const fits = fitsPage(order, latest.output, cronjobs.prompt);
   const columns = {
     cronjobs: { ...getTableColumns(cronjobs), prompt: sql<string>`case when ${fits} then ${cronjobs.prompt} end` },
     latest: { ...latest._.selectedFields, output: sql<string | null>`case when ${fits} then ${latest.output} end` },
@@ -99,17 +102,22 @@ export async function lockCronjob(
   return found;
 }
 
-/** Lists the cronjobs of a user with their places, newest first, then by id; at most `limit`, after a place. */
+/**
+ * Lists cronjobs with their places, at most `limit`, after a place: those of a user newest first, then by id, or all in
+ * the order of their ids, which is that of an index.
+ */
 export async function listCronjobs(
   db: Database,
-  userId: string,
+  userId: string | undefined,
   limit: number,
   after: ListPlace | undefined,
 ): Promise<(CronjobWithRun & { place: ListPlace; fits: boolean })[]> {
-  const rows = await selectWithLatestRun(db)
-    .where(and(eq(cronjobs.userId, userId), isAfterPlace({ time: cronjobs.createTime, id: cronjobs.id }, after)))
-    .orderBy(desc(cronjobs.createTime), desc(cronjobs.id))
-    .limit(limit);
+  const { id, createTime } = cronjobs;
+  const [isNext, order] =
+    userId === undefined
+      ? [after && gt(id, after.id), sql`${id}`]
+      : [and(eq(cronjobs.userId, userId), isAfterPlace({ time: createTime, id }, after)), NEWEST];
+  const rows = await selectWithLatestRun(db, order).where(isNext).orderBy(order).limit(limit);
   return rows.map(({ cronjobs: cronjob, latest: latestRun, createTime: time, fits }) => ({
     cronjob,
     latestRun,

@@ -143,7 +143,7 @@ export const cronjobPageSchema = z
     items: z.array(cronjobSchema).describe('Those of this page.'),
     nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
   })
-  .describe('A page of cronjobs, newest first; `nextCursor` gets the next one.');
+  .describe('A page of cronjobs; `nextCursor` gets the next one.');
 /** A page of runs. */
 export const cronjobRunPageSchema = z
   .looseObject({

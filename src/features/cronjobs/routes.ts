@@ -80,7 +80,20 @@ const createCronjob = operation({
   },
 });
 
-const listAll = operation({
+const pageQuery = z.object({
+  limit: pageSize('Maximum number of cronjobs.').default(DEFAULT_LIMIT),
+  cursor: cursorSchema,
+});
+const onePage = { schema: cronjobPageSchema, description: 'The cronjobs.', example: { items: [CRONJOB_EXAMPLE] } };
+
+/** Answers with a page of the cronjobs of a user, or of all. */
+async function answerPage({ database }: CronjobContext, userId: string | undefined, query: z.output<typeof pageQuery>) {
+  const found = await listCronjobs(database.reads, userId, query.limit + 1, toPlace(query.cursor));
+  const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
+  return { kind: 'value', value: { items: items.map(toCronjobWire), nextCursor } } as const;
+}
+
+const listOfOwner = operation({
   method: 'get',
   path: LIST_PATH,
   operationId: 'listCronjobs',
@@ -90,19 +103,29 @@ const listAll = operation({
   description: 'Of one user, over all applications, newest first; fewer where texts are large.',
   ...forCronjobs,
   parameters: {
-    query: z.object({
+    query: pageQuery.extend({
       ownerId: z.string().max(256).optional().describe('Whose they are. Needed where no user is logged in.'),
-      limit: pageSize('Maximum number of cronjobs.').default(DEFAULT_LIMIT),
-      cursor: cursorSchema,
     }),
   },
-  success: { schema: cronjobPageSchema, description: 'The cronjobs.', example: { items: [CRONJOB_EXAMPLE] } },
-  handler: async ({ database }: CronjobContext, { query, principal }) => {
-    const userId = requireOwner(principal, query.ownerId, 'query');
-    const found = await listCronjobs(database.reads, userId, query.limit + 1, toPlace(query.cursor));
-    const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
-    return { kind: 'value', value: { items: items.map(toCronjobWire), nextCursor } };
-  },
+  success: onePage,
+  handler: (context: CronjobContext, { query, principal }) =>
+    answerPage(context, requireOwner(principal, query.ownerId, 'query'), query),
+});
+
+const listAll = operation({
+  method: 'get',
+  path: '/cronjobs',
+  operationId: 'listAllCronjobs',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  summary: 'List the cronjobs of all users',
+  description: 'Over all applications, in the order of their ids; fewer where texts are large. For operators.',
+  ...forCronjobs,
+  owner: 'service',
+  parameters: { query: pageQuery },
+  success: onePage,
+  handler: (context: CronjobContext, { query }) => answerPage(context, undefined, query),
 });
 
 const getOne = operation({
@@ -227,6 +250,7 @@ const preview = operation({
 /** Cronjobs: create, list, get, change, delete, enable, disable, preview a schedule; and their runs. */
 export const cronjobOperations = [
   createCronjob,
+  listOfOwner,
   listAll,
   preview,
   getOne,

@@ -7,6 +7,7 @@ import { userPath } from '../../platform/http/operation/parameters.ts';
 import { exportUser, type ExportContext, importLines } from './export-user.ts';
 import { countExpired, toRetention } from './retention.ts';
 import { countUserData, type EraseContext, eraseUser } from './erase-user.ts';
+import { listUsers } from './list-users.ts';
 import { listUserApps } from './user-tables.ts';
 
 const forOperators = { scope: 'admin', isForKeys: true, load: 'heavy', area: 'Service and applications' } as const;
@@ -148,4 +149,4 @@ const showRetention = operation({
 });
 
 /** Operations on all data of a user, for operators with the scope `admin`. */
-export const userOperations = [eraseOne, listApps, exportOne, importOne, showRetention];
+export const userOperations = [listUsers, eraseOne, listApps, exportOne, importOne, showRetention];

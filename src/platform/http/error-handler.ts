@@ -9,6 +9,7 @@ import {
   ForbiddenError,
   causes,
   InvalidError,
+  InvalidTokenError,
   isPassingFailure,
   KeyReusedError,
   LimitError,
@@ -130,7 +131,11 @@ function appFailure(error: AppError): Failure {
     return { status: 412, detail, headers: error.etag === undefined ? {} : { etag: error.etag } };
   }
   if (error instanceof TooLargeError) return { status: 413, detail };
-  if (error instanceof UnauthenticatedError) return { status: 401, detail, headers: { 'www-authenticate': 'Bearer' } };
+  if (error instanceof UnauthenticatedError) {
+    // RFC 6750, 3.1: clients get a new token for this error, and ask for a first one where there is none.
+    const challenge = error instanceof InvalidTokenError ? 'Bearer error="invalid_token"' : 'Bearer';
+    return { status: 401, detail, headers: { 'www-authenticate': challenge } };
+  }
   if (error instanceof ForbiddenError) return { status: 403, detail };
   if (error instanceof UnavailableError) return unavailable(detail);
   if (error instanceof KeyReusedError)

@@ -46,7 +46,9 @@ export interface HttpAppOptions<Context = unknown> {
   audit?: Audit | undefined;
   /** Where there is a replica for plain reads: how far the primary is. */
   findPosition?: FindPosition | undefined;
-  /** Pages beside the operations, such as the development UI; before "Not Found" and behind the origin guard. */
+  /** Version of the runtime, for the page at `/` [none]. */
+  version?: string;
+  /** Pages beside the operations, such as the development UI; behind the origin guard, before our own pages. */
   pages?: express.RequestHandler[];
 }
 
@@ -81,8 +83,8 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
       findPosition: options.findPosition,
     }),
   );
-  app.use(docsPage(document));
   for (const page of options.pages ?? []) app.use(page);
+  app.use(docsPage(document, { version: options.version ?? '', mode: options.auth.mode }));
   app.use(() => {
     throw new RequestRefusedError('unknown_path', 'Not Found');
   });

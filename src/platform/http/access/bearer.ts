@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { Request } from 'express';
 import type { JWTVerifyGetKey, JWTVerifyResult } from 'jose';
 import { toNetwork } from '../../net/network.ts';
-import { UnauthenticatedError, UnavailableError } from '../../../core/errors.ts';
+import { InvalidTokenError, UnauthenticatedError, UnavailableError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
 import { SingleFlight } from '../../work/single-flight.ts';
 import { identifierSchema } from '../../../core/session.ts';
@@ -133,16 +133,17 @@ export const isExpired = ({ cause }: UnauthenticatedError): boolean =>
 
 /** @throws UnauthenticatedError when there is no well-formed bearer credential (RFC 6750 §2.1) */
 function bearerToken(request: Request): string {
-  const [, token] = /^bearer +([\w~+/.-]+=*)$/i.exec(request.headers.authorization ?? '') ?? [];
-  if (token === undefined || token.length > MAX_TOKEN_LENGTH) throw new UnauthenticatedError(REFUSED);
-  return token;
+  const { authorization = '' } = request.headers;
+  const [, token] = /^bearer +([\w~+/.-]+=*)$/i.exec(authorization) ?? [];
+  if (token !== undefined && token.length <= MAX_TOKEN_LENGTH) return token;
+  throw /^bearer /i.test(authorization) ? new InvalidTokenError(REFUSED) : new UnauthenticatedError(REFUSED);
 }
 
 function keyAuthenticator(options: { keys: string[]; file?: string | undefined }): Authenticate {
   const findHolder = createKeyRing(options);
   return async (request) => {
     const holder = await findHolder(bearerToken(request));
-    if (!holder) throw new UnauthenticatedError(REFUSED);
+    if (!holder) throw new InvalidTokenError(REFUSED);
     return holder;
   };
 }
@@ -161,7 +162,7 @@ async function verifiedUser(
   const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
   const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
   if (userId === undefined || issuedInFuture || !isAccessToken) {
-    throw new UnauthenticatedError(REFUSED);
+    throw new InvalidTokenError(REFUSED);
   }
   const scopes = options.scopeClaim === undefined ? [] : scopesIn(payload[options.scopeClaim]);
   const expiresAt = ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1000;
@@ -191,6 +192,6 @@ async function verify(
     });
   } catch (error) {
     if (error instanceof UnavailableError) throw error;
-    throw new UnauthenticatedError(REFUSED, { cause: error });
+    throw new InvalidTokenError(REFUSED, { cause: error });
   }
 }

@@ -25,13 +25,28 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
+/** The page at `/`, for people who open the address of a service. It says nothing that needs a credential. */
+const startPage = (version: string, mode: string) => `<!doctype html>
+<html lang="en">
+  <head><meta charset="utf-8"><title>Agent runtime</title></head>
+  <body>
+    <h1>Agent runtime ${version}</h1>
+    <p>An HTTP service that hosts agents, in mode ${mode}.</p>
+    <p><a href="docs">Operations</a> · <a href="openapi.json">OpenAPI</a> · <a href="health">Health</a></p>
+  </body>
+</html>
+`;
+
 /** Inline scripts are forbidden, so the page starts from a file. */
 const START = `SwaggerUIBundle({ url: 'openapi.json', dom_id: '#swagger-ui', deepLinking: true });\n`;
 
 const ASSETS = ['favicon-32x32.png', 'swagger-ui.css', 'swagger-ui-bundle.js'];
 
-/** `/openapi.json`, and `/docs`: the document as a page that works without a network. Both need no credential. */
-export function docsPage(document: () => object): RequestHandler {
+/**
+ * `/`, `/openapi.json`, and `/docs`: the document as a page that works without a network. None needs a credential.
+ * @param about version of the runtime, and who may call
+ */
+export function docsPage(document: () => object, about: { version: string; mode: string }): RequestHandler {
   let text: Buffer | undefined;
   const folder = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
   const router = Router({ caseSensitive: true, strict: true });
@@ -39,9 +54,10 @@ export function docsPage(document: () => object): RequestHandler {
     text ??= Buffer.from(JSON.stringify(document()));
     response.writeHead(200, { 'content-type': 'application/json', 'content-length': text.length }).end(text);
   });
+  router.get('/', page('text/html; charset=utf-8', startPage(about.version, about.mode)));
   router.get('/docs', page('text/html; charset=utf-8', PAGE));
   router.get('/docs/start.js', page('text/javascript; charset=utf-8', START));
-  router.all(['/openapi.json', '/docs'], () => {
+  router.all(['/', '/openapi.json', '/docs'], () => {
     throw new RequestRefusedError('method_not_allowed', 'Method Not Allowed', { allow: 'GET, HEAD' });
   });
   for (const name of ASSETS) router.get(`/docs/${name}`, asset(folder, name));

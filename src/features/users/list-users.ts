@@ -1,0 +1,87 @@
+import { type SQL, sql } from 'drizzle-orm';
+import { z } from 'zod';
+import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
+import type { Database, DatabasePool } from '../../platform/db/database.ts';
+import { getKey } from '../../platform/db/sql.ts';
+import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { operation } from '../../platform/http/operation/operation.ts';
+import { appPath, pageSize } from '../../platform/http/operation/parameters.ts';
+import { USER_TABLES } from './user-tables.ts';
+
+/** Tables whose keys begin with application and user: in their order the next user is one look away. */
+const TABLES = USER_TABLES.filter(({ table }) => getKey(table)[1]?.name === 'user_id');
+/** Cursors name a time, which this list does not have. */
+const NO_TIME = '1970-01-01T00:00:00.000000Z';
+const DEFAULT_LIMIT = 100;
+
+/** Lists at most `limit` users of whom an application holds anything, after one, by code point. */
+async function findUsers(
+  db: Database,
+  appName: string,
+  limit: number,
+  after: string,
+): Promise<{ userId: string; fits?: true }[]> {
+  // A cluster refuses recursion: there all rows of these users are read.
+  const ending = db.isOnCluster ? sql`group by 1 order by 1 limit ${limit}` : sql`order by 1 limit 1`;
+  const nextIn = (place: SQL, separator: SQL) =>
+    sql.join(
+      TABLES.map(({ table, columns: { appName: app, userId } }) => {
+        return sql`(select ${userId} as id from ${table} where ${app} = ${appName} and ${userId} > ${place} ${ending})`;
+      }),
+      separator,
+    );
+  const page = db.isOnCluster
+    ? sql`select id from (${nextIn(sql`${after}`, sql` union `)}) users order by id limit ${limit}`
+    : sql`
+    with recursive users as (
+      select least(${nextIn(sql`${after}`, sql`, `)}) as id, 1 as place
+      union all
+      select least(${nextIn(sql`users.id`, sql`, `)}), users.place + 1 from users
+      where users.id is not null and users.place < ${limit})
+    select id from users where id is not null`;
+  const { rows } = await db.execute<{ id: string }>(page);
+  return rows.map(({ id: userId }) => ({ userId }));
+}
+
+/** The users of an application, for operators. */
+export const listUsers = operation({
+  method: 'get',
+  path: '/apps/{app_name}/users',
+  operationId: 'listUsers',
+  scope: 'admin',
+  isForKeys: true,
+  load: 'heavy',
+  area: 'Service and applications',
+  summary: 'List the users of an application',
+  description: 'All of whom it holds anything, by id. Also of an application that is served no more.',
+  owner: 'service',
+  parameters: {
+    path: appPath,
+    query: z.object({
+      limit: pageSize('Maximum number of users.').default(DEFAULT_LIMIT),
+      cursor: cursorSchema,
+    }),
+  },
+  success: {
+    schema: z
+      .object({
+        items: z.array(z.object({ userId: z.string().describe('User identifier.') })).describe('Those of this page.'),
+        nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
+      })
+      .describe('A page of users.'),
+    description: 'The users.',
+    example: { items: [{ userId: 'u1' }] },
+  },
+  errors: { 404: 'No such application, nor users of a former one.' },
+  absent: ({ appName }) => `App not found: ${appName}`,
+  handler: async (
+    { database, agents }: { database: DatabasePool; agents: ReadonlyMap<string, HostedAgent> },
+    { path: { appName }, query, notFound },
+  ) => {
+    const after = toPlace(query.cursor)?.id ?? '';
+    const found = await findUsers(database.reads, appName, query.limit + 1, after);
+    if (found.length === 0 && !agents.has(appName)) throw notFound();
+    const { items, nextCursor } = toPage(found, query.limit, ({ userId: id }) => ({ time: NO_TIME, id }));
+    return { kind: 'value', value: { items, nextCursor } };
+  },
+});
