@@ -29,7 +29,9 @@ export interface AgentEnvironment {
 
 /** True when a member other than `mcpServers` is given: the `overwrite` of `/harness/invoke` (specification). */
 export const hasGeneralOverride = (overrides: AgentOverrides): boolean =>
-  Object.entries(overrides).some(([name, value]) => name !== 'mcpServers' && value !== undefined);
+  Object.entries(overrides).some(
+    ([name, value]) => name !== 'mcpServers' && name !== 'unsupported' && value !== undefined,
+  );
 
 /** Returns the definition with one request's overrides: `tools` and `skills` are appended, the rest is replaced. */
 function applyOverrides(
@@ -66,6 +68,11 @@ export async function prepareAgent(
   userId?: string,
   serverTools?: ServerTools,
 ): Promise<PreparedAgent> {
+  if (overrides.unsupported !== undefined)
+    throw new AgentError(
+      'unsupported_override',
+      `\`harness.${overrides.unsupported}\` is not supported here: leave it out.`,
+    );
   const wanted = applyOverrides(definition, overrides);
   // The request's list replaces the full one, that of sub-agents too.
   const below = overrides.mcpServers === undefined ? wanted : { ...wanted, subAgents: withoutMcp(wanted.subAgents) };

@@ -30,6 +30,7 @@ export async function start(changed?: string): Promise<void> {
   const runtime = await starting;
   if (changed !== undefined) console.log(`${changed} changed: reloaded, ${toBrowserUrl(runtime)}`);
   else if (!stopping.aborted) await printStart(config, runtime);
+  if (sendsNoKey(config)) log.warn(NO_LOGIN);
   // Node writes its compile cache only when a process ends by itself, which a container seldom does.
   flushCompileCache();
 }
@@ -51,6 +52,9 @@ export async function check(): Promise<void> {
   process.stdout.write(await describeHarness(readConfig(processEnvironment(), { listens: false }), console.error));
 }
 
+const NO_LOGIN = 'its pages can send no credential and show nothing: use AUTH_MODE local for them';
+const sendsNoKey = ({ DEV_UI, auth }: Config) => DEV_UI && auth.mode !== 'local';
+
 /** The address for a browser, which cannot open 0.0.0.0. */
 const toBrowserUrl = ({ url }: Runtime) => url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 
@@ -62,7 +66,7 @@ async function printStart(config: Config, runtime: Runtime): Promise<void> {
     `  database  ${runtime.database}`,
     `  model     ${modelText(model)}`,
     `  mode      auth ${config.auth.mode}`,
-    ...(config.DEV_UI ? [`  UI        ${url}/dev-ui/`] : []),
+    ...(config.DEV_UI ? [`  UI        ${url}/dev-ui/${sendsNoKey(config) ? ` (${NO_LOGIN})` : ''}`] : []),
     ...(runtime.metrics ? [`  metrics   ${runtime.metrics}`] : []),
     ...(config.auth.mode === 'jwt' ? [] : ['Try it:', ...toCommands(config, runtime).map((line) => `  ${line}`)]),
   ];

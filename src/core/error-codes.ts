@@ -19,6 +19,7 @@ export const ERROR_CODES = {
   instruction_too_large: 'The instruction is larger than 256 KB once its state keys and artifacts are filled in.',
   unknown_agent: 'The model handed over to an agent that does not exist.',
   unknown_tool: 'The request or the configuration names a tool that does not exist.',
+  unsupported_override: 'The request names a part of an agent that this runtime does not have.',
   unknown_skill: 'A skill does not exist or cannot be read.',
   mcp_failed: 'An MCP server could not be reached or does not follow its protocol.',
   egress_denied: 'An address is outside what the runtime may call.',
@@ -55,6 +56,7 @@ const REFUSALS = new Set<string | null | undefined>([
   'model_not_found',
   'unknown_tool',
   'unknown_skill',
+  'unsupported_override',
 ]);
 
 /** True for what the request of an invocation caused itself: the same request fails again. */

@@ -1,6 +1,11 @@
 import type { Response } from 'express';
 import { z } from 'zod';
-import { harnessOverridesSchema, llmCallLimitSchema, toAgentOverrides } from '../agent/definition/overrides.ts';
+import {
+  harnessOverridesSchema,
+  listIgnoredMembers,
+  llmCallLimitSchema,
+  toAgentOverrides,
+} from '../agent/definition/overrides.ts';
 import { contentSchema, freeForm } from '../core/content.ts';
 import { AgentError, InvalidError, NotFoundError } from '../core/errors.ts';
 import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/operations.ts';
@@ -8,7 +13,7 @@ import { bodyText, name } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import { type Demand, overrideDemands, sharedStateDemands } from '../platform/http/operation/demands.ts';
-import { type InvocationRequest, newInvocationId } from './context.ts';
+import { type InvocationContext, type InvocationRequest, newInvocationId } from './context.ts';
 import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';
@@ -20,9 +25,7 @@ const prompt = {
     .nullish()
     .describe('An ended invocation to go on with, for instance after a confirmation.'),
   customMetadata: freeForm('Notes that all events of the agent carry.'),
-  harness: harnessOverridesSchema
-    .nullish()
-    .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.'),
+  harness: harnessOverridesSchema.nullish().describe(harnessOverridesSchema.description ?? ''),
 };
 
 /** Body of a start in the background; the path names the session. */
@@ -81,9 +84,7 @@ export const harnessInvokeSchema = z
           ),
       })
       .describe('Who asks, and in which session.'),
-    harness: harnessOverridesSchema
-      .nullish()
-      .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.'),
+    harness: harnessOverridesSchema.nullish().describe(harnessOverridesSchema.description ?? ''),
   })
   .describe('One prompt. `harness_merge` and `harness_enhance` are not supported: they are accepted and ignored.');
 
@@ -145,6 +146,18 @@ export const invocationHeaders = idempotencyHeaders.extend({
     .optional()
     .describe('While the session runs another invocation: wait, fail with 409, or interrupt it.'),
 });
+
+/** Tells the caller and the log which members of its overrides have no meaning. */
+export function noteIgnored(
+  { log }: Pick<InvocationContext, 'log'>,
+  harness: object | null | undefined,
+  response: Response,
+): void {
+  const ignored = listIgnoredMembers(harness);
+  if (ignored === '') return;
+  response.setHeader('x-ignored-members', ignored);
+  log.warn({ ignored }, 'members of `harness` have no meaning here');
+}
 
 /** Error statuses of a session that cannot be claimed now. */
 export const BUSY_ERRORS = {

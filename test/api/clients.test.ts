@@ -3,6 +3,7 @@ import type { Event } from '../../src/core/event.ts';
 import { hostScript } from '../support/agents.ts';
 import { type Answer, startApp, testApp, type TestApp } from '../support/app.ts';
 import { startFakeProvider } from '../support/fake-provider.ts';
+import { startMcpServer } from '../support/mcp-server.ts';
 
 /**
  * What each client sends and how it reads the answer, by its own rules (read in their sources, see the names): programs
@@ -238,6 +239,67 @@ test('veadk harness invoke: status 200, the output or the error', async () => {
   expect([fine.status, fine.body]).toEqual([200, { harness_name: 'h', overwrite: false, output: REPLY, error: null }]);
   const wrong = await app.post('/harness/invoke', body({ skills: 'nosuch' }));
   expect([wrong.status, wrong.body]).toMatchObject([200, { output: '', error: expect.stringContaining('nosuch') }]);
+});
+
+describe('members of `harness` that VeADK sends', () => {
+  const ask = (harness: object) =>
+    app.post('/harness/invoke', {
+      prompt: QUESTION,
+      harness_name: 'h',
+      run_agent_request: { user_id: 'veadk', session_id: 'members' },
+      harness,
+    });
+
+  test('`builtin_tools` and `selected_skills` are `tools` and `skills`', async () => {
+    for (const builtin_tools of [[{ id: 'current_time', config: {} }], ['current_time']]) {
+      expect((await ask({ builtin_tools })).body).toMatchObject({ overwrite: true, output: REPLY, error: null });
+    }
+    expect((await ask({ builtin_tools: [{ id: 'nosuch' }] })).body).toMatchObject({
+      error: expect.stringContaining('`nosuch`'),
+    });
+    expect((await ask({ selected_skills: ['absent'] })).body).toMatchObject({
+      error: expect.stringContaining('`absent`'),
+    });
+  });
+
+  test.each(['bear_token', 'bearer_token', 'api_key'])('`mcp` is `mcp_servers`, with `%s`', async (member) => {
+    const server = await startMcpServer([]);
+    const given = { name: 'm', server_url: server.url, [member]: 'secret-of-mcp' };
+    expect((await ask({ mcp: [given] })).body).toMatchObject({ overwrite: false, output: REPLY, error: null });
+    expect(server.headers.length).toBeGreaterThan(0);
+    for (const { authorization } of server.headers) expect(authorization).toBe('Bearer secret-of-mcp');
+    const count = server.headers.length;
+    expect((await ask({ mcp: [given], mcp_servers: [] })).body).toMatchObject({ output: REPLY, error: null });
+    expect(server.headers.length).toBe(count);
+    await server.close();
+  });
+
+  test.each([
+    { mcp_router_id: 'r' },
+    { registry: { space: 's' } },
+    { knowledgebase: { type: 't' } },
+    { longterm_memory: 'm' },
+    { runtime: 'codex' },
+  ])('%j is refused by its name, and nothing runs', async (harness) => {
+    const [name = ''] = Object.keys(harness);
+    expect(await ask(harness)).toMatchObject({
+      status: 200,
+      body: { overwrite: false, output: '', error: expect.stringContaining(`\`harness.${name}\``) },
+    });
+    expect((await ask({ [name]: null })).body).toMatchObject({ output: REPLY, error: null });
+  });
+
+  test('what means nothing is named in a header, also of a run; the runtime `adk` is this one', async () => {
+    const answer = await ask({ runtime: 'adk', registry_top_k: 3, toolz: ['x'], 'a\r\nb': 1 });
+    expect(answer.body).toMatchObject({ overwrite: false, output: REPLY, error: null });
+    expect(answer.headers.get('x-ignored-members')).toBe('registry_top_k, toolz');
+    const key = { appName: 'harness_agent', userId: 'veadk', sessionId: 'members' };
+    for (const path of ['/run', '/run_sse', '/apps/harness_agent/users/veadk/sessions/members/invocations']) {
+      const run = { ...key, newMessage: { role: 'user', parts: [{ text: QUESTION }] }, harness: { toolz: 1 } };
+      expect([path, (await app.post(path, run)).headers.get('x-ignored-members')]).toEqual([path, 'toolz']);
+    }
+    expect((await ask({ tools: 'calculator' })).headers.get('x-ignored-members')).toBe(null);
+  });
 });
 
 test('the Web UI overwrites a case with the spelling that only it uses; the specified one is 409', async () => {

@@ -88,10 +88,14 @@ describe('development UI mode', () => {
     expect([again.status, again.text]).toEqual([304, '']);
   });
 
-  test('the configuration is ours: this origin, no telemetry, no other logo', async () => {
+  test('the configuration is ours: this origin, no telemetry, our name and not that of another product', async () => {
     const runtime = await app.get('/dev-ui/assets/config/runtime-config.json');
     expect([runtime.status, runtime.headers.get('content-type')]).toEqual([200, 'application/json']);
-    expect(runtime.body).toEqual({ backendUrl: '', telemetry: false });
+    expect(runtime.body).toEqual({
+      backendUrl: '',
+      telemetry: false,
+      logo: { text: 'Agent runtime', imageUrl: expect.stringMatching(/^data:image\/svg/) },
+    });
     expect((await app.get('/dev-ui/config')).body).toEqual({ logo_text: null, logo_image_url: null });
   });
 

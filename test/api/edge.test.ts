@@ -389,6 +389,16 @@ describe('bodies that are not JSON', () => {
     expect(await refusal({ method: 'POST', path: '/sample', headers, body })).toEqual(refused(status, detail));
   });
 
+  it('a body that is too large is 413 as a frame of the stream that the Web UI asks for', async () => {
+    const accept = { ...JSON_TYPE, accept: 'text/event-stream' };
+    const body = 'x'.repeat(MAX_BODY_BYTES + 1);
+    const { status, headers, text } = await edge.send({ method: 'POST', path: '/sample', headers: accept, body });
+    expect([status, headers['content-type']]).toEqual([413, 'text/event-stream']);
+    expect(text).toBe(`data: {"error":"The body is larger than ${MAX_BODY_BYTES} bytes."}\n\n`);
+    const wrong = await edge.send({ method: 'POST', path: '/sample', headers: accept, body: '{' });
+    expect([wrong.status, wrong.headers['content-type']]).toEqual([422, 'application/json']);
+  });
+
   it.each<[string, Record<string, string>, unknown]>([
     ['gzip', { ...JSON_TYPE, 'content-encoding': 'gzip' }, gzipSync('{"topK":1}')],
     ['a charset', { 'content-type': 'Application/JSON; charset="UTF-8"' }, '{"topK":1}'],

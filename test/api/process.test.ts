@@ -39,6 +39,19 @@ Try it:
     expect(await end).toEqual({ code: 0, out: `${started}${stopping}`, error: '' });
   });
 
+  test('with keys and the development UI it says that the pages can send none', async () => {
+    const { child, end, until, ended } = start({
+      DATABASE_URL: database.url,
+      PORT: '0',
+      RUNTIME_API_KEYS: '0123456789abcdef',
+      DEV_UI: 'true',
+    });
+    await until('curl');
+    expect(ended.out).toMatch(/\n {2}UI .*\/dev-ui\/ \(its pages can send no credential/);
+    child.kill('SIGTERM');
+    await end;
+  });
+
   test.each([
     [{ PORT: 'x' }, 'PORT: found "x"; allowed: a whole number from 0 to 65535.\n'],
     [{ SKILLS: 'nope' }, /^harness_agent: Skill `nope` failed to load: /],

@@ -80,6 +80,8 @@ export interface AgentOverrides {
   llmCallsAtMost?: number;
   /** Replaces the members that it has. */
   sampling?: Sampling;
+  /** A member of the request that this runtime cannot honour: the invocation fails with its name. */
+  unsupported?: string;
 }
 
 /** One agent of a prepared tree, its tools found. */

@@ -46,19 +46,36 @@ const mcpServerSchema = z
       .nullish()
       .describe('Sent to this server and nowhere else.'),
     bearer_token: text('Sent to this server as `Authorization: Bearer …`.', 16_384),
+    bear_token: text('Another spelling of `bearer_token`, which wins; written by VeADK.', 16_384),
+    api_key: text('Another spelling of `bearer_token`, which wins; written by VeADK.', 16_384),
   })
   .describe('A remote MCP server.');
+
+const mcpServers = z.array(z.union([z.string().max(MAX_URL), mcpServerSchema])).max(128);
+const builtInTool = z.looseObject({ id: z.string().max(MAX_NAME_LENGTH).describe('Name of the tool.') });
+
+/** Members of VeADK that would change what the agent may do, and that nothing here stands for. */
+const UNSUPPORTED = ['mcp_router_id', 'registry', 'knowledgebase', 'longterm_memory', 'runtime'] as const;
+const unsupported = z.unknown().optional().describe('Of VeADK. Not supported: `error` says so; null is as if absent.');
 
 /** The overrides of one request, on `/harness/invoke` and the agent run operations alike. */
 export const harnessOverridesSchema = z
   .looseObject({
     tools: names.nullish().describe('Built-in tools to append; an array, or names with commas.'),
     skills: names.nullish().describe('Skills to append; an array, or names with commas.'),
-    mcp_servers: z
-      .array(z.union([z.string().max(MAX_URL), mcpServerSchema]))
-      .max(128)
+    mcp_servers: mcpServers.nullish().describe('Replaces the whole list of remote MCP servers; `[]` clears it.'),
+    builtin_tools: z
+      .array(z.union([z.string().max(MAX_NAME_LENGTH), builtInTool]))
+      .max(MAX_NAMES)
       .nullish()
-      .describe('Replaces the whole list of remote MCP servers; `[]` clears it.'),
+      .describe('Appended to `tools`; `[{"id": …}]` or names, as VeADK writes them.'),
+    selected_skills: names.nullish().describe('Appended to `skills`, as VeADK writes them.'),
+    mcp: mcpServers.nullish().describe('Another name of `mcp_servers`, which wins; written by VeADK.'),
+    mcp_router_id: unsupported,
+    registry: unsupported,
+    knowledgebase: unsupported,
+    longterm_memory: unsupported,
+    runtime: unsupported,
     model_name: z.string().min(1).max(1_024).nullish().describe('Model to call, of the deployed provider.'),
     system_prompt: text("Replaces the agent's instruction."),
     max_llm_calls: llmCallLimitSchema
@@ -70,7 +87,17 @@ export const harnessOverridesSchema = z
     presence_penalty: number('Penalty for tokens that stand in the text already; providers take about -2 to 2.'),
     frequency_penalty: number('Penalty that grows with each repetition of a token; providers take about -2 to 2.'),
   })
-  .describe('Changes of the deployed agent for this invocation only; what is left out stays as deployed.');
+  .describe(
+    'Changes of the deployed agent for this invocation only; what is left out stays as deployed. Members without a ' +
+      'meaning are named in the header `X-Ignored-Members` of the answer.',
+  );
+
+/** Returns the members of a request's overrides that have no meaning, as text for a header; '' where there are none. */
+export const listIgnoredMembers = (harness: object | null | undefined): string =>
+  Object.keys(harness ?? {})
+    .filter((name) => !(name in harnessOverridesSchema.shape) && /^[\w.-]{1,64}$/.test(name))
+    .slice(0, MAX_NAMES)
+    .join(', ');
 
 /** The overrides as a request carries them, checked. */
 type HarnessOverrides = z.output<typeof harnessOverridesSchema>;
@@ -80,9 +107,13 @@ export function toAgentOverrides(harness: HarnessOverrides | null | undefined): 
   if (!harness) return {};
   const sampling = toSampling(harness);
   return withoutAbsent({
-    tools: toNames(harness.tools),
-    skills: toNames(harness.skills),
-    mcpServers: harness.mcp_servers?.map(toNamedServer),
+    tools: joined(
+      toNames(harness.tools),
+      harness.builtin_tools?.map((tool) => (typeof tool === 'string' ? tool : tool.id)),
+    ),
+    skills: joined(toNames(harness.skills), toNames(harness.selected_skills)),
+    mcpServers: (harness.mcp_servers ?? harness.mcp)?.map(toNamedServer),
+    unsupported: UNSUPPORTED.find((name) => harness[name] && harness[name] !== 'adk'),
     modelName: harness.model_name,
     instruction: harness.system_prompt,
     maxLlmCalls: toLlmCallLimit(harness.max_llm_calls),
@@ -96,12 +127,17 @@ function toNames(sent: string | string[] | null | undefined): string[] | undefin
   return given.map((name) => name.trim()).filter(Boolean);
 }
 
+/** Returns both lists as one; `undefined` where neither is given. */
+const joined = (one: string[] | undefined, other: string[] | undefined) =>
+  one || other ? [...(one ?? []), ...(other ?? [])] : undefined;
+
 type GivenServer = NonNullable<HarnessOverrides['mcp_servers']>[number];
 
 function toNamedServer(server: GivenServer, position: number): McpServer {
   if (typeof server === 'string') return { name: toHost(server, position), url: server };
   const url = server.url ?? server.server_url ?? '';
-  const authorization = server.bearer_token ? { authorization: `Bearer ${server.bearer_token}` } : {};
+  const token = server.bearer_token || server.bear_token || server.api_key;
+  const authorization = token ? { authorization: `Bearer ${token}` } : {};
   const headers = { ...authorization, ...server.headers };
   return toMcpServer({ name: server.name ?? toHost(url, position), url, transport: server.transport, headers });
 }

@@ -62,8 +62,7 @@ function toResponse(value: unknown): JsonObject {
 
 /** As in ADK: the call gets an error for now, and the request stands in the event's actions. */
 function requestConfirmation(call: OpenCall): Answer {
-  const answers = '{"confirmed": true} or {"confirmed": false}';
-  const hint = `Please approve or reject the call of \`${call.name}\` by a function response with ${answers}.`;
+  const hint = `The agent wants to use \`${call.name}\`. Do you allow it?`;
   return {
     response: { error: 'This tool call requires confirmation, please approve or reject.' },
     attachments: [],

@@ -91,9 +91,11 @@ export function toDot(
     fontsize: '12',
     margin: '0.2,0.1',
   };
+  // Many tools stand in a column: of a wide row the letters become too small to read.
+  const direction: Style = tools.length > 4 ? { rankdir: 'LR' } : {};
   return [
     `digraph ${quoted(agent.name)} {`,
-    `graph ${toAttributes({ bgcolor: 'transparent', pad: '0.4', nodesep: '0.4', ranksep: '0.7' })}`,
+    `graph ${toAttributes({ bgcolor: 'transparent', pad: '0.4', nodesep: '0.4', ranksep: '0.7', ...direction })}`,
     `node ${toAttributes(box)}`,
     `edge ${toAttributes({ ...base, arrowsize: '0.7' })}`,
     ...[...agents.values()].map(({ name, kind }) =>

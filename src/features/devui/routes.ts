@@ -24,7 +24,16 @@ const PAGE_POLICY =
   "frame-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'self'; form-action 'none'";
 
 /** Without a `backendUrl` the API is where the page came from; without `telemetry` newer UIs ask on each load. */
-const RUNTIME_CONFIG = { backendUrl: '', telemetry: false };
+const RUNTIME_CONFIG = {
+  backendUrl: '',
+  telemetry: false,
+  // Otherwise the name of another product stands over our version; the UI wants both or none.
+  logo: {
+    text: 'Agent runtime',
+    imageUrl:
+      "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E%3Ccircle cx='4' cy='4' r='3' fill='%234285f4'/%3E%3C/svg%3E",
+  },
+};
 /** ADK's own: the logo to show instead of the built-in one. */
 const UI_CONFIG = { logo_text: null, logo_image_url: null };
 

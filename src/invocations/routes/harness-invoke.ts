@@ -12,6 +12,7 @@ import {
   harnessInvokeSchema,
   harnessResultSchema,
   invocationHeaders,
+  noteIgnored,
   toInvocationOptions,
 } from '../request.ts';
 import { invoke } from '../invoke.ts';
@@ -64,6 +65,7 @@ export const harnessInvoke = operation({
     const { user_id: userId, session_id: sessionId, max_llm_calls } = body.run_agent_request;
     const key = { appName: HARNESS_APP, userId, sessionId };
     const overrides = toAgentOverrides(body.harness);
+    noteIgnored(context, body.harness, response);
     const maxLlmCalls = toLlmCallLimit(max_llm_calls);
     const limited = principal.scopes.has('override') ? 'maxLlmCalls' : 'llmCallsAtMost';
     const toAnswer = ({ output, error, paused }: InvocationEnd) =>

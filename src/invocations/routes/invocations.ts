@@ -15,6 +15,7 @@ import {
   inBackground,
   invocationHeaders,
   invocationNotFound,
+  noteIgnored,
   promptDemands,
   startInvocationSchema,
   toInvocation,
@@ -67,7 +68,8 @@ const startInvocation = operation({
   success: { schema: invocationSchema, description: 'The invocation.', example: exampleInvocation },
   errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
   absent: absentSession,
-  handler: async (context: BackgroundContext, { path: key, body, headers }) => {
+  handler: async (context: BackgroundContext, { path: key, body, headers, response }) => {
+    noteIgnored(context, body.harness, response);
     const webhookUrl = await requireWebhook(context.database.reads, context.config, key, body.webhookUrl);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
     return { kind: 'json', text: await startOnce(context, inBackground(run, webhookUrl), body) };

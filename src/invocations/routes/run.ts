@@ -11,6 +11,7 @@ import {
   BUSY_ERRORS,
   disconnectSignal,
   invocationHeaders,
+  noteIgnored,
   promptDemands,
   runRequestSchema,
   toInvocation,
@@ -52,6 +53,7 @@ const runAgent = operation({
   handler: async (context: InvocationContext, { body, headers, response }) => {
     const key = toSessionKey(body);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
+    noteIgnored(context, body.harness, response);
     const signal = disconnectSignal(context, response);
     const text = await answerOnce(
       context,
@@ -95,6 +97,7 @@ const runAgentSse = operation({
   handler: async (context: InvocationContext, { body, query, headers, response }) => {
     const key = toSessionKey(body);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
+    noteIgnored(context, body.harness, response);
     const options = { withIds: query.eventIds, split: body.functionCallEventId == null };
     await streamInvocation(context, { ...run, streaming: body.streaming === true }, response, options);
     return { kind: 'sent' };

@@ -66,15 +66,20 @@ export function errorHandler(options: { log: EdgeLog; maxBodyBytes: number }): E
       options.log.error({ requestId, method: request.method, route, ...toLogFields(error) }, 'request failed');
     }
     if (response.headersSent) response.destroy();
-    else sendFailure(response, failure);
+    else sendFailure(response, failure, request.headers.accept === 'text/event-stream');
   };
 }
 
-function sendFailure(response: Response, { status, detail, headers, limit }: Failure): void {
+/** Sends a failure; to who wants a stream, a body that is too large is answered as one, which the Web UI shows. */
+function sendFailure(response: Response, { status, detail, headers, limit }: Failure, wantsStream: boolean): void {
   response.removeHeader('etag');
   for (const [name, value] of Object.entries(headers ?? {})) response.setHeader(name, value);
-  const body = Buffer.from(JSON.stringify({ detail, limit }));
-  response.writeHead(status, { 'content-type': 'application/json', 'content-length': body.length }).end(body);
+  const isFrame = wantsStream && status === 413;
+  const body = Buffer.from(
+    isFrame ? `data: ${JSON.stringify({ error: detail })}\n\n` : JSON.stringify({ detail, limit }),
+  );
+  const type = isFrame ? 'text/event-stream' : 'application/json';
+  response.writeHead(status, { 'content-type': type, 'content-length': body.length }).end(body);
 }
 
 /** Statuses for what Node's parser refuses before there is a request. */

@@ -184,7 +184,10 @@ function isSameOrigin(request: Request, origin: string): boolean {
 
 function allowOrigin(request: Request, response: Response, origin: string): void {
   response.setHeader('access-control-allow-origin', origin);
-  response.setHeader('access-control-expose-headers', 'etag, x-next-cursor, x-request-id, retry-after, x-limit');
+  response.setHeader(
+    'access-control-expose-headers',
+    'etag, x-next-cursor, x-request-id, retry-after, x-limit, x-ignored-members',
+  );
   response.vary('Origin');
 }
 

@@ -35,9 +35,7 @@ test('a tool that needs confirmation pauses the invocation as ADK does', async (
   const members = setUp();
   const { events, end } = await untilPause(members);
   expect(members.paid).toEqual([]);
-  const hint =
-    'Please approve or reject the call of `pay` by a function response with ' +
-    '{"confirmed": true} or {"confirmed": false}.';
+  const hint = 'The agent wants to use `pay`. Do you allow it?';
   expect(events[1]).toMatchObject({
     author: 'assistant',
     longRunningToolIds: ['id-3'],

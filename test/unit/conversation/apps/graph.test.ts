@@ -45,6 +45,12 @@ describe('toDot', () => {
     expect(toDot(team, {}).match(/^"search" \[/gm)).toHaveLength(1);
   });
 
+  test('many tools stand in a column, where a row would be too wide to read', () => {
+    const tools = (count: number) => Array.from({ length: count }, (_, n) => tool(`t${n}`));
+    expect(toDot(agent('few', { tools: tools(4) }), {})).not.toContain('rankdir');
+    expect(toDot(agent('many', { tools: tools(8) }), {})).toContain('rankdir="LR"');
+  });
+
   test.each(['say "hi"', 'back\\slash', 'end\\', 'two\nlines', '"];x[label="', '\u0000', '<b>', '}', '\\N'])(
     'the name %j stays inside its quotes',
     (name) => {
