@@ -30,8 +30,7 @@ const RUNTIME_CONFIG = {
   // Otherwise the name of another product stands over our version; the UI wants both or none.
   logo: {
     text: 'Agent runtime',
-    imageUrl:
-      "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E%3Ccircle cx='4' cy='4' r='3' fill='%234285f4'/%3E%3C/svg%3E",
+    imageUrl: `data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'><circle cx='50%25' cy='50%25' r='40%25'/></svg>`,
   },
 };
 /** ADK's own: the logo to show instead of the built-in one. */
