@@ -8,8 +8,8 @@ export const SERVER = {
   MAX_BODY_BYTES: whole(10_485_760, [1_024, 104_857_600], 'Maximum size of a request body, in bytes.'),
   DEV_UI: flag(
     false,
-    'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no login: it shows ' +
-      'something in mode `local` only.',
+    'Development UI mode: the ADK Web UI at `/dev-ui/` and the operations under `/dev/`. The UI has no login: it ' +
+      'shows something in mode `local` only.',
   ),
   ALLOWED_HOSTS: list(
     'Host names that mode `local` and the development UI mode answer to, beside those of loopback.',
