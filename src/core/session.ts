@@ -10,8 +10,6 @@ export const MAX_IDENTIFIER_BYTES = 512;
 
 /** The store's escape mark (`db/json-escape.ts`): text may hold it; identifiers also stand in unescaped columns. */
 export const STORE_MARK = '\uE000';
-/** The reason given for refusing an identifier with {@link STORE_MARK}. */
-export const MARK_REFUSED = 'the character U+E000 is not allowed';
 
 /** Characters that a terminal or an editor acts on instead of showing them. */
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
@@ -19,9 +17,9 @@ const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 const DOT_SEGMENT = /(?:^|[/\\])(?:\.|%2e){1,2}(?: *$|[/\\?#])/i;
 
 /** Returns why a text cannot be a key, of what is stored already too; `undefined` where it can. */
-function keyError(text: string): string | undefined {
+export function keyError(text: string): string | undefined {
   if (!text.isWellFormed()) return 'lone surrogates are not allowed';
-  if (text.includes(STORE_MARK)) return MARK_REFUSED;
+  if (text.includes(STORE_MARK)) return 'the character U+E000 is not allowed';
   if (Buffer.byteLength(text) > MAX_IDENTIFIER_BYTES)
     return `at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`;
   return undefined;

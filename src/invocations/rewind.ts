@@ -49,11 +49,8 @@ export async function rewind(
 }
 
 async function rewindEvent(context: InvocationContext, lease: Lease, invocationId: string): Promise<NewEvent> {
-  const {
-    database: { db },
-    contentStore,
-    newId,
-  } = context;
+  const { contentStore, newId } = context;
+  const { db } = context.database;
   const { key } = lease;
   const history = (await findHistory(db, key))?.events ?? [];
   const from = history.findIndex((event) => event.invocationId === invocationId);

@@ -1,7 +1,7 @@
 import { deleteOldEntries } from '../platform/http/audit/audit-store.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
-import { runPollLoop } from '../platform/work/poll-loop.ts';
+import { hourly, runPollLoop } from '../platform/work/poll-loop.ts';
 import type { ContentStore } from '../conversation/artifacts/content-store.ts';
 import { ifAlone } from '../platform/db/advisory-lock.ts';
 import type { DatabaseAddress } from '../platform/db/connection.ts';
@@ -46,8 +46,6 @@ const TRACE_HOURS = 72;
 /** The agent's instruction and tools after their last use: replays of older invocations name no change of them. */
 const PROMPT_DAYS = 90;
 
-const RETENTION_INTERVAL_MS = 3_600_000;
-
 /** Creates a sweep, which does every job unless another process sweeps. @returns whether it did. */
 export function createSweep(context: SweepContext): () => Promise<boolean> {
   const { address, connectTimeoutMs, log } = context;
@@ -61,6 +59,7 @@ export function createSweep(context: SweepContext): () => Promise<boolean> {
 /** Periodic jobs, by name. */
 const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
   const { db } = context.database;
+  const forgetSession = createForgetSession(context.tracing);
   return [
     ['ending the waiters of dead processes', () => endDeadWaiters(db)],
     ['ending invocations that lost their session', () => endLostInvocations(db)],
@@ -69,27 +68,16 @@ const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>
     ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
     ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
     ['deleting old traces', () => deleteOldSpans(db, TRACE_HOURS)],
-    ['deleting what is not kept of users', createRetention(context)],
+    // Both read everything, in pieces.
+    [
+      'deleting what is not kept of users',
+      hourly(() => applyRetention({ ...context, forgetSession }, context.retention)),
+    ],
     ['going on with erasures', () => goOnErasing({ ...context, evaluations })],
-    ['deleting old entries of the audit', createHourly(() => deleteOldEntries(db))],
+    ['deleting old entries of the audit', hourly(() => deleteOldEntries(db))],
     ['deleting old prompts', () => deleteOldPrompts(db, PROMPT_DAYS)],
   ];
 };
-
-const createRetention = (context: SweepContext) =>
-  createHourly(() =>
-    applyRetention({ ...context, forgetSession: createForgetSession(context.tracing) }, context.retention),
-  );
-
-/** Retention reads everything, in pieces: once an hour, beginning with the first sweep of a process. */
-function createHourly(run: () => Promise<unknown>): () => Promise<void> {
-  let next = -Infinity;
-  return async () => {
-    if (performance.now() < next) return;
-    next = performance.now() + RETENTION_INTERVAL_MS;
-    await run();
-  };
-}
 
 /** Sweeps at an interval until `signal` aborts; a database that is away is tried again the next time. */
 export function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {

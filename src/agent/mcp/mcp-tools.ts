@@ -1,6 +1,7 @@
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
+import { CallerCounts } from '../../platform/work/caller-counts.ts';
 import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';
@@ -116,12 +117,11 @@ function addNumber(name: string, taken: Set<string>): string {
 
 /** Counts the connections that each user has open to each MCP server, within this process. */
 export class McpConnections {
-  readonly #maximum: number;
-  readonly #open = new Map<string, number>();
+  readonly #open: CallerCounts;
 
   /** @param maximum of connections of one user to one server */
   constructor(maximum: number) {
-    this.#maximum = maximum;
+    this.#open = new CallerCounts(maximum);
   }
 
   /**
@@ -130,19 +130,9 @@ export class McpConnections {
    */
   take(userId: string, server: McpServer): () => void {
     const key = JSON.stringify([userId, URL.parse(server.url)?.origin ?? server.url]);
-    const open = this.#open.get(key) ?? 0;
-    if (open >= this.#maximum) {
-      const what = `has ${open} connections of this user, the maximum`;
-      throw new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}. Try again when others have ended.`);
-    }
-    this.#open.set(key, open + 1);
-    let isBack = false;
-    return () => {
-      if (isBack) return;
-      isBack = true;
-      const left = (this.#open.get(key) ?? 1) - 1;
-      if (left > 0) this.#open.set(key, left);
-      else this.#open.delete(key);
-    };
+    const give = this.#open.take(key);
+    if (give) return give;
+    const what = `has ${this.#open.maximum} connections of this user, the maximum`;
+    throw new AgentError('mcp_failed', `MCP server \`${server.name}\` ${what}. Try again when others have ended.`);
   }
 }

@@ -1,5 +1,5 @@
 import { Tokenizer } from 'htmlparser2';
-import { newPauses } from '../../core/pauses.ts';
+import { newPauses } from '../../platform/work/loop-turns.ts';
 
 /** Characters of a page that are read in one piece. */
 const SLICE = 16_384;

@@ -1,3 +1,4 @@
+import type { SQL } from 'drizzle-orm';
 import { isPassingFailure, TooLargeError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
@@ -63,7 +64,7 @@ export async function restoreArtifacts(
 async function withCopies<T>(
   { db, contentStore }: Store,
   source: SessionKey,
-  condition: ReturnType<typeof isOneOf>,
+  condition: SQL,
   write: (copies: VersionCopy[]) => Promise<T>,
 ): Promise<T> {
   const versions = await listVersionsToCopy(db, source, condition, MAX_VERSIONS + 1);

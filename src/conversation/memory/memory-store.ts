@@ -3,7 +3,7 @@ import type { AnyPgColumn } from 'drizzle-orm/pg-core';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import { memories } from '../../platform/db/schema/schema.ts';
-import { insertSelect } from '../../platform/db/sql.ts';
+import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
 import { saidInSession } from '../sessions/event-store.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
@@ -71,24 +71,23 @@ export async function searchMemories(
   limit: number,
 ): Promise<string[]> {
   const words = cutWords(sql`${escapeText(query)}`);
+  const byTime = sql`${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId}`;
   const time = sql`to_char(found.event_time at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
   const { rows } = await db.execute<{ text: string }>(sql`
     with wanted as not materialized (
       -- plainto_tsquery asks for all words; any of them is enough here.
       select cast(replace(plainto_tsquery('simple', ${words})::text, ' & ', ' | ') as tsquery) as words),
     newest as materialized (
-      select ${memories}.*, sum(pg_column_size(${memories.searchVector})) over (
-        order by ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId} rows unbounded preceding
-      ) - pg_column_size(${memories.searchVector}) as bytes_before
+      select ${memories}.*, ${bytesBefore(sql`pg_column_size(${memories.searchVector})`, byTime)} as bytes_before
       from ${memories}, wanted
       where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.searchVector} @@ words
-      order by ${memories.eventTime} desc, ${memories.sessionId}, ${memories.eventId} limit ${MAX_RANKED}),
+      order by ${byTime} limit ${MAX_RANKED}),
     found as materialized (
       select newest.author, newest.content, newest.event_time, row_number() over (
         order by ts_rank(newest.search_vector, words) desc, newest.event_time desc, newest.session_id, newest.event_id
       ) as place from newest, wanted where bytes_before < ${MAX_RANKED_BYTES} order by place limit ${limit}),
     sized as (
-      select text, place, sum(octet_length(text)) over (order by place) - octet_length(text) as bytes_before
+      select text, place, ${bytesBefore(sql`octet_length(text)`, sql`place`)} as bytes_before
       from found, lateral (select json_build_object(
         'author', found.author, 'content', found.content, 'timestamp', ${time})::text as text) printed)
     select text from sized where bytes_before < ${MAX_FOUND_BYTES} order by place`);

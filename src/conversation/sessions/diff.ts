@@ -2,7 +2,7 @@ import type { JsonObject } from '../../core/content.ts';
 import { getParts } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import { jsonDifference } from '../../core/json-difference.ts';
-import { newPauses } from '../../core/pauses.ts';
+import { newPauses } from '../../platform/work/loop-turns.ts';
 
 /** Characters of a value's JSON that a difference shows; of a longer one it has the beginning, as text. */
 export const MAX_SHOWN = 2_000;

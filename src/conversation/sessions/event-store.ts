@@ -4,6 +4,7 @@ import type { StoredEvent } from './append-store.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { unescapeJson } from '../../platform/db/json-escape.ts';
 import { events, sessions } from '../../platform/db/schema/schema.ts';
+import { bytesBefore } from '../../platform/db/sql.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import type { JsonStream } from './json-stream.ts';
 import { type GivenSession, isSession, KEY } from './session-key.ts';
@@ -278,7 +279,7 @@ export const saidInSession = (
     select string_agg(part ->> 'text', ' ') from jsonb_path_query(e.payload, 'lax $.content.parts[*]') part
     where coalesce(part ->> 'thought', 'false') <> 'true') as text
   from (
-    select ${events}.*, sum(${events.bytes}) over (order by ${events.sequence}) - ${events.bytes} as bytes_before
+    select ${events}.*, ${bytesBefore(sql`${events.bytes}`, sql`${events.sequence}`)} as bytes_before
     from ${events}
     where ${isSession(key, events)} and ${events.sequence} > ${after} and not ${isDone(events.id)}
     order by ${events.sequence} limit ${MAX_EVENTS}) e

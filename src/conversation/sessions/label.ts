@@ -18,24 +18,27 @@ const labelName = z
 const labelValue = z
   .string()
   .regex(/^[^\x00-\x1f\x7f-\x9f]{0,256}$/u, { abort: true })
-  .refine((text) => text.isWellFormed() && !/[\u2028\u2029]/.test(text), 'lone surrogates are not allowed');
+  .refine(
+    (text) => text.isWellFormed() && !/[\u2028\u2029]/.test(text),
+    'line separators and lone surrogates are not allowed',
+  );
+
+const labelMap = <Value extends z.ZodType>(value: Value) =>
+  z
+    .record(labelName, value)
+    .meta({ maxProperties: MAX_LABELS })
+    .refine((labels) => Object.keys(labels).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`);
 
 /** Body of a change: a value sets a label, null removes it, others stay. */
-export const labelChangesSchema = z
-  .record(labelName, labelValue.nullable())
-  .meta({ maxProperties: MAX_LABELS })
-  .refine((changes) => Object.keys(changes).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`)
-  .describe('Labels by name: a string sets one, null removes it, others stay.');
+export const labelChangesSchema = labelMap(labelValue.nullable()).describe(
+  'Labels by name: a string sets one, null removes it, others stay.',
+);
 
 /** Labels of a session that is made. */
-export const newLabelsSchema = z
-  .record(labelName, labelValue)
-  .meta({ maxProperties: MAX_LABELS })
-  .refine((labels) => Object.keys(labels).length <= MAX_LABELS, `at most ${MAX_LABELS} labels are allowed`)
-  .refine(
-    (labels) => Buffer.byteLength(JSON.stringify(labels)) <= MAX_LABELS_BYTES,
-    `at most ${MAX_LABELS_BYTES} bytes are allowed`,
-  );
+export const newLabelsSchema = labelMap(labelValue).refine(
+  (labels) => Buffer.byteLength(JSON.stringify(labels)) <= MAX_LABELS_BYTES,
+  `at most ${MAX_LABELS_BYTES} bytes are allowed`,
+);
 
 /** Labels of a session. */
 export const labelsSchema = z.record(z.string(), z.string()).describe('The labels, by name.');

@@ -4,7 +4,7 @@ import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { ConflictError } from '../../core/errors.ts';
-import type { ListPlace } from '../../platform/http/operation/cursor.ts';
+import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 
 /** Topic published when the schedulers have something new: a cronjob, a run, a change of either. */
 export const CRONJOBS_TOPIC = 'cronjobs';
@@ -70,9 +70,9 @@ const selectWithLatestRun = (db: Database, order = NEWEST) => {
   const latest = db.select().from(cronjobRuns).where(isItsRun).orderBy(desc(cronjobRuns.dueTime)).limit(1).as('latest');
   const fits = fitsPage(order, latest.output, cronjobs.prompt);
   const columns = {
-    cronjobs: { ...getTableColumns(cronjobs), prompt: sql<string>`case when ${fits} then ${cronjobs.prompt} end` },
-    latest: { ...latest._.selectedFields, output: sql<string | null>`case when ${fits} then ${latest.output} end` },
-    createTime: exactTime(cronjobs.createTime),
+    cronjob: { ...getTableColumns(cronjobs), prompt: sql<string>`case when ${fits} then ${cronjobs.prompt} end` },
+    latestRun: { ...latest._.selectedFields, output: sql<string | null>`case when ${fits} then ${latest.output} end` },
+    place: { time: exactTime(cronjobs.createTime), id: cronjobs.id },
     fits,
   };
   return db.select(columns).from(cronjobs).leftJoinLateral(latest, sql`true`);
@@ -89,7 +89,7 @@ export async function findCronjob(
   userId: string | undefined,
 ): Promise<CronjobWithRun | undefined> {
   const [found] = await selectWithLatestRun(db).where(isVisible(id, userId)).limit(1);
-  return found && { cronjob: found.cronjobs, latestRun: found.latest };
+  return found;
 }
 
 /** Locks a cronjob until the transaction ends; otherwise as {@link findCronjob}. */
@@ -111,19 +111,13 @@ export async function listCronjobs(
   userId: string | undefined,
   limit: number,
   after: ListPlace | undefined,
-): Promise<(CronjobWithRun & { place: ListPlace; fits: boolean })[]> {
+): Promise<Listed<CronjobWithRun>[]> {
   const { id, createTime } = cronjobs;
   const [isNext, order] =
     userId === undefined
       ? [after && gt(id, after.id), sql`${id}`]
       : [and(eq(cronjobs.userId, userId), isAfterPlace({ time: createTime, id }, after)), NEWEST];
-  const rows = await selectWithLatestRun(db, order).where(isNext).orderBy(order).limit(limit);
-  return rows.map(({ cronjobs: cronjob, latest: latestRun, createTime: time, fits }) => ({
-    cronjob,
-    latestRun,
-    place: { time, id: cronjob.id },
-    fits,
-  }));
+  return selectWithLatestRun(db, order).where(isNext).orderBy(order).limit(limit);
 }
 
 /** Changes a cronjob that this transaction has locked, and wakes the schedulers when it commits. */

@@ -89,8 +89,7 @@ const onePage = { schema: cronjobPageSchema, description: 'The cronjobs.', examp
 /** Answers with a page of the cronjobs of a user, or of all. */
 async function answerPage({ database }: CronjobContext, userId: string | undefined, query: z.output<typeof pageQuery>) {
   const found = await listCronjobs(database.reads, userId, query.limit + 1, toPlace(query.cursor));
-  const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
-  return { kind: 'value', value: { items: items.map(toCronjobWire), nextCursor } } as const;
+  return { kind: 'value', value: toPage(found, query.limit, toCronjobWire) } as const;
 }
 
 const listOfOwner = operation({

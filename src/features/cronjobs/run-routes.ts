@@ -69,8 +69,7 @@ const listAll = operation({
   handler: async ({ database }: CronjobContext, { path, query, principal }) => {
     const { cronjob } = await getCronjob(database.reads, principal, path.jobId);
     const found = await listRuns(database.reads, cronjob, query.limit + 1, toPlace(query.cursor));
-    const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
-    return { kind: 'value', value: { items: items.map(toRunWire), nextCursor } };
+    return { kind: 'value', value: toPage(found, query.limit, toRunWire) };
   },
 });
 

@@ -6,7 +6,7 @@ import { escapeText } from '../../platform/db/json-escape.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
-import type { ListPlace } from '../../platform/http/operation/cursor.ts';
+import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { type CronjobKey, CRONJOBS_TOPIC, isCronjob, isRunForCronjob } from './cronjob-store.ts';
 
 /** Topic published when runs were asked to end. */
@@ -60,17 +60,21 @@ export async function listRuns(
   key: CronjobKey,
   limit: number,
   after: ListPlace | undefined,
-): Promise<(RunRow & { place: ListPlace; fits: boolean })[]> {
+): Promise<Listed<RunRow>[]> {
   const order = sql`${cronjobRuns.dueTime} desc, ${cronjobRuns.id} desc`;
   const fits = fitsPage(order, cronjobRuns.output);
   const output = sql<string | null>`case when ${fits} then ${cronjobRuns.output} end`;
-  const rows = await db
-    .select({ run: { ...getTableColumns(cronjobRuns), output }, time: exactTime(cronjobRuns.dueTime), fits })
+  return db
+    .select({
+      ...getTableColumns(cronjobRuns),
+      output,
+      place: { time: exactTime(cronjobRuns.dueTime), id: cronjobRuns.id },
+      fits,
+    })
     .from(cronjobRuns)
     .where(and(isRunForCronjob(key), isAfterPlace({ time: cronjobRuns.dueTime, id: cronjobRuns.id }, after)))
     .orderBy(order)
     .limit(limit);
-  return rows.map(({ run, time, fits: isOnPage }) => ({ ...run, place: { time, id: run.id }, fits: isOnPage }));
 }
 
 /** Finds a run of a cronjob; `undefined` where there is none. */

@@ -1,7 +1,7 @@
 import type { RawData, WebSocket } from 'ws';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { LARGE_BYTES } from '../../core/parse-json.ts';
-import { ByteCounts } from '../../platform/work/byte-counts.ts';
+import { CallerCounts } from '../../platform/work/caller-counts.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 
 /** Codes of a close (RFC 6455 §7.4.1, and as ADK uses them). */
@@ -12,7 +12,7 @@ export const STOPPING = 'The service is stopping.';
 const MAX_REASON = 120;
 const { waitingFramesOfASocket: MOST, waitingFramesOfAUser } = INPUT_LIMITS;
 /** Bytes of frames that wait, of each caller. */
-const waitingBytes = new ByteCounts(waitingFramesOfAUser.bytes);
+const waitingBytes = new CallerCounts(waitingFramesOfAUser.bytes);
 /** Bytes that a client leaves unread until it is cut off. */
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** Time between two pings, which find a client that is gone without a word. */
@@ -111,7 +111,7 @@ export class LiveSocket {
   wait(bytes: number): void {
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     this.#waitingBytes += bytes;
-    if (!waitingBytes.add(this.#caller, bytes) && bytes > 0) {
+    if (waitingBytes.add(this.#caller, bytes) > waitingBytes.maximum && bytes > 0) {
       const most = `The frames of your live sessions that wait have more than ${waitingBytes.maximum} bytes.`;
       return this.fail(CLOSE.policy, most);
     }

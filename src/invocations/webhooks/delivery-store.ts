@@ -6,7 +6,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
-import type { ListPlace } from '../../platform/http/operation/cursor.ts';
+import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 import type { WebhookKey, WebhookRow } from './webhook-store.ts';
@@ -186,23 +186,18 @@ export async function listDeliveries(
   webhook: WebhookKey,
   limit: number,
   { status, after }: { status: DeliveryRow['status'] | undefined; after: ListPlace | undefined },
-): Promise<(DeliveryRow & { place: ListPlace; fits: boolean })[]> {
+): Promise<Listed<DeliveryRow>[]> {
   const order = sql`${d.createTime} desc, ${d.id} desc`;
   const fits = fitsPage(order, d.payload);
   const payload = sql<string>`case when ${fits} then ${d.payload} else '{}' end`;
-  const rows = await db
-    .select({ delivery: { ...getTableColumns(d), payload }, time: exactTime(d.createTime), fits })
+  return db
+    .select({ ...getTableColumns(d), payload, place: { time: exactTime(d.createTime), id: d.id }, fits })
     .from(d)
     .where(
       and(isForWebhook(webhook), status && eq(d.status, status), isAfterPlace({ time: d.createTime, id: d.id }, after)),
     )
     .orderBy(order)
     .limit(limit);
-  return rows.map(({ delivery, time, fits: isOnPage }) => ({
-    ...delivery,
-    place: { time, id: delivery.id },
-    fits: isOnPage,
-  }));
 }
 
 /** Finds a delivery of a webhook; `undefined` where there is none. */

@@ -169,8 +169,7 @@ const listOfOne = operation({
     const webhook = await getWebhook(database.reads, principal, path.webhookId);
     const wanted = { status: query.status, after: toPlace(query.cursor) };
     const found = await listDeliveries(database.reads, webhook, query.limit + 1, wanted);
-    const { items, nextCursor } = toPage(found, query.limit, ({ place }) => place);
-    return { kind: 'value', value: { items: items.map(toDeliveryWire), nextCursor } };
+    return { kind: 'value', value: toPage(found, query.limit, toDeliveryWire) };
   },
 });
 

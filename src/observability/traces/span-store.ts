@@ -3,7 +3,7 @@ import { inBatches, isInBatch } from '../../platform/db/batches.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../../platform/db/json-escape.ts';
 import { spans } from '../../platform/db/schema/schema.ts';
-import { insertSelect } from '../../platform/db/sql.ts';
+import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
 import { isSession } from '../../conversation/sessions/session-key.ts';
@@ -60,15 +60,9 @@ const MAX_BYTES = 8_388_608;
 
 /** The spans of a session as JSON text in the shape that the Web UI validates, by start; `[]` where there is none. */
 export async function listSessionSpansText(db: Database, scope: SpanScope, sessionId: string): Promise<string> {
-  const bytes = sql`octet_length(${spans.attributes}::text)`;
+  const bytes = bytesBefore(sql`octet_length(${spans.attributes}::text)`, sql`${spans.startNs} desc`);
   const newest = db
-    .select({
-      ...getTableColumns(spans),
-      bytesBefore:
-        sql<number>`sum(${bytes}) over (order by ${spans.startNs} desc rows unbounded preceding) - ${bytes}`.as(
-          'bytes_before',
-        ),
-    })
+    .select({ ...getTableColumns(spans), bytesBefore: bytes.as('bytes_before') })
     .from(spans)
     .where(and(inScope(scope), eq(spans.sessionId, sessionId)))
     .orderBy(desc(spans.startNs))

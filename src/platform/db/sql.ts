@@ -62,6 +62,10 @@ export const isAfterPlace = (
   place: { time: string; id: string } | undefined,
 ): SQL | undefined => place && sql`(${row.time}, ${row.id}) < (${place.time}::timestamptz, ${place.id})`;
 
+/** Bytes of the rows before a row in an order: of what is below a maximum here, only a first row may be larger. */
+export const bytesBefore = (bytes: SQL, order: SQL): SQL<number> =>
+  sql`sum(${bytes}) over (order by ${order} rows unbounded preceding) - ${bytes}`;
+
 /** Bytes of the large values of a page, but for a first larger one. */
 const MAX_PAGE_BYTES = 1_048_576;
 
@@ -71,5 +75,5 @@ export const fitsPage = (order: SQL, ...texts: AnyPgColumn[]): SQL<boolean> => {
     texts.map((text) => sql`coalesce(octet_length(${text}), 0)`),
     sql` + `,
   );
-  return sql`sum(${bytes}) over (order by ${order} rows unbounded preceding) - (${bytes}) < ${MAX_PAGE_BYTES}`;
+  return sql`${bytesBefore(sql`(${bytes})`, order)} < ${MAX_PAGE_BYTES}`;
 };

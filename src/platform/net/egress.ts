@@ -5,7 +5,7 @@ import ipaddr from 'ipaddr.js';
 import type { Agent } from 'undici';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
-import { ByteCounts } from '../work/byte-counts.ts';
+import { CallerCounts } from '../work/caller-counts.ts';
 
 /** Rules for addresses that a request, a model or a tool chose. */
 export interface EgressPolicy {
@@ -55,7 +55,7 @@ export function createEgress(policy: EgressPolicy, userId = ''): Egress {
 }
 
 /** Bytes of answers that have begun and not ended, by user, in this process; decoded. */
-const incomingBytes = new ByteCounts(INPUT_LIMITS.fetchedAnswersOfAUser.bytes);
+const incomingBytes = new CallerCounts(INPUT_LIMITS.fetchedAnswersOfAUser.bytes);
 
 /** The part of one client in what is coming for its user. */
 class Incoming {
@@ -71,10 +71,9 @@ class Incoming {
   add(bytes: number): void {
     if (this.#isClosed) return;
     this.#bytes += bytes;
-    if (!incomingBytes.add(this.#userId, bytes) && bytes > 0)
-      throw denied(
-        `The responses that are coming for this user are together larger than ${incomingBytes.maximum} bytes`,
-      );
+    const { maximum } = incomingBytes;
+    if (incomingBytes.add(this.#userId, bytes) > maximum && bytes > 0)
+      throw denied(`The responses that are coming for this user are together larger than ${maximum} bytes`);
   }
 
   /** Releases the byte budget of responses that were not read to the end. */

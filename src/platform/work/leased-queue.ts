@@ -1,12 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError, isPassingFailure } from '../../core/errors.ts';
 import type { Log } from '../log.ts';
-import { FAILURE_PAUSE_MS, runPollLoop } from './poll-loop.ts';
+import { FAILURE_PAUSE_MS, hourly, runPollLoop } from './poll-loop.ts';
 
 /** Pause while jobs are due and blocked by limits that other processes share, which tell nothing when they end one. */
 const BLOCKED_PAUSE_MS = 1_000;
-/** Time between two deletions of old jobs by one process. */
-const CLEANING_INTERVAL_MS = 3_600_000;
 
 /** Processes that may end while they hold a job; after that it is not begun again, since it may be what ends them. */
 const MAX_LOSSES = 2;
@@ -108,7 +106,8 @@ export async function runLeasedQueue<Job>(context: QueueContext, queue: LeasedQu
   const { notifications, log, draining: signal } = context;
   const { name, minPauseMs, lease, losses } = queue;
   const active = new Map<Job, ActiveJob>();
-  const clean = queue.deleteOld && hourly(queue.deleteOld);
+  // The first time at random within the hour, since replicas start together.
+  const clean = queue.deleteOld && hourly(queue.deleteOld, Math.random());
   const takeBack = async (job: Job) => {
     const holder = active.get(job);
     if (!losses || !holder || holder.lives) return;
@@ -185,16 +184,6 @@ function keepRenewing<Job>(
  */
 export const pauseUntil = (maxMs: number, ...times: (number | undefined)[]): number =>
   Math.min(maxMs, ...times.map((ms = maxMs) => (ms > 0 ? ms : BLOCKED_PAUSE_MS)));
-
-/** Cleans at most once an hour; the first time at random within one, since replicas start together. */
-function hourly(clean: () => Promise<unknown>): () => Promise<void> {
-  let cleanAt = performance.now() + Math.random() * CLEANING_INTERVAL_MS;
-  return async () => {
-    if (performance.now() < cleanAt) return;
-    cleanAt = performance.now() + CLEANING_INTERVAL_MS;
-    await clean();
-  };
-}
 
 /**
  * Pause after an attempt (from 1), in milliseconds: twice as long each time, up to a limit; between a half and the

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import { toNetwork } from '../../net/network.ts';
+import { CallerCounts } from '../../work/caller-counts.ts';
 
 /** The part of a server of Node that hands out its connections. */
 interface Connecting {
@@ -13,7 +14,7 @@ interface Connecting {
  * @param proxies addresses and networks (CIDR)
  */
 export function limitConnections(server: Connecting, max: number, proxies: string[]): void {
-  const open = new Map<string, number>();
+  const open = new CallerCounts(max);
   const networks = proxies.map((proxy) =>
     ipaddr.parseCIDR(proxy.includes('/') ? proxy : `${proxy}/${countBits(proxy)}`),
   );
@@ -24,18 +25,9 @@ export function limitConnections(server: Connecting, max: number, proxies: strin
   };
   server.on('connection', (socket) => {
     const address = socket.remoteAddress ?? '';
-    const network = toNetwork(address);
-    const count = open.get(network) ?? 0;
-    if (count >= max && !isProxy(address)) {
-      socket.destroy();
-      return;
-    }
-    open.set(network, count + 1);
-    socket.once('close', () => {
-      const left = (open.get(network) ?? 1) - 1;
-      if (left > 0) open.set(network, left);
-      else open.delete(network);
-    });
+    const leave = open.take(toNetwork(address));
+    if (leave) socket.once('close', leave);
+    else if (!isProxy(address)) socket.destroy();
   });
 }
 

@@ -4,7 +4,7 @@ import { InvalidError, LimitError } from '../../../core/errors.ts';
 import { LARGE_BYTES } from '../../../core/parse-json.ts';
 import type { UserLimits } from '../../../config/limits.ts';
 import type { DatabasePool } from '../../db/database.ts';
-import { ByteCounts } from '../../work/byte-counts.ts';
+import { CallerCounts } from '../../work/caller-counts.ts';
 import { type Load, loadFor, type Operation } from '../operation/operation.ts';
 import { createRateLimit, type RateLimit } from './rate-limit.ts';
 import { createRateCounter } from './rates.ts';
@@ -51,7 +51,7 @@ export function createRequestLimits(
   const streams = createSlots('MAX_STREAMS_PER_USER', limits.MAX_STREAMS_PER_USER, 'streams open');
   const heavy = createSlots('MAX_HEAVY_READS_PER_USER', limits.MAX_HEAVY_READS_PER_USER, 'large reads under way');
   const isLimited = limits.MAX_REQUESTS_PER_USER < Infinity;
-  const bodies = new ByteCounts(isLimited ? BODIES_PER_CALLER * maxBodyBytes : Infinity);
+  const bodies = new CallerCounts(isLimited ? BODIES_PER_CALLER * maxBodyBytes : Infinity);
   return (operation) => {
     const load = loadFor(operation);
     const rate = rates[load];
@@ -86,11 +86,10 @@ function bodyBytes({ headers }: Request, maxBytes: number): number {
   return length > LARGE_BYTES ? Math.min(length, maxBytes) : 0;
 }
 
-const bodySlot = (bodies: ByteCounts, bytes: number): Slots => ({
+const bodySlot = (bodies: CallerCounts, bytes: number): Slots => ({
   take(caller) {
-    const give = () => void bodies.add(caller, -bytes);
-    if (bodies.add(caller, bytes) || bytes === 0) return give;
-    give();
+    const give = bodies.take(caller, bytes);
+    if (give) return give;
     const what = `bodies of ${bodies.maximum} bytes together, the maximum`;
     throw new LimitError('MAX_BODY_BYTES', `Your requests under way have ${what}. Try again when one has ended.`);
   },
@@ -112,26 +111,15 @@ function createRates(database: Pick<DatabasePool, 'query'>, limits: UserLimits):
 
 /** @param limit the setting that says `max` @param things the counted things, as in "50 streams open" */
 export function createSlots(limit: string, max: number, things: string): Slots {
-  const taken = new Map<string, number>();
+  const taken = new CallerCounts(max);
+  const refusal = `You have ${max} ${things} already, the maximum: ${limit}. Try again when one has ended.`;
   return {
     take(caller) {
-      const count = taken.get(caller) ?? 0;
-      if (count >= max) {
-        throw new LimitError(
-          limit,
-          `You have ${max} ${things} already, the maximum: ${limit}. Try again when one has ended.`,
-        );
-      }
-      taken.set(caller, count + 1);
-      return () => decrement(taken, caller);
+      const give = taken.take(caller);
+      if (give) return give;
+      throw new LimitError(limit, refusal);
     },
   };
-}
-
-function decrement(counts: Map<string, number>, caller: string): void {
-  const left = (counts.get(caller) ?? 1) - 1;
-  if (left > 0) counts.set(caller, left);
-  else counts.delete(caller);
 }
 
 /** Takes all or none of them. */
@@ -154,16 +142,14 @@ export type WithTarpit = <T>(caller: string, work: () => Promise<T>) => Promise<
 
 /** Slows down callers at a limit: one that asks again and again, on any connections, is refused ten times a second. */
 export function createTarpit(): WithTarpit {
-  const waiting = new Map<string, number>();
+  const waiting = new CallerCounts();
   return async (caller, work) => {
     try {
       return await work();
     } catch (error) {
       if (error instanceof LimitError) {
-        const count = (waiting.get(caller) ?? 0) + 1;
-        waiting.set(caller, count);
-        await sleep(Math.min(count * PAUSE_MS, MAX_PAUSE_MS));
-        decrement(waiting, caller);
+        await sleep(Math.min(waiting.add(caller, 1) * PAUSE_MS, MAX_PAUSE_MS));
+        waiting.add(caller, -1);
       }
       throw error;
     }

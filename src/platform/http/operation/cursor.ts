@@ -44,18 +44,14 @@ export function toPlace(cursor: string | undefined): ListPlace | undefined {
   return place;
 }
 
-/**
- * Splits what was found, one item more where there is a next page. `placeOf` returns an item's place; those that do not
- * fit are for the next page (`fitsPage`).
- */
-export function toPage<Item extends { fits?: boolean }>(
-  found: Item[],
-  limit: number,
-  placeOf: (item: Item) => ListPlace,
-): { items: Item[]; nextCursor: string | undefined } {
-  const items = found.slice(0, limit).filter(({ fits }) => fits !== false);
+/** An item of a list, with its place, and whether it fits its page (`fitsPage`): what does not is for the next. */
+export type Listed<Item> = Item & { place: ListPlace; fits: boolean };
+
+/** Returns a page on the wire of what was found: one item more where there is a next page. */
+export function toPage<Item, Wire>(found: Listed<Item>[], limit: number, toWire: (item: Item) => Wire) {
+  const items = found.slice(0, limit).filter(({ fits }) => fits);
   const last = found.length > items.length ? items.at(-1) : undefined;
-  return { items, nextCursor: last && toCursor(placeOf(last)) };
+  return { items: items.map(toWire), nextCursor: last && toCursor(last.place) };
 }
 
 /** True for a time that exists: a 31st of February comes back as another day. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { MARK_REFUSED, MAX_IDENTIFIER_BYTES, MAX_IDENTIFIER_LENGTH, STORE_MARK } from '../../../core/session.ts';
+import { keyError, MAX_IDENTIFIER_LENGTH } from '../../../core/session.ts';
 
 /** Largest value of PostgreSQL's `integer`, which sequences and version numbers are. */
 export const INT32_MAX = 2 ** 31 - 1;
@@ -21,7 +21,6 @@ const identifier = (description: string, pattern = '^[^\\x00-\\x1f]+$') =>
       const refuse = (message: string) => issues.push({ code: 'custom', message, input: value });
       // oxlint-disable-next-line no-control-regex
       if (/[\u0000-\u001f]/.test(value)) refuse('control characters are not allowed');
-      else if (value.includes(STORE_MARK)) refuse(MARK_REFUSED);
       else if (value.length > MAX_IDENTIFIER_LENGTH && codePoints(value) > MAX_IDENTIFIER_LENGTH) {
         issues.push({
           code: 'too_big',
@@ -30,8 +29,9 @@ const identifier = (description: string, pattern = '^[^\\x00-\\x1f]+$') =>
           inclusive: true,
           input: value,
         });
-      } else if (Buffer.byteLength(value) > MAX_IDENTIFIER_BYTES) {
-        refuse(`at most ${MAX_IDENTIFIER_BYTES} bytes of UTF-8 are allowed`);
+      } else {
+        const reason = keyError(value);
+        if (reason !== undefined) refuse(reason);
       }
     })
     .meta({ description, minLength: 1, maxLength: MAX_IDENTIFIER_LENGTH, pattern });

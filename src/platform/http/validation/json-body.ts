@@ -15,17 +15,13 @@ export type ReadBody = (request: Request, response: Response) => Promise<void>;
  * order: a body that is not `application/json` in UTF-8, one over `maxBytes` after inflating, and what
  * {@link parseJson} refuses.
  */
-export function readJsonBody(options: { maxBytes: number }): ReadBody {
-  return readBody(options, requireJson, parseBody);
-}
+export const readJsonBody = (maxBytes: number): ReadBody => readBody(maxBytes, requireJson, parseBody);
 
 /** Reads a request's body into `request.body` as text, whatever its media type; `undefined` when there is none. */
-export function readTextBody(options: { maxBytes: number }): ReadBody {
-  return readBody(options, () => undefined, toText);
-}
+export const readTextBody = (maxBytes: number): ReadBody => readBody(maxBytes, () => undefined, toText);
 
 function readBody(
-  { maxBytes }: { maxBytes: number },
+  maxBytes: number,
   check: (request: Request) => void,
   parseBytes: (bytes: Buffer) => unknown,
 ): ReadBody {
