@@ -42,3 +42,6 @@ export const optional = <Schema extends z.ZodType>(schema: Schema, meaning: stri
 /** An object of these members. */
 export const object = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
   optional(z.strictObject(shape), meaning);
+/** An array of such objects. */
+export const objects = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
+  optional(bodyList(z.strictObject(shape)), meaning);

@@ -1,17 +1,13 @@
 import { z } from 'zod';
-import { bodyList, name, number, numbers, object, openEnum, text, texts } from './members.ts';
+import { bodyList, name, number, numbers, object, objects, openEnum, text, texts } from './members.ts';
 
 /** Metadata that a provider sends with an answer: tokens, citations, log probabilities, grounding. */
 
 const tokensByModality = (meaning: string) =>
-  bodyList(
-    z.strictObject({
-      modality: openEnum('MODALITY_UNSPECIFIED', 'Text, image, audio, video or document.'),
-      tokenCount: number('Number of tokens of this modality.'),
-    }),
-  )
-    .nullish()
-    .describe(meaning);
+  objects(meaning, {
+    modality: openEnum('MODALITY_UNSPECIFIED', 'Text, image, audio, video or document.'),
+    tokenCount: number('Number of tokens of this modality.'),
+  });
 
 /** The specification's UsageMetadata. */
 export const usageMetadataSchema = z
@@ -59,13 +55,9 @@ const candidate = z
 /** Member `logprobsResult` of an event. */
 export const logprobsResult = z.strictObject({
   chosenCandidates: bodyList(candidate).nullish().describe('The token that was chosen at each step.'),
-  topCandidates: bodyList(
-    z.strictObject({
-      candidates: bodyList(candidate).nullish().describe('The tokens of one step, most likely first.'),
-    }),
-  )
-    .nullish()
-    .describe('The most likely tokens of each step.'),
+  topCandidates: objects('The most likely tokens of each step.', {
+    candidates: bodyList(candidate).nullish().describe('The tokens of one step, most likely first.'),
+  }),
   logProbabilitySum: number('Sum over the chosen tokens.'),
 });
 
@@ -182,14 +174,10 @@ export const groundingMetadataSchema = z
       renderedContent: text('HTML that shows the search suggestions; providers may require that it is shown.'),
       sdkBlob: text('Base64 of a JSON array of search term and address pairs.'),
     }),
-    sourceFlaggingUris: bodyList(
-      z.strictObject({
-        flagContentUri: text('Where a reader can report the source.'),
-        sourceId: text('Identifier of the source.'),
-      }),
-    )
-      .nullish()
-      .describe('Where sources can be reported.'),
+    sourceFlaggingUris: objects('Where sources can be reported.', {
+      flagContentUri: text('Where a reader can report the source.'),
+      sourceId: text('Identifier of the source.'),
+    }),
     groundingSupports: bodyList(groundingSupport).nullish().describe('Which span of the answer rests on which chunks.'),
     groundingChunks: bodyList(groundingChunk).nullish().describe('The sources; others refer to them by index.'),
   })

@@ -133,6 +133,18 @@ test('a user is erased from every table and the bucket, and nobody else', async 
   expect([again.status, again.body]).toEqual([200, { status: 'done', counts: {} }]);
 });
 
+test('an import that is refused leaves no object behind', async () => {
+  const row = { app_name: 'harness_agent', user_id: 'brings', session_id: 's1', artifact_name: 'f', version: 0 };
+  const line = JSON.stringify({
+    table: 'artifact_versions',
+    row,
+    content: Buffer.from('mark8left').toString('base64'),
+  });
+  const headers = { 'content-type': 'application/x-ndjson' };
+  const refused = await app.post(`${APP}/users/brings/import`, `${line}\n{"table":7}`, headers);
+  expect([refused.status, objectsWith('mark8left')]).toEqual([400, 0]);
+});
+
 const EMPTY = { status: 'done', counts: {} };
 const ERASED = { detail: 'The data of this user is being erased: nothing new is taken until that is done.' };
 

@@ -12,7 +12,7 @@ export interface ToolServices {
   loadArtifact(name: string, version?: number, maxBytes?: number): Promise<Part | undefined>;
   /** Names of the session's and the user's artifacts, sorted; the first 1,000. */
   listArtifacts(): Promise<string[]>;
-  /** Memories of this user of this app that match the words, best first. */
+  /** Memories of this user of this app that match the words, best first; at most 20. */
   searchMemory(query: string): Promise<{ author: string; timestamp: string; content: Content }[]>;
 }
 

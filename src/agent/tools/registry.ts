@@ -113,9 +113,6 @@ export const exitLoop: Tool = {
   },
 };
 
-/** Maximum number of memories that one call gives. */
-const MAX_MEMORIES = 20;
-
 /** Looks up what was said in earlier sessions of the same user. */
 const loadMemory: Tool = {
   name: 'load_memory',
@@ -125,9 +122,7 @@ const loadMemory: Tool = {
   async run(args, { services }) {
     const found = await services.searchMemory(String(args['query']));
     return {
-      memories: found
-        .slice(0, MAX_MEMORIES)
-        .map(({ author, timestamp, content }) => ({ author, timestamp, text: getAnswerText(content) })),
+      memories: found.map(({ author, timestamp, content }) => ({ author, timestamp, text: getAnswerText(content) })),
     };
   },
 };

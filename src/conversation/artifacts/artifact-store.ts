@@ -5,7 +5,7 @@ import { escapeJson, escapeText, unescapeJson, unescapeText } from '../../platfo
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
-import type { JsonStream } from '../sessions/json-stream.ts';
+import { type ArrayPage, type JsonStream, toArrayStream } from '../sessions/json-stream.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
@@ -174,28 +174,11 @@ const PAGE_ROWS = 32;
 const PAGE_BYTES = 4_194_304;
 
 /** Returns the versions of an artifact as a JSON array, ascending, page by page: custom metadata may be large. */
-export async function listArtifactVersionsText(db: Database, key: ArtifactKey): Promise<JsonStream> {
-  const page = await readVersionsPage(db, key, -1);
-  const first = ['[', page.text];
-  return page.more ? { first, rest: readFurtherVersions(db, key, page.last) } : { first: [...first, ']'] };
-}
-
-async function* readFurtherVersions(db: Database, key: ArtifactKey, after: number): AsyncGenerator<string[]> {
-  for (let last = after; ; ) {
-    const page = await readVersionsPage(db, key, last);
-    if (page.text !== '') yield [',', page.text];
-    if (!page.more) break;
-    last = page.last;
-  }
-  yield [']'];
-}
+export const listArtifactVersionsText = (db: Database, key: ArtifactKey): Promise<JsonStream> =>
+  toArrayStream((after?: number) => readVersionsPage(db, key, after));
 
 /** The versions after one, as many as a page has. */
-async function readVersionsPage(
-  db: Database,
-  key: ArtifactKey,
-  after: number,
-): Promise<{ text: string; last: number; more: boolean }> {
+async function readVersionsPage(db: Database, key: ArtifactKey, after = -1): Promise<ArrayPage<number>> {
   const { rows } = await db.execute<{ text: string | null; version: number }>(sql`
     with page as materialized (
       select ${versionText} as text, ${artifactVersions.version} as version from ${artifactVersions}
@@ -208,7 +191,7 @@ async function readVersionsPage(
     from sized order by version`);
   const read = rows.filter(({ text }) => text !== null);
   const text = read.map((row) => unescapeJson(row.text ?? '')).join(',');
-  return { text, last: read.at(-1)?.version ?? after, more: read.length < rows.length };
+  return { text, next: read.length < rows.length ? read.at(-1)?.version : undefined };
 }
 
 /** Deletes all versions of an artifact; no number is ever given twice. @returns the keys of their objects. */
@@ -250,19 +233,12 @@ export async function listArtifactNames(
 }
 
 /** Returns all names as a JSON array, page by page; see {@link listArtifactNames}. */
-export async function listArtifactNamesText(db: Database, key: SessionKey): Promise<JsonStream> {
-  const page = await listArtifactNames(db, key);
-  const text = JSON.stringify(page);
-  return page.length < PAGE_NAMES ? { first: [text] } : { first: [text.slice(0, -1)], rest: readNames(db, key, page) };
-}
-
-async function* readNames(db: Database, key: SessionKey, first: string[]): AsyncGenerator<string[]> {
-  for (let page = first; page.length === PAGE_NAMES; ) {
-    page = await listArtifactNames(db, key, page.at(-1));
-    if (page.length > 0) yield [',', JSON.stringify(page).slice(1, -1)];
-  }
-  yield [']'];
-}
+export const listArtifactNamesText = (db: Database, key: SessionKey): Promise<JsonStream> =>
+  toArrayStream(async (after?: string) => {
+    const page = await listArtifactNames(db, key, after);
+    const next = page.length === PAGE_NAMES ? page.at(-1) : undefined;
+    return { text: JSON.stringify(page).slice(1, -1), next };
+  });
 
 /** At most `limit` keys of objects that hold artifacts of a user. */
 export async function listObjectKeys(

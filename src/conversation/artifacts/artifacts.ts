@@ -1,8 +1,7 @@
 import type { Database } from '../../platform/db/database.ts';
 import type { JsonObject, Part } from '../../core/content.ts';
-import { isPassingFailure } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
-import { TooLargeError } from '../../core/errors.ts';
+import { isPassingFailure, TooLargeError } from '../../core/errors.ts';
 import { toArtifactContent, toPart } from './artifact-content.ts';
 import { type ArtifactKey, deleteArtifactVersions, findStoredArtifact, saveArtifactVersion } from './artifact-store.ts';
 import { INT32_MAX } from '../../platform/http/operation/parameters.ts';

@@ -4,7 +4,7 @@ import type { z } from 'zod';
 import { findStoredArtifact } from '../../conversation/artifacts/artifact-store.ts';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { jsonObject } from '../../core/content.ts';
-import { ForbiddenError, InvalidError } from '../../core/errors.ts';
+import { ForbiddenError, InvalidError, isPassingFailure } from '../../core/errors.ts';
 import { eventSchema } from '../../core/event.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
@@ -75,8 +75,6 @@ interface Batch {
   members: string[];
   texts: string[];
   sessions: string[];
-  /** True for a cronjob that changes the deployed agent. */
-  overrides: boolean;
   bytes?: ImportedContent;
 }
 
@@ -93,31 +91,29 @@ export async function importLines(
 ): Promise<{ imported: number; present: number }> {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const batches: Batch[] = [];
-  for (const [index, line] of lines.entries()) {
-    const batch = await toBatch(contentStore, line, index + 1);
-    const last = batches.at(-1);
-    if (!batch) continue;
-    if (batch.overrides && !mayOverride)
-      throw new ForbiddenError(
-        `Line ${index + 1} is a cronjob that changes the deployed agent: that needs \`override\`.`,
-      );
-    if (last && !batch.bytes && last.table === batch.table && last.members.join() === batch.members.join()) {
-      last.last = batch.last;
-      last.texts.push(...batch.texts);
-      last.sessions.push(...batch.sessions);
-    } else batches.push(batch);
-  }
-  const rows = batches.reduce((sum, { texts }) => sum + texts.length, 0);
-  const objects = batches.flatMap(({ bytes }) => bytes?.objectKey ?? []);
-  const { imported, unused } = await database
-    .transaction((tx) => insertBatches(tx, user, batches))
-    .catch(async (error: unknown) => {
-      await contentStore.remove(objects);
-      throw error;
-    });
+  const insert = async () => {
+    for (const [index, line] of lines.entries())
+      addBatch(batches, await toBatch(contentStore, line, index + 1, mayOverride));
+    return database.transaction((tx) => insertBatches(tx, user, batches));
+  };
+  const { imported, unused } = await insert().catch(async (error: unknown) => {
+    // After a passing failure rows may name them.
+    if (!isPassingFailure(error)) await contentStore.remove(batches.flatMap(({ bytes }) => bytes?.objectKey ?? []));
+    throw error;
+  });
   // Objects of versions that were there already: no row names them, so no erasure would find them.
   await contentStore.remove(unused);
-  return { imported, present: rows - imported };
+  return { imported, present: batches.reduce((sum, { texts }) => sum + texts.length, 0) - imported };
+}
+
+function addBatch(batches: Batch[], batch: Batch | undefined): void {
+  const last = batches.at(-1);
+  if (!batch) return;
+  if (last && !batch.bytes && last.table === batch.table && last.members.join() === batch.members.join()) {
+    last.last = batch.last;
+    last.texts.push(...batch.texts);
+    last.sessions.push(...batch.sessions);
+  } else batches.push(batch);
 }
 
 /** SQLSTATEs of a row that its table does not take: values (42601: of search), constraints, a key too long. */
@@ -140,7 +136,12 @@ async function insertBatches(tx: Database, user: User, batches: Batch[]) {
   return { imported, unused };
 }
 
-async function toBatch(contentStore: ContentStore, line: string, number: number): Promise<Batch | undefined> {
+async function toBatch(
+  contentStore: ContentStore,
+  line: string,
+  number: number,
+  mayOverride: boolean,
+): Promise<Batch | undefined> {
   const parsed = readLine(line, number);
   if (parsed?.kind !== undefined) return undefined;
   const { table: name, row, content } = parsed ?? {};
@@ -155,8 +156,9 @@ async function toBatch(contentStore: ContentStore, line: string, number: number)
     if (!isRight) throw new InvalidError(`Line ${number}: ${column} is not what the service writes there.`);
   }
   const sessionId = row['session_id'];
-  const overrides = table.name === 'cronjobs' && row['harness'] != null;
-  const batch = { table, first: number, last: number, members: Object.keys(row), texts: [rowText(line)], overrides };
+  if (table.name === 'cronjobs' && row['harness'] != null && !mayOverride)
+    throw new ForbiddenError(`Line ${number} is a cronjob that changes the deployed agent: that needs \`override\`.`);
+  const batch = { table, first: number, last: number, members: Object.keys(row), texts: [rowText(line)] };
   const sessions = typeof sessionId === 'string' ? [sessionId] : [];
   if (content === undefined) return { ...batch, sessions };
   const bytes = Buffer.from(content, 'base64');

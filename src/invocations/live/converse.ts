@@ -6,7 +6,7 @@ import type { RunEnd, RunInput } from '../../agent/loop/run.ts';
 import { findSession } from '../../conversation/sessions/session-store.ts';
 import { base64Error } from '../../core/base64.ts';
 import { type Content, contentSchema } from '../../core/content.ts';
-import { AgentError, AppError, NotFoundError, sizeRefusal } from '../../core/errors.ts';
+import { AgentError, AppError, NotFoundError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { JsonRefusedError, parseJson } from '../../core/parse-json.ts';
@@ -14,7 +14,7 @@ import { sessionNotFound } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../platform/http/operation/principal.ts';
 import { currentContext } from '../../platform/context.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
-import { invoke } from '../invoke.ts';
+import { invoke, toAgentError } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';
 import { CLOSE, type LiveLimits, LiveSocket, STOPPING } from './live-socket.ts';
 
@@ -67,11 +67,10 @@ export async function converse(
     if (context.draining.aborted && !live.isBusy()) live.close(CLOSE.goingAway, STOPPING);
   };
   const failWith = (error: unknown) => {
-    const full = sizeRefusal(error);
-    if (full) return live.fail(CLOSE.failed, full.message);
-    const isKnown = error instanceof AppError;
-    if (!isKnown) context.log.error({ err: error }, 'a live session failed');
-    live.fail(CLOSE.failed, isKnown ? error.message : 'The runtime failed.');
+    const reason = toAgentError(error);
+    if (reason instanceof AppError) return live.fail(CLOSE.failed, reason.message);
+    context.log.error({ err: error }, 'a live session failed');
+    live.fail(CLOSE.failed, 'The runtime failed.');
   };
   live.onFrame = (bytes) => take(bytes).catch(failWith);
   const closed = live.hold(context.draining);

@@ -44,7 +44,7 @@ test('every column that names a user is one that an erasure looks at', () => {
 });
 
 test('every table with a user_id is erased; the others are known to name nobody', () => {
-  const erased = new Set([...USER_TABLES.map(({ name }) => name), 'legal_holds', 'user_erasures']);
+  const erased = new Set([...USER_TABLES.map(({ name }) => name), 'legal_holds', 'user_erasures', 'user_storage']);
   const withUser = tables.filter((table) => columnsOf(table).includes('user_id')).map(getTableName);
   expect(withUser.filter((name) => !erased.has(name))).toEqual([]);
   const named = new Set(Object.keys(OTHERWISE).map((column) => column.split('.')[0]));
