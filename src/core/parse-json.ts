@@ -10,7 +10,7 @@ export const LARGE_BYTES = 65_536;
 /** A JSON text that is not taken; the message goes on behind what it is, as in "The body is not UTF-8". */
 export class JsonRefusedError extends Error {
   readonly kind: 'encoding' | 'depth' | 'values' | 'syntax' | 'inexact';
-  /** Where an inexact value stands. */
+  /** Keys that lead to an inexact value. */
   readonly path: (string | number)[];
   constructor(kind: JsonRefusedError['kind'], message: string, path: JsonRefusedError['path'] = []) {
     super(message);

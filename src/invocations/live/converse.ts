@@ -182,8 +182,8 @@ function toLiveFrame(bytes: Buffer): LiveFrame {
   } catch (error) {
     if (!(error instanceof JsonRefusedError)) throw error;
     const { kind, path, message } = error;
-    if (kind === 'inexact')
-      return { kind: 'invalid', error: `The frame is not valid at ${path.join('.')}: ${message}.` };
+    const place = path.length > 0 ? ` at ${path.join('.')}` : '';
+    if (kind === 'inexact') return { kind: 'invalid', error: `The frame is not valid${place}: ${message}.` };
     return { kind: kind === 'syntax' ? 'invalid' : 'excessive', error: `The frame ${message}.` };
   }
   const parsed = liveFrameSchema.safeParse(sent);

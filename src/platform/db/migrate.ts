@@ -29,7 +29,7 @@ export interface MigrateOptions {
   applies?: boolean;
   /** Another role, which serves: it gets its rights on rows. */
   servingRole?: string | undefined;
-  /** How many days and entries the audit keeps, which the owner of the tables alone may say. */
+  /** Days and entries that the audit keeps, which the owner of the tables alone may say. */
   audit?: { days: number; count: number } | undefined;
 }
 

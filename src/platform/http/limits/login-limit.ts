@@ -25,10 +25,10 @@ export interface LoginLimit {
 }
 
 const LIMIT = 'MAX_FAILED_LOGINS_PER_MINUTE';
-/** After too many wrong ones of a name: how many are checked at once, and for how long each keeps its place. */
+/** After too many wrong ones of a name: the number that is checked at once, and the time that each keeps its place. */
 const CHECKED_AT_ONCE = 4;
 const PLACE_MS = 20;
-/** How many of one name are checked or wait for it. */
+/** Maximum of one name that are checked or wait for it. */
 const MAX_WAITING = 100;
 
 /**
