@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { BODY_VALUES, bodyList, bytes, flag, name, number, objects, openEnum, optional, text, texts } from './members.ts';
+import { BODY_VALUES, bodyList, bytes, flag, name, number, openEnum, optional, text, texts } from './members.ts';
 
 /**
  * Content and Part as the specification's sections of that name list them, and what ADK 2.13 takes beside that. Every
@@ -126,11 +126,15 @@ export const functionResponseSchema = z
     response: freeForm('The result; a failure is `{"error": …}`, which the model reads and may recover from.'),
     willContinue: flag('True where the tool answers again later; kept as sent, this runtime writes none.'),
     scheduling: openEnum('SCHEDULING_UNSPECIFIED', 'When a live session reads a response that it did not wait for.'),
-    parts: objects('Media beside `response`.', {
-      inlineData: inlineData.nullish().describe('Media that the tool returns as bytes.'),
-      fileData: fileData.nullish().describe('Media that the tool returns as a reference.'),
-      ...mediaMembers,
-    }),
+    parts: bodyList(
+      z.strictObject({
+        inlineData: inlineData.nullish().describe('Media that the tool returns as bytes.'),
+        fileData: fileData.nullish().describe('Media that the tool returns as a reference.'),
+        ...mediaMembers,
+      }),
+    )
+      .nullish()
+      .describe('Media beside `response`.'),
   })
   .describe("A tool's answer to one call.");
 

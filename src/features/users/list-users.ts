@@ -81,7 +81,7 @@ export const listUsers = operation({
     const after = toPlace(query.cursor)?.id ?? '';
     const found = await findUsers(database.reads, appName, query.limit + 1, after);
     if (found.length === 0 && !agents.has(appName)) throw notFound();
-    const { items, nextCursor } = toPage(found, query.limit, ({ userId: id }) => ({ time: NO_TIME, id }));
-    return { kind: 'value', value: { items, nextCursor } };
+    const listed = found.map(({ userId: id }) => ({ place: { time: NO_TIME, id } }));
+    return { kind: 'value', value: toPage(listed, query.limit, ({ place }) => ({ userId: place.id })) };
   },
 });

@@ -44,12 +44,12 @@ export function toPlace(cursor: string | undefined): ListPlace | undefined {
   return place;
 }
 
-/** An item of a list, with its place, and whether it fits its page (`fitsPage`): what does not is for the next. */
-export type Listed<Item> = Item & { place: ListPlace; fits: boolean };
+/** An item of a list with its place, and whether it fits its page [it does]: what does not is for the next. */
+export type Listed<Item> = Item & { place: ListPlace; fits?: boolean };
 
 /** Returns a page on the wire of what was found: one item more where there is a next page. */
-export function toPage<Item, Wire>(found: Listed<Item>[], limit: number, toWire: (item: Item) => Wire) {
-  const items = found.slice(0, limit).filter(({ fits }) => fits);
+export function toPage<Item, Wire>(found: Listed<Item>[], limit: number, toWire: (item: Listed<Item>) => Wire) {
+  const items = found.slice(0, limit).filter(({ fits }) => fits !== false);
   const last = found.length > items.length ? items.at(-1) : undefined;
   return { items: items.map(toWire), nextCursor: last && toCursor(last.place) };
 }
