@@ -37,10 +37,11 @@ export async function init(directory: string): Promise<void> {
     await copyFile(source, join(target, file));
   }
   const build = existsSync(join(HOME, 'dist')) ? [] : [`npm run build --prefix ${HOME}`];
+  const start = kept.includes('scripts.start') ? 'npx agent-runtime start' : 'npm start';
   const go = directory === '.' ? [] : [`cd ${directory}`];
   const lines = [`An agent is in ${target}.`, ...(added.length > 0 ? [`Added: ${added.join(', ')}`] : [])];
   if (kept.length > 0) lines.push(`Kept as it was: ${kept.join(', ')}`);
-  console.log([...lines, `Now: ${[...build, ...go, 'npm install', 'npm start'].join(' && ')}`].join('\n'));
+  console.log([...lines, `Now: ${[...build, ...go, 'npm install', start].join(' && ')}`].join('\n'));
 }
 
 /** Adds to package.json what it does not have. @returns the names of what was added, and of scripts of another text */
