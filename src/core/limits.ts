@@ -27,6 +27,7 @@ export const INPUT_LIMITS = {
   liveFrame: { bytes: 1_048_576, values: 2_000, depth: 64, why: 'or `MAX_BODY_BYTES`; sound and pictures are small' },
   waitingFramesOfASocket: { bytes: 1_048_576, count: 8, why: 'then it is read no further' },
   waitingFramesOfAUser: { bytes: 8_388_608, why: 'the live session that brings more ends' },
+  controlFramesOfASocket: { count: 10_000, why: 'pings and pongs, which no other bound counts; an hour has 240' },
   liveSession: { bytes: 268_435_456, count: 200_000, why: 'an hour of speech has 155 million bytes in 180,000 frames' },
   mcpMessage: { bytes: 4_194_304, values: 100_000, depth: 500, count: 100, why: 'of messages in one array' },
   mcpConnection: { count: 1_000, why: 'messages at once, 100 more in each second; of other lines four times as many' },

@@ -8,7 +8,7 @@ import type { InvocationContext, InvocationRequest } from './context.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toAgentError, toClaim } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
 import { claimedUserEvents } from './invocation.ts';
-import { findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
+import { findQueuedBody, findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
 import { inBackground, startInvocationSchema, toRequest } from './request.ts';
 import { acquireSession, claimTurn } from './session-lock.ts';
 
@@ -110,11 +110,13 @@ const toQueuedRequest = (key: SessionKey, invocationId: string, body: z.infer<ty
   inBackground(toRequest(key, invocationId, body), body.webhookUrl ?? undefined);
 
 /** Runs an invocation that waits, unless another process is faster. */
-async function runQueued(context: InvocationContext, { key, invocationId, body, waited }: QueueHead): Promise<void> {
+async function runQueued(context: InvocationContext, { key, invocationId, waited }: QueueHead): Promise<void> {
   const lease = newLease(context, { key, invocationId });
-  const parsed = startInvocationSchema.safeParse(body);
-  const request = parsed.success ? toQueuedRequest(key, invocationId, parsed.data) : undefined;
   await context.admission.admit(key.userId, async () => {
+    const body = await findQueuedBody(context.database.db, lease);
+    if (body === undefined) return;
+    const parsed = startInvocationSchema.safeParse(body);
+    const request = parsed.success ? toQueuedRequest(key, invocationId, parsed.data) : undefined;
     const events = request ? claimedUserEvents(request, context.newId) : [];
     const claim = (prompt: NewEvent[]) => persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS);
     let refusal: AgentError | undefined;

@@ -37,15 +37,16 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
 
 /** A session's queue whose first invocation waits in the background. */
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
-  /** Body of its start, as it was sent. */
-  body: unknown;
   /** True where the session is free. */
   isFree: boolean;
   /** How long it has waited, seconds. */
   waited: number;
 }
 
-/** Lists the heads of queues in the background: the first of each user, then the second, the longest waiting first. */
+/**
+ * Lists the heads of queues in the background: the first of each user, then the second, the longest waiting first.
+ * Without their bodies, which may have megabytes each and are read when their turn has come ({@link findQueuedBody}).
+ */
 export async function listQueueHeads(db: Database, limit: number): Promise<QueueHead[]> {
   const q = alias(invocations, 'q');
   const earlier = db
@@ -55,7 +56,7 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       and ${q.sessionId} = ${invocations.sessionId} and ${q.status} = 'queued'
       and (${q.leaseExpireTime} > clock_timestamp() or ${q.request} is not null)
       and (${q.createTime}, ${q.id}) < (${invocations.createTime}, ${invocations.id})`);
-  const { appName, userId, sessionId, id, request, createTime } = invocations;
+  const { appName, userId, sessionId, id, createTime } = invocations;
   const session = getSession(invocations);
   const rows = await db
     .select({
@@ -63,7 +64,6 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       userId,
       sessionId,
       id,
-      text: sql<string>`${request}::text`,
       isFree: session.isFree,
       waited: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
     })
@@ -72,11 +72,19 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
     .where(and(isBackground, notExists(earlier)))
     .orderBy(sql`row_number() over (partition by ${userId} order by ${createTime})`, createTime)
     .limit(limit);
-  return rows.map(({ id: invocationId, text, isFree: free, waited, ...key }) => ({
+  return rows.map(({ id: invocationId, isFree: free, waited, ...key }) => ({
     key,
     invocationId,
-    body: JSON.parse(unescapeJson(text)) as unknown,
     isFree: free,
     waited,
   }));
+}
+
+/** Finds the body of a start that waits in the background, as it was sent; `undefined` where it waits no more. */
+export async function findQueuedBody(db: Database, lease: Lease): Promise<unknown> {
+  const [row] = await db
+    .select({ text: sql<string>`${invocations.request}::text` })
+    .from(invocations)
+    .where(and(isInvocation(lease), isBackground));
+  return row && (JSON.parse(unescapeJson(row.text)) as unknown);
 }

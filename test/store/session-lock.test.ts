@@ -18,7 +18,7 @@ import {
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
-import { listQueueHeads } from '../../src/invocations/queue-store.ts';
+import { findQueuedBody, listQueueHeads } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
@@ -289,13 +289,13 @@ describe('races', () => {
     const head = {
       key: queued.key,
       invocationId: queued.invocationId,
-      body,
       isFree: false,
       waited: expect.any(Number) as unknown,
     };
     const headOf = async () =>
       (await listQueueHeads(store.pool.db, 100)).find(({ key }) => key.sessionId === queued.key.sessionId);
     expect(await headOf()).toEqual(head);
+    expect(await findQueuedBody(store.pool.db, queued)).toEqual(body);
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
     expect(await headOf()).toEqual({ ...head, isFree: true });
     expect(await claimSession(store.pool.db, { ...newLease(), key: running.key }, [], false)).toBe(false);
@@ -307,6 +307,7 @@ describe('races', () => {
     const claimed = await Promise.all(claims.map((lease) => claimQueued(store.pool.db, lease, [])));
     expect(claimed.filter(Boolean)).toHaveLength(1);
     expect(await headOf()).toBeUndefined();
+    expect(await findQueuedBody(store.pool.db, queued)).toBeUndefined();
   });
 });
 

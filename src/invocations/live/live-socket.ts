@@ -10,7 +10,7 @@ export const CLOSE = { normal: 1000, goingAway: 1001, sessionNotFound: 1002, pol
 export const STOPPING = 'The service is stopping.';
 /** A reason has at most 123 bytes of UTF-8; a character that is cut becomes one of three bytes. */
 const MAX_REASON = 120;
-const { waitingFramesOfASocket: MOST, waitingFramesOfAUser } = INPUT_LIMITS;
+const { controlFramesOfASocket, waitingFramesOfASocket: MOST, waitingFramesOfAUser } = INPUT_LIMITS;
 /** Bytes of frames that wait, of each caller. */
 const waitingBytes = new CallerCounts(waitingFramesOfAUser.bytes);
 /** Bytes that a client leaves unread until it is cut off. */
@@ -43,6 +43,7 @@ export class LiveSocket {
   #lastUse = performance.now();
   #frames = 0;
   #bytes = 0;
+  #controlFrames = 0;
 
   /** @param caller whose frames are counted together */
   constructor(socket: WebSocket, limits: LiveLimits, caller: string) {
@@ -57,7 +58,11 @@ export class LiveSocket {
     const { idleMs, totalMs } = this.#limits;
     let answered = true;
     socket.on('message', (data, isBinary) => this.#receive(data, isBinary));
-    socket.on('pong', () => (answered = true));
+    socket.on('ping', () => this.#countControl());
+    socket.on('pong', () => {
+      answered = true;
+      this.#countControl();
+    });
     // Not at once: the client is to read why, for instance that its frame is too large.
     socket.on('error', () => void setTimeout(() => socket.terminate(), CLOSE_MS).unref());
     const watch = setInterval(
@@ -139,6 +144,14 @@ export class LiveSocket {
 
   #exceed(limit: string): void {
     this.fail(CLOSE.policy, `A live session may have ${limit}. Open another one: it goes on where this one ends.`);
+  }
+
+  /** Counts a ping or a pong: unread answers to pings, and fragments of a frame between pongs, stay in memory. */
+  #countControl(): void {
+    this.#controlFrames += 1;
+    if (this.#controlFrames === controlFramesOfASocket.count)
+      return this.#exceed(`${controlFramesOfASocket.count} pings and pongs`);
+    if (this.#controlFrames > controlFramesOfASocket.count) this.#socket.terminate();
   }
 
   #receive(data: RawData, isBinary: boolean): void {
