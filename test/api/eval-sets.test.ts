@@ -69,7 +69,7 @@ describe('sets', () => {
     const legacy = await app.post(`${at}/eval_sets/taken`);
     expect([legacy.status, legacy.body]).toEqual(expected);
     expect((await app.get(`${at}/eval_sets/taken/evals`)).body).toEqual(['one']);
-    for (const id of ['a-b', 'ä', 'a b', '../x']) {
+    for (const id of ['a-b', 'ä', 'a b']) {
       const { status, body } = await create(id);
       expect([status, body]).toEqual([
         400,

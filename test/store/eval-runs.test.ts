@@ -20,6 +20,7 @@ import {
   listEvalRuns,
   listResultMoments,
   listRunCases,
+  readRunCases,
 } from '../../src/features/evals/runs/eval-run-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { testPool } from '../support/store.ts';
@@ -175,8 +176,9 @@ describe('runs', () => {
     const runs = await Promise.all(Array.from({ length: 50 }, () => newRun(['a'], { appName })));
     for (const claimed of await claim(appName)) await finishEvalCase(store.pool.db, claimed, outcome);
     expect(await endFinishedRuns(store.pool.db)).toHaveLength(runs.length);
-    const moments = await listResultMoments(store.pool.db, { appName, requestedBy: undefined });
-    const times = moments.map(({ resultMicroseconds }) => resultMicroseconds);
+    const times: number[] = [];
+    for await (const page of listResultMoments(store.pool.db, { appName, requestedBy: undefined }))
+      times.push(...page.map(({ resultMicroseconds }) => resultMicroseconds));
     expect(new Set(times).size).toBe(50);
     expect(times).toEqual(times.toSorted((a, b) => a - b));
     expect(times.filter((time) => !Number.isSafeInteger(time) || time % 1_000_000 === 0)).toEqual([]);
@@ -215,7 +217,8 @@ describe('runs', () => {
     const { key, ...run } = await newRun(['a']);
     await replaceEvalCase(store.pool.db, key, evalCase('a', 'edited'));
     await deleteEvalSet(store.pool.db, key);
-    expect((await listRunCases(store.pool.db, run)).map(({ caseText }) => JSON.parse(caseText))).toEqual([
+    const cases = await listRunCases(store.pool.db, run);
+    expect((await readRunCases(store.pool.db, run, cases)).map(({ caseText }) => JSON.parse(caseText))).toEqual([
       { ...evalCase('a', 'hi'), creationTimestamp: expect.any(Number) },
     ]);
     await insertEvalSet(store.pool.db, key, { eval_cases: [evalCase('a', 'new')] });

@@ -47,15 +47,17 @@ const BOUNDS = {
     'getSessionLabels loadArtifact loadArtifactVersion harnessRuntimeGetArtifactMetadata getCronjob getCronjobRun ' +
     'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',
   'as many rows as a page has, each small':
-    'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listUsers',
+    'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
+    'summarizeEvalRun listEvalJudges listUsers',
   'a page that ends where its bytes do':
     'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
     'getSessionTraceLegacy listAllCronjobs',
   'pages that are read as fast as the client takes them':
-    'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun runLive',
+    'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun runLive ' +
+    'listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalResults listEvalResultIds getEvalResult ' +
+    'listEvalVerdicts',
   'nothing but what one user, or a developer, may store':
-    'listArtifactVersions listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalCases listEvalResults ' +
-    'listEvalResultIds getEvalResult summarizeEvalRun listEvalVerdicts listEvalJudges',
+    'listArtifactVersions',
 };
 
 test('every read says what bounds the bytes of its answer', () => {

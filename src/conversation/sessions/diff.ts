@@ -54,7 +54,7 @@ export async function diffEvents(
     if (!found) continue;
     diff.differing += 1;
     const { path, before, after } = found;
-    list(() => ({ sequence, path, value: shown(before), other: shown(after) }));
+    list(() => ({ sequence, path, value: toShown(before), other: toShown(after) }));
   }
 }
 
@@ -72,7 +72,7 @@ export async function diffStates(
     const [value, another] = [getValue(state, key), getValue(other, key)];
     if (!jsonDifference(value, another)) continue;
     diff.differing += 1;
-    list(() => ({ key, value: shown(value), other: shown(another) }));
+    list(() => ({ key, value: toShown(value), other: toShown(another) }));
   }
   return diff;
 }
@@ -90,7 +90,8 @@ function lister<Item>(list: Item[], limit: number): (make: () => Item) => void {
   };
 }
 
-function shown(value: unknown): unknown {
+/** A value as a difference shows it. */
+export function toShown(value: unknown): unknown {
   const text = JSON.stringify(value) ?? 'null';
   if (text.length <= MAX_SHOWN) return value ?? null;
   return `${text.slice(0, MAX_SHOWN)}…`;

@@ -419,7 +419,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: writes members that some version refuses',
-    changes: change('writeEvalSet', 'isOpen: () => false', 'isOpen: () => true'),
+    changes: change('writeCase', 'isOpen: () => false', 'isOpen: () => true'),
     tests: ['eval-set-file'],
   },
   {

@@ -14,8 +14,9 @@ import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { assignments, excluded, insertSelect, names } from '../../../platform/db/sql.ts';
-import { ConflictError, NotFoundError } from '../../../core/errors.ts';
+import { ConflictError, NotFoundError, TooLargeError } from '../../../core/errors.ts';
 import { heldSession } from '../../../conversation/sessions/session-lease.ts';
+import { checkCase, MAX_CASES } from '../sets/bounds.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from '../sets/eval-set.ts';
 import { toStoredCase, withToolUses } from '../sets/intermediate-data.ts';
@@ -25,6 +26,7 @@ import { toStoredCase, withToolUses } from '../sets/intermediate-data.ts';
  * session that it was made from is held meanwhile: its deletion finds the case, or the case finds it gone.
  * @returns false where the session was deleted, and nothing was written.
  * @throws {ConflictError} when the set has a case of this id. @throws {NotFoundError} when the set is another's.
+ * @throws {TooLargeError} when the case is too large, or its set has as many as it may.
  */
 export async function insertEvalCase(
   db: Database,
@@ -32,7 +34,10 @@ export async function insertEvalCase(
   evalCase: EvalCase,
   source: { userId: string; sessionId: string },
 ): Promise<boolean> {
+  checkCase(evalCase);
   const { appName, evalSetId, ownerId } = key;
+  const count = sql`(select count(*) from ${evalCases}
+    where ${evalCases.appName} = ${appName} and ${evalCases.evalSetId} = ${evalSetId})`;
   const time = sql`jsonb_build_object('creationTimestamp', extract(epoch from clock_timestamp()))`;
   const isOwn = ownerId === undefined ? sql`true` : sql`${evalSets.ownerId} = ${ownerId}`;
   const insert = insertSelect(evalCases, {
@@ -45,18 +50,19 @@ export async function insertEvalCase(
     ownerId: sql`set_used.owner_id`,
   });
   // The update locks a set that is there and returns it where it is the caller's: also one that was made just now.
-  const { rows } = await db.execute<{ held: boolean; made: boolean }>(sql`
+  const { rows } = await db.execute<{ held: boolean; made: boolean; full: boolean }>(sql`
     with held as (${heldSession({ appName, ...source })}), set_used as (
       ${insertSelect(evalSets, { appName, id: evalSetId, name: evalSetId, ownerId: ownerId ?? null })} from held
       on conflict (${names(evalSets.appName, evalSets.id)})
       do update set ${assignments(evalSets, { id: excluded(evalSets.id) })}
       where ${isOwn} returning ${evalSets.ownerId} as owner_id),
-    created as (${insert} from set_used on conflict do nothing ${madeCase}),
+    created as (${insert} from set_used where ${count} < ${MAX_CASES} on conflict do nothing ${madeCase}),
     said as (${insertVersion({ appName, evalSetId }, sql`${escapeJson(evalCase)}::jsonb || ${time}`)} from created)
-    select exists (select from held) as held, exists (select from created) as made`);
-  const [{ held, made } = { held: false, made: false }] = rows;
+    select exists (select from held) as held, exists (select from created) as made, ${count} >= ${MAX_CASES} as full`);
+  const [{ held, made, full } = { held: false, made: false, full: false }] = rows;
   if (made || !held) return made;
   if (!(await evalSetExists(db, key))) throw new NotFoundError(evalSetNotFound(key));
+  if (full) throw new TooLargeError(`The eval set \`${evalSetId}\` has ${MAX_CASES} cases, and may have no more.`);
   throw new ConflictError(`Eval id \`${evalCase.evalId}\` already exists in \`${evalSetId}\` eval set.`);
 }
 
@@ -80,6 +86,7 @@ export async function findEvalCaseText(db: Database, key: EvalSetKey, evalId: st
 
 /** Replaces a case by a further version, with its creation time. @throws {NotFoundError} for an absent set or case. */
 export async function replaceEvalCase(db: Database, key: EvalSetKey, evalCase: EvalCaseBody): Promise<void> {
+  checkCase(evalCase);
   const { appName, evalSetId } = key;
   // Any version that can be seen: of two writers at once the later one does not see that of the other.
   const time = sql`(

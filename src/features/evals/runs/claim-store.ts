@@ -3,6 +3,7 @@ import type { Database, DatabasePool } from '../../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { EVAL_SESSION_ID_PREFIXES } from '../../../core/session.ts';
+import { MAX_SCORES, withShortTexts } from '../sets/bounds.ts';
 import type { ExecutionModes } from '../sets/eval-set.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import { isItsVersion, isOpen, isOpenCase } from './eval-run-store.ts';
@@ -175,7 +176,7 @@ export async function finishEvalCase(
       lastSequence,
       failedTurn: error?.failedTurn ?? null,
       error: error ? escapeText(error.message) : null,
-      result: scored ? sql`${escapeJson(scored)}::jsonb` : null,
+      result: scored ? sql`${escapeJson(withShortTexts(scored, MAX_SCORES))}::jsonb` : null,
       endTime: now,
     })
     .where(isMine(claim))

@@ -1,12 +1,14 @@
 import { type SQL, and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
-import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
+import { evalCaseVersions, evalRunCases, evalRuns, sessions } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
+import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
+import { PAGE_NAMES, readPages } from '../sets/bounds.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
 import { selectCounts, meanScores, runCounts } from './trend-store.ts';
-import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, RunCase } from './eval-run.ts';
+import type { EvalRunKey, NewEvalRun, EvalRun, RunFilter, CaseTexts, Outcome, RunCase } from './eval-run.ts';
 
 /** How often a moment is taken anew where another run of the application has it. */
 export const MAX_TRIES = 10;
@@ -84,6 +86,8 @@ export const isOpenCase = inArray(evalRunCases.status, ['waiting', 'running']);
 
 const microseconds = sql<string>`(extract(epoch from ${evalRuns.resultTime}) * 1000000)::bigint`;
 
+const toMoment = (since: number) => sql`('epoch'::timestamptz + ${since}::bigint * interval '1 microsecond')`;
+
 const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }: RunFilter) =>
   and(
     eq(evalRuns.appName, appName),
@@ -91,7 +95,7 @@ const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }:
     runId === undefined ? undefined : sql`${evalRuns.id} = ${runId}::uuid`,
     resultMicroseconds === undefined
       ? undefined
-      : sql`${evalRuns.resultTime} = 'epoch'::timestamptz + ${resultMicroseconds}::bigint * interval '1 microsecond'`,
+      : sql`${evalRuns.resultTime} = ${toMoment(resultMicroseconds)}`,
     evalSetId === undefined ? undefined : eq(evalRuns.evalSetId, evalSetId),
   );
 
@@ -116,17 +120,34 @@ export async function listEvalRuns(db: Database, filter: RunFilter): Promise<Eva
 }
 
 /** The sets and moments of the results of an application, oldest first: those of runs that were not cancelled. */
-export async function listResultMoments(
+export function listResultMoments(
   db: Database,
   filter: RunFilter,
-): Promise<{ evalSetId: string; resultMicroseconds: number }[]> {
-  const rows = await db
-    .select({ evalSetId: evalRuns.evalSetId, resultMicroseconds: microseconds })
-    .from(evalRuns)
-    .where(and(matches(filter), eq(evalRuns.status, 'done')))
-    .orderBy(evalRuns.resultTime);
-  return rows.map((row) => ({ ...row, resultMicroseconds: Number(row.resultMicroseconds) }));
+): AsyncGenerator<{ evalSetId: string; resultMicroseconds: number }[]> {
+  return readPages(async (after) => {
+    const isAfter = after && sql`${evalRuns.resultTime} > ${toMoment(after.resultMicroseconds)}`;
+    const rows = await db
+      .select({ evalSetId: evalRuns.evalSetId, resultMicroseconds: microseconds })
+      .from(evalRuns)
+      .where(and(matches(filter), eq(evalRuns.status, 'done'), isAfter))
+      .orderBy(evalRuns.resultTime)
+      .limit(PAGE_NAMES);
+    return rows.map((row) => ({ ...row, resultMicroseconds: Number(row.resultMicroseconds) }));
+  });
 }
+
+/** The columns of a case of a run. */
+const RUN_CASE = {
+  place: evalRunCases.place,
+  trial: evalRunCases.trial,
+  evalId: evalRunCases.evalId,
+  userId: evalRunCases.sessionUserId,
+  sessionId: evalRunCases.sessionId,
+  status: evalRunCases.status,
+  lastSequence: evalRunCases.lastSequence,
+  failedTurn: evalRunCases.failedTurn,
+  error: evalRunCases.error,
+};
 
 const isOfRun = ({ appName, runId }: EvalRunKey) =>
   sql`${evalRunCases.appName} = ${appName} and ${evalRunCases.runId} = ${runId}::uuid`;
@@ -137,32 +158,75 @@ export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.app
   and ${evalCaseVersions.evalId} = ${evalRunCases.evalId}
   and ${evalCaseVersions.version} = ${evalRunCases.caseVersion}`;
 
-/** The cases of a run by place, then by trial. */
-export async function listRunCases(db: Database, key: EvalRunKey): Promise<RunCase[]> {
+/** The cases of a run by place, then by trial, without what they say, and about how many bytes that has. */
+export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & { bytes: number })[]> {
+  const { appName, sessionUserId, sessionId, result } = evalRunCases;
+  const sessionBytes = sql`(select ${sessions.eventBytes} from ${sessions} where ${sessions.appName} = ${appName}
+    and ${sessions.userId} = ${sessionUserId} and ${sessions.id} = ${sessionId})`;
+  const own = sql`${estimatedBytes(evalCaseVersions.payload)} + coalesce(${estimatedBytes(result)}, 0)`;
+  return db
+    .select({ ...RUN_CASE, bytes: sql<number>`(${own} + coalesce(${sessionBytes}, 0))::float8` })
+    .from(evalRunCases)
+    .innerJoin(evalCaseVersions, isItsVersion)
+    .where(isOfRun(key))
+    .orderBy(evalRunCases.place, evalRunCases.trial);
+}
+
+/** The texts of some cases of a run, in their order. */
+export async function readRunCases<Some extends RunCase>(
+  db: Database,
+  key: EvalRunKey,
+  cases: Some[],
+): Promise<(Some & CaseTexts)[]> {
+  const column = (name: 'place' | 'trial') => sql`${sql.param(cases.map((one) => one[name]))}::int[]`;
   const rows = await db
     .select({
       place: evalRunCases.place,
       trial: evalRunCases.trial,
-      evalId: evalRunCases.evalId,
-      userId: evalRunCases.sessionUserId,
-      sessionId: evalRunCases.sessionId,
-      status: evalRunCases.status,
-      lastSequence: evalRunCases.lastSequence,
-      failedTurn: evalRunCases.failedTurn,
-      error: evalRunCases.error,
       caseText: sql<string>`${evalCaseVersions.payload}::text`,
       resultText: sql<string | null>`${evalRunCases.result}::text`,
     })
     .from(evalRunCases)
     .innerJoin(evalCaseVersions, isItsVersion)
+    .where(
+      and(
+        isOfRun(key),
+        sql`(${evalRunCases.place}, ${evalRunCases.trial}) in (select * from unnest(${column('place')}, ${column('trial')}))`,
+      ),
+    );
+  const texts = new Map(rows.map((row) => [`${row.place}.${row.trial}`, row]));
+  return cases.flatMap((one) => {
+    const { caseText, resultText } = texts.get(`${one.place}.${one.trial}`) ?? { caseText: null, resultText: null };
+    if (caseText === null) return [];
+    const result = resultText === null ? null : unescapeJson(resultText);
+    return [{ ...one, caseText: unescapeJson(caseText), resultText: result }];
+  });
+}
+
+/** Characters of a reason in a summary. */
+const MAX_REASON = 1_000;
+
+/** The cases of a run with what their summary is made of. */
+export async function listOutcomes(db: Database, key: EvalRunKey): Promise<(RunCase & { scored: Outcome | null })[]> {
+  const { result } = evalRunCases;
+  const metric = sql`jsonb_build_object('metricName', m -> 'metricName', 'score', m -> 'score',
+    'status', m -> 'status', 'threshold', m -> 'threshold', 'explanation', left(m ->> 'explanation', ${MAX_REASON}))`;
+  const rows = await db
+    .select({
+      ...RUN_CASE,
+      error: sql<string | null>`left(${evalRunCases.error}, ${MAX_REASON})`,
+      scored: sql<Outcome | null>`case when ${result} is not null then jsonb_build_object(
+        'finalStatus', ${result} -> 'finalStatus', 'uses', ${result} -> 'uses', 'overall',
+        (select coalesce(jsonb_agg(${metric} order by n), '[]')
+         from jsonb_array_elements(${result} -> 'overall') with ordinality as o(m, n))) end`,
+    })
+    .from(evalRunCases)
     .where(isOfRun(key))
     .orderBy(evalRunCases.place, evalRunCases.trial);
-  return rows.map((row) => ({
-    ...row,
-    caseText: unescapeJson(row.caseText),
-    resultText: row.resultText === null ? null : unescapeJson(row.resultText),
-  }));
+  return rows.map((row) => ({ ...row, scored: unescapedJson(row.scored) }));
 }
+
+const unescapedJson = <Value>(value: Value): Value => JSON.parse(unescapeJson(JSON.stringify(value))) as Value;
 
 /** Ends a run and its cases that have not ended; what works on them loses its claim. False where it had ended. */
 export async function cancelEvalRun(db: Database, key: EvalRunKey): Promise<boolean> {

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { freeForm, jsonObject } from '../../../core/content.ts';
 import { bodyList, texts } from '../../../core/members.ts';
 import { runModes, type ExecutionModes } from '../sets/eval-set.ts';
+import type { ScoredCase } from '../scoring/score.ts';
 import { evalMetricSchema, type EvalMetric } from '../metrics/criteria.ts';
 
 /** Members of every request for a run. */
@@ -210,7 +211,7 @@ export interface RunFilter {
   limit?: number | undefined;
 }
 
-/** A case of a run with what it says and how it ended. */
+/** A case of a run and how it ended. */
 export interface RunCase {
   place: number;
   trial: number;
@@ -221,6 +222,13 @@ export interface RunCase {
   lastSequence: number | null;
   failedTurn: number | null;
   error: string | null;
+}
+
+/** The scores of a case, of which a summary is made. */
+export type Outcome = Pick<ScoredCase, 'finalStatus' | 'overall' | 'uses'>;
+
+/** The texts of a case of a run. */
+export interface CaseTexts {
   /** JSON text of the case as it was. */
   caseText: string;
   /** JSON text of its scores; null where it has none. */

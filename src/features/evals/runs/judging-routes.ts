@@ -10,7 +10,9 @@ import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/cr
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
 import { evalOperation, getRequester, ofSet, SET_PATH } from '../sets/context.ts';
 import { existing, ofRun, RUN_PATH, toWire } from './routes.ts';
-import { MAX_CASES, MAX_OPEN_RUNS } from './start-run.ts';
+import { MAX_OPEN_RUNS } from './start-run.ts';
+import { checkAsked, MAX_CASES, streamList } from '../sets/bounds.ts';
+import { sendText } from '../../../conversation/sessions/send-text.ts';
 import { listTrend } from './trend-store.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
 
@@ -39,6 +41,7 @@ const judgeRun = evalOperation({
     if (counts.total > MAX_CASES) {
       throw new InvalidError(`The run has ${counts.total} cases; the maximum is ${MAX_CASES}.`);
     }
+    checkAsked(body.evalMetrics);
     const judging = {
       appName: path.appName,
       runId: newId(),
@@ -94,11 +97,9 @@ const readVerdicts = evalOperation({
     description: 'The verdicts, in the order of the cases and turns.',
     example: [{ ...exampleVerdict, trial: 1, author: 'local' }],
   },
-  handler: async (context, { path, principal }) => {
+  handler: async (context, { path, principal, response }) => {
     await existing(context, path, principal);
-    const verdicts = await listVerdicts(context.database.reads, path);
-    const value = verdicts.map(({ comment, ...verdict }) => ({ ...verdict, ...(comment === null ? {} : { comment }) }));
-    return { kind: 'value', value };
+    return sendText(response, await streamList(listVerdicts(context.database.reads, path)));
   },
 });
 

@@ -4,6 +4,7 @@ import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeText } from '../../../platform/db/json-escape.ts';
 import { evalRunCases, evalRuns, evalVerdicts } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
+import { PAGE_NAMES, readPages } from '../sets/bounds.ts';
 import type { Verdicts } from '../metrics/statistics.ts';
 import { countOpen, MAX_TRIES, toResultTime, sameMoment, tooManyOpen } from './eval-run-store.ts';
 import type { EvalRunKey, NewEvalRun } from './eval-run.ts';
@@ -108,21 +109,32 @@ export async function saveVerdict(db: Database, { appName, runId }: EvalRunKey, 
   return rows.length > 0;
 }
 
-/** The verdicts of people on the turns of a run, by case, trial, turn, metric and author. */
-export async function listVerdicts(db: Database, { appName, runId }: EvalRunKey): Promise<Verdict[]> {
-  const { rows } = await db.execute<Record<keyof Verdict, never>>(sql`
-    select c.eval_id as "evalId", c.trial as trial, v.turn as turn, v.metric_name as "metricName", v.author as author,
-           v.passed as passed, v.comment as comment
-    from ${evalRunCases} c
-    join ${evalVerdicts} v
-      on v.app_name = c.app_name and v.user_id = c.session_user_id and v.session_id = c.session_id
-    where c.app_name = ${appName} and c.run_id = ${runId}::uuid
-    order by c.place, c.trial, v.turn, v.metric_name, v.author`);
-  return (rows as unknown as Verdict[]).map((row) => ({
-    ...row,
-    comment: row.comment === null ? null : unescapeText(row.comment),
-  }));
+/** The verdicts of people on the turns of a run as JSON, by case, trial, turn, metric and author, page by page. */
+export async function* listVerdicts(db: Database, { appName, runId }: EvalRunKey): AsyncGenerator<string[]> {
+  const read = async (after?: Verdict & { place: number }) => {
+    const { rows } = await db.execute<Record<string, never>>(sql`
+      select * from (
+        select c.place as place, c.eval_id as "evalId", c.trial as trial, v.turn as turn,
+               v.metric_name as "metricName", v.author as author, v.passed as passed, v.comment as comment
+        from ${evalRunCases} c
+        join ${evalVerdicts} v
+          on v.app_name = c.app_name and v.user_id = c.session_user_id and v.session_id = c.session_id
+        where c.app_name = ${appName} and c.run_id = ${runId}::uuid) said
+      where ${after === undefined} or (place, trial, turn, "metricName", author) > (
+        ${after?.place ?? 0}::int, ${after?.trial ?? 0}::int, ${after?.turn ?? 0}::int,
+        ${after?.metricName ?? ''}, ${after?.author ?? ''})
+      order by place, trial, turn, "metricName", author limit ${PAGE_NAMES}`);
+    return rows as unknown as (Verdict & { place: number })[];
+  };
+  for await (const rows of readPages(read)) {
+    yield rows.map(({ place: _place, comment, ...verdict }) =>
+      JSON.stringify({ ...verdict, ...(comment === null ? {} : { comment: unescapeText(comment) }) }),
+    );
+  }
 }
+
+/** Judges that a set is compared with: a judge is a model that a request names. */
+const MAX_JUDGES = 1_000;
 
 /** Judges of a set's runs beside people, by metric, model and version of the prompt; of the runs of one requester. */
 export async function listJudgeCounts(
@@ -151,6 +163,6 @@ export async function listJudgeCounts(
     cross join lateral jsonb_array_elements(c.result -> 'turns' -> v.turn) t
     where r.app_name = ${appName} and r.eval_set_id = ${evalSetId} and ${isTheirs} and m ? 'judge'
       and m ->> 'metricName' = v.metric_name and t ->> 'metricName' = v.metric_name
-    group by 1, 2, 3 order by 1, 2, 3`);
+    group by 1, 2, 3 order by 1, 2, 3 limit ${MAX_JUDGES}`);
   return rows;
 }

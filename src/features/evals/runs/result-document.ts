@@ -10,8 +10,9 @@ import { listHistories } from '../../../conversation/sessions/history-store.ts';
 import { toActualTurns } from '../cases/turns.ts';
 import { withoutHistory, readStoredCase } from '../cases/eval-case.ts';
 import { computeCost } from '../scoring/cost.ts';
-import { listRunCases } from './eval-run-store.ts';
-import type { EvalRun, RunCase } from './eval-run.ts';
+import { listRunCases, readRunCases } from './eval-run-store.ts';
+import { inParts, withShortTexts } from '../sets/bounds.ts';
+import type { CaseTexts, EvalRun, RunCase } from './eval-run.ts';
 
 /** A case that ran: its verdict, or why it could not be brought to an end. */
 export interface FinishedCase {
@@ -37,13 +38,22 @@ export function toResultId(appName: string, evalSetId: string, microseconds: num
   return { evalSetResultId, evalSetResultName: evalSetResultId.replaceAll('/', '_'), creationTimestamp };
 }
 
-/** The result of a run as ADK's clients read it, with members of this service beside ADK's; cases as given. */
-export function toEvalSetResult(appName: string, evalSetId: string, microseconds: number, cases: FinishedCase[]) {
-  return {
-    ...toResultId(appName, evalSetId, microseconds),
-    evalSetId,
-    evalCaseResults: cases.map((finished) => toEvalCaseResult(evalSetId, finished)),
-  };
+/** Characters of the JSON of one case in a result. */
+const MAX_CASE = 1_048_576;
+
+/** One case of a result as JSON; of a long one the texts are shortened, then the last turns left out. */
+export function toCaseText(evalSetId: string, finished: FinishedCase): string {
+  const whole = toEvalCaseResult(evalSetId, finished);
+  const text = JSON.stringify(whole);
+  if (text.length <= MAX_CASE) return text;
+  const shortened = { ...withShortTexts(whole, MAX_CASE / 2), omittedTurns: 0 };
+  const turns = shortened.evalMetricResultPerInvocation;
+  let length = JSON.stringify(shortened).length;
+  while (length > MAX_CASE && turns.length > 0) {
+    length -= JSON.stringify(turns.pop()).length;
+    shortened.omittedTurns += 1;
+  }
+  return JSON.stringify(shortened);
 }
 
 function toEvalCaseResult(evalSetId: string, finished: FinishedCase) {
@@ -98,25 +108,27 @@ function toShownTurn({ appDetails: _declarations, duration: _d, modelDuration: _
   };
 }
 
-/** The result of a run: its cases that ended, in the order of the set, with the turns that happened. */
-export async function readResult(
+/** The cases of a run that ended as JSON, in the order of the set, with the turns that happened, some at a time. */
+export async function* readResult(
   db: Database,
   appName: string,
-  { runId, evalSetId, resultMicroseconds }: Pick<EvalRun, 'runId' | 'evalSetId' | 'resultMicroseconds'>,
-) {
-  const cases = (await listRunCases(db, { appName, runId })).filter(hasEnded);
-  const histories = await listHistories(db, appName, cases);
+  { runId, evalSetId }: Pick<EvalRun, 'runId' | 'evalSetId'>,
+): AsyncGenerator<string[]> {
+  const key = { appName, runId };
   const prices = await listModelPrices(db);
-  const finished = cases.map((one, place) => toFinishedCase(one, histories[place] ?? [], prices));
-  return toEvalSetResult(appName, evalSetId, resultMicroseconds, finished);
+  for (const part of inParts((await listRunCases(db, key)).filter(hasEnded))) {
+    const cases = await readRunCases(db, key, part);
+    const histories = await listHistories(db, appName, cases);
+    yield cases.map((one, place) => toCaseText(evalSetId, toFinishedCase(one, histories[place] ?? [], prices)));
+  }
 }
 
 type EndedCase = RunCase & { sessionId: string };
 
-const hasEnded = (one: RunCase): one is EndedCase =>
+const hasEnded = <One extends RunCase>(one: One): one is One & EndedCase =>
   (one.status === 'done' || one.status === 'error') && one.sessionId !== null;
 
-function toFinishedCase(one: EndedCase, events: Event[], prices: ModelPrice[]): FinishedCase {
+function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: ModelPrice[]): FinishedCase {
   const evalCase = readStoredCase(one.caseText);
   // A session can go on in the UI: what comes after the last turn of the case is not part of it.
   const actual = toActualTurns(withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0)), undefined);

@@ -24,8 +24,12 @@ import { exampleCaseResult, caseResultsSchema, runEvalSchema, runResultsSchema }
 import { runErrors, toRunRequest } from './routes.ts';
 import { exampleMetrics } from '../metrics/criteria.ts';
 import { startRun, waitForRun } from './start-run.ts';
-import { promisify } from 'node:util';
-import { constants, gzip } from 'node:zlib';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { constants, createGzip } from 'node:zlib';
+import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
+import { sendText } from '../../../conversation/sessions/send-text.ts';
+import { streamList } from '../sets/bounds.ts';
 
 const evalResultSchema = z
   .looseObject({
@@ -51,10 +55,10 @@ const listEvalResults = evalOperation({
     description: 'The identifiers, in an object.',
     example: { evalResultIds: exampleResultIds },
   },
-  handler: async ({ database }, { path, principal }) => ({
-    kind: 'value',
-    value: { evalResultIds: await listResultIds(database.reads, path.appName, principal) },
-  }),
+  handler: async ({ database }, { path, principal, response }) => {
+    const ids = listResultIds(database.reads, path.appName, principal);
+    return sendText(response, await streamList(ids, '{"evalResultIds":[', ']}'));
+  },
 });
 
 const listEvalResultIdsOperation = evalOperation({
@@ -65,10 +69,8 @@ const listEvalResultIdsOperation = evalOperation({
   summary: 'List evaluation results as a bare array',
   parameters: { path: appPath },
   success: { schema: idsSchema, description: 'The identifiers, oldest first.', example: exampleResultIds },
-  handler: async ({ database }, { path, principal }) => ({
-    kind: 'value',
-    value: await listResultIds(database.reads, path.appName, principal),
-  }),
+  handler: async ({ database }, { path, principal, response }) =>
+    sendText(response, await streamList(listResultIds(database.reads, path.appName, principal))),
 });
 
 const getEvalResult = evalOperation({
@@ -99,16 +101,21 @@ const getEvalResult = evalOperation({
     const filter = { appName, requestedBy: getRequester(principal), resultMicroseconds };
     const [run] = await listEvalRuns(database.reads, filter);
     const named = run && toResultId(appName, run.evalSetId, resultMicroseconds);
-    if (!run || ![named?.evalSetResultId, named?.evalSetResultName].includes(evalResultId)) throw notFound();
-    return toCompressedAnswer(request, response, await readResult(database.reads, appName, run));
+    if (!run || !named || ![named.evalSetResultId, named.evalSetResultName].includes(evalResultId)) throw notFound();
+    const { evalSetResultId, evalSetResultName, creationTimestamp } = named;
+    const head = { evalSetResultId, evalSetResultName, creationTimestamp, evalSetId: run.evalSetId };
+    const cases = readResult(database.reads, appName, run);
+    const text = await streamList(cases, `${JSON.stringify(head).slice(0, -1)},"evalCaseResults":[`, ']}');
+    return sendCompressed(request, response, text);
   },
 });
 
-async function listResultIds(db: Database, appName: string, principal: Principal): Promise<string[]> {
-  const moments = await listResultMoments(db, { appName, requestedBy: getRequester(principal) });
-  return moments.map(
-    ({ evalSetId, resultMicroseconds }) => toResultId(appName, evalSetId, resultMicroseconds).evalSetResultId,
-  );
+async function* listResultIds(db: Database, appName: string, principal: Principal): AsyncGenerator<string[]> {
+  for await (const moments of listResultMoments(db, { appName, requestedBy: getRequester(principal) })) {
+    yield moments.map(({ evalSetId, resultMicroseconds }) =>
+      JSON.stringify(toResultId(appName, evalSetId, resultMicroseconds).evalSetResultId),
+    );
+  }
 }
 
 /** The moment at the end of the id of a result. */
@@ -137,9 +144,11 @@ const runEvalSet = evalOperation({
     example: { runEvalResults: [exampleCaseResult] },
   },
   handler: async (context, call) =>
-    toCompressedAnswer(call.request, call.response, {
-      runEvalResults: await runAndRead(context, 'runEvalSet', call),
-    }),
+    sendCompressed(
+      call.request,
+      call.response,
+      await streamList(await runAndRead(context, 'runEvalSet', call), '{"runEvalResults":[', ']}'),
+    ),
 });
 
 const runEvalSetAsList = evalOperation({
@@ -150,7 +159,7 @@ const runEvalSetAsList = evalOperation({
   summary: 'Run an evaluation set, the answer a bare array',
   success: { schema: caseResultsSchema, description: 'The results.', example: [exampleCaseResult] },
   handler: async (context, call) =>
-    toCompressedAnswer(call.request, call.response, await runAndRead(context, 'runEvalSetAsList', call)),
+    sendCompressed(call.request, call.response, await streamList(await runAndRead(context, 'runEvalSetAsList', call))),
 });
 
 /** Evaluation results, and runs whose end the client waits for, as the clients of ADK do. */
@@ -173,28 +182,34 @@ type RunCall = Call<
  * Starts a run, waits for its end and reads its results; none for a set without cases. Started once per
  * `Idempotency-Key`, in a transaction of its own: the workers see the run only when that has ended.
  */
-async function runAndRead(context: EvalContext, operationId: string, call: RunCall): Promise<object[]> {
+async function runAndRead(context: EvalContext, operationId: string, call: RunCall): Promise<AsyncGenerator<string[]>> {
   const { path, principal, response } = call;
   const start = async (inside: EvalContext) => (await startRun(inside, path, toRunRequest(call.body), principal)) ?? '';
   const runId = await once(context, { operationId }, call, start);
-  if (runId === '') return [];
-  const run = await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response));
-  return run ? (await readResult(context.database.reads, path.appName, run)).evalCaseResults : [];
+  const run = runId !== '' && (await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response)));
+  return run ? readResult(context.database.reads, path.appName, run) : noPages();
 }
 
-const compress = promisify(gzip);
+async function* noPages(): AsyncGenerator<string[]> {}
 
-/** Bytes below which compression is not worth the time. */
-const MIN_BYTES = 32_768;
+/** Characters below which compression is not worth the time. */
+const MIN_LENGTH = 32_768;
 
-/** A value as JSON, compressed where it is long and the client takes gzip: results repeat their members per case. */
-async function toCompressedAnswer(request: Request, response: Response, value: unknown): Promise<Answer> {
-  const text = JSON.stringify(value);
+/** Sends JSON, compressed where it is long and the client takes gzip: results repeat their members per case. */
+async function sendCompressed(request: Request, response: Response, text: JsonStream): Promise<Answer> {
   response.vary('Accept-Encoding');
-  if (text.length < MIN_BYTES || request.acceptsEncodings('gzip', 'identity') !== 'gzip') return { kind: 'json', text };
-  const bytes = await compress(text, { level: constants.Z_BEST_SPEED });
-  const headers = { 'content-type': 'application/json', 'content-encoding': 'gzip', 'content-length': bytes.length };
-  response.writeHead(200, headers);
-  response.end(bytes);
+  const isShort = !text.rest && text.first.reduce((sum, { length }) => sum + length, 0) < MIN_LENGTH;
+  if (isShort || request.acceptsEncodings('gzip', 'identity') !== 'gzip') return sendText(response, text);
+  const pieces = async function* () {
+    yield* text.first.splice(0);
+    for await (const further of text.rest ?? []) yield* further;
+  };
+  response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' });
+  try {
+    await pipeline(Readable.from(pieces()), createGzip({ level: constants.Z_BEST_SPEED }), response);
+  } catch (error) {
+    // That the client leaves in between is no error.
+    if ((error as { code?: string }).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+  }
   return { kind: 'sent' };
 }

@@ -8,6 +8,7 @@ import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { Wakeup } from '../../../platform/work/poll-loop.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from '../sets/eval-set-store.ts';
+import { checkAsked, MAX_CASES } from '../sets/bounds.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
 import { insertEvalRun, listEvalRuns } from './eval-run-store.ts';
 import { type EvalRun, EVALS_TOPIC, type EvalRunKey, type NewEvalRun, runTopic } from './eval-run.ts';
@@ -15,8 +16,6 @@ import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.t
 import { readSimulatedUser } from './simulated-user.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
 
-/** Cases of one run, each trial counted: its report is read as one page. */
-export const MAX_CASES = 1_000;
 /** Runs of one requester in an application that have not ended; more is a client that does not wait for its runs. */
 export const MAX_OPEN_RUNS = 100;
 
@@ -49,7 +48,7 @@ const TEST_USER = 'test_user_id';
  * @throws {InvalidError} for a case of another application, for too many cases, and for a simulated user that does not
  * hold. @throws {ForbiddenError} for a case that writes `app:` state where the caller may not, and for a stored model
  * with live tools where the caller may not override the agent.
- * @throws {ConflictError} when too many runs have not ended.
+ * @throws {ConflictError} when too many runs have not ended. @throws {TooLargeError} for too large metrics.
  */
 export async function startRun(
   { database, agents, config, newId, notifications }: EvalContext,
@@ -63,6 +62,7 @@ export async function startRun(
   const set = await findSetModes(database.db, { ...key, ownerId: requestedBy });
   if (!set) throw new NotFoundError(evalSetNotFound(key));
   readSimulatedUser(request.userSimulator);
+  checkAsked(request.metrics, request.userSimulator);
   const cases = chooseCases(key, await listRunnableCases(database.db, key), request.evalIds);
   if (cases.length === 0) return undefined;
   if (cases.some(({ writesSharedState }) => writesSharedState)) requireScope(principal, SHARED_STATE_DEMAND);

@@ -1,7 +1,8 @@
 import type { ModelPrice } from '../../../conversation/budgets/budget.ts';
 import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
-import { listHistories } from '../../../conversation/sessions/history-store.ts';
+import { toShown } from '../../../conversation/sessions/diff.ts';
+import { findHistory } from '../../../conversation/sessions/history-store.ts';
 import { computeCost, sumOfCosts } from '../scoring/cost.ts';
 import {
   type Comparison,
@@ -13,9 +14,8 @@ import {
   wilsonInterval,
 } from '../metrics/statistics.ts';
 import { toOverall } from '../metrics/status.ts';
-import { listRunCases } from './eval-run-store.ts';
-import type { EvalRunKey, RunCase } from './eval-run.ts';
-import type { ScoredCase } from '../scoring/score.ts';
+import { listOutcomes } from './eval-run-store.ts';
+import type { EvalRunKey, Outcome, RunCase } from './eval-run.ts';
 import { getFunctionCalls, getFunctionResponses, getParts } from '../../../core/content.ts';
 import type { Event } from '../../../core/event.ts';
 import { type JsonDifference, jsonDifference } from '../../../core/json-difference.ts';
@@ -31,36 +31,34 @@ export interface RunComparison extends Comparison {
 
 /** The cases of a run with their trials, in the order of the set. */
 export async function summarizeRun(db: Database, key: EvalRunKey): Promise<CaseSummary[]> {
-  return toSummaries(await listRunCases(db, key), await listModelPrices(db));
+  return toSummaries(await listOutcomes(db, key), await listModelPrices(db));
 }
 
-function toSummaries(cases: RunCase[], prices: ModelPrice[]) {
+type CaseOutcome = RunCase & { scored: Outcome | null };
+
+function toSummaries(cases: CaseOutcome[], prices: ModelPrice[]) {
   return [...Map.groupBy(cases, ({ evalId }) => evalId)].map(([evalId, trials]) => {
-    const ended = trials.map((trial) => ({
-      error: trial.error,
-      scored: trial.resultText === null ? undefined : (JSON.parse(trial.resultText) as ScoredCase),
-    }));
-    const count = (status: string) => ended.filter(({ scored }) => scored?.finalStatus === status).length;
+    const count = (status: string) => trials.filter(({ scored }) => scored?.finalStatus === status).length;
     const verdicts: Trials = { trials: count('PASSED') + count('FAILED'), passed: count('PASSED') };
-    const cost = sumOfCosts(ended.map(({ scored }) => computeCost(scored?.uses, prices)));
-    const reason = ended.map(toReason).find((text) => text !== undefined);
+    const cost = sumOfCosts(trials.map(({ scored }) => computeCost(scored?.uses ?? undefined, prices)));
+    const reason = trials.map(toReason).find((text) => text !== undefined);
     return {
       evalId,
       ...verdicts,
       notEvaluated: count('NOT_EVALUATED'),
-      errors: ended.filter(({ error }) => error !== null).length,
+      errors: trials.filter(({ error }) => error !== null).length,
       passRate: passRate(verdicts),
       interval: wilsonInterval(verdicts),
       passAll: verdicts.trials === 0 ? null : estimatePassAll(verdicts, verdicts.trials),
       flaky: isFlaky(verdicts),
-      scores: toScores(ended.flatMap(({ scored }) => scored ?? [])),
+      scores: toScores(trials.flatMap(({ scored }) => scored ?? [])),
       ...(reason === undefined ? {} : { reason }),
       ...(cost === undefined ? {} : { cost }),
     };
   });
 }
 
-function toScores(scored: ScoredCase[]): Record<string, number | null> {
+function toScores(scored: Outcome[]): Record<string, number | null> {
   const results = Map.groupBy(
     scored.flatMap(({ overall }) => overall),
     ({ metricName }) => metricName,
@@ -68,7 +66,7 @@ function toScores(scored: ScoredCase[]): Record<string, number | null> {
   return Object.fromEntries([...results].map(([name, each]) => [name, toOverall(each.map(({ score }) => score))]));
 }
 
-function toReason({ error, scored }: { error: string | null; scored: ScoredCase | undefined }): string | undefined {
+function toReason({ error, scored }: CaseOutcome): string | undefined {
   if (error !== null) return error;
   const unmet = scored?.overall.find(({ status }) => status === 'FAILED');
   if (unmet) return `${unmet.metricName}: ${unmet.score} is below ${unmet.threshold}.`;
@@ -78,7 +76,7 @@ function toReason({ error, scored }: { error: string | null; scored: ScoredCase 
 
 /** Compares a run with an earlier one: cases that were won and lost, and where their first trials part. */
 export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalRunKey): Promise<RunComparison> {
-  const [after, before] = [await listRunCases(db, key), await listRunCases(db, baseline)];
+  const [after, before] = [await listOutcomes(db, key), await listOutcomes(db, baseline)];
   const earlier = new Map(toSummaries(before, []).map((summary) => [summary.evalId, summary]));
   const none: Trials = { trials: 0, passed: 0 };
   const comparison = compareRuns(
@@ -89,20 +87,22 @@ export async function compareWith(db: Database, key: EvalRunKey, baseline: EvalR
     })),
   );
   const changed = [...comparison.lost, ...comparison.won];
-  const [left, right] = [await firstTrials(db, baseline, before, changed), await firstTrials(db, key, after, changed)];
-  const differences = changed.flatMap((evalId, place) => {
-    const found = firstDifference(left[place] ?? [], right[place] ?? []);
-    return found ? [{ evalId, ...found }] : [];
-  });
+  const differences: RunComparison['differences'] = [];
+  // One after the other: each may be as long as a session may be.
+  for (const evalId of changed) {
+    const [left, right] = [await firstTrial(db, baseline, before, evalId), await firstTrial(db, key, after, evalId)];
+    const found = firstDifference(left, right);
+    if (found) differences.push({ evalId, ...found, before: toShown(found.before), after: toShown(found.after) });
+  }
   return { ...comparison, differences };
 }
 
-/** The events of the first trials of these cases, in the order given. */
-async function firstTrials(db: Database, { appName }: EvalRunKey, cases: RunCase[], evalIds: string[]) {
-  const trials = evalIds.map((evalId) => cases.find((one) => one.evalId === evalId && one.trial === 1));
-  const keys = trials.map((one) => ({ userId: one?.userId ?? '', sessionId: one?.sessionId ?? '' }));
-  const histories = await listHistories(db, appName, keys);
-  return histories.map((events, place) => events.slice(0, trials[place]?.lastSequence ?? 0));
+/** The events of the first trial of a case. */
+async function firstTrial(db: Database, { appName }: EvalRunKey, cases: RunCase[], evalId: string): Promise<Event[]> {
+  const one = cases.find((some) => some.evalId === evalId && some.trial === 1);
+  if (!one || one.sessionId === null) return [];
+  const history = await findHistory(db, { appName, userId: one.userId, sessionId: one.sessionId });
+  return (history?.events ?? []).slice(0, one.lastSequence ?? 0);
 }
 
 /** Where two courses of events part. */

@@ -3,6 +3,8 @@ import { rubricSchema } from '../metrics/criteria.ts';
 import { InvalidError } from '../../../core/errors.ts';
 import { z } from 'zod';
 import type { EvalCaseBody, EvalSetDocument, FileDefaults } from './eval-set.ts';
+import { streamList } from './bounds.ts';
+import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { toStoredCase } from './intermediate-data.ts';
 import { fromOldSessions, isOldFile } from './old-eval-file.ts';
 import {
@@ -142,27 +144,43 @@ const toUrlSafe = (base64: string) => base64.replaceAll('+', '-').replaceAll('/'
 /** Members of a set that no version of ADK knows. */
 const MODES = ['model_execution_mode', 'tool_execution_mode'] as const;
 
+/** Places of dropped members that a file names. */
+const MAX_DROPPED = 1_000;
+
 /**
  * The text of a `.evalset.json` that every version of ADK reads: snake_case, two blanks of indent, no nulls and no
- * members that equal their default. `dropped` says where members stood that some version refuses.
+ * members that equal their default. Its `dropped`, which ADK ignores, says where members stood that some version refuses.
+ * @param cases JSON of the cases, page by page
  */
-export function writeEvalSet(set: EvalSetDocument): { text: string; dropped: string[] } {
-  const dropped: string[] = [];
-  const pass = { rename: SNAKE, isOpen: () => false, isDefault, dropped };
-  const cases = set.eval_cases.map((evalCase, place) => {
-    const path = `eval_cases[${place}]`;
-    return passOver(fileCaseSchema, toStoredCase(withoutSilentEvents(evalCase, path, dropped)), path, pass);
-  });
+export async function writeEvalSet(
+  set: Omit<EvalSetDocument, 'eval_cases'>,
+  cases: AsyncIterable<string[]> | Iterable<string[]>,
+): Promise<JsonStream> {
   const { eval_set_id, name, description, creation_timestamp: time, ...others } = set;
-  dropped.push(...MODES.filter((mode) => (others[mode] ?? 'live') !== 'live'));
-  const document = {
-    eval_set_id,
-    ...(name == null ? {} : { name }),
-    ...(description == null ? {} : { description }),
-    eval_cases: cases.map(withUrlSafeBytes),
-    ...(time ? { creation_timestamp: time } : {}),
+  const dropped: string[] = MODES.filter((mode) => (others[mode] ?? 'live') !== 'live');
+  const head = toText({ eval_set_id, name: name ?? undefined, description: description ?? undefined }).slice(0, -2);
+  let place = 0;
+  const pages = async function* () {
+    for await (const page of cases) {
+      yield page.map((text) => `\n    ${writeCase(JSON.parse(text) as EvalCaseBody, place++, dropped)}`);
+      dropped.splice(MAX_DROPPED);
+    }
   };
-  return { text: JSON.stringify(document, null, 2), dropped };
+  const tail = () => {
+    const last = toText({ creation_timestamp: time || undefined, dropped: dropped.length > 0 ? dropped : undefined });
+    return `${place > 0 ? '\n  ' : ''}]${last === '{}' ? '\n}' : `,${last.slice(1)}`}`;
+  };
+  return streamList(pages(), `${head},\n  "eval_cases": [`, tail);
+}
+
+const toText = (value: object) => JSON.stringify(value, null, 2);
+
+/** A case as a file has it, and in `dropped` what it has not. */
+function writeCase(evalCase: EvalCaseBody, place: number, dropped: string[]): string {
+  const path = `eval_cases[${place}]`;
+  const pass = { rename: SNAKE, isOpen: () => false, isDefault, dropped };
+  const passed = passOver(fileCaseSchema, toStoredCase(withoutSilentEvents(evalCase, path, dropped)), path, pass);
+  return toText(withUrlSafeBytes(passed) as object).replaceAll('\n', '\n    ');
 }
 
 /** Only along the members of contents: what a tool was given or answered is data, also where it is named `data`. */
@@ -211,7 +229,8 @@ export function readEvalSet(json: unknown, defaults: FileDefaults): { set: EvalS
   const { eval_set_id, eval_cases, name, description, creation_timestamp, ...others } = toObject(json);
   if (typeof eval_set_id !== 'string') throw new InvalidError('The file is no eval set: `eval_set_id` is missing.');
   if (!Array.isArray(eval_cases)) throw new InvalidError('The file is no eval set: `eval_cases` is missing.');
-  const dropped = Object.keys(others);
+  const { dropped: _said, ...unknown } = others;
+  const dropped = Object.keys(unknown);
   const set = {
     eval_set_id,
     ...(typeof name === 'string' ? { name } : {}),

@@ -1,9 +1,11 @@
-import { type SQL, and, eq, sql } from 'drizzle-orm';
+import { type SQL, and, eq, gt, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, escapeText, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCases, evalCaseVersions, evalSets } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
-import { ConflictError, NotFoundError } from '../../../core/errors.ts';
+import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
+import { ConflictError, NotFoundError, TooLargeError } from '../../../core/errors.ts';
+import { checkCase, inParts, MAX_CASES, PAGE_NAMES, readPages } from './bounds.ts';
 import type { EvalSetDocument } from './eval-set.ts';
 import { toStoredCase } from './intermediate-data.ts';
 
@@ -72,6 +74,7 @@ type NewEvalSet = Pick<EvalSetDocument, 'eval_cases'> &
 /**
  * Inserts a set with its cases in one statement; without a name its id is its name, as in ADK.
  * @throws {ConflictError} when the application has a set of this id, or two of the cases have one id.
+ * @throws {TooLargeError} for too many cases, or too large ones.
  */
 export async function insertEvalSet(
   db: Database,
@@ -79,6 +82,8 @@ export async function insertEvalSet(
   set: NewEvalSet,
 ): Promise<void> {
   const { name, description, eval_cases: cases } = set;
+  if (cases.length > MAX_CASES) throw new TooLargeError(`An eval set has at most ${MAX_CASES} cases.`);
+  cases.forEach(checkCase);
   if (new Set(cases.map(({ evalId }) => evalId)).size < cases.length) {
     throw new ConflictError('Two of the eval cases have one id.');
   }
@@ -110,32 +115,53 @@ export async function insertEvalSet(
   if (rows.length === 0) throw new ConflictError(`EvalSet ${evalSetId} already exists for app ${appName}.`);
 }
 
-/** The ids of an application's sets, of one owner where it is given, sorted by code point. */
-export async function listEvalSetIds(db: Database, appName: string, ownerId?: string): Promise<string[]> {
-  const rows = await db
-    .select({ id: evalSets.id })
-    .from(evalSets)
-    .where(and(eq(evalSets.appName, appName), isOwnedBy(ownerId)))
-    .orderBy(evalSets.id);
-  return rows.map(({ id }) => id);
+/** The ids of an application's sets as JSON, of one owner where it is given, sorted by code point, page by page. */
+export async function* listEvalSetIds(db: Database, appName: string, ownerId?: string): AsyncGenerator<string[]> {
+  const read = (after?: { id: string }) =>
+    db
+      .select({ id: evalSets.id })
+      .from(evalSets)
+      .where(and(eq(evalSets.appName, appName), isOwnedBy(ownerId), after && gt(evalSets.id, after.id)))
+      .orderBy(evalSets.id)
+      .limit(PAGE_NAMES);
+  for await (const rows of readPages(read)) yield rows.map(({ id }) => JSON.stringify(id));
 }
 
-/** A set with its cases, oldest first, as JSON text; `undefined` without such a set. */
-export async function findEvalSetText(db: Database, key: EvalSetKey): Promise<string | undefined> {
-  const { rows } = await db.execute<{ text: string | null }>(sql`
-    select (json_object_agg(key, value) filter (where value is not null))::text as text
+/** A set without its cases, and these as JSON, oldest first, some at a time; `undefined` without such a set. */
+export async function findEvalSet(
+  db: Database,
+  key: EvalSetKey,
+): Promise<{ set: Omit<EvalSetDocument, 'eval_cases'>; cases: AsyncGenerator<string[]> } | undefined> {
+  const bytes = sql`json_build_object('id', ${evalCases.id}, 'bytes', ${estimatedBytes(evalCaseVersions.payload)})`;
+  const { rows } = await db.execute<{ text: string | null; cases: { id: string; bytes: number }[] }>(sql`
+    select (json_object_agg(key, value) filter (where value is not null))::text as text,
+      (select coalesce(json_agg(${bytes} order by ${evalCases.createTime}, ${evalCases.id}), '[]')
+       from ${evalCases} join ${evalCaseVersions} on ${isNewest}
+       where ${evalCases.appName} = ${key.appName} and ${evalCases.evalSetId} = ${key.evalSetId}) as cases
     from ${evalSets} cross join lateral (values
       ('eval_set_id', to_json(${evalSets.id})), ('name', to_json(${evalSets.name})),
       ('description', to_json(${evalSets.description})),
-      ('eval_cases', (select coalesce(json_agg(${evalCaseVersions.payload}
-                                               order by ${evalCases.createTime}, ${evalCases.id}), '[]')
-                      from ${evalCases} join ${evalCaseVersions} on ${isNewest} where ${isOfSet})),
       ('creation_timestamp', to_json(extract(epoch from ${evalSets.createTime}))),
       ('model_execution_mode', to_json(${evalSets.modelExecutionMode})),
       ('tool_execution_mode', to_json(${evalSets.toolExecutionMode}))) as member(key, value)
     where ${isSet(key)}`);
-  const text = rows[0]?.text;
-  return text == null ? undefined : unescapeJson(text);
+  const [{ text = null, cases = [] } = {}] = rows;
+  if (text === null) return undefined;
+  const set = JSON.parse(unescapeJson(text)) as Omit<EvalSetDocument, 'eval_cases'>;
+  return { set, cases: readCases(db, key, inParts(cases)) };
+}
+
+async function* readCases(db: Database, key: EvalSetKey, parts: { id: string }[][]): AsyncGenerator<string[]> {
+  for (const part of parts) {
+    const ids = part.map(({ id }) => id);
+    const rows = await db
+      .select({ text: sql<string>`${evalCaseVersions.payload}::text` })
+      .from(evalCases)
+      .innerJoin(evalCaseVersions, isNewest)
+      .where(and(eq(evalCases.appName, key.appName), eq(evalCases.evalSetId, key.evalSetId), inArray(evalCases.id, ids)))
+      .orderBy(evalCases.createTime, evalCases.id);
+    yield rows.map(({ text }) => unescapeJson(text));
+  }
 }
 
 /** Deletes a set with its cases. @throws {NotFoundError} when there is none. */

@@ -17,16 +17,19 @@ import {
 } from './context.ts';
 import {
   createEvalSetSchema,
-  type EvalSetDocument,
   EVAL_SET_ID,
   evalCaseSchema,
   evalSetSchema,
   exampleEvalSet,
 } from './eval-set.ts';
 import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
-import { deleteEvalSet, findEvalSetText, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
+import { deleteEvalSet, findEvalSet, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
+import { streamList } from './bounds.ts';
+import { collect, type JsonStream } from '../../../conversation/sessions/json-stream.ts';
+import { sendText } from '../../../conversation/sessions/send-text.ts';
 
 const exampleIds = ['arithmetic', 'small_talk'];
+const TOO_LARGE = 'A case is too large, or there are too many.';
 const INVALID_ID = 'The id has other characters than letters, digits and `_`.';
 
 const createEvalSet = evalOperation({
@@ -37,16 +40,16 @@ const createEvalSet = evalOperation({
   parameters: { path: appPath },
   body: { schema: createEvalSetSchema, required: true, example: { evalSet: exampleEvalSet } },
   success: { schema: evalSetSchema, description: 'The new set.', example: exampleEvalSet },
-  errors: { 400: INVALID_ID, 409: 'The id is taken.' },
+  errors: { 400: INVALID_ID, 409: 'The id is taken.', 413: TOO_LARGE },
   handler: async ({ database }, { path, body, principal, notFound }) => {
     const { eval_set_id: evalSetId, eval_cases: cases } = body.evalSet;
     const key = toOwnKey({ ...path, evalSetId }, principal);
     checkSetId(evalSetId);
     const eval_cases = (cases ?? []).map((evalCase) => withoutKnownNulls(evalCaseSchema, evalCase));
     await insertEvalSet(database.db, key, { ...body.evalSet, eval_cases });
-    const text = await findEvalSetText(database.db, key);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text };
+    const made = await findEvalSet(database.db, key);
+    if (!made) throw notFound();
+    return { kind: 'json', text: await collect(await toText(made)) };
   },
 });
 
@@ -76,10 +79,10 @@ const listEvalSets = evalOperation({
     description: 'The identifiers, in an object.',
     example: { evalSetIds: exampleIds },
   },
-  handler: async ({ database }, { path, principal }) => ({
-    kind: 'value',
-    value: { evalSetIds: await listEvalSetIds(database.reads, path.appName, getRequester(principal)) },
-  }),
+  handler: async ({ database }, { path, principal, response }) => {
+    const ids = listEvalSetIds(database.reads, path.appName, getRequester(principal));
+    return sendText(response, await streamList(ids, '{"evalSetIds":[', ']}'));
+  },
 });
 
 const listEvalSetIdsOperation = evalOperation({
@@ -90,10 +93,8 @@ const listEvalSetIdsOperation = evalOperation({
   summary: 'List evaluation sets as a bare array',
   parameters: { path: appPath },
   success: { schema: idsSchema, description: 'The identifiers, sorted by code point.', example: exampleIds },
-  handler: async ({ database }, { path, principal }) => ({
-    kind: 'value',
-    value: await listEvalSetIds(database.reads, path.appName, getRequester(principal)),
-  }),
+  handler: async ({ database }, { path, principal, response }) =>
+    sendText(response, await streamList(listEvalSetIds(database.reads, path.appName, getRequester(principal)))),
 });
 
 const getEvalSet = evalOperation({
@@ -105,10 +106,10 @@ const getEvalSet = evalOperation({
   summary: 'Get an evaluation set',
   ...ofSet,
   success: { schema: evalSetSchema, description: 'The set with its cases, oldest first.', example: exampleEvalSet },
-  handler: async ({ database }, { path, principal, notFound }) => {
-    const text = await findEvalSetText(database.db, toOwnKey(path, principal));
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text };
+  handler: async ({ database }, { path, principal, response, notFound }) => {
+    const found = await findEvalSet(database.db, toOwnKey(path, principal));
+    if (!found) throw notFound();
+    return sendText(response, await toText(found));
   },
 });
 
@@ -129,27 +130,31 @@ const deleteEvalSetOperation = evalOperation({
 
 const exportedSchema = z
   .looseObject({
-    file: z.string().describe('The text of the `.evalset.json`, as every version of ADK reads it.'),
-    dropped: z.array(z.string()).describe('Where members stood that some version refuses, and that the file lacks.'),
+    eval_set_id: z.string().describe('The set.'),
+    eval_cases: z.array(jsonObject).describe('Its cases, all names in snake_case.'),
+    dropped: z
+      .array(z.string())
+      .optional()
+      .describe('Where members stood that some version refuses; the first 1,000, absent for none. No ADK reads it.'),
   })
-  .describe('A set as a file.');
+  .describe('A set as the `.evalset.json` that every version of ADK reads.');
 
 const exportSet = evalOperation({
   method: 'get',
   path: `${SET_PATH}/file`,
   operationId: 'exportEvalSet',
+  load: 'heavy',
   summary: 'Export an evaluation set as a file',
   ...ofSet,
   success: {
     schema: exportedSchema,
-    description: 'The file, and what is not in it.',
-    example: { file: '{\n  "eval_set_id": "arithmetic",\n  "eval_cases": []\n}', dropped: [] },
+    description: 'The file.',
+    example: { eval_set_id: 'arithmetic', eval_cases: [] },
   },
-  handler: async ({ database }, { path, principal, notFound }) => {
-    const text = await findEvalSetText(database.reads, toOwnKey(path, principal));
-    if (text === undefined) throw notFound();
-    const { text: file, dropped } = writeEvalSet(JSON.parse(text) as EvalSetDocument);
-    return { kind: 'value', value: { file, dropped } };
+  handler: async ({ database }, { path, principal, response, notFound }) => {
+    const found = await findEvalSet(database.reads, toOwnKey(path, principal));
+    if (!found) throw notFound();
+    return sendText(response, await writeEvalSet(found.set, found.cases));
   },
 });
 
@@ -187,7 +192,7 @@ const importSet = evalOperation({
     description: 'The set that was made.',
     example: { evalSetId: 'arithmetic', cases: 1, dropped: [] },
   },
-  errors: { 400: 'The file is no set, or its id cannot be one.', 409: 'The id is taken.' },
+  errors: { 400: 'The file is no set, or its id cannot be one.', 409: 'The id is taken.', 413: TOO_LARGE },
   handler: async ({ database, newId, now }, { path, query, body, principal }) => {
     const { set, dropped } = readEvalSet(body, { evalSetId: query.evalSetId ?? '', now: now(), newId });
     const evalSetId = query.evalSetId ?? set.eval_set_id;
@@ -213,6 +218,11 @@ export const evalSetOperations = [
   exportSet,
   importSet,
 ];
+
+/** A set as JSON text, in pieces. */
+function toText({ set, cases }: NonNullable<Awaited<ReturnType<typeof findEvalSet>>>): Promise<JsonStream> {
+  return streamList(cases, `${JSON.stringify(set).slice(0, -1)},"eval_cases":[`, ']}');
+}
 
 function checkSetId(evalSetId: string): void {
   if (EVAL_SET_ID.test(evalSetId)) return;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import {
   type FinishedCase,
-  toEvalSetResult,
+  toCaseText,
   toResultId,
 } from '../../../../../src/features/evals/runs/result-document.ts';
 import { scoreCase } from '../../../../../src/features/evals/scoring/score-case.ts';
@@ -22,7 +22,7 @@ const finished = (more: Partial<FinishedCase>): FinishedCase => ({
   ...more,
 });
 const documentOf = (one: FinishedCase) =>
-  toEvalSetResult('app', 'set', 1_795_294_140_161_259, [one]).evalCaseResults[0];
+  JSON.parse(toCaseText('set', one)) as Record<string, unknown>;
 
 test('the id of a result ends with its time, which is never a whole second', () => {
   expect(toResultId('a/b', 'set', 1_795_294_140_161_259)).toEqual({
@@ -102,11 +102,19 @@ test('a case that could not be brought to an end keeps its turns and its reason'
   });
 });
 
-test('results stand in the order of the cases', () => {
-  const cases = ['b', 'a'].map((evalId) => finished({ evalId }));
-  const result = toEvalSetResult('app', 'set', 5, cases);
-  expect(result.evalCaseResults.map(({ evalId, finalEvalStatus }) => [evalId, finalEvalStatus])).toEqual([
-    ['b', 3],
-    ['a', 3],
-  ]);
+test('a long case has short texts, which say so, and then fewer turns', () => {
+  const long = 'é'.repeat(3_000_000);
+  const pairs = [{ actual: turn(long, 'A') }, { actual: turn('Q', 'B') }];
+  const document = documentOf(finished({ pairs }));
+  expect(document).toMatchObject({ omittedTurns: 0, evalMetricResultPerInvocation: [{}, {}] });
+  expect(JSON.stringify(document)).toContain(`${'é'.repeat(16_384)}… (3000000 characters)`);
+  const many = Array.from({ length: 1_000 }, () => ({ actual: turn('q'.repeat(5_000), 'A') }));
+  const calls = Array.from({ length: 2_000 }, () => ({ functionCall: { name: 'f', args: {} } }));
+  const wide = { ...turn('Q', 'A'), intermediateData: { invocationEvents: [{ author: 'a', content: { parts: calls } }] } };
+  for (const turns of [many, Array.from({ length: 50 }, () => ({ actual: wide }))]) {
+    const text = toCaseText('set', finished({ pairs: turns }));
+    expect(text.length).toBeLessThanOrEqual(1_048_576);
+    const { omittedTurns, evalMetricResultPerInvocation: kept } = JSON.parse(text);
+    expect(omittedTurns + kept.length).toBe(turns.length);
+  }
 });

@@ -1,0 +1,106 @@
+import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
+import { TooLargeError } from '../../../core/errors.ts';
+
+/** Cases of a set, and of a run with each trial counted: a report is read as one page. */
+export const MAX_CASES = 1_000;
+/** Bytes of a case as JSON: it is read, shown and run as one value. */
+const MAX_CASE_BYTES = 4_194_304;
+const MAX_TURNS = 1_000;
+/** Bytes of the metrics and the simulated user of a run: lists of runs and results repeat them. */
+const MAX_ASKED_BYTES = 65_536;
+
+const byteLength = (value: unknown) => Buffer.byteLength(JSON.stringify(value) ?? '');
+
+/** Refuses a case that is too large. @throws {TooLargeError} */
+export function checkCase(evalCase: { evalId: string; conversation?: unknown[] | null | undefined }): void {
+  const { evalId, conversation } = evalCase;
+  if ((conversation?.length ?? 0) > MAX_TURNS)
+    throw new TooLargeError(`Eval case \`${evalId}\` has more than ${MAX_TURNS} turns.`);
+  if (byteLength(evalCase) > MAX_CASE_BYTES)
+    throw new TooLargeError(`Eval case \`${evalId}\` is larger than ${MAX_CASE_BYTES} bytes.`);
+}
+
+/** Refuses what a run is asked for where it is too large. @throws {TooLargeError} */
+export function checkAsked(...asked: unknown[]): void {
+  if (byteLength(asked) <= MAX_ASKED_BYTES) return;
+  throw new TooLargeError(`The metrics and the simulated user have more than ${MAX_ASKED_BYTES} bytes.`);
+}
+
+/** Members of bytes: half of one cannot be read. */
+const BYTES = new Set(['data', 'thoughtSignature']);
+const LENGTHS = [16_384, 1_024, 256];
+/** Characters of the stored scores of one case. */
+export const MAX_SCORES = 1_048_576;
+
+/** The value with its texts shortened, each saying so, until its JSON has at most so many characters if it can. */
+export function withShortTexts<Value>(value: Value, maxLength: number): Value {
+  let text = JSON.stringify(value);
+  if (text.length <= maxLength) return value;
+  for (const length of LENGTHS) {
+    if (text.length <= maxLength) break;
+    text = JSON.stringify(value, (name, member: unknown) => {
+      if (typeof member !== 'string' || member.length <= length) return member;
+      return BYTES.has(name) ? '' : `${member.slice(0, length).toWellFormed()}… (${member.length} characters)`;
+    });
+  }
+  return JSON.parse(text) as Value;
+}
+
+/** Rows of a part of a list that is read at once, and their bytes but for a first larger one. */
+const PART_ROWS = 200;
+const PART_BYTES = 4_194_304;
+
+/** Divides rows with estimates of their bytes into parts that are read at once. */
+export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {
+  const parts: Row[][] = [];
+  let bytes = 0;
+  for (const row of rows) {
+    const part = parts.at(-1);
+    bytes += row.bytes;
+    if (part && part.length < PART_ROWS && bytes <= PART_BYTES) part.push(row);
+    else {
+      parts.push([row]);
+      bytes = row.bytes;
+    }
+  }
+  return parts;
+}
+
+/** A list between two texts, of which the last is made at the end, from its pages of elements; each is read when the client has taken the one before. */
+export async function streamList(
+  pages: AsyncGenerator<string[]>,
+  head = '[',
+  tail: string | (() => string) = ']',
+): Promise<JsonStream> {
+  const end = () => (typeof tail === 'string' ? tail : tail());
+  const { value: page = [] } = (await pages.next()) as { value?: string[] };
+  const further = await pages.next();
+  const first = [head, page.join(',')];
+  if (further.done) return { first: [...first, end()] };
+  const rest = async function* () {
+    let isEmpty = page.length === 0;
+    let texts = further.value;
+    for (;;) {
+      if (texts.length > 0) yield [isEmpty ? '' : ',', texts.join(',')];
+      isEmpty &&= texts.length === 0;
+      const next = await pages.next();
+      if (next.done) break;
+      texts = next.value;
+    }
+    yield [end()];
+  };
+  return { first, rest: rest() };
+}
+
+/** Rows of a page of names. */
+export const PAGE_NAMES = 1_000;
+
+/** The pages of a list that is read from place to place. */
+export async function* readPages<Row>(read: (after: Row | undefined) => Promise<Row[]>): AsyncGenerator<Row[]> {
+  for (let after: Row | undefined; ; ) {
+    const rows = await read(after);
+    if (rows.length > 0) yield rows;
+    if (rows.length < PAGE_NAMES) return;
+    after = rows.at(-1);
+  }
+}
