@@ -86,7 +86,12 @@ test('names of sets and results, and verdicts, come page by page, each once and 
   await copy('eval_verdicts', `metric_name = 'm1'`, 2_500, `'metric_name', 'm' || n, 'comment', repeat('w', 9000)`);
   await copy('eval_sets', `id = 's'`, 2_500, `'id', 's' || n`);
   const later = `t.result_time + n * interval '1.000001 second'`;
-  await copy('eval_runs', `eval_set_id = 's'`, 2_500, `'id', gen_random_uuid(), 'eval_set_id', 's' || n, 'result_time', ${later}`);
+  await copy(
+    'eval_runs',
+    `eval_set_id = 's'`,
+    2_500,
+    `'id', gen_random_uuid(), 'eval_set_id', 's' || n, 'result_time', ${later}`,
+  );
   const verdicts = (await service.get(`${D}/eval-runs/${runId}/verdicts`)).body as { metricName: string }[];
   const names = verdicts.map(({ metricName }) => metricName);
   expect([verdicts[0], names]).toEqual([{ ...verdict, trial: 1, author: 'local' }, names.toSorted()]);
@@ -106,16 +111,18 @@ test('names of sets and results, and verdicts, come page by page, each once and 
 test('what is too large, or too much, is refused with 413 where it is written', async () => {
   const huge = evalCase('huge', 'z'.repeat(5_000_000));
   expect(await insertSet('huge', [huge])).toMatchObject({ status: 413 });
-  expect(await insertSet('many', Array.from({ length: 1_001 }, (_, n) => evalCase(`c${n}`, 'q')))).toMatchObject({
+  expect(
+    await insertSet(
+      'many',
+      Array.from({ length: 1_001 }, (_, n) => evalCase(`c${n}`, 'q')),
+    ),
+  ).toMatchObject({
     status: 413,
     body: { detail: 'An eval set has at most 1000 cases.' },
   });
   await insertSet('full', [evalCase('huge', 'q')]);
   const replaced = await service.send('PUT', `${D}/eval-sets/full/eval-cases/huge`, huge);
-  expect([replaced.status, replaced.body]).toEqual([
-    413,
-    { detail: 'Eval case `huge` is larger than 4194304 bytes.' },
-  ]);
+  expect([replaced.status, replaced.body]).toEqual([413, { detail: 'Eval case `huge` is larger than 4194304 bytes.' }]);
   const turns = Array.from({ length: 1_001 }, () => ({ userContent: said('q') }));
   expect(await insertSet('endless', [{ evalId: 'e', conversation: turns }])).toMatchObject({ status: 413 });
   await copy('eval_case_versions', `eval_set_id = 'full'`, 1_000, `'eval_id', 'c' || n`);

@@ -56,8 +56,7 @@ const BOUNDS = {
     'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun runLive ' +
     'listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalResults listEvalResultIds getEvalResult ' +
     'listEvalVerdicts',
-  'nothing but what one user, or a developer, may store':
-    'listArtifactVersions',
+  'nothing but what one user, or a developer, may store': 'listArtifactVersions',
 };
 
 test('every read says what bounds the bytes of its answer', () => {

@@ -93,9 +93,7 @@ const matches = ({ appName, requestedBy, runId, resultMicroseconds, evalSetId }:
     eq(evalRuns.appName, appName),
     requestedBy === undefined ? undefined : eq(evalRuns.requestedBy, requestedBy),
     runId === undefined ? undefined : sql`${evalRuns.id} = ${runId}::uuid`,
-    resultMicroseconds === undefined
-      ? undefined
-      : sql`${evalRuns.resultTime} = ${toMoment(resultMicroseconds)}`,
+    resultMicroseconds === undefined ? undefined : sql`${evalRuns.resultTime} = ${toMoment(resultMicroseconds)}`,
     evalSetId === undefined ? undefined : eq(evalRuns.evalSetId, evalSetId),
   );
 

@@ -186,7 +186,8 @@ async function runAndRead(context: EvalContext, operationId: string, call: RunCa
   const { path, principal, response } = call;
   const start = async (inside: EvalContext) => (await startRun(inside, path, toRunRequest(call.body), principal)) ?? '';
   const runId = await once(context, { operationId }, call, start);
-  const run = runId !== '' && (await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response)));
+  const run =
+    runId !== '' && (await waitForRun(context, { appName: path.appName, runId }, principal, toGoneSignal(response)));
   return run ? readResult(context.database.reads, path.appName, run) : noPages();
 }
 

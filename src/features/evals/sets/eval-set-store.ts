@@ -145,10 +145,10 @@ export async function findEvalSet(
       ('model_execution_mode', to_json(${evalSets.modelExecutionMode})),
       ('tool_execution_mode', to_json(${evalSets.toolExecutionMode}))) as member(key, value)
     where ${isSet(key)}`);
-  const [{ text = null, cases = [] } = {}] = rows;
-  if (text === null) return undefined;
-  const set = JSON.parse(unescapeJson(text)) as Omit<EvalSetDocument, 'eval_cases'>;
-  return { set, cases: readCases(db, key, inParts(cases)) };
+  const [row] = rows;
+  if (row?.text == null) return undefined;
+  const set = JSON.parse(unescapeJson(row.text)) as Omit<EvalSetDocument, 'eval_cases'>;
+  return { set, cases: readCases(db, key, inParts(row.cases)) };
 }
 
 async function* readCases(db: Database, key: EvalSetKey, parts: { id: string }[][]): AsyncGenerator<string[]> {
@@ -158,7 +158,9 @@ async function* readCases(db: Database, key: EvalSetKey, parts: { id: string }[]
       .select({ text: sql<string>`${evalCaseVersions.payload}::text` })
       .from(evalCases)
       .innerJoin(evalCaseVersions, isNewest)
-      .where(and(eq(evalCases.appName, key.appName), eq(evalCases.evalSetId, key.evalSetId), inArray(evalCases.id, ids)))
+      .where(
+        and(eq(evalCases.appName, key.appName), eq(evalCases.evalSetId, key.evalSetId), inArray(evalCases.id, ids)),
+      )
       .orderBy(evalCases.createTime, evalCases.id);
     yield rows.map(({ text }) => unescapeJson(text));
   }

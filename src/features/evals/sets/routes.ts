@@ -15,13 +15,7 @@ import {
   SET_PATH,
   toOwnKey,
 } from './context.ts';
-import {
-  createEvalSetSchema,
-  EVAL_SET_ID,
-  evalCaseSchema,
-  evalSetSchema,
-  exampleEvalSet,
-} from './eval-set.ts';
+import { createEvalSetSchema, EVAL_SET_ID, evalCaseSchema, evalSetSchema, exampleEvalSet } from './eval-set.ts';
 import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
 import { deleteEvalSet, findEvalSet, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
 import { streamList } from './bounds.ts';

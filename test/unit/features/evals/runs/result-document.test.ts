@@ -1,9 +1,5 @@
 import { expect, test } from 'vitest';
-import {
-  type FinishedCase,
-  toCaseText,
-  toResultId,
-} from '../../../../../src/features/evals/runs/result-document.ts';
+import { type FinishedCase, toCaseText, toResultId } from '../../../../../src/features/evals/runs/result-document.ts';
 import { scoreCase } from '../../../../../src/features/evals/scoring/score-case.ts';
 import { content, turn } from '../judges/judge-vectors.ts';
 
@@ -21,8 +17,7 @@ const finished = (more: Partial<FinishedCase>): FinishedCase => ({
   pairs: [],
   ...more,
 });
-const documentOf = (one: FinishedCase) =>
-  JSON.parse(toCaseText('set', one)) as Record<string, unknown>;
+const documentOf = (one: FinishedCase) => JSON.parse(toCaseText('set', one)) as Record<string, unknown>;
 
 test('the id of a result ends with its time, which is never a whole second', () => {
   expect(toResultId('a/b', 'set', 1_795_294_140_161_259)).toEqual({
@@ -110,7 +105,10 @@ test('a long case has short texts, which say so, and then fewer turns', () => {
   expect(JSON.stringify(document)).toContain(`${'é'.repeat(16_384)}… (3000000 characters)`);
   const many = Array.from({ length: 1_000 }, () => ({ actual: turn('q'.repeat(5_000), 'A') }));
   const calls = Array.from({ length: 2_000 }, () => ({ functionCall: { name: 'f', args: {} } }));
-  const wide = { ...turn('Q', 'A'), intermediateData: { invocationEvents: [{ author: 'a', content: { parts: calls } }] } };
+  const wide = {
+    ...turn('Q', 'A'),
+    intermediateData: { invocationEvents: [{ author: 'a', content: { parts: calls } }] },
+  };
   for (const turns of [many, Array.from({ length: 50 }, () => ({ actual: wide }))]) {
     const text = toCaseText('set', finished({ pairs: turns }));
     expect(text.length).toBeLessThanOrEqual(1_048_576);

@@ -63,8 +63,7 @@ test('a set is written as ADK writes it', () =>
     [
       {
         reason: 'what 2.2.0 refuses is dropped and named',
-        holds: ({ http, in_2_2_0: older }) =>
-          older?.accepted === false && (written.get(http)?.dropped.length ?? 0) > 0,
+        holds: ({ http, in_2_2_0: older }) => older?.accepted === false && (written.get(http)?.dropped.length ?? 0) > 0,
       },
     ],
   ));
