@@ -53,9 +53,9 @@ const BOUNDS = {
     'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
     'getSessionTraceLegacy listAllCronjobs',
   'pages that are read as fast as the client takes them':
-    'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun runLive ' +
+    'exportUser listSessions getSession listArtifacts listArtifactVersionsMetadata streamEvents streamEvalRun ' +
     'listEvalSets listEvalSetIds getEvalSet exportEvalSet listEvalResults listEvalResultIds getEvalResult ' +
-    'listEvalVerdicts',
+    'listEvalVerdicts runLive',
   'nothing but what one user, or a developer, may store': 'listArtifactVersions',
 };
 

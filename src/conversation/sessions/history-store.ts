@@ -7,7 +7,7 @@ import { unescapeJson, unescapeText } from '../../platform/db/json-escape.ts';
 import { statement, value } from '../../platform/db/statement.ts';
 import { sessions } from '../../platform/db/schema/schema.ts';
 import { eventIdAt, eventPage, type Moment } from './event-store.ts';
-import { isSession, KEY } from './session-key.ts';
+import { type GivenSession, isSession, KEY } from './session-key.ts';
 import { mergedState, s, withStates } from './session-text.ts';
 
 /** A session as an invocation finds it. */
@@ -82,6 +82,10 @@ interface HistoryRow extends HistoryPage, Moment {
   idBefore: string | null;
   version: number;
 }
+
+/** SQL for the bytes of the events of a session, whose key a row has. */
+export const selectEventBytes = (key: GivenSession) =>
+  sql`(select ${s.eventBytes} from ${sessions} ${s} where ${isSession(key, s)})`;
 
 const AFTER = sql`${value('after')}::int`;
 

@@ -1,9 +1,10 @@
 import { type SQL, and, eq, inArray, sql } from 'drizzle-orm';
 import type { Database } from '../../../platform/db/database.ts';
 import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
-import { evalCaseVersions, evalRunCases, evalRuns, sessions } from '../../../platform/db/schema/schema.ts';
+import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
+import { selectEventBytes } from '../../../conversation/sessions/history-store.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
 import { PAGE_NAMES, readPages } from '../sets/bounds.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
@@ -159,11 +160,10 @@ export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.app
 /** The cases of a run by place, then by trial, without what they say, and about how many bytes that has. */
 export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & { bytes: number })[]> {
   const { appName, sessionUserId, sessionId, result } = evalRunCases;
-  const sessionBytes = sql`(select ${sessions.eventBytes} from ${sessions} where ${sessions.appName} = ${appName}
-    and ${sessions.userId} = ${sessionUserId} and ${sessions.id} = ${sessionId})`;
+  const session = selectEventBytes({ appName, userId: sessionUserId, sessionId });
   const own = sql`${estimatedBytes(evalCaseVersions.payload)} + coalesce(${estimatedBytes(result)}, 0)`;
   return db
-    .select({ ...RUN_CASE, bytes: sql<number>`(${own} + coalesce(${sessionBytes}, 0))::float8` })
+    .select({ ...RUN_CASE, bytes: sql<number>`(${own} + coalesce(${session}, 0))::float8` })
     .from(evalRunCases)
     .innerJoin(evalCaseVersions, isItsVersion)
     .where(isOfRun(key))
@@ -177,6 +177,7 @@ export async function readRunCases<Some extends RunCase>(
   cases: Some[],
 ): Promise<(Some & CaseTexts)[]> {
   const column = (name: 'place' | 'trial') => sql`${sql.param(cases.map((one) => one[name]))}::int[]`;
+  const wanted = sql`select * from unnest(${column('place')}, ${column('trial')})`;
   const rows = await db
     .select({
       place: evalRunCases.place,
@@ -186,12 +187,7 @@ export async function readRunCases<Some extends RunCase>(
     })
     .from(evalRunCases)
     .innerJoin(evalCaseVersions, isItsVersion)
-    .where(
-      and(
-        isOfRun(key),
-        sql`(${evalRunCases.place}, ${evalRunCases.trial}) in (select * from unnest(${column('place')}, ${column('trial')}))`,
-      ),
-    );
+    .where(and(isOfRun(key), sql`(${evalRunCases.place}, ${evalRunCases.trial}) in (${wanted})`));
   const texts = new Map(rows.map((row) => [`${row.place}.${row.trial}`, row]));
   return cases.flatMap((one) => {
     const { caseText, resultText } = texts.get(`${one.place}.${one.trial}`) ?? { caseText: null, resultText: null };

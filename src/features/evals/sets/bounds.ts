@@ -66,7 +66,10 @@ export function inParts<Row extends { bytes: number }>(rows: Row[]): Row[][] {
   return parts;
 }
 
-/** A list between two texts, of which the last is made at the end, from its pages of elements; each is read when the client has taken the one before. */
+/**
+ * A list between two texts, of which the last is made at the end, from its pages of elements; each is read when the
+ * client has taken the one before.
+ */
 export async function streamList(
   pages: AsyncGenerator<string[]>,
   head = '[',

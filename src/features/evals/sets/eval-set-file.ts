@@ -149,7 +149,8 @@ const MAX_DROPPED = 1_000;
 
 /**
  * The text of a `.evalset.json` that every version of ADK reads: snake_case, two blanks of indent, no nulls and no
- * members that equal their default. Its `dropped`, which ADK ignores, says where members stood that some version refuses.
+ * members that equal their default. Its `dropped`, which ADK ignores, says where members stood that some version
+ * refuses.
  * @param cases JSON of the cases, page by page
  */
 export async function writeEvalSet(
