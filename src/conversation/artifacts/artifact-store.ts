@@ -50,6 +50,11 @@ export function canonicalUriPrefix(key: ArtifactKey): string {
   return `${scope}/artifacts/${segment(key.artifactName)}/versions/`;
 }
 
+/** The end of an insertion of names: one that is there already gets its next number. */
+export const NEXT_NUMBER = sql`
+  on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
+    do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;
+
 /**
  * Saves the next version of an artifact and returns its ArtifactVersion as JSON text; the bytes go into the row
  * unless an object holds them already. One statement: the upsert of the artifact row locks it and hands out the
@@ -83,7 +88,6 @@ export async function saveArtifactVersion(
     sizeBytes: bytes.length,
     sha256: createHash('sha256').update(bytes).digest(),
   });
-  const { nextVersion } = artifacts;
   const { rows } = await db.execute<{ text: string }>(sql`
     with ${leaseToken ? sql`held as materialized (${heldSession(key, leaseToken)}),` : sql``}
     given as materialized (
@@ -92,9 +96,7 @@ export async function saveArtifactVersion(
       select ${limitedBytes(db, key, sql`artifact_size(${bytes.length}::bigint, part, metadata)`)} from given),
     numbered as (
       ${numbered} ${leaseToken ? sql`from held` : sql``}
-      on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
-        do update set ${assignments(artifacts, { nextVersion: sql`${nextVersion} + 1` })}
-      returning ${nextVersion} - 1 as version)
+      ${NEXT_NUMBER} returning ${artifacts.nextVersion} - 1 as version)
     ${version} from numbered, given, checked returning ${versionText} as text`);
   const row = rows[0];
   if (!row) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);

@@ -4,11 +4,11 @@ import type { SessionKey } from '../../core/session.ts';
 import { type Database, onConflict } from '../../platform/db/database.ts';
 import { escapeJson } from '../../platform/db/json-escape.ts';
 import { artifacts, artifactVersions } from '../../platform/db/schema/schema.ts';
-import { assignments, insertSelect, names } from '../../platform/db/sql.ts';
+import { insertSelect, names } from '../../platform/db/sql.ts';
 import { isSession } from '../sessions/session-key.ts';
 import { heldSession } from '../sessions/session-lease.ts';
 import { limitedBytes } from '../storage/storage-store.ts';
-import { canonicalUriPrefix } from './artifact-store.ts';
+import { canonicalUriPrefix, NEXT_NUMBER } from './artifact-store.ts';
 import type { ContentObject } from './content-store.ts';
 
 /** Which versions of a session's artifacts are of a time, see `ForkPoint` of the sessions. */
@@ -24,6 +24,7 @@ export interface VersionToCopy {
   version: number;
   sizeBytes: number;
   objectKey: string | null;
+  sha256: Buffer;
 }
 
 const v = artifactVersions;
@@ -51,7 +52,7 @@ export async function listVersionsToCopy(
 ): Promise<VersionToCopy[]> {
   const { rows } = await db.execute<VersionToCopy & Record<string, unknown>>(sql`
     select ${v.artifactName} as name, ${v.version} as version, ${v.sizeBytes} as "sizeBytes",
-           ${v.objectKey} as "objectKey"
+           ${v.objectKey} as "objectKey", ${v.sha256} as sha256
     from ${v} where ${isSession(key, v)} and ${condition} limit ${limit}`);
   return rows;
 }
@@ -133,6 +134,3 @@ export async function insertVersionCopies(
 const COPIED = names(v.version, v.mimeType, v.customMetadata, v.part, v.content, v.sizeBytes, v.sha256, v.createTime);
 /** The type of an empty version, which stands for one that was not there: as in ADK. */
 const EMPTY = sql`'application/octet-stream'::text`;
-const NEXT_NUMBER = sql`
-  on conflict (${names(artifacts.appName, artifacts.userId, artifacts.sessionId, artifacts.name)})
-    do update set ${assignments(artifacts, { nextVersion: sql`${artifacts.nextVersion} + 1` })}`;

@@ -2,7 +2,6 @@ import type { SQL } from 'drizzle-orm';
 import { isPassingFailure, TooLargeError } from '../../core/errors.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { findStoredArtifact } from './artifact-store.ts';
 import type { ContentObject, ContentStore } from './content-store.ts';
 import {
   insertVersionCopies,
@@ -77,7 +76,7 @@ async function withCopies<T>(
     for (let from = 0; from < versions.length; from += COPIED_AT_ONCE) {
       await Promise.all(
         versions.slice(from, from + COPIED_AT_ONCE).map(async (version) => {
-          copies.push({ ...version, object: await copyObject(db, contentStore, source, version) });
+          copies.push({ ...version, object: await copyObject(contentStore, version) });
         }),
       );
     }
@@ -96,13 +95,10 @@ function checkCount(versions: number, bytes: number): void {
 }
 
 async function copyObject(
-  db: Database,
   contentStore: ContentStore,
-  source: SessionKey,
-  { name, version, objectKey }: VersionToCopy,
+  { objectKey, sha256 }: VersionToCopy,
 ): Promise<ContentObject | undefined> {
   if (objectKey === null) return undefined;
-  const stored = await findStoredArtifact(db, { ...source, artifactName: name }, version);
-  const bytes = stored && (await contentStore.load(stored));
+  const bytes = await contentStore.load({ content: undefined, objectKey, sha256 });
   return bytes && contentStore.save(bytes);
 }

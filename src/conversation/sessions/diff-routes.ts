@@ -4,7 +4,6 @@ import type { Event } from '../../core/event.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound, storedIdentifierSchema } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { newPauses } from '../../platform/work/loop-turns.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { INT32_MAX, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { diffEvents, diffStates, MAX_SHOWN } from './diff.ts';
@@ -116,14 +115,10 @@ async function openSession(
 }
 
 async function* readEvents(db: Database, key: SessionKey, last: number): AsyncGenerator<Event> {
-  const pause = newPauses();
   for (let after = 0; after < last; ) {
     const page = await listEventsAfter(db, key, after, Math.min(PAGE, last - after));
     if (!page) throw new NotFoundError(sessionNotFound(key.sessionId));
-    for (const { text } of page.events) {
-      await pause();
-      yield JSON.parse(text) as Event;
-    }
+    for (const { text } of page.events) yield JSON.parse(text) as Event;
     after += page.events.length;
     if (page.events.length === 0) return;
   }

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { LimitError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
+import { CallerCounts } from '../../work/caller-counts.ts';
 import { FairSemaphore } from '../../work/fair-semaphore.ts';
 import { type RateCounter, secondsUntil } from './rates.ts';
-import { createSlots } from './request-limits.ts';
 
 /** A credential on its way in. */
 export interface Login {
@@ -40,13 +40,14 @@ export function createLoginLimit(points: number, counter: RateCounter): LoginLim
   const blocked = new BoundedCache<number>();
   const right = new BoundedCache<true>();
   const places = new FairSemaphore(CHECKED_AT_ONCE);
-  const waiting = createSlots(LIMIT, MAX_WAITING, 'credentials to check');
+  const waiting = new CallerCounts(MAX_WAITING);
   const findBlocked = (names: string[]) => names.find((name) => (blocked.get(name) ?? 0) > performance.now());
   return {
     async admit({ names, credential }) {
       const name = findBlocked(names);
       if (name === undefined || right.has(toDigest(credential))) return () => undefined;
       const leave = waiting.take(name);
+      if (!leave) throw overLimit(points, blocked.get(name) ?? 0);
       const release = await places.acquire(name);
       return () => {
         setTimeout(release, PLACE_MS).unref();
