@@ -129,6 +129,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     next_attempt_time: 'null',
     lease_token: 'null',
     lease_expire_time: 'null',
+    losses: '0',
     cancel_request_time: 'null',
   },
   webhooks: { host: `substring(r.url from '^https?://([^/?#@]+)(?:[/?#]|$)')`, is_silent: 'true' },
@@ -137,6 +138,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     end_time: 'coalesce(r.end_time, clock_timestamp())',
     next_attempt_time: 'null',
     lease_token: 'null',
+    losses: '0',
   },
 };
 
