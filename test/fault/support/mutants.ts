@@ -195,7 +195,7 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'gives two artifact versions one number',
-    changes: change('saveArtifactVersion', 'sql`${nextVersion} + 1`', 'nextVersion'),
+    changes: change('NEXT_NUMBER', 'sql`${artifacts.nextVersion} + 1`', 'artifacts.nextVersion'),
     tests: ['store/artifacts'],
   },
   {
