@@ -75,6 +75,13 @@ describe('sets', () => {
         400,
         { detail: 'Invalid Eval Set ID. Eval Set ID should have the `^[a-zA-Z0-9_]+$` format' },
       ]);
+      const made = `${at}/eval-sets/${encodeURIComponent(id)}`;
+      const added = { evalId: 'e', sessionId: 's', userId: 'u' };
+      for (const path of [`${made}/add-session`, `${made}/add-sessions`, `${made.replace('-', '_')}/add_session`]) {
+        const refused = await app.post(path, added);
+        expect([path, refused.status, refused.body]).toEqual([path, status, body]);
+      }
+      expect((await app.get(made)).status).toBe(404);
     }
     const twice = await create('twice', [evalCase('one'), evalCase('one')]);
     expect([twice.status, twice.body]).toEqual([409, { detail: 'Two of the eval cases have one id.' }]);

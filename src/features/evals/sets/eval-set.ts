@@ -7,6 +7,7 @@ import {
   jsonObject,
 } from '../../../core/content.ts';
 import { bodyList, bodyText, name, number, text } from '../../../core/members.ts';
+import { InvalidError } from '../../../core/errors.ts';
 import { identifierSchema } from '../../../core/session.ts';
 import { exampleAnswer, exampleEvent } from '../../../conversation/sessions/examples.ts';
 
@@ -157,6 +158,12 @@ export type EvalCaseBody = z.infer<typeof evalCaseSchema>;
 
 /** ADK's rule for the id of a set that a person names. */
 export const EVAL_SET_ID = /^[a-zA-Z0-9_]+$/;
+
+/** Refuses the id of a set that is to be made. @throws {InvalidError} for other characters than ADK allows */
+export function checkSetId(evalSetId: string): void {
+  if (EVAL_SET_ID.test(evalSetId)) return;
+  throw new InvalidError(`Invalid Eval Set ID. Eval Set ID should have the \`${EVAL_SET_ID.source}\` format`);
+}
 
 /** A case as the published examples show one: what was said in a session. */
 export const exampleEvalCase = {

@@ -15,7 +15,14 @@ import {
   SET_PATH,
   toOwnKey,
 } from './context.ts';
-import { createEvalSetSchema, EVAL_SET_ID, evalCaseSchema, evalSetSchema, exampleEvalSet } from './eval-set.ts';
+import {
+  checkSetId,
+  createEvalSetSchema,
+  EVAL_SET_ID,
+  evalCaseSchema,
+  evalSetSchema,
+  exampleEvalSet,
+} from './eval-set.ts';
 import { readEvalSet, writeEvalSet } from './eval-set-file.ts';
 import { deleteEvalSet, findEvalSet, insertEvalSet, listEvalSetIds } from './eval-set-store.ts';
 import { streamList } from './bounds.ts';
@@ -216,9 +223,4 @@ export const evalSetOperations = [
 /** A set as JSON text, in pieces. */
 function toText({ set, cases }: NonNullable<Awaited<ReturnType<typeof findEvalSet>>>): Promise<JsonStream> {
   return streamList(cases, `${JSON.stringify(set).slice(0, -1)},"eval_cases":[`, ']}');
-}
-
-function checkSetId(evalSetId: string): void {
-  if (EVAL_SET_ID.test(evalSetId)) return;
-  throw new InvalidError(`Invalid Eval Set ID. Eval Set ID should have the \`${EVAL_SET_ID.source}\` format`);
 }
