@@ -92,7 +92,7 @@ when (old.idempotency_key is not null) execute function keep_invocation_key();
 -- The beginning of an erasure waits for statements that add something; those that come later see it and are refused.
 create function user_data_lock(app text, owner text) returns bigint language sql immutable
 return hashtextextended(app || E'\x01' || owner, 7240014);
-comment on function user_data_lock is 'The advisory lock of a user''s data: shared by statements that add some, exclusive for the begin of an erasure.';
+comment on function user_data_lock is 'The advisory lock of a user''s data: shared by statements that add or delete some, exclusive for the begin of an erasure and for a hold.';
 create function refuse_while_erased() returns trigger language plpgsql as $$
 begin
   perform pg_advisory_xact_lock_shared(user_data_lock(new.app_name, new.user_id));
@@ -111,7 +111,8 @@ create trigger user_states_erasure before insert on user_states for each row exe
 create trigger cronjobs_erasure before insert on cronjobs for each row execute function refuse_while_erased();
 create trigger webhooks_erasure before insert on webhooks for each row execute function refuse_while_erased();
 --> statement-breakpoint
--- Data on legal hold is not deleted by any statement. The argument names the column of the session.
+-- Data on legal hold is not deleted by any statement. A hold waits for statements that delete something; those that come
+-- later see it and are refused. The argument names the column of the session.
 create function refuse_on_hold() returns trigger language plpgsql as $$
 declare
   held_session text := '';
@@ -119,6 +120,7 @@ begin
   if tg_argv[0] = 'id' then held_session := old.id;
   elsif tg_argv[0] = 'session_id' then held_session := coalesce(old.session_id, '');
   end if;
+  perform pg_advisory_xact_lock_shared(user_data_lock(old.app_name, old.user_id));
   if exists (select from legal_holds h where h.app_name = old.app_name and h.user_id = old.user_id
              and h.session_id in ('', held_session)) then
     raise exception 'the data is on legal hold' using errcode = 'AR423';

@@ -690,6 +690,7 @@ begin
   if tg_argv[0] = 'id' then held_session := old.id;
   elsif tg_argv[0] = 'session_id' then held_session := coalesce(old.session_id, '');
   end if;
+  perform pg_advisory_xact_lock_shared(user_data_lock(old.app_name, old.user_id));
   if exists (select from legal_holds h where h.app_name = old.app_name and h.user_id = old.user_id
              and h.session_id in ('', held_session)) then
     raise exception 'the data is on legal hold' using errcode = 'AR423';
@@ -3107,7 +3108,7 @@ comment on function session_etag(timestamp with time zone,timestamp with time zo
 comment on function spend_budget(text,text,jsonb) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts the events of a session whose row has been advanced.';
 comment on function total_size(integer[]) is 'The sum of sizes.';
-comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add some, exclusive for the begin of an erasure.';
+comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add or delete some, exclusive for the begin of an erasure and for a hold.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';
 comment on schema inspect is 'Views for people. Their columns may grow; programs use the HTTP interface.';
 comment on schema inspect_outline is 'The views of inspect without what was said, names of artifacts and cronjobs, addresses of webhooks, and sentences of errors.';

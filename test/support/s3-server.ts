@@ -17,6 +17,8 @@ export interface S3Server {
   /** Method and path of each request, in order. */
   requests: string[];
   fault: S3Fault | undefined;
+  /** Awaited before a request is done; it may return a fault for this one. */
+  before?: (method: string) => Promise<S3Fault | void>;
   close(): Promise<void>;
 }
 
@@ -45,10 +47,11 @@ async function serve(s3: S3Server, request: IncomingMessage, response: ServerRes
   const { pathname } = new URL(request.url ?? '', s3.url);
   s3.requests.push(`${method} ${pathname}`);
   const body = await buffer(request);
-  if (s3.fault === 'silent') return;
-  if (s3.fault === 'overloaded') return refuse(response, 503, 'SlowDown');
+  const fault = (await s3.before?.(method)) ?? s3.fault;
+  if (fault === 'silent') return;
+  if (fault === 'overloaded') return refuse(response, 503, 'SlowDown');
   const signed = headers.authorization?.startsWith(`AWS4-HMAC-SHA256 Credential=${ACCESS_KEY}/`);
-  if (!signed || s3.fault === 'forbidden') return refuse(response, 403, 'AccessDenied');
+  if (!signed || fault === 'forbidden') return refuse(response, 403, 'AccessDenied');
   const [, bucket, ...segments] = decodeURIComponent(pathname).split('/');
   if (bucket !== s3.bucket) return refuse(response, 404, 'NoSuchBucket');
   const key = segments.join('/');

@@ -242,28 +242,21 @@ export const listArtifactNamesText = (db: Database, key: SessionKey): Promise<Js
     return { text: JSON.stringify(page).slice(1, -1), next };
   });
 
-/** At most `limit` keys of objects that hold artifacts of a user. */
-export async function listObjectKeys(
+/** Deletes at most `limit` versions of a user whose bytes are in objects. @returns the keys of these */
+export async function deleteVersionsInObjects(
   db: Database,
   user: Pick<SessionKey, 'appName' | 'userId'>,
   limit: number,
 ): Promise<string[]> {
-  const rows = await db
-    .select({ objectKey: sql<string>`${artifactVersions.objectKey}` })
+  const { objectKey } = artifactVersions;
+  const some = db
+    .select({ objectKey })
     .from(artifactVersions)
-    .where(and(isOfUser(user), isNotNull(artifactVersions.objectKey)))
+    .where(and(isOfUser(user), isNotNull(objectKey)))
     .limit(limit);
-  return rows.map(({ objectKey }) => objectKey);
-}
-
-/** Deletes the versions whose bytes are in these objects. @returns how many there were */
-export async function deleteVersionsIn(
-  db: Database,
-  user: Pick<SessionKey, 'appName' | 'userId'>,
-  objectKeys: string[],
-): Promise<number> {
-  const { rowCount } = await db
+  const rows = await db
     .delete(artifactVersions)
-    .where(and(isOfUser(user), inArray(artifactVersions.objectKey, objectKeys)));
-  return rowCount ?? 0;
+    .where(and(isOfUser(user), inArray(objectKey, some)))
+    .returning({ objectKey });
+  return rows.flatMap((row) => row.objectKey ?? []);
 }

@@ -51,8 +51,15 @@ export async function loadArtifact(
   const stored = await findStoredArtifact(db, key, version, maxBytes);
   if (!stored) return undefined;
   if (stored.bytes > maxBytes) throw new TooLargeError(`The artifact has ${stored.bytes} bytes.`);
-  const bytes = await contentStore.load(stored);
-  return { part: toPart(stored.part, bytes), bytes, mimeType: stored.mimeType };
+  try {
+    const bytes = await contentStore.load(stored);
+    return { part: toPart(stored.part, bytes), bytes, mimeType: stored.mimeType };
+  } catch (error) {
+    const now = await findStoredArtifact(db, key, version, 0);
+    if (now?.objectKey === stored.objectKey) throw error;
+    // Deleted since its row was read: it is what it is now.
+    return loadArtifact(db, contentStore, key, version, maxBytes);
+  }
 }
 
 /** Deletes all versions of an artifact, rows first: no reader sees a version without its bytes. */

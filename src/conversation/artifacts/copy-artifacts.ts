@@ -72,19 +72,23 @@ async function withCopies<T>(
     versions.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
   );
   const copies: VersionCopy[] = [];
+  let isWritten = false;
   try {
     for (let from = 0; from < versions.length; from += COPIED_AT_ONCE) {
-      await Promise.all(
+      const copied = await Promise.allSettled(
         versions.slice(from, from + COPIED_AT_ONCE).map(async (version) => {
           copies.push({ ...version, object: await copyObject(contentStore, version) });
         }),
       );
+      const failure = copied.find((result) => result.status === 'rejected');
+      if (failure) throw failure.reason;
     }
+    isWritten = true;
     return await write(copies);
   } catch (error) {
-    // After a passing failure rows may name them. What cannot be removed stays without a name.
+    // After a passing failure of the write rows may name them. What cannot be removed stays without a name.
     const keys = copies.flatMap(({ object }) => object?.key ?? []);
-    if (!isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);
+    if (!isWritten || !isPassingFailure(error)) await contentStore.remove(keys).catch(() => undefined);
     throw error;
   }
 }

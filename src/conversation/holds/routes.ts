@@ -36,7 +36,8 @@ const setHold = operation({
   parameters: { path: userPath },
   body: { schema: setHoldSchema, required: true, example: { reason: exampleHold.reason } },
   handler: async ({ database }: HoldContext, { path, body }) => {
-    await saveHold(database.db, { ...path, sessionId: body.sessionId ?? undefined }, body.reason);
+    const key = { ...path, sessionId: body.sessionId ?? undefined };
+    await database.transaction((tx) => saveHold(tx, key, body.reason));
     return { kind: 'value', value: null };
   },
 });

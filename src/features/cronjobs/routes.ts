@@ -3,6 +3,7 @@ import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
 import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { requireScope } from '../../platform/http/access/authorize.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { pageSize } from '../../platform/http/operation/parameters.ts';
@@ -25,7 +26,7 @@ import {
   updateCronjobSchema,
 } from './cronjob.ts';
 import { type CronjobRow, deleteCronjob, findTime, insertCronjob, listCronjobs } from './cronjob-store.ts';
-import { type CronjobContext, getCronjob, getLockedCronjob, toCronjobWire } from './cronjob-view.ts';
+import { type CronjobContext, getCronjob, getLockedCronjob, toCronjobWire, toHarness } from './cronjob-view.ts';
 import { CRONJOB_PATH, cronjobRunOperations, DEFAULT_LIMIT, forCronjobs, ofCronjob } from './run-routes.ts';
 import { withAnchor, getNextTimes } from './schedule.ts';
 import { requireWebhook } from '../../invocations/webhooks/address.ts';
@@ -163,12 +164,16 @@ const updateOne = operation({
   demands: ({ body }) => overrideDemands(body.harness),
   scope: 'invoke',
   summary: 'Change a cronjob',
+  description: 'One that changes the deployed agent needs the scope `override`, until `harness` is null.',
   ...ofCronjob,
   body: { schema: updateCronjobSchema, required: true, example: { name: 'Evening sums', expectedRevision: 1 } },
   success: oneCronjob,
   errors: { ...absent, 409: 'It has another revision by now.' },
   handler: (context: CronjobContext, { path, body, principal }) =>
     change(context, principal, path.jobId, async (tx, cronjob) => {
+      // Another prompt for an agent that somebody changed is an agent of one's own too.
+      const kept = body.harness === undefined ? overrideDemands(toHarness(cronjob)) : [];
+      for (const demand of kept) requireScope(principal, demand);
       await changeCronjob(tx, cronjob, await withWebhook(tx, context, cronjob, body), context.config);
     }),
 });

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sql } from 'drizzle-orm';
 import { runAsSystem } from '../../platform/context.ts';
-import { deleteVersionsIn, listObjectKeys } from '../../conversation/artifacts/artifact-store.ts';
+import { deleteVersionsInObjects } from '../../conversation/artifacts/artifact-store.ts';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { ConflictError } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
@@ -47,8 +48,9 @@ export interface Erasure {
 
 /** Rows of one statement: short enough never to hold locks for long. */
 const BATCH_ROWS = 1_000;
-/** Rows that take others with them, or a request to the object store each. */
+/** Rows that take others with them. */
 const SMALL_BATCH_ROWS = 100;
+const OBJECTS_AT_ONCE = 10;
 const CASCADING = new Set(['sessions', 'invocations', 'artifacts', 'cronjobs', 'webhooks']);
 /** How long running invocations get to end after they were cancelled; later they find that their session is gone. */
 const STOP_WAIT_MS = 5_000;
@@ -164,14 +166,18 @@ const deleteCopies: Step = ({ database, evaluations }, user) =>
     }),
   );
 
-/** Objects first, rows second: what is cut off between them finds its objects named by rows when it is repeated. */
-const deleteObjects: Step = async ({ database: { db }, contentStore }, user) => {
-  const keys = await listObjectKeys(db, user, SMALL_BATCH_ROWS);
-  if (keys.length === 0) return {};
-  await refuseOnHold(db, user);
-  await contentStore.remove(keys);
-  return { objects: keys.length, artifact_versions: await deleteVersionsIn(db, user, keys) };
-};
+/**
+ * Rows, and before their commit their objects: what is cut off finds its objects named by rows when it is repeated, and
+ * a hold waits until both are gone, however long the object store takes.
+ */
+const deleteObjects: Step = ({ database, contentStore }, user) =>
+  database.transaction(async (tx) => {
+    const keys = await deleteVersionsInObjects(tx, user, OBJECTS_AT_ONCE);
+    if (keys.length === 0) return {};
+    await tx.execute(sql`set local idle_in_transaction_session_timeout = 0`);
+    await contentStore.remove(keys);
+    return { objects: keys.length, artifact_versions: keys.length };
+  });
 
 /** The steps of an erasure: copies elsewhere, then the tables of users, those first that nothing refers to. */
 const STEPS: readonly Step[] = [
