@@ -72,9 +72,10 @@ describe('a legal hold beside a deletion', () => {
     const [key = ''] = [...s3.objects.keys()].slice(-1);
     const [asked, open] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     s3.before = async (method) => {
-      if (method !== 'DELETE') return;
+      if (method !== 'DELETE') return undefined;
       asked.resolve();
       await open.promise;
+      return undefined;
     };
     const erasure = app.send('DELETE', user('bob'));
     await asked.promise;
@@ -93,9 +94,10 @@ test('a read of an artifact that is deleted meanwhile finds none', async () => {
   const path = `${user('cat')}/sessions/s/artifacts/f`;
   const [asked, open] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   s3.before = async (method) => {
-    if (method !== 'GET') return;
+    if (method !== 'GET') return undefined;
     asked.resolve();
     await open.promise;
+    return undefined;
   };
   const read = app.get(path);
   await asked.promise;
@@ -113,11 +115,12 @@ test('a fork that fails at one object leaves none of the others', async () => {
   const before = [...s3.objects.keys()];
   let puts = 0;
   s3.before = async (method) => {
-    if (method !== 'PUT') return;
+    if (method !== 'PUT') return undefined;
     puts += 1;
     if (puts === 1) return 'forbidden';
     // The others come when the fork has failed already.
     await sleep(100);
+    return undefined;
   };
   expect((await app.post(`${sessions}/s/fork`, { newSessionId: 'copy' })).status).toBe(500);
   await expect.poll(() => puts).toBe(8);

@@ -18,7 +18,7 @@ export interface S3Server {
   requests: string[];
   fault: S3Fault | undefined;
   /** Awaited before a request is done; it may return a fault for this one. */
-  before?: (method: string) => Promise<S3Fault | void>;
+  before?: (method: string) => Promise<S3Fault | undefined>;
   close(): Promise<void>;
 }
 
