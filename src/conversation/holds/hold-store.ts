@@ -24,7 +24,7 @@ export const isOnHold = ({ appName, userId, sessionId }: OwnerColumns): SQL => s
   select from ${legalHolds} where ${legalHolds.appName} = ${appName} and ${legalHolds.userId} = ${userId}
     and ${legalHolds.sessionId} in ('', ${sessionId ?? sql`''`}))`;
 
-/** Sets a hold in a transaction, in the place of the one that is there. It waits for statements that delete something. */
+/** Sets a hold in a transaction, in the place of the one that is there; waits for statements that delete something. */
 export async function saveHold(tx: Database, key: HoldKey, reason: string): Promise<void> {
   await tx.execute(sql`select pg_advisory_xact_lock(user_data_lock(${key.appName}, ${key.userId}))`);
   const values = { ...key, sessionId: key.sessionId ?? '', reason: escapeText(reason) };
