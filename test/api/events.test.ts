@@ -154,16 +154,19 @@ describe('list events', () => {
     }
   });
 
-  test.each([
+  test.each<[string, number, number?]>([
     ['%00', 422],
     ['x'.repeat(300), 422],
     ['__proto__', 404],
     [encodeURIComponent("' or 1=1 --"), 404],
-    ['..%2F..', 404],
-  ])('the session id %s is %i for both operations', async (sessionId, expected) => {
-    expect((await app.get(events(sessionId))).status).toBe(expected);
-    expect((await app.post(events(sessionId), {})).status).toBe(expected);
-  });
+    ['..%2F..', 404, 422],
+  ])(
+    'the session id %s is %i for both operations, unless no new name may have it',
+    async (sessionId, read, write = read) => {
+      expect((await app.get(events(sessionId))).status).toBe(read);
+      expect((await app.post(events(sessionId), {})).status).toBe(write);
+    },
+  );
 });
 
 describe('export and import', () => {
