@@ -191,12 +191,12 @@ test.each(roles)('evaluation: a statement that forgets its user sees what is of 
     expect([table, changed.rowCount]).toEqual([table, 1]);
   }
   await runAsUser('bob', async () => {
-    // The limit on open runs is that of the application, and a set of another is as absent.
+    // The limit on open runs is that of the user, and a set of another is as absent.
     await expect(evaluate(db, 'bob', 'bob')).rejects.toThrow('already exists');
     const run = { appName: 'a', evalSetId: 'set of bob', runId: randomUUID(), requestedBy: 'bob', cases: [] };
     const rest = { metrics: [], userSimulator: null, trials: 1, parallelism: 1, agentHash: 'h', modelName: 'm' };
     const modes = { modelExecutionMode: 'live', toolExecutionMode: 'live' } as const;
-    await expect(insertEvalRun(db, { ...run, ...rest, ...modes }, 3)).rejects.toThrow('have not ended yet');
+    await expect(insertEvalRun(db, { ...run, ...rest, ...modes }, 1)).rejects.toThrow('have not ended yet');
     const other = { appName: 'a', evalSetId: 'set of alice', ownerId: 'bob' };
     const evalCase = { evalId: 'forged', conversation: [], sessionInput: { appName: 'a', userId: 'bob', state: {} } };
     await expect(insertEvalCase(db, other, evalCase, { userId: 'bob', sessionId: 's' })).rejects.toThrow('not found');
