@@ -102,8 +102,7 @@ with
   numbered as (
   insert into "artifacts" ("app_name", "user_id", "session_id", "name", "next_version") select $7, $8, $9, $10, $11
   on conflict ("app_name", "user_id", "session_id", "name")
-  do update set "next_version" = "artifacts"."next_version" + 1
-  returning "artifacts"."next_version" - 1 as version)
+  do update set "next_version" = "artifacts"."next_version" + 1 returning "artifacts"."next_version" - 1 as version)
   insert into "artifact_versions" ("app_name", "user_id", "session_id", "artifact_name", "version", "canonical_uri", "mime_type", "custom_metadata", "part", "content", "object_key", "size_bytes", "sha256") select $12, $13, $14, $15, numbered.version, $16 || numbered.version, $17, given.metadata, given.part, $18, $19, $20, $21 from numbered, given, checked returning
   '{"version":' || "artifact_versions"."version" || ',"canonicalUri":' || to_json("artifact_versions"."canonical_uri") ||
   ',"customMetadata":' || "artifact_versions"."custom_metadata" ||

@@ -21,7 +21,8 @@ beforeAll(async () => {
   sql = new Client({ connectionString: database.url });
   await sql.connect();
   await sql.query(`create role ${role} login; grant select on all tables in schema public to ${role};
-    grant insert, update, delete on all tables in schema public to ${role}`);
+    grant insert, update, delete on all tables in schema public to ${role};
+    grant execute on all functions in schema public to ${role}`);
   const withoutPassword = new URL(database.url);
   [withoutPassword.username, withoutPassword.password] = [role, ''];
   url = withoutPassword.href;

@@ -29,7 +29,7 @@ const LIMITED: Record<string, string[]> = {
   user_storage: ['select'],
 };
 /** Functions that the limited role may not call. */
-const FOR_ALL_USERS = ['delete_old_audit_entries', 'count_session_bytes', 'count_stored_bytes'];
+const FOR_ALL_USERS = ['delete_old_audit_entries'];
 
 /** Returns what a role may do with each table; of both roles rows of users are bounded by row-level security. */
 const tableRights = (role: string): [table: string, privileges: string[]][] =>
@@ -41,7 +41,7 @@ export const GRANT_LOCK = 7_240_009;
 /** The number of missing rights that are named; the others are counted. */
 const MAX_NAMED = 3;
 
-/** Returns what a role lacks to serve: rights on the rows and functions of the owner of our tables, no neighbour's. */
+/** Returns what a role lacks to serve: rights on rows and functions of the owner of our tables; triggers need none. */
 const LACKING = `
   with theirs (role, schema) as (values ($1::name, $2::name))
   select 'usage on schema ' || schema as lack from theirs where not has_schema_privilege(role, schema, 'usage')
@@ -57,7 +57,8 @@ const LACKING = `
   select 'execute on function ' || p.proname
   from theirs, pg_proc p join pg_namespace n on n.oid = p.pronamespace
     join pg_class c on c.relnamespace = n.oid and c.relname = 'sessions' and c.relowner = p.proowner
-  where n.nspname = schema and p.proname <> all($5) and not has_function_privilege(role, p.oid, 'execute')
+  where n.nspname = schema and p.proname <> all($5) and p.prorettype <> 'trigger'::regtype
+    and not has_function_privilege(role, p.oid, 'execute')
   order by lack`;
 
 /** The rights that a role lacks to serve the tables of a schema, e.g. `insert, update on events`, by name. */
@@ -88,7 +89,8 @@ export async function grantRights(client: Client, schema: string, role: string):
   const { rows } = await client.query<{ name: string }>(
     `select p.oid::regprocedure::text as name from pg_proc p
      join pg_class c on c.oid = $1::regclass and c.relnamespace = p.pronamespace and c.relowner = p.proowner
-     where p.proname <> all($3) and not has_function_privilege($2, p.oid, 'execute')`,
+     where p.proname <> all($3) and p.prorettype <> 'trigger'::regtype
+       and not has_function_privilege($2, p.oid, 'execute')`,
     [`${inSchema}.sessions`, role, notFor(role)],
   );
   for (const { name } of rows) await client.query(`grant execute on function ${name} to ${toRole}`);
