@@ -20,6 +20,8 @@ export const FROZEN_MS = 1_500;
 interface LoopReport {
   /** Longest CPU time between two turns of its event loop, milliseconds. */
   longestMs: number;
+  /** CPU time of each turn in which it had something to do. */
+  turns: number[];
   heapMb: number;
   /** Open connections, those to the database included. */
   sockets: number;

@@ -1,6 +1,7 @@
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { Database } from '../../platform/db/database.ts';
+import { newPauses } from '../../platform/work/loop-turns.ts';
 import { findHistoryAfter, type HistoryPart, type HistoryPlace, type SessionHistory } from './history-store.ts';
 
 /** The cached history of a session. */
@@ -37,11 +38,11 @@ export class HistoryCache {
   async find(db: Database, key: SessionKey): Promise<SessionHistory | undefined> {
     const name = JSON.stringify([key.appName, key.userId, key.sessionId]);
     const kept = this.#kept.get(name);
-    let part = await findHistoryAfter(db, key, kept?.place.last ?? 0);
+    let part = await findFrozen(db, key, kept?.place.last ?? 0);
     if (kept && part && continues(part, kept)) return this.#keep(name, part, kept);
     if (kept) {
       this.#forget(name);
-      part &&= await findHistoryAfter(db, key, 0);
+      part &&= await findFrozen(db, key, 0);
     }
     return part && this.#keep(name, part);
   }
@@ -51,7 +52,6 @@ export class HistoryCache {
     const length = (before?.length ?? 0) + part.length;
     const runtimeEventIds = before?.runtimeEventIds ?? new Set();
     for (const id of part.runtimeEventIds) runtimeEventIds.add(id);
-    for (const event of part.events) freeze(event);
     this.#forget(name);
     if (length >= MIN_LENGTH && length <= this.#maxLength) {
       this.#kept.set(name, { events, runtimeEventIds, lastId: events.at(-1)?.id ?? null, place: part.place, length });
@@ -73,6 +73,17 @@ export class HistoryCache {
 /** True where a part goes on from what is kept. After a failover another event can have the last sequence. */
 const continues = ({ place, idBefore }: HistoryPart, kept: Kept) =>
   place.edition === kept.place.edition && idBefore === kept.lastId;
+
+/** As {@link findHistoryAfter}, frozen; others have their turn meanwhile: 10 MB of small values take half a second. */
+async function findFrozen(db: Database, key: SessionKey, after: number): Promise<HistoryPart | undefined> {
+  const part = await findHistoryAfter(db, key, after);
+  const pause = newPauses();
+  for (const event of part?.events ?? []) {
+    await pause();
+    freeze(event);
+  }
+  return part;
+}
 
 /** An event that an agent changed would be changed for the next invocation too: to try it is an error. */
 function freeze(event: Event): void {
