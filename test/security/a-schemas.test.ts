@@ -7,6 +7,7 @@ type Schema = Record<string, unknown>;
 
 const COSTLY = 'The schema of this tool takes too long to check, so it cannot be called.';
 const UNUSABLE = 'The schema of this tool cannot be used, so it cannot be called.';
+const TOO_MANY = 'It sent a message with more than 100000 values.';
 const object = (properties: Schema, more: Schema = {}) => ({ type: 'object', properties, ...more });
 const noPattern = (place: string) =>
   `Invalid arguments: ${place} Call the tool again with arguments that fit its schema.`;
@@ -39,9 +40,9 @@ const calls: [name: string, schema: Schema, args: object, answer: string][] = [
   ['a pattern that looks around', object({ s: { pattern: '^(?=(a+)+$)' } }), { s: aaab }, UNUSABLE],
   ['anyOf that doubles at each level', object({ s: { $ref: '#/$defs/d0' } }, { $defs: doubled }), { s: 1 }, COSTLY],
   [
-    'uniqueItems over 60,000 objects',
+    'uniqueItems over 45,000 objects',
     object({ list: { type: 'array', uniqueItems: true } }),
-    { list: Array.from({ length: 60_000 }, (_, index) => ({ i: index })) },
+    { list: Array.from({ length: 45_000 }, (_, index) => ({ i: index })) },
     COSTLY,
   ],
 ];
@@ -97,9 +98,13 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
       [{ name: 'work', inputSchema: object({ s: nested(200) }) }],
       'It has a tool of more than 65536 characters.',
     ],
-    ['40,000 tools of one name', Array.from({ length: 40_000 }, () => ({ name: 'work' })), 'The connection failed.'],
+    ['40,000 tools of one name', Array.from({ length: 40_000 }, () => ({ name: 'work' })), TOO_MANY],
     ['257 tools', Array.from({ length: 257 }, () => ({ name: 'work' })), 'It has more than 256 tools.'],
-    ['anyOf of 300 levels', [{ name: 'work', inputSchema: object({ s: nested(300) }) }], 'The connection failed.'],
+    [
+      'anyOf of 300 levels',
+      [{ name: 'work', inputSchema: object({ s: nested(300) }) }],
+      'It sent a message with more than 500 levels.',
+    ],
     [
       '200 tools of 10 KB',
       Array.from({ length: 200 }, (_, index) => ({ name: `t${index}`, description: 'x'.repeat(10_000) })),
@@ -116,7 +121,7 @@ describe('A: nobody stops the process by the tools of an MCP server', () => {
 
   test.each([
     [1_001, 'It has more than 1000 blocks in its answer.'],
-    [100_000, 'The connection failed.'],
+    [100_000, TOO_MANY],
   ])('%i blocks in the answer of a tool are refused', async (length, reason) => {
     args = {};
     const content = Array.from({ length }, () => ({ type: 'text' as const, text: '' }));

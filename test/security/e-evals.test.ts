@@ -117,7 +117,7 @@ test('A8: instructions of a simulated user that name a long plan many times reac
     return resultsOf((await app.post(`${D}/eval-sets/s/run`, { evalMetrics: [], userSimulatorConfig })).body)[0];
   };
   expect((await run(20))?.error).toBeUndefined();
-  expect((await run(2_000))?.error).toBe('The prompt of the simulated user would be larger than 262144 bytes.');
+  expect((await run(1_000))?.error).toBe('The prompt of the simulated user would be larger than 262144 bytes.');
   const longest = Math.max(...provider.asked.map(({ prompt }) => Buffer.byteLength(prompt)));
   console.log(`longest prompt ${longest} bytes`);
   expect([longest > 200_000, longest <= 262_144]).toEqual([true, true]);
