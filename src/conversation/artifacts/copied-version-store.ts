@@ -34,7 +34,7 @@ const versionIn = (versions: Record<string, number | null>): SQL =>
   sql`(${escapeJson(versions)}::jsonb ->> ${v.artifactName})::numeric`;
 
 /** The condition for the version of each artifact that `versions` has. */
-export const isOneOf = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
+export const isCopied = (versions: Record<string, number | null>): SQL => sql`${v.version} = ${versionIn(versions)}`;
 
 /** The condition for the versions of a choice. */
 export function isChosen({ nextTime, saved, savedLater }: VersionChoice): SQL {

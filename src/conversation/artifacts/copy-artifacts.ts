@@ -6,7 +6,7 @@ import type { ContentObject, ContentStore } from './content-store.ts';
 import {
   insertVersionCopies,
   isChosen,
-  isOneOf,
+  isCopied,
   listVersionsToCopy,
   type VersionChoice,
   type VersionCopy,
@@ -51,7 +51,7 @@ export async function restoreArtifacts(
   const wanted = Object.keys(versions);
   if (wanted.length === 0) return {};
   checkCount(wanted.length, 0);
-  const restored = await withCopies(store, key, isOneOf(versions), (copies) => {
+  const restored = await withCopies(store, key, isCopied(versions), (copies) => {
     const byName = new Map(copies.map((copy) => [copy.name, copy]));
     const all = wanted.map((name) => byName.get(name) ?? { name, version: undefined, object: undefined });
     return insertVersionCopies(store.db, key, { ...key, leaseToken }, all);

@@ -171,7 +171,7 @@ const updateOne = operation({
   errors: { ...absent, 409: 'It has another revision by now.' },
   handler: (context: CronjobContext, { path, body, principal }) =>
     change(context, principal, path.jobId, async (tx, cronjob) => {
-      // Another prompt for an agent that somebody changed is an agent of one's own too.
+      // Another prompt for a changed agent is a changed agent too.
       const kept = body.harness === undefined ? overrideDemands(toHarness(cronjob)) : [];
       for (const demand of kept) requireScope(principal, demand);
       await changeCronjob(tx, cronjob, await withWebhook(tx, context, cronjob, body), context.config);

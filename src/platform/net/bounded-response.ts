@@ -73,7 +73,7 @@ class AnswerCounter {
     this.#scan = new JsonScan(bounds);
   }
 
-  /** True for a large text, which nobody parses before its end. */
+  /** True for a large text, which is not parsed before its end. */
   get isLarge(): boolean {
     return !this.#isStream && this.#bytes > TURN_BYTES;
   }

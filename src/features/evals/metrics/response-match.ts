@@ -3,7 +3,7 @@ import { MetricError } from './status.ts';
 import { stem } from './stem.ts';
 import { getText } from './turn.ts';
 
-/** Longest text that is compared, in characters: two of them keep the process from everybody else for 50 ms. */
+/** Longest text that is compared, in characters: to compare two of them takes 50 ms. */
 const MAX_CHARACTERS = 65_536;
 
 /** A character of a script without blanks between words that is a word: Chinese, Japanese, Korean. */
