@@ -203,7 +203,7 @@ interface Swept {
 
 /** The n-th point of an operation, from 1: before message 1, after it, before message 2 … */
 function stopAt(operation: Operation, n: number): Stop {
-  const id = randomUUID();
+  const id = randomUUID().replaceAll('-', '_');
   const point = { userId: `u-${id}`, sessionId: `s-${id}`, id };
   const place = { message: Math.ceil(n / 2), when: n % 2 === 1 ? 'before' : 'after' } as const;
   return { operation, point, ...place, seen: 0, reached: Promise.withResolvers() };

@@ -164,7 +164,7 @@ function answerViolations(fault: Fault, { status, headers, text, body }: Answer)
 }
 
 async function suffer(fault: Fault): Promise<string[]> {
-  const id = randomUUID();
+  const id = randomUUID().replaceAll('-', '_');
   const { operation, table, state, when, times } = fault;
   await operation.prepare?.(id);
   await inject(id, fault);

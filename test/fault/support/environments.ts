@@ -115,12 +115,13 @@ const ROLES: Environment[] = [
     sql: ({ database, role }) => `alter database ${database} owner to ${role}`,
   },
   {
-    name: 'rights on rows only, migrated before',
+    name: 'rights on rows and functions only, migrated before',
     asRole: true,
     isMigrated: true,
     sql: ({ role }) =>
       `revoke create on schema public from public;
-       grant select, insert, update, delete on all tables in schema public to ${role}`,
+       grant select, insert, update, delete on all tables in schema public to ${role};
+       grant execute on all functions in schema public to ${role}`,
     isShort: true,
   },
   {
