@@ -91,7 +91,7 @@ const readPosition = {
   required: false,
   description:
     'That of the last change that the answer must have: the header of its answer. Without it: of all changes.',
-  schema: { type: 'string', maxLength: 64 },
+  schema: { type: 'string' },
 };
 const changePosition = {
   description: 'The place of the change in the log of the database. Only where plain reads go to a replica.',
