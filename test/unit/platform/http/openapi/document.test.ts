@@ -129,7 +129,7 @@ describe('openApiDocument', () => {
         in: 'header',
         required: false,
         description: expect.any(String),
-        schema: { type: 'string', maxLength: 64 },
+        schema: { type: 'string' },
       },
     ]);
     expect(Object.keys(metadata?.responses ?? {})).toEqual(['200', '401', '403', '422', '429', 'default']);
