@@ -30,7 +30,8 @@ EXPOSE 8000
 # A number: Kubernetes with runAsNonRoot refuses a name.
 USER 1000:1000
 
-HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --start-interval=1s --retries=3 \
+# Without --start-interval, which Docker knows from 25 on.
+HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/health`).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
 
 # node is process 1 and handles SIGTERM itself: it drains, then exits with 0.

@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-/** `npm run test:package`: what is installed from the packed package, in a directory that knows nothing of this one. */
+/** `npm run test:package`: what others get: the packed package, installed elsewhere, and programs that read the document. */
 export default defineConfig({
   test: { include: ['test/package/**/*.test.ts'], testTimeout: 300_000, hookTimeout: 300_000 },
 });

@@ -23,7 +23,6 @@ const config = readConfig({
   PORT: '0',
   DEV_UI: 'true',
   LOG_LEVEL: 'silent',
-  EVALS_PARALLELISM: '16',
 });
 const runtime = await startRuntime({ config, log: createLog('silent') });
 const D = `${runtime.url}/dev/apps/harness_agent`;

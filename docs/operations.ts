@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { INSTRUMENTS, type Instrument } from '../src/observability/metrics/instruments.ts';
+import { INSTRUMENTS, type Instrument, toPrometheusName } from '../src/observability/metrics/instruments.ts';
 
 const PAGE = fileURLToPath(new URL('operations.md', import.meta.url));
 
@@ -12,9 +12,10 @@ const metricsTable = () =>
   [
     '| metric | kind | labels | meaning |',
     '|---|---|---|---|',
-    ...Object.values(INSTRUMENTS).map(({ name, kind, labels, description }: Instrument) => {
+    ...Object.values(INSTRUMENTS).map((instrument: Instrument) => {
+      const { kind, labels, description } = instrument;
       const names = labels.map((label) => `\`${label}\``).join(', ');
-      return `| \`${name.replaceAll('.', '_')}\` | ${kind} | ${names} | ${description} |`;
+      return `| \`${toPrometheusName(instrument)}\` | ${kind} | ${names} | ${description} |`;
     }),
   ].join('\n');
 

@@ -57,6 +57,16 @@ CREATE TABLE "audit_log" (
 	CONSTRAINT "audit_log_decision_check" CHECK (decision in ('allowed', 'refused'))
 );
 --> statement-breakpoint
+CREATE TABLE "budget_totals" (
+	"app_name" text collate "C" NOT NULL,
+	"since" date NOT NULL,
+	"shard" smallint NOT NULL,
+	"invocations" bigint NOT NULL,
+	"tokens" bigint NOT NULL,
+	"cost" numeric NOT NULL,
+	CONSTRAINT "budget_totals_pkey" PRIMARY KEY("app_name","since","shard")
+);
+--> statement-breakpoint
 CREATE TABLE "budget_uses" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -321,6 +331,7 @@ CREATE TABLE "invocations" (
 	"idempotency_key" text collate "C",
 	"request_hash" text,
 	"request" jsonb,
+	"attempt" smallint DEFAULT 1 NOT NULL,
 	"webhook_url" text,
 	"response_body" text,
 	"error_code" text,
@@ -506,10 +517,11 @@ CREATE INDEX "idempotency_keys_age_idx" ON "idempotency_keys" USING btree ("crea
 CREATE INDEX "idempotency_keys_session_idx" ON "idempotency_keys" USING btree ("app_name","user_id","session_id") WHERE session_id is not null;--> statement-breakpoint
 CREATE UNIQUE INDEX "invocations_idempotency_key" ON "invocations" USING btree ("app_name","user_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_lease_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'running';--> statement-breakpoint
+CREATE INDEX "invocations_waiters_idx" ON "invocations" USING btree ("lease_expire_time") WHERE status = 'queued' and request is null;--> statement-breakpoint
 CREATE INDEX "invocations_key_age_idx" ON "invocations" USING btree ("create_time") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "invocations_background_idx" ON "invocations" USING btree ("create_time") WHERE status = 'queued' and request is not null;--> statement-breakpoint
 CREATE INDEX "invocations_queue_idx" ON "invocations" USING btree ("app_name","user_id","session_id","create_time") WHERE status = 'queued';--> statement-breakpoint
-CREATE INDEX "memories_search_idx" ON "memories" USING gin ("search_vector");--> statement-breakpoint
+CREATE INDEX "memories_search_idx" ON "memories" USING gin ((search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)])));--> statement-breakpoint
 CREATE INDEX "sessions_list_idx" ON "sessions" USING btree ("app_name","user_id","update_time" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE not is_eval;--> statement-breakpoint
 CREATE INDEX "sessions_created_idx" ON "sessions" USING btree ("app_name","user_id","create_time" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE not is_eval;--> statement-breakpoint
 CREATE INDEX "spans_session_idx" ON "spans" USING btree ("app_name","session_id","start_ns");--> statement-breakpoint
@@ -564,6 +576,13 @@ comment on column audit_log.decision is 'allowed: the request was let begin, wha
 comment on column audit_log.reason is 'Why it was refused.';
 comment on column audit_log.request_id is 'X-Request-Id of the answer.';
 comment on column audit_log.left_out is 'How many refusals of the same caller were not kept before this one.';
+comment on table budget_totals is 'What all users of an application have used since a day, counted with budget_uses; empty on a cluster.';
+comment on column budget_totals.app_name is 'Application.';
+comment on column budget_totals.since is 'First day in UTC: a day for its own use, and the first of a month for that of the month.';
+comment on column budget_totals.shard is 'One of several rows, so that invocations do not wait for each other.';
+comment on column budget_totals.invocations is 'Invocations that began.';
+comment on column budget_totals.tokens is 'Prompt, answer and thought tokens of all model calls.';
+comment on column budget_totals.cost is 'Their cost by the prices of then.';
 comment on table budget_uses is 'What was used, counted by the statements that begin invocations and store what models answered.';
 comment on column budget_uses.app_name is 'Application.';
 comment on column budget_uses.user_id is 'User.';
@@ -767,7 +786,8 @@ comment on column invocations.output_tokens is 'Answer and thought tokens of all
 comment on column invocations.create_time is 'When it was asked for; queued ones take their turn in this order.';
 comment on column invocations.start_time is 'When it took the session.';
 comment on column invocations.end_time is 'When it ended.';
-comment on column invocations.request is 'Body of a start in the background that waits for its session, as JSON; null once it has begun or ended.';
+comment on column invocations.request is 'What another process needs to begin it or to go on with it, as JSON; null where none can, and once it has ended.';
+comment on column invocations.attempt is 'Processes that began it: one that ends with its process is taken up by another, so often.';
 comment on column invocations.webhook_url is 'Address of the webhook that is sent how it ends; null without one.';
 comment on table legal_holds is 'What must not be deleted, whoever wants it: all data of a user, or one session. Triggers refuse it.';
 comment on column legal_holds.app_name is 'The application.';
@@ -838,7 +858,7 @@ comment on table user_storage is 'Bytes that users keep. A user has several rows
 comment on column user_storage.app_name is 'Application.';
 comment on column user_storage.user_id is 'User.';
 comment on column user_storage.shard is 'Row of the user that a connection counts in.';
-comment on column user_storage.event_bytes is 'Events of the sessions, bytes of JSON; less than nothing where another row counted the bytes that went.';
+comment on column user_storage.event_bytes is 'Events and states of the sessions and starts that wait, bytes of JSON; less than nothing where another row counted the bytes that went.';
 comment on column user_storage.artifact_bytes is 'Versions of artifacts with their metadata, in the database or in a bucket.';
 comment on column user_storage.memory_bytes is 'Memories, bytes of JSON without the index of their words.';
 comment on table webhook_deliveries is 'What is sent to webhooks and how that went: the outbox. Triggers insert a row in the statement that ends an invocation or a run.';

@@ -3,10 +3,11 @@
 --   1. Lock and advance the row of the session: sequence, size, first text, own state, time of change. No row: there is
 --      no such session, the lease is another's, or the session has another version. Nothing is written then. A trigger
 --      counts the size for the user, whose limit is looked at next.
---   2. Merge shared state and insert the events (store_events).
+--   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Merge shared
+--      state and insert the events (store_events).
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
--- Locks: sessions, user_storage, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
+-- Locks: sessions, user_storage, invocations, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
 -- Errors: AR413 to AR417, see limits.sql; 23505 events_id_key: the session has an event of that id.
 -- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with the use of a model.
 --
@@ -14,7 +15,8 @@
 -- last: the sequence of the last event, null where nothing was written. lines: the events as stored, JSON, one a line.
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
-  p_lease uuid, p_versions text[], p_models jsonb, p_limits jsonb,
+  p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
+  p_prompt_tokens integer, p_output_tokens integer, p_limits jsonb,
   out last integer, out lines text, out version text, out over json)
 language plpgsql as $$
 declare
@@ -33,9 +35,16 @@ begin
     and (p_versions is null or row_version(s.update_time) = any(p_versions))
   returning s.last_sequence, s.update_time into last, v_changed;
   if not found then return; end if;
-  perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
   version := row_version(v_changed);
   -- 2
+  if p_llm_calls + p_tool_calls > 0 then
+    update invocations i set
+      llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
+      prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+      and i.lease_token = p_lease;
+  end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
   -- 3
   if p_models is not null then
@@ -127,19 +136,31 @@ begin
 end $$;
 comment on function over_budget is 'The budget that has nothing left for a user, as JSON; null for none.';
 
--- budget_uses_of_app: what all users of an application have used since a day. A function of its own, so that a cluster
--- asks all of its nodes for this and one node for the rest of a claim. Planned for its values: a plan for any day
--- expects a third of all rows, and reads the whole table for one day.
+-- budget_uses_of_app: what all users of an application have used since today or the first of this month. A cluster, which
+-- has no row for all users, asks all of its nodes for it (citus.sql).
 create function budget_uses_of_app(p_app text, p_since date, out invocations numeric, out tokens numeric, out cost numeric)
-language plpgsql stable set plan_cache_mode = 'force_custom_plan' as $$
+language plpgsql stable as $$
 begin
-  select coalesce(sum(u.invocations), 0), coalesce(sum(u.prompt_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0)
+  select coalesce(sum(t.invocations), 0), coalesce(sum(t.tokens), 0), coalesce(sum(t.cost), 0)
   into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
-  from budget_uses u where u.app_name = p_app and u.day >= p_since;
+  from budget_totals t where t.app_name = p_app and t.since = p_since;
 end $$;
-comment on function budget_uses_of_app is 'What all users of an application have used since a day: invocations, tokens, cost.';
+comment on function budget_uses_of_app is 'What all users of an application have used since today or the first of this month: invocations, tokens, cost.';
 
--- count_use: adds to what a user has used today, by the day of the statement. A connection counts in one of 32 rows of
+-- count_use_of_app: adds to the totals of today and of this month, which on its first day are one.
+create function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
+returns void language plpgsql as $$
+begin
+  insert into budget_totals as t (app_name, since, shard, invocations, tokens, cost)
+  select distinct p_app, period.since, pg_backend_pid() % 32, p_invocations, p_tokens, p_cost
+  from unnest(array[p_today, date_trunc('month', p_today::timestamp)::date]) period(since)
+  on conflict (app_name, since, shard) do update set
+    invocations = t.invocations + excluded.invocations, tokens = t.tokens + excluded.tokens,
+    cost = t.cost + excluded.cost;
+end $$;
+comment on function count_use_of_app is 'Adds to what all users of an application have used today and this month.';
+
+-- count_use: adds to what a user and all users have used, by the day of the statement. A connection counts in one of 32 rows of
 -- the user, so that it does not wait for the commit of another: with 16 invocations of a user in flight and 8 rows by
 -- chance, a claim took 2.7 ms, now 0.65.
 -- p_models: [{"model", "answeredAs", "promptTokens", "outputTokens"}], null for none; a model without a price is free.
@@ -148,6 +169,7 @@ comment on function budget_uses_of_app is 'What all users of an application have
 create function count_use(p_app text, p_user text, p_invocations bigint, p_models jsonb)
 returns void language plpgsql security definer set search_path from current as $$
 declare
+  v_today date := (statement_timestamp() at time zone 'utc')::date;
   v_prompt bigint := 0;
   v_output bigint := 0;
   v_cost numeric := 0;
@@ -164,11 +186,11 @@ begin
       order by m.model = '*', not starts_with(used."answeredAs", m.model), length(m.model) desc limit 1) price on true;
   end if;
   insert into budget_uses as u (app_name, user_id, day, shard, invocations, prompt_tokens, output_tokens, cost)
-  values (p_app, p_user, (statement_timestamp() at time zone 'utc')::date, pg_backend_pid() % 32,
-          p_invocations, v_prompt, v_output, v_cost)
+  values (p_app, p_user, v_today, pg_backend_pid() % 32, p_invocations, v_prompt, v_output, v_cost)
   on conflict (app_name, user_id, day, shard) do update set
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
+  perform count_use_of_app(p_app, v_today, p_invocations, v_prompt + v_output, v_cost);
 end $$;
 revoke execute on function count_use from public;
 comment on function count_use is 'Adds to what a user has used today: invocations, and tokens with their cost.';
@@ -185,15 +207,17 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 --
 --   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
 --      stored asks no budget.
---   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One that waits
---      in the background needs no token: the first process to claim it runs it.
+--   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
+--      request is in its row needs no token: the first process to claim it runs it, or goes on with it.
 --   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count.
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates), unless the key had
 --      an invocation that went with its session. Where another process inserts it at the same moment it is busy.
---   5. Begin the row of the invocation; a resumed one keeps its row.
+--   5. Begin the row of the invocation; a resumed one keeps its row. The request gets the place where the run began.
+--      One that goes on keeps its request and what it was asked to end as, and counts the attempt.
 --   6. Merge shared state and insert the events (store_events).
 --   7. Count the invocation.
 --
+-- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
 -- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, user_states, app_states,
 -- budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
 -- Errors: as append_events; 23505 invocations_idempotency_key: another invocation has the key.
@@ -202,7 +226,8 @@ comment on function spend_budget is 'Counts what was used outside of an invocati
 -- over: the budget that refused the claim.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
-  p_key text, p_hash text, p_webhook text, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean,
+  p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean,
+  p_is_free boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
   out claimed boolean, out over json)
 language plpgsql as $$
@@ -211,6 +236,8 @@ declare
   v_is_forgotten boolean := false;
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
+  v_goes_on boolean := false;
+  v_began jsonb;
   v_last integer;
   v_changed timestamptz;
 begin
@@ -228,18 +255,22 @@ begin
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time into v_queued_since from invocations i
+    select i.create_time, i.start_time is not null into v_queued_since, v_goes_on from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
     for update of i;
-    if not found then return; end if;
+    if not found then
+      claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
+      return;
+    end if;
   end if;
   -- 3
   if exists (
     select from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null)
+      and (w.lease_expire_time > statement_timestamp() or w.request is not null)
       and (not p_is_queued or (w.create_time, w.id) < (v_queued_since, p_invocation))) then
+    claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;
   -- 4
@@ -264,25 +295,38 @@ begin
     on conflict (app_name, user_id, id) do nothing
     returning s.last_sequence, s.update_time into v_last, v_changed;
   end if;
-  if v_last is null then return; end if;
-  if cardinality(v_sizes) > 0 then
-    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  if v_last is null then
+    claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
+    return;
   end if;
   -- 5
+  if p_request is not null then
+    select jsonb_build_object('at', extract(epoch from clock_timestamp()), 'sequence', v_last,
+                              'llmCalls', coalesce(max(i.llm_calls), 0), 'toolCalls', coalesce(max(i.tool_calls), 0))
+    into v_began from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation;
+  end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, start_time)
+     webhook_url, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
-     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, clock_timestamp())
+     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
+     p_request || jsonb_build_object('began', v_began), clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
     start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
-    error_code = null, error_message = null, stop_requested_as = null, request = null
+    error_code = null, error_message = null,
+    stop_requested_as = case when v_goes_on then i.stop_requested_as end,
+    request = case when v_goes_on then i.request else excluded.request end,
+    attempt = case when v_goes_on then i.attempt + 1 else 1 end
   where i.status <> 'running';
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
+  end if;
   -- 6
   perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
   -- 7
@@ -291,17 +335,32 @@ begin
 end $$;
 comment on function claim_session is 'Begins an invocation in a session that runs nothing, with its first events.';
 
+-- renew_claim: true where an earlier try claimed the session with this very token, also where its lease has run out since.
+-- Locks: the row of the invocation. Who takes over meanwhile has locked the session: the next write finds the token gone.
+create function renew_claim(
+  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer)
+returns boolean language plpgsql as $$
+begin
+  update invocations i set lease_expire_time = clock_timestamp() + p_duration_ms * interval '1 millisecond'
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+    and i.lease_token = p_token and i.status = 'running' and exists (
+      select from sessions s
+      where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token);
+  return found;
+end $$;
+comment on function renew_claim is 'True where an earlier try claimed the session with this very token; its lease begins anew.';
+
 -- enqueue_invocation: puts an invocation at the end of its session's queue, where fewer than p_depth others wait. With
 -- p_request, the body of a start in the background, it waits without a process; else its place must be renewed.
 --
 --   1. Is the session there, and is the queue full? Neither is locked: a session that goes takes its queue with it.
 --   2. Insert the row; that of an earlier try whose answer was lost keeps its place.
 --
--- Locks: invocations. Errors: 23505 invocations_idempotency_key: another invocation has the key.
+-- Locks: invocations, user_storage. Errors: AR417; 23505 invocations_idempotency_key: another invocation has the key.
 -- queued_since: Unix seconds as text, the order of the queue; null where it does not wait.
 create function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
-  p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer,
+  p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint,
   out is_there boolean, out is_full boolean, out queued_since text)
 language plpgsql as $$
 declare
@@ -314,6 +373,9 @@ begin
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
       and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null));
   if is_full or not is_there then return; end if;
+  if p_request is not null then
+    perform assert_user_storage(p_app, p_user, octet_length(p_request::text), p_max_user_bytes, false);
+  end if;
   -- 2
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
@@ -339,7 +401,7 @@ comment on function is_forgotten_key is 'True where an invocation with the idemp
 --> statement-breakpoint
 -- create_session: inserts a session with its first state and events; one that is there stays as it is.
 --
---   1. Insert the row, which is the lock. No row: the id is taken, and nothing is written.
+--   1. Look at the limit of the user, and insert the row, which is the lock. No row: the id is taken, nothing is written.
 --   2. Merge shared state and insert the events (store_events), where there are any.
 --   3. Read the state as a client sees it, with the shared states, which win over the session's own.
 --
@@ -358,6 +420,8 @@ declare
   v_changed timestamptz;
 begin
   -- 1
+  perform assert_user_storage(p_app, p_user, total_size(v_sizes) + state_size(v_own, p_initial_state),
+                              (p_limits ->> 'userBytes')::bigint, false);
   insert into sessions as s
     (app_name, user_id, id, is_eval, initial_state, state, first_text, last_sequence, event_bytes)
   values
@@ -368,9 +432,6 @@ begin
   created := found;
   if not created then return; end if;
   -- 2
-  if cardinality(v_sizes) > 0 then
-    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
-  end if;
   perform store_events(
     p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, cardinality(v_sizes), v_changed, false);
   -- 3
@@ -438,7 +499,7 @@ begin
   -- 2
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
-    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer, request = null,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
@@ -527,12 +588,12 @@ comment on function assert_writer_share is 'The writers, or an error when what a
 
 -- The bytes that a statement adds to what a user keeps in an application. AR417: they are more than p_max_bytes with
 -- those that are counted; null: no limit. What writes at the same time sees nothing of each other, so large writes of
--- a user take turns here.
-create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint) returns bigint
-language plpgsql as $$
+-- a user take turns here, before they lock a row of what is kept; p_begins: more follows in the transaction.
+create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint, p_begins boolean)
+returns bigint language plpgsql as $$
 begin
   if p_max_bytes is null then return p_added; end if;
-  if p_added > 65536 then
+  if p_begins or p_added > 65536 then
     perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || p_user, 7240031));
   end if;
   if p_max_bytes < p_added + (
@@ -543,6 +604,11 @@ begin
   return p_added;
 end $$;
 comment on function assert_user_storage is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
+
+-- The size of a session's states as it counts for its user: what is more than two empty ones.
+create function state_size(p_state jsonb, p_initial_state jsonb) returns bigint language sql immutable as
+$$ select octet_length(p_state::text)::bigint + octet_length(p_initial_state::text) - 4 $$;
+comment on function state_size is 'The size of the states of a session, without that of two empty ones.';
 
 -- The size of a version of an artifact as it counts for its user. A reference or notes to an empty one count too.
 create function artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb) returns bigint language sql immutable as

@@ -35,14 +35,32 @@ end $$;
 comment on function add_user_bytes is 'Adds to the bytes that a user keeps in an application.';
 -- As the owner of the tables: statements for one user read what is counted, and do not change it.
 create function count_session_bytes() returns trigger language plpgsql security definer set search_path from current as $$
+declare
+  added bigint := coalesce(new.event_bytes, 0) - coalesce(old.event_bytes, 0);
 begin
-  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-                         coalesce(new.event_bytes, 0) - coalesce(old.event_bytes, 0), 0, 0);
+  -- Most changes leave the states, and the text of a large one takes milliseconds.
+  if (new.state, new.initial_state) is distinct from (old.state, old.initial_state) then
+    added := added + coalesce(state_size(new.state, new.initial_state), 0)
+                   - coalesce(state_size(old.state, old.initial_state), 0);
+  end if;
+  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id), added, 0, 0);
   return null;
 end $$;
-comment on function count_session_bytes is 'For a trigger: the events of a session have another size.';
-create trigger sessions_storage after insert or delete or update of event_bytes on sessions
+comment on function count_session_bytes is 'For a trigger: the events or the states of a session have another size.';
+create trigger sessions_storage after insert or delete or update of event_bytes, state, initial_state on sessions
 for each row execute function count_session_bytes();
+create function count_waiting_bytes() returns trigger language plpgsql security definer set search_path from current as $$
+begin
+  perform add_user_bytes(
+    coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
+    coalesce(octet_length(new.request::text), 0) - coalesce(octet_length(old.request::text), 0), 0, 0);
+  return null;
+end $$;
+comment on function count_waiting_bytes is 'For a trigger: a start in the background waits with its body, or no more.';
+create trigger invocations_storage_waiting after insert on invocations for each row
+when (new.request is not null) execute function count_waiting_bytes();
+create trigger invocations_storage_waited after delete or update of request on invocations for each row
+when (old.request is not null) execute function count_waiting_bytes();
 -- Those of one statement are added up first: thousands of changes of one row in a transaction are slow.
 create function count_stored_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 declare
@@ -59,7 +77,7 @@ begin
   return null;
 end $$;
 comment on function count_stored_bytes is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
-revoke execute on function count_session_bytes, count_stored_bytes from public;
+revoke execute on function count_session_bytes, count_waiting_bytes, count_stored_bytes from public;
 do $$
 declare
   name text;

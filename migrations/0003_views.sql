@@ -289,7 +289,7 @@ comment on column inspect.invocations.end_time is 'When it ended.';
 comment on column inspect.invocations.error_code is 'Why it failed, a stable code.';
 comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
 comment on column inspect.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
-comment on column inspect.invocations.is_dead is 'Its process is gone; the next sweep ends it.';
+comment on column inspect.invocations.is_dead is 'Its process is gone; another one takes it up.';
 comment on column inspect.invocations.llm_calls is 'Model calls made.';
 comment on column inspect.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
@@ -309,13 +309,13 @@ comment on view inspect.open_invocations is 'What runs or waits, to find what is
 comment on column inspect.open_invocations.age is 'Time since it was requested.';
 comment on column inspect.open_invocations.app_name is 'The application.';
 comment on column inspect.open_invocations.invocation_id is 'The invocation.';
-comment on column inspect.open_invocations.is_dead is 'Its process does not renew its lease: the next sweep ends it.';
-comment on column inspect.open_invocations.llm_calls is 'Model calls; 0 while it runs: they are counted at its end.';
+comment on column inspect.open_invocations.is_dead is 'Its process does not renew its lease: another one takes it up.';
+comment on column inspect.open_invocations.llm_calls is 'Model calls whose answers are stored.';
 comment on column inspect.open_invocations.running_for is 'Time since it began; null while it waits.';
 comment on column inspect.open_invocations.session_id is 'The session.';
 comment on column inspect.open_invocations.status is 'queued or running.';
 comment on column inspect.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
-comment on column inspect.open_invocations.tool_calls is 'Tool calls; as above.';
+comment on column inspect.open_invocations.tool_calls is 'Tool calls whose requests are stored.';
 comment on column inspect.open_invocations.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create view inspect.queue as
@@ -434,7 +434,7 @@ comment on view inspect.user_storage is 'Bytes that users keep, as the writes ha
 comment on column inspect.user_storage.app_name is 'Application.';
 comment on column inspect.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
 comment on column inspect.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
-comment on column inspect.user_storage.event_bytes is 'Events of the sessions.';
+comment on column inspect.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
 comment on column inspect.user_storage.memory_bytes is 'Memories.';
 comment on column inspect.user_storage.user_id is 'User.';
 --> statement-breakpoint
@@ -675,7 +675,7 @@ comment on column inspect_outline.invocations.duration is 'From its start to its
 comment on column inspect_outline.invocations.end_time is 'When it ended.';
 comment on column inspect_outline.invocations.error_code is 'Why it failed, a stable code.';
 comment on column inspect_outline.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
-comment on column inspect_outline.invocations.is_dead is 'Its process is gone; the next sweep ends it.';
+comment on column inspect_outline.invocations.is_dead is 'Its process is gone; another one takes it up.';
 comment on column inspect_outline.invocations.llm_calls is 'Model calls made.';
 comment on column inspect_outline.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect_outline.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
@@ -694,13 +694,13 @@ comment on view inspect_outline.open_invocations is 'inspect.open_invocations.';
 comment on column inspect_outline.open_invocations.age is 'Time since it was requested.';
 comment on column inspect_outline.open_invocations.app_name is 'The application.';
 comment on column inspect_outline.open_invocations.invocation_id is 'The invocation.';
-comment on column inspect_outline.open_invocations.is_dead is 'Its process does not renew its lease: the next sweep ends it.';
-comment on column inspect_outline.open_invocations.llm_calls is 'Model calls; 0 while it runs: they are counted at its end.';
+comment on column inspect_outline.open_invocations.is_dead is 'Its process does not renew its lease: another one takes it up.';
+comment on column inspect_outline.open_invocations.llm_calls is 'Model calls whose answers are stored.';
 comment on column inspect_outline.open_invocations.running_for is 'Time since it began; null while it waits.';
 comment on column inspect_outline.open_invocations.session_id is 'The session.';
 comment on column inspect_outline.open_invocations.status is 'queued or running.';
 comment on column inspect_outline.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
-comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls; as above.';
+comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls whose requests are stored.';
 comment on column inspect_outline.open_invocations.user_id is 'Owner of the session.';
 --> statement-breakpoint
 create view inspect_outline.queue as
@@ -781,7 +781,7 @@ comment on view inspect_outline.user_storage is 'inspect.user_storage.';
 comment on column inspect_outline.user_storage.app_name is 'Application.';
 comment on column inspect_outline.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
 comment on column inspect_outline.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
-comment on column inspect_outline.user_storage.event_bytes is 'Events of the sessions.';
+comment on column inspect_outline.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
 comment on column inspect_outline.user_storage.memory_bytes is 'Memories.';
 comment on column inspect_outline.user_storage.user_id is 'User.';
 --> statement-breakpoint

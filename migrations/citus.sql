@@ -19,9 +19,22 @@ begin
     where p.pronamespace = current_schema()::regnamespace
       and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
       and not exists (select from pg_catalog.pg_dist_object o where o.classid = 'pg_proc'::regclass and o.objid = p.oid)
+    -- As they were made: what a function of SQL calls must be there before it.
+    order by p.oid
   loop
     perform create_distributed_function(called);
   end loop;
+  -- The totals of an application would be of one node: there they are added up when a budget asks for them. Planned for
+  -- the values: a plan for any day expects a third of all rows, and reads the whole table for one day.
+  create or replace function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
+  returns void language sql as '';
+  create or replace function budget_uses_of_app(p_app text, p_since date, out invocations numeric, out tokens numeric, out cost numeric)
+  language plpgsql stable set plan_cache_mode = 'force_custom_plan' as $uses$
+  begin
+    select coalesce(sum(u.invocations), 0), coalesce(sum(u.prompt_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0)
+    into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
+    from budget_uses u where u.app_name = p_app and u.day >= p_since;
+  end $uses$;
   -- Ours look at rows of the same user only, which are on the same node.
   set local citus.enable_unsafe_triggers = on;
   -- One connection for each node, so that tables can follow one another in a transaction.
@@ -42,6 +55,10 @@ begin
   -- The functions that end an invocation write prompts too, whatever node they run on.
   if not exists (select from pg_dist_partition where logicalrelid = 'agent_prompts'::regclass) then
     perform citus_add_local_table_to_metadata('agent_prompts');
+  end if;
+  -- Rows that are copied are counted again where they arrive.
+  if not exists (select from pg_dist_partition where logicalrelid = 'sessions'::regclass) then
+    delete from user_storage;
   end if;
   foreach name in array of_users loop
     continue when exists (select from pg_dist_partition where logicalrelid = name::regclass);
@@ -77,8 +94,8 @@ begin
   end loop;
   -- Another node may be asked for it, where connections do not have the schema in their path.
   execute format('alter function budget_uses_of_app(text, date) set search_path = %I', current_schema());
-  execute format('alter function assert_user_storage(text, text, bigint, bigint) set search_path = %I', current_schema());
+  execute format('alter function assert_user_storage set search_path = %I', current_schema());
   -- They may be part of a statement that a node carries out on its parts, and only read.
   alter function budget_uses_of_app(text, date) set citus.allow_nested_distributed_execution = on;
-  alter function assert_user_storage(text, text, bigint, bigint) set citus.allow_nested_distributed_execution = on;
+  alter function assert_user_storage set citus.allow_nested_distributed_execution = on;
 end $$;

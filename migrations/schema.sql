@@ -17,7 +17,7 @@ begin
     memory_bytes = u.memory_bytes + excluded.memory_bytes;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
+CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -37,9 +37,16 @@ begin
     and (p_versions is null or row_version(s.update_time) = any(p_versions))
   returning s.last_sequence, s.update_time into last, v_changed;
   if not found then return; end if;
-  perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
   version := row_version(v_changed);
   -- 2
+  if p_llm_calls + p_tool_calls > 0 then
+    update invocations i set
+      llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
+      prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+      and i.lease_token = p_lease;
+  end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
   -- 3
   if p_models is not null then
@@ -93,13 +100,13 @@ begin
   return p_state;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint)
+CREATE OR REPLACE FUNCTION public.assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint, p_begins boolean)
  RETURNS bigint
  LANGUAGE plpgsql
 AS $function$
 begin
   if p_max_bytes is null then return p_added; end if;
-  if p_added > 65536 then
+  if p_begins or p_added > 65536 then
     perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || p_user, 7240031));
   end if;
   if p_max_bytes < p_added + (
@@ -133,15 +140,14 @@ CREATE OR REPLACE FUNCTION public.budget_uses_of_app(p_app text, p_since date, O
  RETURNS record
  LANGUAGE plpgsql
  STABLE
- SET plan_cache_mode TO 'force_custom_plan'
 AS $function$
 begin
-  select coalesce(sum(u.invocations), 0), coalesce(sum(u.prompt_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0)
+  select coalesce(sum(t.invocations), 0), coalesce(sum(t.tokens), 0), coalesce(sum(t.cost), 0)
   into budget_uses_of_app.invocations, budget_uses_of_app.tokens, budget_uses_of_app.cost
-  from budget_uses u where u.app_name = p_app and u.day >= p_since;
+  from budget_totals t where t.app_name = p_app and t.since = p_since;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json)
+CREATE OR REPLACE FUNCTION public.claim_session(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT claimed boolean, OUT over json)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -150,6 +156,8 @@ declare
   v_is_forgotten boolean := false;
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
+  v_goes_on boolean := false;
+  v_began jsonb;
   v_last integer;
   v_changed timestamptz;
 begin
@@ -167,18 +175,22 @@ begin
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time into v_queued_since from invocations i
+    select i.create_time, i.start_time is not null into v_queued_since, v_goes_on from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
     for update of i;
-    if not found then return; end if;
+    if not found then
+      claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
+      return;
+    end if;
   end if;
   -- 3
   if exists (
     select from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null)
+      and (w.lease_expire_time > statement_timestamp() or w.request is not null)
       and (not p_is_queued or (w.create_time, w.id) < (v_queued_since, p_invocation))) then
+    claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;
   -- 4
@@ -203,25 +215,38 @@ begin
     on conflict (app_name, user_id, id) do nothing
     returning s.last_sequence, s.update_time into v_last, v_changed;
   end if;
-  if v_last is null then return; end if;
-  if cardinality(v_sizes) > 0 then
-    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  if v_last is null then
+    claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
+    return;
   end if;
   -- 5
+  if p_request is not null then
+    select jsonb_build_object('at', extract(epoch from clock_timestamp()), 'sequence', v_last,
+                              'llmCalls', coalesce(max(i.llm_calls), 0), 'toolCalls', coalesce(max(i.tool_calls), 0))
+    into v_began from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation;
+  end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, start_time)
+     webhook_url, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
-     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, clock_timestamp())
+     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
+     p_request || jsonb_build_object('began', v_began), clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
     start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
-    error_code = null, error_message = null, stop_requested_as = null, request = null
+    error_code = null, error_message = null,
+    stop_requested_as = case when v_goes_on then i.stop_requested_as end,
+    request = case when v_goes_on then i.request else excluded.request end,
+    attempt = case when v_goes_on then i.attempt + 1 else 1 end
   where i.status <> 'running';
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
+  end if;
   -- 6
   perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
   -- 7
@@ -260,9 +285,15 @@ CREATE OR REPLACE FUNCTION public.count_session_bytes()
  SECURITY DEFINER
  SET search_path TO 'public', 'pg_temp'
 AS $function$
+declare
+  added bigint := coalesce(new.event_bytes, 0) - coalesce(old.event_bytes, 0);
 begin
-  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-                         coalesce(new.event_bytes, 0) - coalesce(old.event_bytes, 0), 0, 0);
+  -- Most changes leave the states, and the text of a large one takes milliseconds.
+  if (new.state, new.initial_state) is distinct from (old.state, old.initial_state) then
+    added := added + coalesce(state_size(new.state, new.initial_state), 0)
+                   - coalesce(state_size(old.state, old.initial_state), 0);
+  end if;
+  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id), added, 0, 0);
   return null;
 end $function$;
 
@@ -293,6 +324,7 @@ CREATE OR REPLACE FUNCTION public.count_use(p_app text, p_user text, p_invocatio
  SET search_path TO 'public', 'pg_temp'
 AS $function$
 declare
+  v_today date := (statement_timestamp() at time zone 'utc')::date;
   v_prompt bigint := 0;
   v_output bigint := 0;
   v_cost numeric := 0;
@@ -309,11 +341,37 @@ begin
       order by m.model = '*', not starts_with(used."answeredAs", m.model), length(m.model) desc limit 1) price on true;
   end if;
   insert into budget_uses as u (app_name, user_id, day, shard, invocations, prompt_tokens, output_tokens, cost)
-  values (p_app, p_user, (statement_timestamp() at time zone 'utc')::date, pg_backend_pid() % 32,
-          p_invocations, v_prompt, v_output, v_cost)
+  values (p_app, p_user, v_today, pg_backend_pid() % 32, p_invocations, v_prompt, v_output, v_cost)
   on conflict (app_name, user_id, day, shard) do update set
     invocations = u.invocations + excluded.invocations, prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
     output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost;
+  perform count_use_of_app(p_app, v_today, p_invocations, v_prompt + v_output, v_cost);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+begin
+  insert into budget_totals as t (app_name, since, shard, invocations, tokens, cost)
+  select distinct p_app, period.since, pg_backend_pid() % 32, p_invocations, p_tokens, p_cost
+  from unnest(array[p_today, date_trunc('month', p_today::timestamp)::date]) period(since)
+  on conflict (app_name, since, shard) do update set
+    invocations = t.invocations + excluded.invocations, tokens = t.tokens + excluded.tokens,
+    cost = t.cost + excluded.cost;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.count_waiting_bytes()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+begin
+  perform add_user_bytes(
+    coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
+    coalesce(octet_length(new.request::text), 0) - coalesce(octet_length(old.request::text), 0), 0, 0);
+  return null;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.create_session(p_app text, p_user text, p_session text, p_is_eval boolean, p_initial_state jsonb, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT created boolean, OUT state_text text, OUT last_update text, OUT etag text)
@@ -326,6 +384,8 @@ declare
   v_changed timestamptz;
 begin
   -- 1
+  perform assert_user_storage(p_app, p_user, total_size(v_sizes) + state_size(v_own, p_initial_state),
+                              (p_limits ->> 'userBytes')::bigint, false);
   insert into sessions as s
     (app_name, user_id, id, is_eval, initial_state, state, first_text, last_sequence, event_bytes)
   values
@@ -336,9 +396,6 @@ begin
   created := found;
   if not created then return; end if;
   -- 2
-  if cardinality(v_sizes) > 0 then
-    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
-  end if;
   perform store_events(
     p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, cardinality(v_sizes), v_changed, false);
   -- 3
@@ -380,7 +437,7 @@ begin
   return deleted > 0;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.enqueue_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, OUT is_there boolean, OUT is_full boolean, OUT queued_since text)
+CREATE OR REPLACE FUNCTION public.enqueue_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer, p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint, OUT is_there boolean, OUT is_full boolean, OUT queued_since text)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -394,6 +451,9 @@ begin
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
       and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null));
   if is_full or not is_there then return; end if;
+  if p_request is not null then
+    perform assert_user_storage(p_app, p_user, octet_length(p_request::text), p_max_user_bytes, false);
+  end if;
   -- 2
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
@@ -441,7 +501,7 @@ begin
   -- 2
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
-    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer, request = null,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
@@ -710,6 +770,19 @@ begin
   return new;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.renew_claim(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+begin
+  update invocations i set lease_expire_time = clock_timestamp() + p_duration_ms * interval '1 millisecond'
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+    and i.lease_token = p_token and i.status = 'running' and exists (
+      select from sessions s
+      where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token);
+  return found;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.row_version(p_update_time timestamp with time zone)
  RETURNS text
  LANGUAGE sql
@@ -731,6 +804,12 @@ begin
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
   over := over_budget(p_app, p_user);
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.state_size(p_state jsonb, p_initial_state jsonb)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ select octet_length(p_state::text)::bigint + octet_length(p_initial_state::text) - 4 $function$;
 
 CREATE OR REPLACE FUNCTION public.store_events(p_app text, p_user text, p_session text, p_events jsonb, p_sizes integer[], p_delta jsonb, p_from_runtime boolean, p_limits jsonb, p_last integer, p_changed timestamp with time zone, p_returns boolean)
  RETURNS text
@@ -851,6 +930,15 @@ create table audit_log (
   reason text,
   request_id text not null,
   left_out integer default 0 not null
+);
+
+create table budget_totals (
+  app_name text collate "C" not null,
+  since date not null,
+  shard smallint not null,
+  invocations bigint not null,
+  tokens bigint not null,
+  cost numeric not null
 );
 
 create table budget_uses (
@@ -1074,6 +1162,7 @@ create table invocations (
   idempotency_key text collate "C",
   request_hash text,
   request jsonb,
+  attempt smallint default 1 not null,
   webhook_url text,
   response_body text,
   error_code text,
@@ -1227,6 +1316,8 @@ alter table audit_log add constraint audit_log_caller_kind_check CHECK ((caller_
 alter table audit_log add constraint audit_log_decision_check CHECK ((decision = ANY (ARRAY['allowed'::text, 'refused'::text])));
 
 alter table audit_log add constraint audit_log_pkey PRIMARY KEY (id);
+
+alter table budget_totals add constraint budget_totals_pkey PRIMARY KEY (app_name, since, shard);
 
 alter table budget_uses add constraint budget_uses_counts_check CHECK ((LEAST((invocations)::numeric, (prompt_tokens)::numeric, (output_tokens)::numeric, cost) >= (0)::numeric));
 
@@ -1422,7 +1513,9 @@ CREATE INDEX invocations_lease_idx ON public.invocations USING btree (lease_expi
 
 CREATE INDEX invocations_queue_idx ON public.invocations USING btree (app_name, user_id, session_id, create_time) WHERE (status = 'queued'::text);
 
-CREATE INDEX memories_search_idx ON public.memories USING gin (search_vector);
+CREATE INDEX invocations_waiters_idx ON public.invocations USING btree (lease_expire_time) WHERE ((status = 'queued'::text) AND (request IS NULL));
+
+CREATE INDEX memories_search_idx ON public.memories USING gin (((search_vector || array_to_tsvector(ARRAY[md5(((app_name || chr(1)) || user_id))]))));
 
 CREATE INDEX sessions_created_idx ON public.sessions USING btree (app_name, user_id, create_time DESC, id DESC) WHERE (NOT is_eval);
 
@@ -1492,6 +1585,10 @@ CREATE TRIGGER invocations_hold BEFORE DELETE ON public.invocations FOR EACH ROW
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
+CREATE TRIGGER invocations_storage_waited AFTER DELETE OR UPDATE OF request ON public.invocations FOR EACH ROW WHEN ((old.request IS NOT NULL)) EXECUTE FUNCTION count_waiting_bytes();
+
+CREATE TRIGGER invocations_storage_waiting AFTER INSERT ON public.invocations FOR EACH ROW WHEN ((new.request IS NOT NULL)) EXECUTE FUNCTION count_waiting_bytes();
+
 CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
 
 CREATE TRIGGER memories_erasure BEFORE INSERT ON public.memories FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
@@ -1510,7 +1607,7 @@ CREATE TRIGGER sessions_erasure BEFORE INSERT ON public.sessions FOR EACH ROW EX
 
 CREATE TRIGGER sessions_hold BEFORE DELETE ON public.sessions FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('id');
 
-CREATE TRIGGER sessions_storage AFTER INSERT OR DELETE OR UPDATE OF event_bytes ON public.sessions FOR EACH ROW EXECUTE FUNCTION count_session_bytes();
+CREATE TRIGGER sessions_storage AFTER INSERT OR DELETE OR UPDATE OF event_bytes, state, initial_state ON public.sessions FOR EACH ROW EXECUTE FUNCTION count_session_bytes();
 
 CREATE TRIGGER spans_hold BEFORE DELETE ON public.spans FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
@@ -2332,6 +2429,12 @@ comment on column audit_log.operation is 'operationId of the document; null for 
 comment on column audit_log.reason is 'Why it was refused.';
 comment on column audit_log.request_id is 'X-Request-Id of the answer.';
 comment on column audit_log.resource is 'What the request was about: names of its path, and the user and application of its content.';
+comment on column budget_totals.app_name is 'Application.';
+comment on column budget_totals.cost is 'Their cost by the prices of then.';
+comment on column budget_totals.invocations is 'Invocations that began.';
+comment on column budget_totals.shard is 'One of several rows, so that invocations do not wait for each other.';
+comment on column budget_totals.since is 'First day in UTC: a day for its own use, and the first of a month for that of the month.';
+comment on column budget_totals.tokens is 'Prompt, answer and thought tokens of all model calls.';
 comment on column budget_uses.app_name is 'Application.';
 comment on column budget_uses.cost is 'Their cost by the prices of then.';
 comment on column budget_uses.day is 'Day in UTC.';
@@ -2639,7 +2742,7 @@ comment on column inspect.invocations.end_time is 'When it ended.';
 comment on column inspect.invocations.error_code is 'Why it failed, a stable code.';
 comment on column inspect.invocations.error_message is 'Why it failed, a sentence.';
 comment on column inspect.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
-comment on column inspect.invocations.is_dead is 'Its process is gone; the next sweep ends it.';
+comment on column inspect.invocations.is_dead is 'Its process is gone; another one takes it up.';
 comment on column inspect.invocations.llm_calls is 'Model calls made.';
 comment on column inspect.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
@@ -2652,13 +2755,13 @@ comment on column inspect.invocations.user_id is 'Owner of the session.';
 comment on column inspect.open_invocations.age is 'Time since it was requested.';
 comment on column inspect.open_invocations.app_name is 'The application.';
 comment on column inspect.open_invocations.invocation_id is 'The invocation.';
-comment on column inspect.open_invocations.is_dead is 'Its process does not renew its lease: the next sweep ends it.';
-comment on column inspect.open_invocations.llm_calls is 'Model calls; 0 while it runs: they are counted at its end.';
+comment on column inspect.open_invocations.is_dead is 'Its process does not renew its lease: another one takes it up.';
+comment on column inspect.open_invocations.llm_calls is 'Model calls whose answers are stored.';
 comment on column inspect.open_invocations.running_for is 'Time since it began; null while it waits.';
 comment on column inspect.open_invocations.session_id is 'The session.';
 comment on column inspect.open_invocations.status is 'queued or running.';
 comment on column inspect.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
-comment on column inspect.open_invocations.tool_calls is 'Tool calls; as above.';
+comment on column inspect.open_invocations.tool_calls is 'Tool calls whose requests are stored.';
 comment on column inspect.open_invocations.user_id is 'Owner of the session.';
 comment on column inspect.queue.app_name is 'Application.';
 comment on column inspect.queue.invocation_id is 'Invocation that waits.';
@@ -2709,7 +2812,7 @@ comment on column inspect.usage.user_id is 'User.';
 comment on column inspect.user_storage.app_name is 'Application.';
 comment on column inspect.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
 comment on column inspect.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
-comment on column inspect.user_storage.event_bytes is 'Events of the sessions.';
+comment on column inspect.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
 comment on column inspect.user_storage.memory_bytes is 'Memories.';
 comment on column inspect.user_storage.user_id is 'User.';
 comment on column inspect.webhook_deliveries.app_name is 'Application.';
@@ -2864,7 +2967,7 @@ comment on column inspect_outline.invocations.duration is 'From its start to its
 comment on column inspect_outline.invocations.end_time is 'When it ended.';
 comment on column inspect_outline.invocations.error_code is 'Why it failed, a stable code.';
 comment on column inspect_outline.invocations.invocation_id is 'Invocation; the events that it wrote carry it.';
-comment on column inspect_outline.invocations.is_dead is 'Its process is gone; the next sweep ends it.';
+comment on column inspect_outline.invocations.is_dead is 'Its process is gone; another one takes it up.';
 comment on column inspect_outline.invocations.llm_calls is 'Model calls made.';
 comment on column inspect_outline.invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column inspect_outline.invocations.prompt_tokens is 'Prompt tokens of all model calls.';
@@ -2877,13 +2980,13 @@ comment on column inspect_outline.invocations.user_id is 'Owner of the session.'
 comment on column inspect_outline.open_invocations.age is 'Time since it was requested.';
 comment on column inspect_outline.open_invocations.app_name is 'The application.';
 comment on column inspect_outline.open_invocations.invocation_id is 'The invocation.';
-comment on column inspect_outline.open_invocations.is_dead is 'Its process does not renew its lease: the next sweep ends it.';
-comment on column inspect_outline.open_invocations.llm_calls is 'Model calls; 0 while it runs: they are counted at its end.';
+comment on column inspect_outline.open_invocations.is_dead is 'Its process does not renew its lease: another one takes it up.';
+comment on column inspect_outline.open_invocations.llm_calls is 'Model calls whose answers are stored.';
 comment on column inspect_outline.open_invocations.running_for is 'Time since it began; null while it waits.';
 comment on column inspect_outline.open_invocations.session_id is 'The session.';
 comment on column inspect_outline.open_invocations.status is 'queued or running.';
 comment on column inspect_outline.open_invocations.stop_requested_as is 'Set where it was asked to end and has not.';
-comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls; as above.';
+comment on column inspect_outline.open_invocations.tool_calls is 'Tool calls whose requests are stored.';
 comment on column inspect_outline.open_invocations.user_id is 'Owner of the session.';
 comment on column inspect_outline.queue.app_name is 'Application.';
 comment on column inspect_outline.queue.invocation_id is 'Invocation that waits.';
@@ -2933,7 +3036,7 @@ comment on column inspect_outline.usage.user_id is 'User.';
 comment on column inspect_outline.user_storage.app_name is 'Application.';
 comment on column inspect_outline.user_storage.artifact_bytes is 'Versions of artifacts with their metadata.';
 comment on column inspect_outline.user_storage.bytes is 'Sum of the three, which the limit MAX_USER_BYTES is about.';
-comment on column inspect_outline.user_storage.event_bytes is 'Events of the sessions.';
+comment on column inspect_outline.user_storage.event_bytes is 'Events and states of the sessions, and starts that wait.';
 comment on column inspect_outline.user_storage.memory_bytes is 'Memories.';
 comment on column inspect_outline.user_storage.user_id is 'User.';
 comment on column inspect_outline.webhook_deliveries.app_name is 'Application.';
@@ -2956,6 +3059,7 @@ comment on column invocation_tapes.session_id is 'The session.';
 comment on column invocation_tapes.start is 'Number of events of the session when it ran, its prompt included.';
 comment on column invocation_tapes.user_id is 'Owner of the session.';
 comment on column invocations.app_name is 'Application of the session.';
+comment on column invocations.attempt is 'Processes that began it: one that ends with its process is taken up by another, so often.';
 comment on column invocations.create_time is 'When it was asked for; queued ones take their turn in this order.';
 comment on column invocations.end_time is 'When it ended.';
 comment on column invocations.error_code is 'Why it failed, a stable code.';
@@ -2967,7 +3071,7 @@ comment on column invocations.lease_token is 'Token of the process that runs it;
 comment on column invocations.llm_calls is 'Model calls made.';
 comment on column invocations.output_tokens is 'Answer and thought tokens of all model calls.';
 comment on column invocations.prompt_tokens is 'Prompt tokens of all model calls.';
-comment on column invocations.request is 'Body of a start in the background that waits for its session, as JSON; null once it has begun or ended.';
+comment on column invocations.request is 'What another process needs to begin it or to go on with it, as JSON; null where none can, and once it has ended.';
 comment on column invocations.request_hash is 'SHA-256 of the request, to tell a retry from another request with the same key.';
 comment on column invocations.response_body is 'The response as it was sent; a retry gets these bytes.';
 comment on column invocations.session_id is 'Session that the invocation belongs to.';
@@ -3036,7 +3140,7 @@ comment on column user_states.update_time is 'Last merge.';
 comment on column user_states.user_id is 'User.';
 comment on column user_storage.app_name is 'Application.';
 comment on column user_storage.artifact_bytes is 'Versions of artifacts with their metadata, in the database or in a bucket.';
-comment on column user_storage.event_bytes is 'Events of the sessions, bytes of JSON; less than nothing where another row counted the bytes that went.';
+comment on column user_storage.event_bytes is 'Events and states of the sessions and starts that wait, bytes of JSON; less than nothing where another row counted the bytes that went.';
 comment on column user_storage.memory_bytes is 'Memories, bytes of JSON without the index of their words.';
 comment on column user_storage.shard is 'Row of the user that a connection counts in.';
 comment on column user_storage.user_id is 'User.';
@@ -3067,25 +3171,27 @@ comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. No
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to the bytes that a user keeps in an application.';
-comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,jsonb) is 'Stores events at the end of a session, with the state that they change.';
+comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,jsonb) is 'Stores events at the end of a session, with the state that they change.';
 comment on function artifact_size(bigint,jsonb,jsonb) is 'The size of a version of an artifact with what is stored beside its bytes.';
 comment on function assert_own_user(text) is 'An error where the limited role names another user than its own.';
 comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than p_max_bytes.';
 comment on function assert_state_size(jsonb,integer,integer) is 'The state, or an error when its text is larger than p_max_bytes, or it has more keys than p_max_keys.';
-comment on function assert_user_storage(text,text,bigint,bigint) is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
+comment on function assert_user_storage(text,text,bigint,bigint,boolean) is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
 comment on function assert_writer_share(jsonb,jsonb,jsonb,integer) is 'The writers, or an error when what agents wrote for the writer is larger than p_max_bytes.';
 comment on function audit_retention() is 'How many days entries of the audit are kept, and how many entries. Each migration writes it.';
-comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since a day: invocations, tokens, cost.';
-comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,boolean,boolean,boolean,boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
+comment on function budget_uses_of_app(text,date) is 'What all users of an application have used since today or the first of this month: invocations, tokens, cost.';
+comment on function claim_session(text,text,text,text,uuid,integer,text,text,text,jsonb,boolean,boolean,boolean,boolean,jsonb,jsonb,text,jsonb) is 'Begins an invocation in a session that runs nothing, with its first events.';
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
-comment on function count_session_bytes() is 'For a trigger: the events of a session have another size.';
+comment on function count_session_bytes() is 'For a trigger: the events or the states of a session have another size.';
 comment on function count_stored_bytes() is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
 comment on function count_use(text,text,bigint,jsonb) is 'Adds to what a user has used today: invocations, and tokens with their cost.';
+comment on function count_use_of_app(text,date,bigint,bigint,numeric) is 'Adds to what all users of an application have used today and this month.';
+comment on function count_waiting_bytes() is 'For a trigger: a start in the background waits with its body, or no more.';
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its first state and events; one that is there stays as it is.';
 comment on function delete_old_audit_entries() is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
-comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer) is 'Puts an invocation at the end of its session''s queue.';
+comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Puts an invocation at the end of its session''s queue.';
 comment on function event_sizes(jsonb) is 'The size of each event of an array as text, bytes.';
 comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,integer,jsonb,jsonb,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
@@ -3103,9 +3209,11 @@ comment on function over_budget(text,text) is 'The budget that has nothing left 
 comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
 comment on function refuse_on_hold() is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
 comment on function refuse_while_erased() is 'For a trigger: a user that is being erased gets nothing new.';
+comment on function renew_claim(text,text,text,text,uuid,integer) is 'True where an earlier try claimed the session with this very token; its lease begins anew.';
 comment on function row_version(timestamp with time zone) is 'The version of a row: its last change in microseconds, hexadecimal.';
 comment on function session_etag(timestamp with time zone,timestamp with time zone,timestamp with time zone) is 'The ETag of a session, of the last changes of its row and of the two shared states.';
 comment on function spend_budget(text,text,jsonb) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
+comment on function state_size(jsonb,jsonb) is 'The size of the states of a session, without that of two empty ones.';
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts the events of a session whose row has been advanced.';
 comment on function total_size(integer[]) is 'The sum of sizes.';
 comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add or delete some, exclusive for the begin of an erasure and for a hold.';
@@ -3118,6 +3226,7 @@ comment on table app_states is 'State keys with the prefix app:, shared by all u
 comment on table artifact_versions is 'The versions of the artifacts and their content.';
 comment on table artifacts is 'One row per artifact name and scope; its row lock hands out the version numbers.';
 comment on table audit_log is 'Who was allowed or refused what, without content. Appended by the service, which may do nothing else with it.';
+comment on table budget_totals is 'What all users of an application have used since a day, counted with budget_uses; empty on a cluster.';
 comment on table budget_uses is 'What was used, counted by the statements that begin invocations and store what models answered.';
 comment on table budgets is 'What users of an application may use in a day or a month of UTC. Read with each claim, so a change holds at once.';
 comment on table cronjob_runs is 'The runs of the cronjobs. A due time has one row, which is the claim to fire it.';

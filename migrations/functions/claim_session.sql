@@ -2,15 +2,17 @@
 --
 --   1. Has the idempotency key of the request had an invocation? Has a budget nothing left? A request whose answer is
 --      stored asks no budget.
---   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One that waits
---      in the background needs no token: the first process to claim it runs it.
+--   2. Lock the row of a queued invocation (p_is_queued): a cancellation is before the claim or after it. One whose
+--      request is in its row needs no token: the first process to claim it runs it, or goes on with it.
 --   3. First come, first served: refuse while an earlier request waits. Dead waiters do not count.
 --   4. Lock and advance the row of the session and put the lease into it; or insert it (p_creates), unless the key had
 --      an invocation that went with its session. Where another process inserts it at the same moment it is busy.
---   5. Begin the row of the invocation; a resumed one keeps its row.
+--   5. Begin the row of the invocation; a resumed one keeps its row. The request gets the place where the run began.
+--      One that goes on keeps its request and what it was asked to end as, and counts the attempt.
 --   6. Merge shared state and insert the events (store_events).
 --   7. Count the invocation.
 --
+-- Where it does not claim: an earlier try whose answer was lost holds the session with this very token (renew_claim).
 -- Locks: the queued row of invocations, then as append_events: sessions, user_storage, invocations, user_states, app_states,
 -- budget_uses. A cancellation locks the same queued row; a finish the same session. It does not wait for a busy session.
 -- Errors: as append_events; 23505 invocations_idempotency_key: another invocation has the key.
@@ -19,7 +21,8 @@
 -- over: the budget that refused the claim.
 create function claim_session(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
-  p_key text, p_hash text, p_webhook text, p_is_queued boolean, p_creates boolean, p_is_eval boolean, p_is_free boolean,
+  p_key text, p_hash text, p_webhook text, p_request jsonb, p_is_queued boolean, p_creates boolean, p_is_eval boolean,
+  p_is_free boolean,
   p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
   out claimed boolean, out over json)
 language plpgsql as $$
@@ -28,6 +31,8 @@ declare
   v_is_forgotten boolean := false;
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
+  v_goes_on boolean := false;
+  v_began jsonb;
   v_last integer;
   v_changed timestamptz;
 begin
@@ -45,18 +50,22 @@ begin
   end if;
   -- 2
   if p_is_queued then
-    select i.create_time into v_queued_since from invocations i
+    select i.create_time, i.start_time is not null into v_queued_since, v_goes_on from invocations i
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.status = 'queued' and (i.lease_token = p_token or i.request is not null)
     for update of i;
-    if not found then return; end if;
+    if not found then
+      claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
+      return;
+    end if;
   end if;
   -- 3
   if exists (
     select from invocations w
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
-      and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null)
+      and (w.lease_expire_time > statement_timestamp() or w.request is not null)
       and (not p_is_queued or (w.create_time, w.id) < (v_queued_since, p_invocation))) then
+    claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
     return;
   end if;
   -- 4
@@ -81,25 +90,38 @@ begin
     on conflict (app_name, user_id, id) do nothing
     returning s.last_sequence, s.update_time into v_last, v_changed;
   end if;
-  if v_last is null then return; end if;
-  if cardinality(v_sizes) > 0 then
-    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
+  if v_last is null then
+    claimed := renew_claim(p_app, p_user, p_session, p_invocation, p_token, p_duration_ms);
+    return;
   end if;
   -- 5
+  if p_request is not null then
+    select jsonb_build_object('at', extract(epoch from clock_timestamp()), 'sequence', v_last,
+                              'llmCalls', coalesce(max(i.llm_calls), 0), 'toolCalls', coalesce(max(i.tool_calls), 0))
+    into v_began from invocations i
+    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation;
+  end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
-     webhook_url, start_time)
+     webhook_url, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
-     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook, clock_timestamp())
+     clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
+     p_request || jsonb_build_object('began', v_began), clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
     request_hash = coalesce(excluded.request_hash, i.request_hash),
     webhook_url = coalesce(excluded.webhook_url, i.webhook_url),
     start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
-    error_code = null, error_message = null, stop_requested_as = null, request = null
+    error_code = null, error_message = null,
+    stop_requested_as = case when v_goes_on then i.stop_requested_as end,
+    request = case when v_goes_on then i.request else excluded.request end,
+    attempt = case when v_goes_on then i.attempt + 1 else 1 end
   where i.status <> 'running';
+  if cardinality(v_sizes) > 0 then
+    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint, false);
+  end if;
   -- 6
   perform store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, v_last, v_changed, false);
   -- 7
@@ -108,17 +130,32 @@ begin
 end $$;
 comment on function claim_session is 'Begins an invocation in a session that runs nothing, with its first events.';
 
+-- renew_claim: true where an earlier try claimed the session with this very token, also where its lease has run out since.
+-- Locks: the row of the invocation. Who takes over meanwhile has locked the session: the next write finds the token gone.
+create function renew_claim(
+  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer)
+returns boolean language plpgsql as $$
+begin
+  update invocations i set lease_expire_time = clock_timestamp() + p_duration_ms * interval '1 millisecond'
+  where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
+    and i.lease_token = p_token and i.status = 'running' and exists (
+      select from sessions s
+      where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token);
+  return found;
+end $$;
+comment on function renew_claim is 'True where an earlier try claimed the session with this very token; its lease begins anew.';
+
 -- enqueue_invocation: puts an invocation at the end of its session's queue, where fewer than p_depth others wait. With
 -- p_request, the body of a start in the background, it waits without a process; else its place must be renewed.
 --
 --   1. Is the session there, and is the queue full? Neither is locked: a session that goes takes its queue with it.
 --   2. Insert the row; that of an earlier try whose answer was lost keeps its place.
 --
--- Locks: invocations. Errors: 23505 invocations_idempotency_key: another invocation has the key.
+-- Locks: invocations, user_storage. Errors: AR417; 23505 invocations_idempotency_key: another invocation has the key.
 -- queued_since: Unix seconds as text, the order of the queue; null where it does not wait.
 create function enqueue_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_duration_ms integer,
-  p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer,
+  p_key text, p_hash text, p_webhook text, p_request jsonb, p_depth integer, p_max_user_bytes bigint,
   out is_there boolean, out is_full boolean, out queued_since text)
 language plpgsql as $$
 declare
@@ -131,6 +168,9 @@ begin
     where w.app_name = p_app and w.user_id = p_user and w.session_id = p_session and w.status = 'queued'
       and w.id <> p_invocation and (w.lease_expire_time > statement_timestamp() or w.request is not null));
   if is_full or not is_there then return; end if;
+  if p_request is not null then
+    perform assert_user_storage(p_app, p_user, octet_length(p_request::text), p_max_user_bytes, false);
+  end if;
   -- 2
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,

@@ -1,6 +1,6 @@
 -- create_session: inserts a session with its first state and events; one that is there stays as it is.
 --
---   1. Insert the row, which is the lock. No row: the id is taken, and nothing is written.
+--   1. Look at the limit of the user, and insert the row, which is the lock. No row: the id is taken, nothing is written.
 --   2. Merge shared state and insert the events (store_events), where there are any.
 --   3. Read the state as a client sees it, with the shared states, which win over the session's own.
 --
@@ -19,6 +19,8 @@ declare
   v_changed timestamptz;
 begin
   -- 1
+  perform assert_user_storage(p_app, p_user, total_size(v_sizes) + state_size(v_own, p_initial_state),
+                              (p_limits ->> 'userBytes')::bigint, false);
   insert into sessions as s
     (app_name, user_id, id, is_eval, initial_state, state, first_text, last_sequence, event_bytes)
   values
@@ -29,9 +31,6 @@ begin
   created := found;
   if not created then return; end if;
   -- 2
-  if cardinality(v_sizes) > 0 then
-    perform assert_user_storage(p_app, p_user, 0, (p_limits ->> 'userBytes')::bigint);
-  end if;
   perform store_events(
     p_app, p_user, p_session, p_events, v_sizes, p_delta, false, p_limits, cardinality(v_sizes), v_changed, false);
   -- 3

@@ -35,7 +35,7 @@ begin
   -- 2
   update invocations i set
     status = p_status, lease_token = coalesce(p_new_token, i.lease_token),
-    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer,
+    end_time = greatest(i.start_time, statement_timestamp()), response_body = p_answer, request = null,
     error_code = p_error_code, error_message = p_error_message,
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens

@@ -51,12 +51,12 @@ comment on function assert_writer_share is 'The writers, or an error when what a
 
 -- The bytes that a statement adds to what a user keeps in an application. AR417: they are more than p_max_bytes with
 -- those that are counted; null: no limit. What writes at the same time sees nothing of each other, so large writes of
--- a user take turns here.
-create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint) returns bigint
-language plpgsql as $$
+-- a user take turns here, before they lock a row of what is kept; p_begins: more follows in the transaction.
+create function assert_user_storage(p_app text, p_user text, p_added bigint, p_max_bytes bigint, p_begins boolean)
+returns bigint language plpgsql as $$
 begin
   if p_max_bytes is null then return p_added; end if;
-  if p_added > 65536 then
+  if p_begins or p_added > 65536 then
     perform pg_advisory_xact_lock(hashtextextended(p_app || E'\x01' || p_user, 7240031));
   end if;
   if p_max_bytes < p_added + (
@@ -67,6 +67,11 @@ begin
   return p_added;
 end $$;
 comment on function assert_user_storage is 'The bytes that are added, or an error when a user keeps more than p_max_bytes with them.';
+
+-- The size of a session's states as it counts for its user: what is more than two empty ones.
+create function state_size(p_state jsonb, p_initial_state jsonb) returns bigint language sql immutable as
+$$ select octet_length(p_state::text)::bigint + octet_length(p_initial_state::text) - 4 $$;
+comment on function state_size is 'The size of the states of a session, without that of two empty ones.';
 
 -- The size of a version of an artifact as it counts for its user. A reference or notes to an empty one count too.
 create function artifact_size(p_size_bytes bigint, p_part jsonb, p_metadata jsonb) returns bigint language sql immutable as

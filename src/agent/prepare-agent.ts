@@ -106,7 +106,7 @@ const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
-  confirmTools: string[];
+  definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects'>;
 }
 
 /** Members that a sub-agent inherits where it does not define them. */
@@ -145,27 +145,33 @@ async function toNode(
     ...(outputKey === undefined ? {} : { outputKey }),
     ...(maxIterations === undefined ? {} : { maxIterations }),
   };
-  unconnected.push({ node, servers: definition.mcpServers, confirmTools: definition.confirmTools ?? [] });
+  unconnected.push({ node, servers: definition.mcpServers, definition });
   return node;
 }
 
 /** Connects the servers of one agent and gives the node their tools. @returns what closes the connections */
 async function connectNode(
-  { node, servers, confirmTools }: UnconnectedNode,
+  { node, servers, definition }: UnconnectedNode,
   settings: McpSettings,
   signal: AbortSignal,
   userId: string | undefined,
 ): Promise<() => Promise<void>> {
   const taken = node.tools.map((tool) => tool.name);
   const mcp = await connectMcpServers(servers, settings, taken, signal, userId);
-  addTools({ node, confirmTools }, mcp.tools);
+  addTools({ node, definition }, mcp.tools);
   return mcp.close;
 }
 
-function addTools({ node, confirmTools }: Pick<UnconnectedNode, 'node' | 'confirmTools'>, tools: Tool[]): void {
-  node.tools = [...node.tools, ...tools].map((tool) =>
-    confirmTools.includes(tool.name) ? { ...tool, needsConfirmation: true } : tool,
-  );
+function addTools({ node, definition }: Pick<UnconnectedNode, 'node' | 'definition'>, tools: Tool[]): void {
+  const { confirmTools = [], toolEffects = {} } = definition;
+  node.tools = [...node.tools, ...tools].map((tool) => {
+    const effect = Object.hasOwn(toolEffects, tool.name) ? toolEffects[tool.name] : tool.effect;
+    return {
+      ...tool,
+      needsConfirmation: tool.needsConfirmation || confirmTools.includes(tool.name),
+      ...(effect && { effect }),
+    };
+  });
 }
 
 /** Connects the servers of all agents at once; those that could be are closed again where one could not. */

@@ -149,6 +149,7 @@ export function skillTools(skills: Skill[]): Tool[] {
       description: 'Loads the instructions of a skill and the names of its resources.',
       parameters: toParameters({ name: skillName(skills) }, 'name'),
       needsConfirmation: false,
+      effect: 'none',
       async run(args) {
         const { name, body, directory } = find(args['name']);
         return { name, instructions: body, resources: await listResources(directory) };
@@ -166,6 +167,7 @@ export function skillTools(skills: Skill[]): Tool[] {
         'path',
       ),
       needsConfirmation: false,
+      effect: 'none',
       async run(args) {
         const path = String(args['path']);
         return toResource(path, await readInside(find(args['name']).directory, path));

@@ -90,6 +90,10 @@ async function findLocal(port: string): Promise<string | undefined> {
   }
 }
 
+/** The address of a path of a service, which may itself be below a path. */
+export const toTarget = (url: string, path: string): URL =>
+  new URL(new URL(url).pathname.replace(/\/+$/, '') + path, url);
+
 function createApi(url: string, key: string | undefined): Api {
   const authorization = key === undefined ? {} : { authorization: `Bearer ${key}` };
   const request = async (
@@ -100,7 +104,7 @@ function createApi(url: string, key: string | undefined): Api {
     type = 'application/json',
   ) => {
     const sent = body === undefined ? {} : { body };
-    const target = new URL(path, url);
+    const target = toTarget(url, path);
     const headers = { 'content-type': type, ...authorization };
     const response = await fetch(target, { method, headers, ...sent, ...(signal ? { signal } : {}) }).catch(
       (error: unknown) => {
@@ -108,7 +112,9 @@ function createApi(url: string, key: string | undefined): Api {
         throw new CommandError(`${target.origin} cannot be reached: ${toReason(error)}.`, 2);
       },
     );
-    if (!response.ok) throw new CommandError(await readRefusal(response), 1, response.status);
+    if (!response.ok) throw new CommandError(await readRefusal(response, key), 1, response.status);
+    // On every answer of a runtime: a page of another server is not taken for a list.
+    if (!response.headers.has('x-request-id')) throw new CommandError(`${target.origin} is no agent runtime.`);
     return response;
   };
   const open: Api['open'] = (method, path, body, signal) =>
@@ -124,20 +130,33 @@ function createApi(url: string, key: string | undefined): Api {
 }
 
 /** The service's refusal: `detail` as a sentence, or a line for each fault of the request. */
-async function readRefusal(response: Response): Promise<string> {
+async function readRefusal(response: Response, key: string | undefined): Promise<string> {
   const text = await response.text();
-  const login = response.status === 401 ? ' Its key belongs into AGENT_RUNTIME_KEY.' : '';
+  if (response.status === 401) return readLoginFailure(key);
   try {
     const { detail } = JSON.parse(text) as { detail?: string | { loc: unknown[]; msg: string }[] };
     if (Array.isArray(detail)) return detail.map(({ loc, msg }) => `${loc.join('.')}: ${msg}`).join('\n');
-    return (detail ?? text) + login;
+    return detail ?? text;
   } catch {
-    return `The service answered ${response.status}.${login}`;
+    return `The service answered ${response.status}.`;
   }
+}
+
+function readLoginFailure(key: string | undefined): string {
+  if (key === undefined) return 'The service asks for a credential: put its key or a token into AGENT_RUNTIME_KEY.';
+  try {
+    const { exp } = JSON.parse(Buffer.from(key.split('.')[1] ?? '', 'base64url').toString()) as { exp?: number };
+    if (exp !== undefined && exp * 1000 <= Date.now()) return 'The token in AGENT_RUNTIME_KEY has expired.';
+  } catch {
+    // It is no token.
+  }
+  return 'The service does not accept the credential in AGENT_RUNTIME_KEY.';
 }
 
 function toReason(error: unknown): string {
   const { cause, message } = error as Error;
+  if ((cause as NodeJS.ErrnoException | undefined)?.code === 'ERR_SSL_WRONG_VERSION_NUMBER')
+    return 'no https is spoken there, try http';
   return cause instanceof Error ? cause.message || (cause as NodeJS.ErrnoException).code || message : message;
 }
 

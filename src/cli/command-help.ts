@@ -25,6 +25,7 @@ const EXAMPLES: Record<string, string> = {
   'artifacts put': 'agent-runtime artifacts put s1 report.pdf --type application/pdf',
   'eval run': 'agent-runtime eval run smoke --trials 5 --junit report.xml',
   'eval add': 'agent-runtime eval add smoke --label env=prod --error --limit 20',
+  'eval export': 'agent-runtime eval export smoke --out smoke.evalset.json',
   'eval list': 'agent-runtime eval list smoke',
   'eval compare': 'agent-runtime eval compare 0b7f… 91c2…',
   'cron list': 'agent-runtime cron list --all',

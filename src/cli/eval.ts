@@ -1,10 +1,10 @@
-import { readFileSync, writeFileSync } from 'node:fs';
-import { type Gate, toExitCode, toJunit, toTable } from '../features/evals/runs/report.ts';
+import { writeFileSync } from 'node:fs';
+import { type Gate, toExitCode, toJunit, toTable } from './eval-report.ts';
 import type { EvalRun } from '../features/evals/runs/eval-run.ts';
 import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
 import { DEFAULT_TEST_CONFIG, parseSelectors, readTestConfig } from '../features/evals/runs/test-config.ts';
 import { type Api, type GlobalOptions, readFrames, withApi } from './api.ts';
-import { CommandError, print, printList, toBar } from './output.ts';
+import { CommandError, print, printList, readJsonFile, toBar } from './output.ts';
 
 /** Options of a run, as given on the command line. */
 interface EvalOptions extends GlobalOptions {
@@ -40,7 +40,7 @@ export async function runSets(sets: string[], options: EvalOptions): Promise<num
   const gate: Gate = { threshold: Number(options.threshold), allowNotEvaluated: options.allowNotEvaluated ?? false };
   if (!(gate.threshold >= 0 && gate.threshold <= 1)) throw new CommandError('--threshold is a number from 0 to 1.', 2);
   const work = async () => {
-    const file: unknown = options.config ? JSON.parse(readFileSync(options.config, 'utf8')) : DEFAULT_TEST_CONFIG;
+    const file: unknown = options.config ? readJsonFile(options.config) : DEFAULT_TEST_CONFIG;
     const { metrics, userSimulator } = readTestConfig(file);
     const wanted = {
       evalMetrics: metrics,
@@ -87,14 +87,24 @@ const getSummary = (api: Api, options: GlobalOptions, runId: string, baseline?: 
 export const listRuns = (set: string | undefined, options: GlobalOptions): Promise<void> =>
   withApi(options, async (api) => {
     const query = set === undefined ? '' : `&evalSetId=${encodeURIComponent(set)}`;
-    const { items } = await api.send<{ items: EvalRun[] }>('GET', `${runsPath(options)}?limit=50${query}`);
-    printList(items, {
+    printList(await api.send<EvalRun[]>('GET', `${runsPath(options)}?limit=50${query}`), {
       ...options,
       head: ['run', 'set', 'status', 'passed'],
       toRow: ({ runId, evalSetId, status, counts }) => [runId, evalSetId, status, `${counts.passed}/${counts.total}`],
       empty: 'There are no runs.',
     });
   });
+
+/** Prints a set as a file, or writes it [`--out`]; what the file lacks is said on standard error. */
+export const exportSet = (set: string, options: GlobalOptions & { out?: string }): Promise<void> =>
+  withApi(options, async (api) => {
+    const path = `/dev/apps/${encodeURIComponent(options.app)}/eval-sets/${encodeURIComponent(set)}/file`;
+    const text = await (await api.open('GET', path)).text();
+    const { dropped } = JSON.parse(text) as { dropped?: string[] };
+    if (dropped) console.error(`The file lacks what some version of ADK refuses: ${dropped.join(', ')}.`);
+    if (options.out === undefined) print(text);
+    else writeFileSync(options.out, `${text}\n`);
+  }).catch(orCannotRun);
 
 /** Compares a run with an earlier one. @returns the exit code: 1 for a regression */
 export const compareRuns = (run: string, baseline: string, options: GlobalOptions): Promise<number> =>

@@ -1,5 +1,6 @@
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
+import { toTarget } from './api.ts';
 import { CommandError } from './output.ts';
 
 /** A session of another store, ready to be created here. */
@@ -55,7 +56,7 @@ function readKey(line: string, place: string) {
 export async function openAdkServer(url: string, users: string[], key: string | undefined): Promise<SessionSource> {
   const headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
   const get = async (path: string): Promise<string> => {
-    const response = await fetch(new URL(path, url), { headers }).catch((error: Error) => {
+    const response = await fetch(toTarget(url, path), { headers }).catch((error: Error) => {
       throw new CommandError(
         `${url} cannot be reached: ${error.cause instanceof Error ? error.cause.message : error.message}.`,
         2,

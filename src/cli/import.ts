@@ -1,7 +1,7 @@
-import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { closeSync, openSync, readSync } from 'node:fs';
 import { processEnvironment } from '../config/environment.ts';
 import { type Api, type GlobalOptions, sessionsPath, withApi } from './api.ts';
-import { CommandError, print, toBar } from './output.ts';
+import { CommandError, print, readJsonFile, toBar } from './output.ts';
 import { openAdkDatabase } from './adk-database.ts';
 import { importArtifacts } from './adk-artifacts.ts';
 import { openAdkServer, openJsonLines, type SessionSource, type SourceSession } from './import-source.ts';
@@ -53,9 +53,8 @@ export async function importFrom(place: string, options: ImportOptions): Promise
 
 function openSource(place: string, options: ImportOptions): Promise<SessionSource> | SessionSource {
   if (/^postgres(ql)?:/.test(place)) return openAdkDatabase(place);
-  if (/^https?:/.test(place)) {
+  if (/^https?:/.test(place))
     return openAdkServer(place, (options.users ?? options.user).split(','), processEnvironment()['IMPORT_KEY']);
-  }
   return beginsWith(place, SQLITE_HEAD) ? openAdkDatabase(place) : openJsonLines(place);
 }
 
@@ -109,7 +108,7 @@ async function copySession(
 }
 
 async function importEvalSet(file: string, options: ImportOptions): Promise<number> {
-  const set = JSON.parse(readFileSync(file, 'utf8')) as { eval_set_id?: string; evalSetId?: string };
+  const set = readJsonFile(file) as { eval_set_id?: string; evalSetId?: string };
   const app = options.as ?? options.app;
   return withApi(options, async (api) => {
     if (!options.dryRun) await api.send('POST', `/dev/apps/${encodeURIComponent(app)}/eval-sets`, { evalSet: set });

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { styleText } from 'node:util';
 
 /** Control characters but tabs and ends of lines, line separators, marks of direction: a terminal obeys them. */
@@ -21,7 +22,7 @@ export const style = (format: Parameters<typeof styleText>[0], text: string): st
   styleText(format, toShown(text), { stream: process.stdout });
 
 /** Aligns the columns of a table; the last one may have any length. */
-function toColumns(rows: readonly (readonly string[])[]): string {
+export function toColumns(rows: readonly (readonly string[])[]): string {
   const count = Math.max(0, ...rows.map((row) => row.length));
   const widths = Array.from({ length: count }, (_, column) =>
     Math.max(...rows.map((row) => (column === count - 1 ? 0 : (row[column]?.length ?? 0)))),
@@ -77,5 +78,15 @@ export class CommandError extends Error {
     super(message);
     this.exitCode = exitCode;
     this.status = status;
+  }
+}
+
+/** Reads a file of JSON. @throws {CommandError} where it is none */
+export function readJsonFile(file: string): unknown {
+  const text = readFileSync(file, 'utf8');
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new CommandError(`${file} is no JSON.`, 2);
   }
 }

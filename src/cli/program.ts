@@ -7,7 +7,7 @@ import { CommandError, toShown } from './output.ts';
 import { VERSION } from '../process/version.ts';
 import { addServiceCommands } from './service-commands.ts';
 import { addArtifactCommands, addSessionCommands, addUserCommands } from './session-commands.ts';
-import { addPastCommands, addWorkCommands } from './work-commands.ts';
+import { addCronCommands, addEvalCommands, addPastCommands } from './work-commands.ts';
 
 /** Exit code of an invalid command line, and of work that could not start. */
 const USAGE_EXIT_CODE = 2;
@@ -62,7 +62,8 @@ export function createProgram(end: (code: number) => void): Command {
   addServiceCommands(program, end);
   addSessionCommands(program, end);
   addArtifactCommands(program);
-  addWorkCommands(program, end);
+  addEvalCommands(program, end);
+  addCronCommands(program);
   addPastCommands(program, end);
   addUserCommands(program);
   finishCommands(program);

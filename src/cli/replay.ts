@@ -41,8 +41,7 @@ function toText(id: string, { status, events, difference, output, notes, ...call
     lines.push(`First difference: event ${difference.event}, ${toShown(difference.path)}`);
     lines.push(`  before  ${shown(difference.before)}`, `  after   ${shown(difference.after)}`);
   }
-  if (output.before !== output.after) {
+  if (output.before !== output.after)
     lines.push(`Answer before: ${toLine(output.before, SHOWN)}`, `Answer now:    ${toLine(output.after, SHOWN)}`);
-  }
   return [...lines, ...notes.map(toShown)].join('\n');
 }

@@ -8,9 +8,8 @@ export function addSessionCommands(program: Command, end: (code: number) => void
     .option('--session <id>', 'resume a session, or choose the id of a new one')
     .action(async (_options, command: Command) => (await import('./chat.ts')).chat(command.optsWithGlobals()));
   program
-    .command('invoke')
+    .command('invoke <message...>')
     .description('send one message and print the answer')
-    .argument('<message...>')
     .option('--session <id>', 'the session to say it in [a new one]')
     .action(async (words: string[], _options, command: Command) =>
       (await import('./chat.ts')).invoke(words, command.optsWithGlobals()),
@@ -31,9 +30,8 @@ function addSessionsCommands(sessions: Command, end: (code: number) => void): vo
       (await import('./sessions.ts')).listSessions(command.optsWithGlobals()),
     );
   sessions
-    .command('show')
+    .command('show <id>')
     .description('the conversation')
-    .argument('<id>')
     .option('--at <n>', 'as it was after this event')
     .action(async (id: string, _options, command: Command) =>
       (await import('./sessions.ts')).showSession(id, command.optsWithGlobals()),
@@ -50,9 +48,8 @@ function addSessionsCommands(sessions: Command, end: (code: number) => void): vo
 
 function addChangesOfSessions(sessions: Command, end: (code: number) => void): void {
   sessions
-    .command('fork')
+    .command('fork <id>')
     .description('a new session with the first events of this one, the state and the artifacts of then')
-    .argument('<id>')
     .option('--at <n>', 'number of events [all]')
     .option('--id <id>', 'id of the new session')
     .option('--label <name=value...>', 'its labels')
@@ -60,10 +57,8 @@ function addChangesOfSessions(sessions: Command, end: (code: number) => void): v
       (await import('./session-data.ts')).forkSession(id, command.optsWithGlobals()),
     );
   sessions
-    .command('diff')
+    .command('diff <id> <other>')
     .description('how two sessions differ; exit code 0 they do not, 1 they do')
-    .argument('<id>')
-    .argument('<other>')
     .option('--at <n>', 'the first as it was after this event')
     .option('--other-at <n>', 'the other as it was after this event')
     .action(async (id: string, other: string, _options, command: Command) => {
@@ -71,10 +66,8 @@ function addChangesOfSessions(sessions: Command, end: (code: number) => void): v
       end(await diffSessions(id, other, command.optsWithGlobals()));
     });
   sessions
-    .command('label')
+    .command('label <id> [name=value...]')
     .description('set labels, name=value, and print all')
-    .argument('<id>')
-    .argument('[name=value...]')
     .option('--remove <name...>', 'labels to remove')
     .action(async (id: string, labels: string[], _options, command: Command) =>
       (await import('./session-data.ts')).labelSession(id, labels, command.optsWithGlobals()),
@@ -85,25 +78,20 @@ function addChangesOfSessions(sessions: Command, end: (code: number) => void): v
 export function addArtifactCommands(program: Command): void {
   const artifacts = program.command('artifacts').description('the artifacts of a session');
   artifacts
-    .command('list')
-    .argument('<session>')
+    .command('list <session>')
     .action(async (session: string, _options, command: Command) =>
       (await import('./artifacts.ts')).listArtifacts(session, command.optsWithGlobals()),
     );
   artifacts
-    .command('get')
+    .command('get <session> <name>')
     .description('the bytes of an artifact, on the output')
-    .argument('<session>')
-    .argument('<name>')
     .option('--version <n>', 'from 0 [the latest]')
     .action(async (session: string, name: string, _options, command: Command) =>
       (await import('./artifacts.ts')).getArtifact(session, name, command.optsWithGlobals()),
     );
   artifacts
-    .command('put')
+    .command('put <session> <file>')
     .description('save a file as the next version')
-    .argument('<session>')
-    .argument('<file>')
     .option('--name <name>', 'name of the artifact [that of the file]')
     .option('--type <mime>', 'media type', 'application/octet-stream')
     .action(async (session: string, file: string, _options, command: Command) =>
@@ -126,18 +114,16 @@ export function addUserCommands(program: Command): void {
     .description('those of whom --app holds anything')
     .action(async (_options, command: Command) => (await import('./users.ts')).listUsers(command.optsWithGlobals()));
   users
-    .command('erase')
+    .command('erase <user>')
     .description('delete all that --app holds of a user, and print how much it was; can be run again')
-    .argument('<user>')
     .option('--all-apps', 'of every application that holds something')
     .option('--dry-run', 'count and change nothing')
     .action(async (user: string, _options, command: Command) =>
       (await import('./users.ts')).eraseUser(user, command.optsWithGlobals()),
     );
   users
-    .command('export')
+    .command('export <user>')
     .description('all that --app holds of a user as JSON Lines, on the output; `import` takes them')
-    .argument('<user>')
     .action(async (user: string, _options, command: Command) =>
       (await import('./users.ts')).exportUser(user, command.optsWithGlobals()),
     );

@@ -11,7 +11,8 @@ import { findDatabase, migrate } from '../process/open-database.ts';
 import { type Runtime, startRuntime } from '../process/runtime.ts';
 import { HARNESS_APP } from '../core/names.ts';
 import { VERSION } from '../process/version.ts';
-import { findExample } from './try-it.ts';
+import { builtInTools } from '../agent/tools/registry.ts';
+import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 
 /** Signals that follow sooner repeat the first: npm forwards one that the terminal sent to the whole group. */
 const SAME_SIGNAL_MS = 1000;
@@ -35,13 +36,14 @@ export async function start(changed?: string): Promise<void> {
   flushCompileCache();
 }
 
-/** Applies the migrations; with `isCheck` only checks that none is missing. @throws {ConfigError} as a start does */
+/** Applies the migrations and says which; `isCheck` only looks. @throws {ConfigError} as a start does */
 export async function migrateOnly({ isCheck }: { isCheck: boolean }): Promise<void> {
   const config = readConfig(processEnvironment(), { listens: false });
   const source = await findDatabase(config);
   try {
-    await migrate(source.access, isCheck ? 'check' : 'on-start', config);
-    if (isCheck) console.log(`${source.shown} has all that this version needs.`);
+    const applied = await migrate(source.access, isCheck ? 'check' : 'on-start', config);
+    const outcome = applied.length > 0 ? `: applied ${applied.join(', ')}.` : ' has all that this version needs.';
+    console.log(`${source.shown}${outcome}`);
   } finally {
     await source.stop();
   }
@@ -140,4 +142,41 @@ export async function printOpenApi(): Promise<void> {
   const document = openApiDocument(operations, { authMode: 'local', components: COMPONENTS });
   await compileDocument(document);
   process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
+}
+
+/** Returns an application with a prompt that it answers by a tool of its own, also with the offline model. */
+export function findExample(agents: ReadonlyMap<string, HostedAgent>): { app: string; prompt: string } {
+  const builtIn = builtInTools();
+  for (const [app, agent] of agents) {
+    const own = agent.describe().tools.find(({ name }) => !builtIn.has(name));
+    if (own) return { app, prompt: `${own.name} ${JSON.stringify(toExample(own.parameters))}` };
+  }
+  return { app: HARNESS_APP, prompt: 'What is 17 * 23? Use the calculator.' };
+}
+
+/** The members of a JSON Schema that an example is made from. */
+interface Schema extends Partial<Record<'default' | 'const' | 'type', unknown>> {
+  examples?: unknown[];
+  enum?: unknown[];
+  anyOf?: Schema[];
+  properties?: Record<string, Schema>;
+  required?: string[];
+  items?: Schema;
+  minItems?: number;
+  minLength?: number;
+  maxLength?: number;
+  minimum?: number;
+}
+
+/** Returns a value that fits a schema without patterns and formats; of an object the required members. */
+export function toExample(schema: Schema): unknown {
+  const given = schema.default ?? schema.const ?? schema.examples?.[0] ?? schema.enum?.[0];
+  if (given !== undefined) return given;
+  const { type, anyOf, required = [], properties = {} } = schema;
+  if (anyOf?.[0]) return toExample(anyOf[0]);
+  if (type === 'string') return 'tea'.padEnd(schema.minLength ?? 0, '.').slice(0, schema.maxLength);
+  if (type === 'integer' || type === 'number') return Math.max(schema.minimum ?? 1, 1);
+  if (type === 'boolean') return true;
+  if (type === 'array') return Array.from({ length: schema.minItems ?? 0 }, () => toExample(schema.items ?? {}));
+  return Object.fromEntries(required.map((name) => [name, toExample(properties[name] ?? {})]));
 }

@@ -3,8 +3,8 @@ import { type Command, Option } from 'commander';
 /** Where the answers of a replay, or of a run of cases, come from. */
 const MODES = ['stored', 'live'];
 
-/** The commands that run evaluations and schedules. @param end receives the exit code of a gate */
-export function addWorkCommands(program: Command, end: (code: number) => void): void {
+/** The commands that run evaluations. @param end receives the exit code of a gate */
+export function addEvalCommands(program: Command, end: (code: number) => void): void {
   const evaluation = program.command('eval').description('evaluation sets');
   evaluation
     .command('run')
@@ -36,20 +36,28 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
       (await import('./eval-sessions.ts')).addSessions(set, command.optsWithGlobals()),
     );
   evaluation
-    .command('list')
+    .command('export <set>')
+    .description('print a set as the .evalset.json that every version of ADK reads')
+    .option('--out <file>', 'write it there')
+    .action(async (set: string, _options, command: Command) =>
+      (await import('./eval.ts')).exportSet(set, command.optsWithGlobals()),
+    );
+  evaluation
+    .command('list [set]')
     .description('the latest runs')
-    .argument('[set]')
     .action(async (set: string | undefined, _options, command: Command) =>
       (await import('./eval.ts')).listRuns(set, command.optsWithGlobals()),
     );
   evaluation
-    .command('compare')
+    .command('compare <run> <baseline>')
     .description('what changed from one run to another; exit code 1 for a regression')
-    .argument('<run>')
-    .argument('<baseline>')
     .action(async (run: string, baseline: string, _options, command: Command) =>
       end(await (await import('./eval.ts')).compareRuns(run, baseline, command.optsWithGlobals())),
     );
+}
+
+/** The commands of schedules. */
+export function addCronCommands(program: Command): void {
   const cron = program.command('cron').description('cronjobs, of a service that runs');
   cron
     .command('list')
@@ -57,9 +65,8 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
     .option('--all', 'of all users')
     .action(async (_options, command: Command) => (await import('./cron.ts')).listCronjobs(command.optsWithGlobals()));
   cron
-    .command('run')
+    .command('run <id>')
     .description('fire one now')
-    .argument('<id>')
     .action(async (id: string, _options, command: Command) =>
       (await import('./cron.ts')).runCronjob(id, command.optsWithGlobals()),
     );
@@ -68,9 +75,8 @@ export function addWorkCommands(program: Command, end: (code: number) => void): 
 /** The commands that look back: at what was, here and elsewhere. @param end receives the exit code */
 export function addPastCommands(program: Command, end: (code: number) => void): void {
   program
-    .command('replay')
+    .command('replay <session>')
     .description('run a stored invocation again and name the first difference: exit code 0 none, 1 one, 2 not possible')
-    .argument('<session>')
     .argument('[invocation]', 'the latest one where none is named')
     .addOption(new Option('--model <mode>', 'where answers of models come from').choices(MODES).default('stored'))
     .addOption(new Option('--tools <mode>', 'where answers of tools come from').choices(MODES).default('stored'))

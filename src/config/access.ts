@@ -88,9 +88,8 @@ function toKeys({ RUNTIME_API_KEYS: keys, RUNTIME_API_KEYS_FILE: file, MODEL_API
 
 function toJwt(env: Environment): AuthSettings {
   if (!env.JWT_ISSUER) throw new ConfigError('JWT_ISSUER: found nothing; AUTH_MODE jwt needs the URL of the issuer.');
-  if (!env.JWT_AUDIENCE) {
+  if (!env.JWT_AUDIENCE)
     throw new ConfigError('JWT_AUDIENCE: found nothing; AUTH_MODE jwt needs the audience that tokens are made for.');
-  }
   const { JWT_ISSUER: issuer, JWT_AUDIENCE: audience, JWT_JWKS_URL: jwksUrl, JWT_USER_CLAIM: userClaim } = env;
   const scopeClaim = env.JWT_SCOPE_CLAIM === undefined ? {} : { scopeClaim: env.JWT_SCOPE_CLAIM };
   requireSecure('JWT_ISSUER', issuer);

@@ -49,7 +49,7 @@ export const DATABASE = {
     'on-start',
     ['on-start', 'check', 'off'],
     'What a start does about migrations: apply what is missing; look, and end where something is missing or the ' +
-      'database is newer; or not look, as for a version that is about to be replaced.',
+      'database is newer; or end only where it is empty, for a version being replaced.',
   ),
   DATA_DIR: textOr('.data', 'Directory where the embedded PostgreSQL keeps its data.'),
   DATABASE_POOL_SIZE: whole(10, [1, 1000], 'Maximum number of connections of this process.'),

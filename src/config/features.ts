@@ -25,11 +25,9 @@ export const WEBHOOKS = {
     'every public host, by https',
   ),
   WEBHOOKS_MAX_PER_USER: whole(10, [1, 1_000], 'Maximum number of webhooks of one user.'),
-  WEBHOOKS_TIMEOUT_MS: whole(15_000, [100, 60_000], 'Maximum time of one attempt to deliver.'),
 };
 
 /** Evaluation, which exists with `DEV_UI`. */
 export const EVALUATION = {
-  EVALS_PARALLELISM: whole(4, [1, 1_000], 'Maximum number of cases of one run at once, in all processes.'),
   EVALS_JUDGE_MODEL: text('Model that judges where a metric names none.', 'the model of the evaluated application'),
 };

@@ -20,6 +20,11 @@ export const INVOCATIONS = {
     'Maximum time that a request waits for a busy session; then it is refused with 429.',
   ),
   SESSION_LEASE_MS: whole(15_000, [300, 600_000], 'How long a process that was killed keeps its sessions.'),
+  INVOCATION_ATTEMPTS: whole(
+    3,
+    [1, 100],
+    'Maximum number of processes that begin one invocation, each after the death of the one before.',
+  ),
   ON_DISCONNECT: choiceOr(
     'continue',
     ['continue', 'cancel'],

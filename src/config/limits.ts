@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { documented, integer, rangeText, whole } from './setting-schemas.ts';
+import { documented, integer, rangeText } from './setting-schemas.ts';
 
 /** Defaults where several callers share the service. */
 const DEFAULTS = {
@@ -10,7 +10,6 @@ const DEFAULTS = {
   MAX_CONNECTIONS_PER_ADDRESS: 2_000,
   MAX_READS_PER_MINUTE: 3_000,
   MAX_WRITES_PER_MINUTE: 1_200,
-  MAX_HEAVY_READS_PER_MINUTE: 300,
   MAX_INVOCATIONS_PER_MINUTE: 300,
   MAX_USER_BYTES: 1_073_741_824,
 };
@@ -45,13 +44,10 @@ export const LIMITS = {
   ),
   MAX_READS_PER_MINUTE: limit(
     'MAX_READS_PER_MINUTE',
-    'Maximum number of reads of one user in a minute, in all processes.',
+    'Maximum number of reads of one user in a minute, in all processes; of large reads a tenth, where each megabyte ' +
+      'that is answered counts as one more.',
   ),
   MAX_WRITES_PER_MINUTE: limit('MAX_WRITES_PER_MINUTE', 'Maximum number of changes by one user, in the same way.'),
-  MAX_HEAVY_READS_PER_MINUTE: limit(
-    'MAX_HEAVY_READS_PER_MINUTE',
-    'Maximum number of large reads, in the same way; each megabyte that is answered counts as one more.',
-  ),
   MAX_INVOCATIONS_PER_MINUTE: limit(
     'MAX_INVOCATIONS_PER_MINUTE',
     'Maximum number of requests of one user that run the agent, in the same way.',
@@ -61,12 +57,6 @@ export const LIMITS = {
     'Maximum size of the events, artifacts and memories that one user keeps in an application, copies included; then ' +
       'what would add some is refused with 413.',
     [1_048_576, 1_099_511_627_776],
-  ),
-  MAX_FAILED_LOGINS_PER_MINUTE: whole(
-    30,
-    RANGE,
-    'Maximum number of wrong credentials in a minute, in all processes, from one address and for one key id; then ' +
-      'wrong ones are refused with 429, and what was not right before is checked at a bounded pace.',
   ),
 };
 

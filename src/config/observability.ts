@@ -4,13 +4,13 @@ import { choiceOr, documented, flag, integer, rangeText, textOr, url, whole } fr
 const PORTS: [number, number] = [0, 65_535];
 
 /** `name=value` pairs as OpenTelemetry writes them, values percent-encoded; broken ones are refused. */
-const headers = z
+export const pairs = z
   .string()
   .transform((text, context) => {
-    const pairs = text.split(',').map((pair) => /^\s*([\w!#$%&'*+.^`|~-]+)\s*=\s*(.*?)\s*$/.exec(pair));
+    const found = text.split(',').map((pair) => /^\s*([\w!#$%&'*+.^`|~-]+)\s*=\s*(.*?)\s*$/.exec(pair));
     try {
-      if (pairs.every((pair) => pair !== null))
-        return Object.fromEntries(pairs.map(([, name = '', value = '']) => [name, decodeURIComponent(value)]));
+      if (found.every((pair) => pair !== null))
+        return Object.fromEntries(found.map(([, name = '', value = '']) => [name, decodeURIComponent(value)]));
     } catch {
       // A broken percent-escape.
     }
@@ -46,7 +46,7 @@ export const OBSERVABILITY = {
   METRICS_HOST: textOr('127.0.0.1', 'Address to listen on for `/metrics`, which only the collector is to reach.'),
   OTEL_EXPORTER_OTLP_ENDPOINT: url('Collector that traces and metrics are sent to, by OTLP over HTTP.', 'none'),
   OTEL_EXPORTER_OTLP_HEADERS: documented(
-    headers,
+    pairs,
     'Headers for the collector, its key for instance.',
     '`name=value`, comma-separated',
     'none',
@@ -68,7 +68,10 @@ export const OBSERVABILITY = {
     '0 to 1',
     '1',
   ),
-  OTEL_SERVICE_NAME: textOr('agent-runtime', 'Name of this service in traces and metrics.'),
+  OTEL_SERVICE_NAME: textOr(
+    'agent-runtime',
+    'Name of this service in traces and metrics; `OTEL_RESOURCE_ATTRIBUTES` works too.',
+  ),
   OTEL_METRIC_EXPORT_INTERVAL: whole(
     60_000,
     [1_000, 3_600_000],

@@ -52,6 +52,6 @@ export const SERVER = {
   SWEEP_INTERVAL_MS: whole(
     5_000,
     [50, 3_600_000],
-    'Time between two sweeps, which end the invocations of dead processes and delete old keys and traces.',
+    'Longest time between two looks for invocations of dead processes; old keys and traces go with every minute.',
   ),
 };

@@ -1,5 +1,18 @@
 import { z } from 'zod';
-import { BODY_VALUES, bodyList, bytes, flag, name, number, openEnum, optional, text, texts } from './members.ts';
+import {
+  BODY_VALUES,
+  bodyList,
+  bytes,
+  flag,
+  name,
+  number,
+  openEnum,
+  optional,
+  text,
+  texts,
+  strictObject,
+  objects,
+} from './members.ts';
 
 /**
  * Content and Part as the specification's sections of that name list them, and what ADK 2.13 takes beside that. Every
@@ -14,21 +27,17 @@ export type JsonObject = Record<string, unknown>;
 /** An optional free-form object with the sentence that the OpenAPI document shows. */
 export const freeForm = (meaning: string) => jsonObject.nullish().describe(meaning);
 
-const inlineData = z
-  .strictObject({
-    data: bytes('The bytes, base64; in either alphabet, with or without padding.'),
-    displayName: name('File name to show and to send to the provider; not unique.'),
-    mimeType: name('IANA media type of the bytes, for example `image/png`.'),
-  })
-  .describe('Bytes carried inside the part.');
+const inlineData = strictObject('Bytes carried inside the part.', {
+  data: bytes('The bytes, base64; in either alphabet, with or without padding.'),
+  displayName: name('File name to show and to send to the provider; not unique.'),
+  mimeType: name('IANA media type of the bytes, for example `image/png`.'),
+});
 
-const fileData = z
-  .strictObject({
-    displayName: name('File name to show and to send to the provider; not unique.'),
-    fileUri: text('Where the file is; this runtime never fetches it.'),
-    mimeType: name('IANA media type of the file.'),
-  })
-  .describe('A reference to a file elsewhere.');
+const fileData = strictObject('A reference to a file elsewhere.', {
+  displayName: name('File name to show and to send to the provider; not unique.'),
+  fileUri: text('Where the file is; this runtime never fetches it.'),
+  mimeType: name('IANA media type of the file.'),
+});
 
 /**
  * Media metadata of a part. The specification names the resolution and the clip of a video; the others came with later
@@ -105,38 +114,30 @@ const partialArgument = z.strictObject({
 });
 
 /** Member `functionCall` of a part. */
-export const functionCallSchema = z
-  .strictObject({
-    id: name('Pairs the call with its response.'),
-    name: name('The tool to call.'),
-    args: freeForm("The arguments, by the tool's JSON Schema."),
-    partialArgs: optional(
-      bodyList(partialArgument),
-      'Fragments of arguments while a provider streams them; kept as sent, this runtime writes none.',
-    ),
-    willContinue: flag('True where further fragments of this call follow; this runtime stores whole calls only.'),
-  })
-  .describe('A tool call that the model requests.');
+export const functionCallSchema = strictObject('A tool call that the model requests.', {
+  id: name('Pairs the call with its response.'),
+  name: name('The tool to call.'),
+  args: freeForm("The arguments, by the tool's JSON Schema."),
+  partialArgs: optional(
+    bodyList(partialArgument),
+    'Fragments of arguments while a provider streams them; kept as sent, this runtime writes none.',
+  ),
+  willContinue: flag('True where further fragments of this call follow; this runtime stores whole calls only.'),
+});
 
 /** Member `functionResponse` of a part. */
-export const functionResponseSchema = z
-  .strictObject({
-    id: name('The id of the call that this answers.'),
-    name: name('The tool that was called.'),
-    response: freeForm('The result; a failure is `{"error": …}`, which the model reads and may recover from.'),
-    willContinue: flag('True where the tool answers again later; kept as sent, this runtime writes none.'),
-    scheduling: openEnum('SCHEDULING_UNSPECIFIED', 'When a live session reads a response that it did not wait for.'),
-    parts: bodyList(
-      z.strictObject({
-        inlineData: inlineData.nullish().describe('Media that the tool returns as bytes.'),
-        fileData: fileData.nullish().describe('Media that the tool returns as a reference.'),
-        ...mediaMembers,
-      }),
-    )
-      .nullish()
-      .describe('Media beside `response`.'),
-  })
-  .describe("A tool's answer to one call.");
+export const functionResponseSchema = strictObject("A tool's answer to one call.", {
+  id: name('The id of the call that this answers.'),
+  name: name('The tool that was called.'),
+  response: freeForm('The result; a failure is `{"error": …}`, which the model reads and may recover from.'),
+  willContinue: flag('True where the tool answers again later; kept as sent, this runtime writes none.'),
+  scheduling: openEnum('SCHEDULING_UNSPECIFIED', 'When a live session reads a response that it did not wait for.'),
+  parts: objects('Media beside `response`.', {
+    inlineData: inlineData.nullish().describe('Media that the tool returns as bytes.'),
+    fileData: fileData.nullish().describe('Media that the tool returns as a reference.'),
+    ...mediaMembers,
+  }),
+});
 
 const executableCode = z.strictObject({
   code: text('The source text.'),
@@ -163,38 +164,34 @@ const toolResponse = z.strictObject({
 });
 
 /** The specification's Part. */
-export const partSchema = z
-  .strictObject({
-    text: text('Plain text or Markdown; an answer or, with `thought`, reasoning.'),
-    thought: flag('True for text that is reasoning and not an answer.'),
-    thoughtSignature: bytes("The provider's signature of a thought, base64; sent back unchanged."),
-    inlineData: optional(inlineData, 'Media as bytes; in a stored event too, so artifacts suit large files better.'),
-    fileData: fileData.nullish().describe('Media as a reference, handed on to providers that can read it.'),
-    functionCall: optional(functionCallSchema, 'A tool call that the model requests; the runtime runs the tool.'),
-    functionResponse: optional(
-      functionResponseSchema,
-      'The answer to a call: of its tool, or of a person where the call waits for one.',
-    ),
-    executableCode: executableCode.nullish().describe('Code that a provider wrote to run itself; never run here.'),
-    codeExecutionResult: codeExecutionResult.nullish().describe('What such code gave when the provider ran it.'),
-    ...mediaMembers,
-    audioTranscription: transcriptionSchema.nullish().describe('Text of the audio in this part; kept as sent.'),
-    speechMetadata: speechMetadata.nullish().describe('Who speaks in this part, and how; kept as sent.'),
-    toolCall: toolCall.nullish().describe('A call of a tool that the provider runs on its side; kept as sent.'),
-    toolResponse: toolResponse.nullish().describe('The answer to such a `toolCall`; kept as sent.'),
-    partMetadata: freeForm(
-      'Free-form notes about the part; `invalidArguments` holds call arguments that were no JSON object.',
-    ),
-  })
-  .describe('One piece of a content; it carries the members it uses.');
+export const partSchema = strictObject('One piece of a content; it carries the members it uses.', {
+  text: text('Plain text or Markdown; an answer or, with `thought`, reasoning.'),
+  thought: flag('True for text that is reasoning and not an answer.'),
+  thoughtSignature: bytes("The provider's signature of a thought, base64; sent back unchanged."),
+  inlineData: optional(inlineData, 'Media as bytes; in a stored event too, so artifacts suit large files better.'),
+  fileData: fileData.nullish().describe('Media as a reference, handed on to providers that can read it.'),
+  functionCall: optional(functionCallSchema, 'A tool call that the model requests; the runtime runs the tool.'),
+  functionResponse: optional(
+    functionResponseSchema,
+    'The answer to a call: of its tool, or of a person where the call waits for one.',
+  ),
+  executableCode: executableCode.nullish().describe('Code that a provider wrote to run itself; never run here.'),
+  codeExecutionResult: codeExecutionResult.nullish().describe('What such code gave when the provider ran it.'),
+  ...mediaMembers,
+  audioTranscription: transcriptionSchema.nullish().describe('Text of the audio in this part; kept as sent.'),
+  speechMetadata: speechMetadata.nullish().describe('Who speaks in this part, and how; kept as sent.'),
+  toolCall: toolCall.nullish().describe('A call of a tool that the provider runs on its side; kept as sent.'),
+  toolResponse: toolResponse.nullish().describe('The answer to such a `toolCall`; kept as sent.'),
+  partMetadata: freeForm(
+    'Free-form notes about the part; `invalidArguments` holds call arguments that were no JSON object.',
+  ),
+});
 
 /** The specification's Content. */
-export const contentSchema = z
-  .strictObject({
-    parts: bodyList(partSchema).nullish().describe('What is said, in order; absent is the same as `[]`.'),
-    role: name('`user` or `model`; function responses have `user`.'),
-  })
-  .describe('What one side says: parts by one role.');
+export const contentSchema = strictObject('What one side says: parts by one role.', {
+  parts: bodyList(partSchema).nullish().describe('What is said, in order; absent is the same as `[]`.'),
+  role: name('`user` or `model`; function responses have `user`.'),
+});
 
 /** A tool call that the model requests; its id is absent until the loop gives it one. */
 export type FunctionCall = z.infer<typeof functionCallSchema>;

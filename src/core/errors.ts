@@ -154,6 +154,7 @@ const PASSING_MESSAGES = new RegExp(
 export interface CausedError {
   code?: unknown;
   cause?: unknown;
+  query?: unknown;
   constraint?: unknown;
 }
 

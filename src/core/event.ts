@@ -9,7 +9,19 @@ import {
 } from './content.ts';
 import { ERROR_CODES } from './error-codes.ts';
 import { citationMetadata, groundingMetadataSchema, logprobsResult, usageMetadataSchema } from './model-metadata.ts';
-import { bodyList, flag, name, number, object, openEnum, optional, text, texts } from './members.ts';
+import {
+  bodyList,
+  flag,
+  name,
+  number,
+  object,
+  openEnum,
+  optional,
+  text,
+  texts,
+  looseObject,
+  strictObject,
+} from './members.ts';
 
 /**
  * Event and EventActions as the specification's sections of that name list them. Every member is optional, but within
@@ -35,39 +47,37 @@ const uiWidget = z.strictObject({
 });
 
 /** The specification's EventActions. */
-export const eventActionsSchema = z
-  .strictObject({
-    skipSummarization: flag('True: the function response is the answer, the model is not called again.'),
-    stateDelta: freeForm(
-      'Keys to merge into the state; `app:` and `user:` choose the scope, `temp:` keys are not stored.',
-    ),
-    artifactDelta: freeForm('Artifact name to the version that the event saved.'),
-    transferToAgent: name('Name of the agent that goes on with the invocation.'),
-    transferReason: text('Why it goes on there; written by ADK 2.13, kept as sent.'),
-    escalate: flag('True ends the round of the `loop` agent above, and the loop.'),
-    requestedAuthConfigs: freeForm(
-      'Credentials that tools need, by the id of the function call; this runtime writes `{}`.',
-    ),
-    requestedToolConfirmations: freeForm(
-      'Function calls that wait for a person, by id: `{hint, confirmed}`. The invocation pauses for them.',
-    ),
-    compaction: optional(
-      compaction,
-      'A summary that stands for older events in later model calls; the events themselves stay.',
-    ),
-    endOfAgent: flag('True where an agent that can be resumed has ended; kept as sent, this runtime writes none.'),
-    agentState: freeForm('Checkpoint of an agent that can be resumed; kept as sent, this runtime writes none.'),
-    rewindBeforeInvocationId: name(
-      'The event takes this invocation and all after it back: later model calls do not see them.',
-    ),
-    route: flag('The edge that a workflow graph takes next; kept as sent, this runtime writes none.'),
-    renderUiWidgets: optional(
-      bodyList(uiWidget),
-      'Widgets for the client to draw; kept as sent, this runtime writes none.',
-    ),
-    setModelResponse: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
-  })
-  .describe('What an event does beside saying something.');
+export const eventActionsSchema = strictObject('What an event does beside saying something.', {
+  skipSummarization: flag('True: the function response is the answer, the model is not called again.'),
+  stateDelta: freeForm(
+    'Keys to merge into the state; `app:` and `user:` choose the scope, `temp:` keys are not stored.',
+  ),
+  artifactDelta: freeForm('Artifact name to the version that the event saved.'),
+  transferToAgent: name('Name of the agent that goes on with the invocation.'),
+  transferReason: text('Why it goes on there; written by ADK 2.13, kept as sent.'),
+  escalate: flag('True ends the round of the `loop` agent above, and the loop.'),
+  requestedAuthConfigs: freeForm(
+    'Credentials that tools need, by the id of the function call; this runtime writes `{}`.',
+  ),
+  requestedToolConfirmations: freeForm(
+    'Function calls that wait for a person, by id: `{hint, confirmed}`. The invocation pauses for them.',
+  ),
+  compaction: optional(
+    compaction,
+    'A summary that stands for older events in later model calls; the events themselves stay.',
+  ),
+  endOfAgent: flag('True where an agent that can be resumed has ended; kept as sent, this runtime writes none.'),
+  agentState: freeForm('Checkpoint of an agent that can be resumed; kept as sent, this runtime writes none.'),
+  rewindBeforeInvocationId: name(
+    'The event takes this invocation and all after it back: later model calls do not see them.',
+  ),
+  route: flag('The edge that a workflow graph takes next; kept as sent, this runtime writes none.'),
+  renderUiWidgets: optional(
+    bodyList(uiWidget),
+    'Widgets for the client to draw; kept as sent, this runtime writes none.',
+  ),
+  setModelResponse: z.unknown().optional().describe('`null` in the specification; any JSON value is kept.'),
+});
 
 const liveSessionResumptionUpdate = z.strictObject({
   newHandle: text('Handle to resume the live session with; empty where `resumable` is false.'),
@@ -95,8 +105,9 @@ const nodeInfo = z.looseObject({
 const CODES = Object.keys(ERROR_CODES).join(', ');
 
 /** The specification's Event; no member is required. */
-export const eventSchema = z
-  .looseObject({
+export const eventSchema = looseObject(
+  "One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.",
+  {
     modelVersion: name('The model that answered, as the provider names it; `offline` for the built-in one.'),
     content: contentSchema.nullish().describe('What was said; absent on events that only change something.'),
     groundingMetadata: groundingMetadataSchema.nullish().describe('Sources of the answer; from Google models only.'),
@@ -150,8 +161,8 @@ export const eventSchema = z
     isolationScope: text('Scope of a workflow whose events others do not see; kept as sent, this runtime writes none.'),
     id: identifier('Unique within its session; made by the server where a client that appends leaves it out.'),
     timestamp: number("Unix time in seconds; the database's clock where a client that appends leaves it out."),
-  })
-  .describe("One step of a conversation. A session's events are ordered by their sequence, never by `timestamp`.");
+  },
+);
 
 /** The side effects of an event: changes of state, artifacts, transfers, confirmations. */
 export type EventActions = z.infer<typeof eventActionsSchema>;

@@ -13,9 +13,8 @@ export interface JsonDifference {
  */
 export function jsonDifference(before: unknown, after: unknown, path = ''): JsonDifference | undefined {
   if (Object.is(before, after)) return undefined;
-  if (!isContainer(before) || !isContainer(after) || Array.isArray(before) !== Array.isArray(after)) {
+  if (!isContainer(before) || !isContainer(after) || Array.isArray(before) !== Array.isArray(after))
     return { path, before: before ?? null, after: after ?? null };
-  }
   for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
     const pointer = `${path}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
     const found = jsonDifference(getMember(before, name), getMember(after, name), pointer);

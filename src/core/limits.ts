@@ -19,7 +19,7 @@ const JSON_BODY = { values: 100_000, depth: 64 };
 /** All that comes in from outside, and how much of it; the table of `docs/security.md` (`npm run docs:config`). */
 export const INPUT_LIMITS = {
   requestBody: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'parsing more would hold up all; an event has far less' },
-  requestBodiesOfOneCaller: { bytes: '8 × MAX_BODY_BYTES', why: 'those over 64 KiB, until they are answered' },
+  requestBodiesOfOneCaller: { bytes: '8 × MAX_BODY_BYTES', why: 'those over 64 KiB, until their work is done' },
   lineOfAnImport: { values: 100_000, depth: 600, why: 'a row around what a tool may have answered' },
   evaluationFile: { bytes: 'MAX_BODY_BYTES', ...JSON_BODY, why: 'it is a request body' },
   artifact: { bytes: 'MAX_ARTIFACT_BYTES', why: 'in base64 a request body bounds it too' },

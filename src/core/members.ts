@@ -39,6 +39,12 @@ export const openEnum = (sample: string, meaning: string) =>
 /** An object or another value by its own schema. */
 export const optional = <Schema extends z.ZodType>(schema: Schema, meaning: string) =>
   schema.nullish().describe(meaning);
+/** An object with these members; further ones are kept. */
+export const looseObject = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
+  z.looseObject(shape).describe(meaning);
+/** An object with these members and no others. */
+export const strictObject = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
+  z.strictObject(shape).describe(meaning);
 /** An object of these members. */
 export const object = <Shape extends z.ZodRawShape>(meaning: string, shape: Shape) =>
   optional(z.strictObject(shape), meaning);

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { bodyList, name, number, numbers, object, objects, openEnum, text, texts } from './members.ts';
+import { bodyList, name, number, numbers, object, objects, openEnum, text, texts, strictObject } from './members.ts';
 
 /** Metadata that a provider sends with an answer: tokens, citations, log probabilities, grounding. */
 
@@ -10,21 +10,19 @@ const tokensByModality = (meaning: string) =>
   });
 
 /** The specification's UsageMetadata. */
-export const usageMetadataSchema = z
-  .strictObject({
-    cachedContentTokenCount: number("Tokens of the prompt that came from the provider's cache."),
-    candidatesTokenCount: number('Tokens of the answer, thoughts left out.'),
-    promptTokenCount: number('Tokens of the prompt, cached ones included.'),
-    thoughtsTokenCount: number('Tokens of reasoning, billed as output by most providers.'),
-    toolUsePromptTokenCount: number('Tokens of results of tools that the provider ran itself.'),
-    totalTokenCount: number('Tokens of prompt, answer and reasoning together.'),
-    trafficType: openEnum('TRAFFIC_TYPE_UNSPECIFIED', 'Whether the call used provisioned capacity; Google only.'),
-    cacheTokensDetails: tokensByModality('`cachedContentTokenCount` by modality; Google only.'),
-    candidatesTokensDetails: tokensByModality('`candidatesTokenCount` by modality; Google only.'),
-    promptTokensDetails: tokensByModality('`promptTokenCount` by modality; Google only.'),
-    toolUsePromptTokensDetails: tokensByModality('`toolUsePromptTokenCount` by modality; Google only.'),
-  })
-  .describe('Tokens that one model call used, as the provider counts them.');
+export const usageMetadataSchema = strictObject('Tokens that one model call used, as the provider counts them.', {
+  cachedContentTokenCount: number("Tokens of the prompt that came from the provider's cache."),
+  candidatesTokenCount: number('Tokens of the answer, thoughts left out.'),
+  promptTokenCount: number('Tokens of the prompt, cached ones included.'),
+  thoughtsTokenCount: number('Tokens of reasoning, billed as output by most providers.'),
+  toolUsePromptTokenCount: number('Tokens of results of tools that the provider ran itself.'),
+  totalTokenCount: number('Tokens of prompt, answer and reasoning together.'),
+  trafficType: openEnum('TRAFFIC_TYPE_UNSPECIFIED', 'Whether the call used provisioned capacity; Google only.'),
+  cacheTokensDetails: tokensByModality('`cachedContentTokenCount` by modality; Google only.'),
+  candidatesTokensDetails: tokensByModality('`candidatesTokenCount` by modality; Google only.'),
+  promptTokensDetails: tokensByModality('`promptTokenCount` by modality; Google only.'),
+  toolUsePromptTokensDetails: tokensByModality('`toolUsePromptTokenCount` by modality; Google only.'),
+});
 
 const citation = z.strictObject({
   startIndex: number('Where the cited span begins in the answer, as the provider counts.'),
@@ -44,13 +42,11 @@ export const citationMetadata = z.strictObject({
   citations: bodyList(citation).nullish().describe('The sources, in the order in which the provider names them.'),
 });
 
-const candidate = z
-  .strictObject({
-    logProbability: number('Natural logarithm of its probability.'),
-    token: text('Its text.'),
-    tokenId: number("Its number in the model's vocabulary."),
-  })
-  .describe('One token that the model considered.');
+const candidate = strictObject('One token that the model considered.', {
+  logProbability: number('Natural logarithm of its probability.'),
+  token: text('Its text.'),
+  tokenId: number("Its number in the model's vocabulary."),
+});
 
 /** Member `logprobsResult` of an event. */
 export const logprobsResult = z.strictObject({
@@ -128,57 +124,51 @@ const retrievedContext = z.strictObject({
   customMetadata: bodyList(retrievedMetadata).nullish().describe('What was stored with the document, key by key.'),
 });
 
-const groundingChunk = z
-  .strictObject({
-    image: object('An image found on the web.', {
-      sourceUri: text('Page that shows the image.'),
-      imageUri: text('Address of the image.'),
-      title: text('Title of the page.'),
-      domain: text('Domain of the page.'),
-    }),
-    web: object('A page of the web.', {
-      domain: text('Domain of the page.'),
-      title: text('Title of the page.'),
-      uri: text("Address of the page, often the provider's redirect to it."),
-    }),
-    maps: maps.nullish().describe('A place on Google Maps.'),
-    retrievedContext: retrievedContext.nullish().describe("A passage from the user's own documents."),
-  })
-  .describe('One source; it has one or more of its members.');
+const groundingChunk = strictObject('One source; it has one or more of its members.', {
+  image: object('An image found on the web.', {
+    sourceUri: text('Page that shows the image.'),
+    imageUri: text('Address of the image.'),
+    title: text('Title of the page.'),
+    domain: text('Domain of the page.'),
+  }),
+  web: object('A page of the web.', {
+    domain: text('Domain of the page.'),
+    title: text('Title of the page.'),
+    uri: text("Address of the page, often the provider's redirect to it."),
+  }),
+  maps: maps.nullish().describe('A place on Google Maps.'),
+  retrievedContext: retrievedContext.nullish().describe("A passage from the user's own documents."),
+});
 
-const groundingSupport = z
-  .strictObject({
-    confidenceScores: numbers('Confidence from 0 to 1, one for each index of `groundingChunkIndices`.'),
-    groundingChunkIndices: numbers('Indexes into `groundingChunks`, from 0.'),
-    renderedParts: numbers("Indexes of the content's parts that the span was rendered in, from 0."),
-    segment: object('The span of the answer that is supported.', {
-      startIndex: number('Where the span begins in its part, in bytes of UTF-8, from 0.'),
-      endIndex: number('Where the span ends in its part, in bytes, exclusive.'),
-      partIndex: number("Index of the part in the event's content, from 0."),
-      text: text('The span itself.'),
-    }),
-  })
-  .describe('A span of the answer and the chunks that support it.');
+const groundingSupport = strictObject('A span of the answer and the chunks that support it.', {
+  confidenceScores: numbers('Confidence from 0 to 1, one for each index of `groundingChunkIndices`.'),
+  groundingChunkIndices: numbers('Indexes into `groundingChunks`, from 0.'),
+  renderedParts: numbers("Indexes of the content's parts that the span was rendered in, from 0."),
+  segment: object('The span of the answer that is supported.', {
+    startIndex: number('Where the span begins in its part, in bytes of UTF-8, from 0.'),
+    endIndex: number('Where the span ends in its part, in bytes, exclusive.'),
+    partIndex: number("Index of the part in the event's content, from 0."),
+    text: text('The span itself.'),
+  }),
+});
 
 /** The specification's GroundingMetadata. */
-export const groundingMetadataSchema = z
-  .strictObject({
-    imageSearchQueries: texts('Queries that the provider sent to its image search.'),
-    webSearchQueries: texts('Queries that the provider sent to its web search; fit for follow-up links.'),
-    retrievalQueries: texts('Queries that the provider sent to its retrieval tools.'),
-    googleMapsWidgetContextToken: text('Token to draw a Google Maps widget with.'),
-    retrievalMetadata: object('How the provider decided to search.', {
-      googleSearchDynamicRetrievalScore: number('How likely a web search helps, from 0 to 1.'),
-    }),
-    searchEntryPoint: object('Search suggestions that go with the answer.', {
-      renderedContent: text('HTML that shows the search suggestions; providers may require that it is shown.'),
-      sdkBlob: text('Base64 of a JSON array of search term and address pairs.'),
-    }),
-    sourceFlaggingUris: objects('Where sources can be reported.', {
-      flagContentUri: text('Where a reader can report the source.'),
-      sourceId: text('Identifier of the source.'),
-    }),
-    groundingSupports: bodyList(groundingSupport).nullish().describe('Which span of the answer rests on which chunks.'),
-    groundingChunks: bodyList(groundingChunk).nullish().describe('The sources; others refer to them by index.'),
-  })
-  .describe('Where the answer comes from.');
+export const groundingMetadataSchema = strictObject('Where the answer comes from.', {
+  imageSearchQueries: texts('Queries that the provider sent to its image search.'),
+  webSearchQueries: texts('Queries that the provider sent to its web search; fit for follow-up links.'),
+  retrievalQueries: texts('Queries that the provider sent to its retrieval tools.'),
+  googleMapsWidgetContextToken: text('Token to draw a Google Maps widget with.'),
+  retrievalMetadata: object('How the provider decided to search.', {
+    googleSearchDynamicRetrievalScore: number('How likely a web search helps, from 0 to 1.'),
+  }),
+  searchEntryPoint: object('Search suggestions that go with the answer.', {
+    renderedContent: text('HTML that shows the search suggestions; providers may require that it is shown.'),
+    sdkBlob: text('Base64 of a JSON array of search term and address pairs.'),
+  }),
+  sourceFlaggingUris: objects('Where sources can be reported.', {
+    flagContentUri: text('Where a reader can report the source.'),
+    sourceId: text('Identifier of the source.'),
+  }),
+  groundingSupports: bodyList(groundingSupport).nullish().describe('Which span of the answer rests on which chunks.'),
+  groundingChunks: bodyList(groundingChunk).nullish().describe('The sources; others refer to them by index.'),
+});

@@ -1,5 +1,4 @@
 import { isUtf8 } from 'node:buffer';
-import { countMembers, findInexact } from './exact-json.ts';
 import { JsonScan } from './json-scan.ts';
 import type { JsonLimits } from './limits.ts';
 
@@ -46,3 +45,126 @@ function parse(text: string): unknown {
     throw new JsonRefusedError('syntax', 'is not valid JSON');
   }
 }
+
+/**
+ * The parts of a JSON text that `JSON.parse` loses: duplicate members (the last one wins), negative zeros (they become
+ * 0 when they are written again), and numbers that no 64-bit float holds. A number with a point or an exponent is a
+ * float by its spelling, in Python's `json` too, and is rounded to the nearest one; an integer is not.
+ */
+
+/** The first thing of a JSON text that would change: the keys of the value or member, and why, for the client. */
+interface Inexact {
+  path: (string | number)[];
+  reason: string;
+}
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const NUMBER = /-?\d[\d.eE+-]*/y;
+const WORD_OR_SPACE = /[^"\d{}[\],:-]+/y;
+
+/** An array or object that is open at a place of the text. */
+interface Level {
+  /** Members so far; `undefined` for an array. */
+  keys: Set<string> | undefined;
+  step: string | number;
+  isKeyNext: boolean;
+}
+
+/**
+ * Finds the first thing of a JSON text that `JSON.parse` would change.
+ * @param text JSON that `JSON.parse` has taken already. One pass without recursion; its time is that of the parsing.
+ */
+function findInexact(text: string): Inexact | undefined {
+  const levels: Level[] = [];
+  const found = (reason: string): Inexact => ({ path: levels.map(({ step }) => step), reason });
+  for (let at = 0; at < text.length; ) {
+    const char = text.charAt(at);
+    const level = levels.at(-1);
+    if (char === '"') {
+      const end = endOfString(text, at);
+      if (level?.isKeyNext && !isNewKey(level, JSON.parse(text.slice(at, end)) as string))
+        return found('the member is there twice');
+      at = end;
+    } else if (char === '-' || (char >= '0' && char <= '9')) {
+      const token = tokenAt(NUMBER, text, at);
+      const reason = whyInexact(token);
+      if (reason !== undefined) return found(reason);
+      at += token.length;
+    } else {
+      at += openOrClose(levels, char) ? 1 : tokenAt(WORD_OR_SPACE, text, at).length;
+    }
+  }
+  return undefined;
+}
+
+/** Takes one sign into `levels`; false for what is none: a word or blanks. */
+function openOrClose(levels: Level[], char: string): boolean {
+  const level = levels.at(-1);
+  if (char === '{') levels.push({ keys: new Set(), step: '', isKeyNext: true });
+  else if (char === '[') levels.push({ keys: undefined, step: 0, isKeyNext: false });
+  else if (char === '}' || char === ']') levels.pop();
+  else if (char === ',' && level) {
+    level.isKeyNext = level.keys !== undefined;
+    if (typeof level.step === 'number') level.step += 1;
+  } else return char === ':';
+  return true;
+}
+
+function isNewKey(level: Level, key: string): boolean {
+  level.step = key;
+  level.isKeyNext = false;
+  const isNew = level.keys?.has(key) === false;
+  level.keys?.add(key);
+  return isNew;
+}
+
+function endOfString(text: string, start: number): number {
+  let at = start + 1;
+  for (let code = text.charCodeAt(at); code !== QUOTE; code = text.charCodeAt(at)) at += code === BACKSLASH ? 2 : 1;
+  return at + 1;
+}
+
+function tokenAt(pattern: RegExp, text: string, at: number): string {
+  pattern.lastIndex = at;
+  const [token] = pattern.exec(text) ?? [];
+  if (token === undefined) throw new TypeError('findInexact takes JSON only');
+  return token;
+}
+
+function whyInexact(token: string): string | undefined {
+  const value = Number(token);
+  if (!Number.isFinite(value)) return 'the number is too large for a 64-bit float';
+  if (value === 0) {
+    if (/^[^eE]*[1-9]/.test(token)) return 'the number is too small for a 64-bit float';
+    return token.startsWith('-') ? 'a negative zero is not kept: send 0' : undefined;
+  }
+  if (Number.isSafeInteger(value) || !/^-?\d+$/.test(token) || integerText(value) === token) return undefined;
+  return 'a 64-bit float does not hold this integer exactly: send it as a string';
+}
+
+/** How an integer is written again, without an exponent: the store keeps that decimal. */
+function integerText(value: number): string {
+  const [mantissa = '', exponent] = String(value).split('e+');
+  if (exponent === undefined) return mantissa;
+  const [whole = '', fraction = ''] = mantissa.split('.');
+  return whole + fraction.padEnd(Number(exponent), '0');
+}
+
+/**
+ * Counts the members of all objects in a parsed value; NaN where a number of it may have changed with the parsing.
+ * Fewer than the text has colons outside of its strings: some are there twice. Recurses: its depth must be bounded.
+ */
+function countMembers(value: unknown): number {
+  if (typeof value === 'number') return Object.is(value, -0) || !isSurelyExact(value) ? Number.NaN : 0;
+  if (typeof value !== 'object' || value === null) return 0;
+  let count = 0;
+  if (Array.isArray(value)) {
+    for (const element of value) count += countMembers(element);
+    return count;
+  }
+  for (const key of Object.keys(value)) count += 1 + countMembers((value as Record<string, unknown>)[key]);
+  return count;
+}
+
+const isSurelyExact = (value: number) => value <= Number.MAX_SAFE_INTEGER && value >= Number.MIN_SAFE_INTEGER;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { type JsonObject, jsonObject } from './content.ts';
 import { eventSchema } from './event.ts';
-import { bodyList } from './members.ts';
+import { bodyList, looseObject, optional } from './members.ts';
 
 /** Maximum length of an identifier in characters; PostgreSQL takes index rows of at most 2,704 bytes. */
 export const MAX_IDENTIFIER_LENGTH = 256;
@@ -58,49 +58,38 @@ export const isEvalSession = (sessionId: string): boolean =>
   EVAL_SESSION_ID_PREFIXES.some((prefix) => sessionId.startsWith(prefix));
 
 /** The specification's Session. */
-export const sessionSchema = z
-  .looseObject({
-    id: z.string().describe('Unique for one user of one application; 1 to 256 characters, at most 512 bytes.'),
-    appName: z.string().describe('The application that answers in it; `harness_agent` for every `/harness/invoke`.'),
-    userId: z.string().describe('Its owner; chosen by the client, or the user of the token.'),
-    state: jsonObject.describe('Free-form state: keys of the session, and the `app:` and `user:` keys that it shares.'),
-    events: z.array(eventSchema).describe('The conversation, by sequence. Always `[]` in a list.'),
-    lastUpdateTime: z.number().describe('Time of the last update, Unix seconds; never goes back.'),
-    // ADK's own clients refuse members that they do not know: these come only where they are requested.
-    createTime: z
-      .number()
-      .optional()
-      .describe('Time of its creation, Unix seconds; with `withDetails`, as the others.'),
-    lastSequence: z.int().optional().describe('Number of its events.'),
-    labels: z.record(z.string(), z.string()).optional().describe('Its labels, by name.'),
-    firstText: z.string().optional().describe('Beginning of the first text of its user, at most 200 characters.'),
-    forkedFrom: z
-      .looseObject({
-        sessionId: z.string().describe('Its id.'),
-        atSequence: z.int().describe('Number of events that were taken over.'),
-      })
-      .optional()
-      .describe('The session that it was made from, which may be gone by now.'),
-  })
-  .describe('A conversation of one user with one application.');
+export const sessionSchema = looseObject('A conversation of one user with one application.', {
+  id: z.string().describe('Unique for one user of one application; 1 to 256 characters, at most 512 bytes.'),
+  appName: z.string().describe('The application that answers in it; `harness_agent` for every `/harness/invoke`.'),
+  userId: z.string().describe('Its owner; chosen by the client, or the user of the token.'),
+  state: jsonObject.describe('Free-form state: keys of the session, and the `app:` and `user:` keys that it shares.'),
+  events: z.array(eventSchema).describe('The conversation, by sequence. Always `[]` in a list.'),
+  lastUpdateTime: z.number().describe('Time of the last update, Unix seconds; never goes back.'),
+  // ADK's own clients refuse members that they do not know: these come only where they are requested.
+  createTime: z.number().optional().describe('Time of its creation, Unix seconds; with `withDetails`, as the others.'),
+  lastSequence: z.int().optional().describe('Number of its events.'),
+  labels: z.record(z.string(), z.string()).optional().describe('Its labels, by name.'),
+  firstText: z.string().optional().describe('Beginning of the first text of its user, at most 200 characters.'),
+  forkedFrom: z
+    .looseObject({
+      sessionId: z.string().describe('Its id.'),
+      atSequence: z.int().describe('Number of events that were taken over.'),
+    })
+    .optional()
+    .describe('The session that it was made from, which may be gone by now.'),
+});
 
 /** Body of a creation; may be absent as a whole. */
-export const createSessionSchema = z
-  .looseObject({
-    sessionId: chosenIdentifierSchema.nullish().describe('Chosen id; without one the server makes it.'),
-    state: jsonObject
-      .nullish()
-      .describe('Initial state; `app:` and `user:` keys go to their scope, `temp:` keys are dropped.'),
-    events: bodyList(eventSchema).nullish().describe('Events to start with, in order.'),
-  })
-  .describe('A new session.');
+export const createSessionSchema = looseObject('A new session.', {
+  sessionId: chosenIdentifierSchema.nullish().describe('Chosen id; without one the server makes it.'),
+  state: optional(jsonObject, 'Initial state; `app:` and `user:` keys go to their scope, `temp:` keys are dropped.'),
+  events: bodyList(eventSchema).nullish().describe('Events to start with, in order.'),
+});
 
 /** Body of a change of state. */
-export const updateSessionSchema = z
-  .looseObject({
-    stateDelta: jsonObject.describe('Keys to merge into the state; `app:` and `user:` keys go to their scope.'),
-  })
-  .describe('A change of state.');
+export const updateSessionSchema = looseObject('A change of state.', {
+  stateDelta: jsonObject.describe('Keys to merge into the state; `app:` and `user:` keys go to their scope.'),
+});
 
 /** ADK 1.x: the whole body is the state; its JavaScript client sends `{"state": {…}}`. */
 export const legacyStateSchema = jsonObject.describe('The initial state, or `{"state": …}`.');

@@ -1,16 +1,17 @@
-import type { z } from 'zod';
 import { AgentError, AppError } from '../core/errors.ts';
+import { runWith } from '../platform/context.ts';
 import { runLeasedQueue } from '../platform/work/leased-queue.ts';
-import type { SessionKey } from '../core/session.ts';
 import { freeTopic, QUEUE_TOPIC } from '../core/names.ts';
 import type { NewEvent } from '../core/event.ts';
 import type { InvocationContext, InvocationRequest } from './context.ts';
-import { CLAIM_PATIENCE_MS, findAgent, newLease, runClaimed, toAgentError, toClaim } from './invoke.ts';
+import type { Lease } from './lock-store.ts';
+import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
+import { runClaimed, toAgentError } from './invoke.ts';
 import { finishOnce, persist } from './persist.ts';
-import { claimedUserEvents } from './invocation.ts';
-import { findQueuedBody, findWaiter, listQueueHeads, type QueueHead } from './queue-store.ts';
-import { inBackground, startInvocationSchema, toRequest } from './request.ts';
-import { acquireSession, claimTurn } from './session-lock.ts';
+import { claimedUserEvents, stoppedMessage } from './invocation.ts';
+import { findQueued, findWaiter, listQueueHeads, type Queued, type QueueHead } from './queue-store.ts';
+import { acquireSession, type ClaimRequest, claimTurn } from './session-lock.ts';
+import { type Beginning, readStoredRequest, toQueuedRequest } from './stored-request.ts';
 
 /** Longest pause between two polls of the queues: notifications only save time, they may be lost. */
 const MAX_PAUSE_MS = 5_000;
@@ -21,21 +22,22 @@ const MAX_HEADS = 100;
 
 /**
  * Starts an invocation in the background; settles when it has its row. Where its session is free it runs here;
- * where it is busy, its row with `body`, the request as it was sent, waits in the database for the process
- * that takes it up ({@link runBackgroundQueue}): from then on no process has to live for it.
+ * where it is busy, its row waits with its request in the database for the process that takes it up
+ * ({@link runBackgroundQueue}): from then on no process has to live for it.
+ * @param bytes - of the body of the request, which outlasts that
  * @throws as `invoke` does before an invocation begins.
  */
 export async function startInBackground(
   context: InvocationContext,
   request: InvocationRequest,
-  body: unknown,
+  bytes: number,
 ): Promise<void> {
   const agent = findAgent(context, request);
   const { stopping, notifications } = context;
   const known = Promise.withResolvers<void>();
-  const running = context.admission.admit(request.key.userId, async () => {
-    const lease = newLease(context, request);
-    const claim = { ...toClaim(context, request, lease, stopping), body };
+  const lease = newLease(context, request);
+  const claim: ClaimRequest = { ...toClaim(context, request, lease, stopping), body: toQueuedRequest(request) };
+  const start = async () => {
     let isRetry = false;
     const isHeld = await persist(async () => {
       // The answer to the first try was lost: another process may have begun, or ended, what it queued.
@@ -43,18 +45,22 @@ export async function startInBackground(
       isRetry = true;
       return waiter && !waiter.isMine ? false : acquireSession(context, claim);
     }, CLAIM_PATIENCE_MS);
+    // What is stored, and the body as it was sent, are not held beside the request while that runs.
+    Object.assign(claim, { body: undefined, events: [] });
     known.resolve();
     if (isHeld) await runClaimed({ context, request, agent, lease, listener: () => undefined }, stopping);
     else notifications.publish(QUEUE_TOPIC);
-  });
+  };
+  const running = context.admission.admit(request.key.userId, start, bytes);
   running.catch((error: unknown) => logFailure(context, error, request.invocationId));
   await Promise.race([known.promise, running]);
 }
 
 /**
- * Runs background invocations whose turn it is, from whatever process they came, until the process drains. Their lease
- * is that of their session, which `invoke` renews; the claim is theirs too, since of several processes that find the
- * head of a queue one gets the session. Heads that this process has no room for stay where they are.
+ * Runs background invocations whose turn it is, from whatever process they came, and goes on with those that a
+ * take-over put back, until this process drains. Their lease is that of their session, which `invoke` renews; the claim
+ * is theirs too, since of several processes that find the head of a queue one gets the session. Heads that this process
+ * has no room for stay where they are.
  * @returns a promise that settles when the last of them has ended.
  */
 export function runBackgroundQueue(context: InvocationContext): Promise<void> {
@@ -105,41 +111,68 @@ class WatchedTopics {
   }
 }
 
-/** Returns the request of a queued row. The start has checked the address of its webhook, which is in the row. */
-const toQueuedRequest = (key: SessionKey, invocationId: string, body: z.infer<typeof startInvocationSchema>) =>
-  inBackground(toRequest(key, invocationId, body), body.webhookUrl ?? undefined);
+const UNREADABLE = 'its request was stored by another version and cannot be read';
 
-/** Runs an invocation that waits, unless another process is faster. */
-async function runQueued(context: InvocationContext, { key, invocationId, waited }: QueueHead): Promise<void> {
-  const lease = newLease(context, { key, invocationId });
-  await context.admission.admit(key.userId, async () => {
-    const body = await findQueuedBody(context.database.db, lease);
-    if (body === undefined) return;
-    const parsed = startInvocationSchema.safeParse(body);
-    const request = parsed.success ? toQueuedRequest(key, invocationId, parsed.data) : undefined;
-    const events = request ? claimedUserEvents(request, context.newId) : [];
-    const claim = (prompt: NewEvent[]) => persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS);
-    let refusal: AgentError | undefined;
-    const isClaimed = await claim(events).catch((error: unknown) => {
-      const reason = toAgentError(error);
-      if (!(reason instanceof AgentError)) throw error;
-      // It would stay at the head of its queue: it is claimed without the prompt that does not fit, and ends.
-      refusal = reason;
-      return claim([]);
-    });
-    if (!isClaimed) return;
-    context.metrics?.queued('claimed', waited);
-    if (request && !refusal) {
-      const agent = findAgent(context, request);
-      await runClaimed({ context, request, agent, lease, listener: () => undefined }, context.stopping);
-      return;
-    }
-    const { code, message } =
-      refusal ?? new AgentError('internal', 'Its request was stored by another version and cannot be read.');
-    await finishOnce(context.database.db, lease, [], { status: 'failed', error: { code, message } });
-    context.notifications.publish(freeTopic(key));
-  });
+/** Runs an invocation that waits, or goes on with one, unless another process is faster. */
+async function runQueued(context: InvocationContext, { key, invocationId, waited, bytes }: QueueHead): Promise<void> {
+  const start = async () => {
+    const queued = await findQueued(context.database.db, { key, invocationId });
+    if (!queued) return;
+    const read = readStoredRequest(queued.request);
+    const kept = read?.request ?? { content: undefined, overrides: {}, streaming: false };
+    const request: InvocationRequest = { ...kept, key, invocationId, createSession: false };
+    await runWith(read?.asker ?? {}, () =>
+      queued.hasBegun ? goOn(context, request, queued, read?.began) : begin(context, request, waited, !read),
+    );
+  };
+  await context.admission.admit(key.userId, start, bytes);
 }
+
+/** Begins an invocation in the background whose turn it is. */
+async function begin(
+  context: InvocationContext,
+  request: InvocationRequest,
+  waited: number,
+  isUnread: boolean,
+): Promise<void> {
+  const lease = newLease(context, request);
+  let refusal = isUnread ? new AgentError('internal', `It could not begin: ${UNREADABLE}.`) : undefined;
+  const claim = (prompt: NewEvent[]) => persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS);
+  const isClaimed = await claim(claimedUserEvents(request, context.newId)).catch((error: unknown) => {
+    const reason = toAgentError(error);
+    if (!(reason instanceof AgentError)) throw error;
+    // It would stay at the head of its queue: it is claimed without the prompt that does not fit, and ends.
+    refusal = reason;
+    return claim([]);
+  });
+  if (!isClaimed) return;
+  context.metrics?.queued('claimed', waited);
+  if (!refusal) return void (await runHere(context, request, lease, context.stopping));
+  const { code, message } = refusal;
+  await finishOnce(context.database.db, lease, [], { status: 'failed', error: { code, message } });
+  context.notifications.publish(freeTopic(request.key));
+}
+
+/** Goes on with an invocation whose process died: what it has stored is taken, and it ends as if undisturbed. */
+async function goOn(
+  context: InvocationContext,
+  request: InvocationRequest,
+  { stopAs, now, ...counts }: Queued,
+  began: Beginning | undefined,
+): Promise<void> {
+  const { at = now, sequence = 0, llmCalls = 0, toolCalls = 0 } = began ?? {};
+  const used = { llmCalls: counts.llmCalls - llmCalls, toolCalls: counts.toolCalls - toolCalls };
+  const going = { ...request, goesOn: { sequence, spentMs: (now - at) * 1000, ...used } };
+  const lease = newLease(context, going);
+  if (!(await persist(() => claimTurn(context, lease, []), CLAIM_PATIENCE_MS))) return;
+  const died = `The invocation was interrupted: its process stopped, and ${UNREADABLE}.`;
+  const end = stopAs ? new AgentError(stopAs, stoppedMessage(stopAs)) : !began && new AgentError('interrupted', died);
+  const outside = end ? AbortSignal.any([AbortSignal.abort(end), context.stopping]) : context.stopping;
+  await runHere(context, going, lease, outside);
+}
+
+const runHere = (context: InvocationContext, request: InvocationRequest, lease: Lease, outside: AbortSignal) =>
+  runClaimed({ context, request, agent: findAgent(context, request), lease, listener: () => undefined }, outside);
 
 /** Logs a failure, except errors of the runtime: they are stored in the invocation, or are a matter of load. */
 function logFailure({ log }: Pick<InvocationContext, 'log'>, error: unknown, invocationId?: string): void {

@@ -18,10 +18,11 @@ import type { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, InvocationError } from './invocation.ts';
 import type { SessionFeeds } from './session-feed.ts';
+import type { AnswerKind } from './stored-request.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
 /** Limits of every invocation. */
-interface InvocationLimits {
+export interface InvocationLimits {
   /** Time limit in milliseconds, the wait for the session left out. */
   timeoutMs: number;
   /** Maximum of tool calls. */
@@ -30,6 +31,8 @@ interface InvocationLimits {
   eventBytes: number;
   /** Maximum of requests that wait for one session. */
   queueDepth: number;
+  /** Maximum of processes that begin one invocation, each after the death of the one before. */
+  attempts: number;
 }
 
 /** The resources and settings of invocations in a process. */
@@ -93,8 +96,10 @@ export interface InvocationRequest {
   idempotency?: IdempotentRequest | undefined;
   /** Address of the webhook that is sent how it ends: one that its user has registered. */
   webhookUrl?: string | undefined;
-  /** The answer to keep with the invocation, made from its end; without it a retry's answer is made from its events. */
-  toAnswer?: (end: InvocationEnd) => string;
+  /** The answer to keep with the invocation; without it a retry's answer is made from its events. */
+  answer?: AnswerKind | undefined;
+  /** Where it goes on whose process died: its last event when it began, and what it has used since. */
+  goesOn?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
   /** Aborted when the invocation is not wanted any more. */
   signal?: AbortSignal | undefined;
   /** Called when the invocation has its row: it waits in the queue, or it has begun. */

@@ -22,6 +22,20 @@ const isDead = lt(invocations.leaseExpireTime, sql`statement_timestamp()`);
 const isInDeadBatch = (status: InvocationStatus, more: SQL = sql`true`) =>
   isInBatch(invocations, sql`${eq(invocations.status, status)} and ${isDead} and ${more}`, invocations.leaseExpireTime);
 
+/** Tells whether anything is dead, and in how many milliseconds the next lease of a running one ends if it stays. */
+export async function findDead(db: Database): Promise<{ isDue: boolean; nextMs: number }> {
+  const { status, leaseExpireTime, request } = invocations;
+  // A cluster takes no subquery without a column.
+  const exists = (condition: SQL) => sql`exists (select 1 from ${invocations} where ${condition})`;
+  const running = sql`${status} = 'running'`;
+  const { rows } = await db.execute<{ isDue: boolean; nextMs: number | null }>(sql`
+    select ${exists(sql`${running} and ${isDead}`)}
+             or ${exists(sql`${status} = 'queued' and ${request} is null and ${isDead}`)} as "isDue",
+      (select 1000 * extract(epoch from min(${leaseExpireTime}) - statement_timestamp()) from ${invocations}
+       where ${running} and not ${isDead})::float8 as "nextMs"`);
+  return { isDue: rows[0]?.isDue === true, nextMs: Math.ceil(rows[0]?.nextMs ?? Infinity) + 1 };
+}
+
 /** Ends the queued invocations whose waiter has died; those in the background need none. */
 export async function endDeadWaiters(db: Database): Promise<void> {
   const values = { ...interrupted(STOPPED_WHILE_QUEUED), idempotencyKey: null };
@@ -35,7 +49,7 @@ export async function endDeadWaiters(db: Database): Promise<void> {
 
 /** Ends invocations whose status is `running` and that hold no session. */
 export async function endLostInvocations(db: Database): Promise<void> {
-  const values = interrupted(LOST_ITS_SESSION);
+  const values = { ...interrupted(LOST_ITS_SESSION), request: null };
   const isLost = isInDeadBatch('running', not(isHeldWith(invocations)));
   await inBatches(() => db.update(invocations).set(values).where(isLost));
 }

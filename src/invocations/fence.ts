@@ -1,8 +1,10 @@
 import { AgentError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
-import { stopTopic } from '../core/names.ts';
+import { freeTopic, QUEUE_TOPIC, sessionTopic, stopTopic } from '../core/names.ts';
+import type { SessionKey } from '../core/session.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { stoppedMessage } from './invocation.ts';
+import { requestStop } from './invocation-store.ts';
 import { type Lease, renewLease } from './lock-store.ts';
 
 /** One signal for everything that ends a running invocation early; its reason says what that was. */
@@ -13,17 +15,17 @@ export interface Fence {
   release(): void;
 }
 
-/** Puts an invocation between its limits; `outside` ends it too: the client or the process goes. */
+/** Puts an invocation between its limits; of its time `spentMs` are over. `outside` ends it too: client or process. */
 export function fenceIn(
   context: { database: DatabasePool; notifications: Notifications },
   lease: Lease,
-  { timeoutMs, renewalMs }: { timeoutMs: number; renewalMs: number },
+  { timeoutMs, spentMs = 0, renewalMs }: { timeoutMs: number; spentMs?: number | undefined; renewalMs: number },
   outside: AbortSignal,
 ): Fence {
   const kept = keepLease(context, lease, renewalMs);
   const limit = new AbortController();
   const message = `The invocation took longer than its limit of ${timeoutMs / 1000} s.`;
-  const timer = setTimeout(() => limit.abort(new AgentError('time_limit', message)), timeoutMs);
+  const timer = setTimeout(() => limit.abort(new AgentError('time_limit', message)), Math.max(0, timeoutMs - spentMs));
   return {
     signal: AbortSignal.any([kept.signal, limit.signal, outside]),
     release: () => {
@@ -31,6 +33,18 @@ export function fenceIn(
       kept.stop();
     },
   };
+}
+
+/** Asks an invocation to end as cancelled, on whatever process. @returns false where there is no such invocation. */
+export async function askToCancel(
+  { database, notifications }: { database: DatabasePool; notifications: Pick<Notifications, 'publish'> },
+  key: SessionKey,
+  invocationId: string,
+): Promise<boolean> {
+  if ((await requestStop(database.db, key, invocationId, 'cancelled')) === undefined) return false;
+  const topics = [stopTopic(invocationId), sessionTopic(key), freeTopic(key), QUEUE_TOPIC];
+  for (const topic of topics) notifications.publish(topic);
+  return true;
 }
 
 /**

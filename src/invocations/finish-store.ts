@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { ModelUse } from '../conversation/budgets/budget.ts';
 import {
+  type InvocationCounts,
   type StoredEvent,
   type StoredLines,
+  toCountParameters,
   toEventParameters,
   toModelParameter,
   toStoredEvents,
@@ -23,10 +25,8 @@ export interface InvocationOutcome {
   error?: InvocationError | undefined;
   /** The answer as it is sent. */
   answer?: string | undefined;
-  llmCalls?: number;
-  toolCalls?: number;
-  promptTokens?: number;
-  outputTokens?: number;
+  /** Use that its row has not counted yet. */
+  counts?: InvocationCounts | undefined;
   /** Use of models that no statement has counted in the budgets yet. */
   uses?: readonly ModelUse[];
   /** The tape of the run, for replays. */
@@ -57,10 +57,7 @@ export async function finishInvocation(
     p_answer: answer === undefined ? null : escapeText(answer),
     p_error_code: error?.code,
     p_error_message: error && escapeText(error.message),
-    p_llm_calls: outcome.llmCalls ?? 0,
-    p_tool_calls: outcome.toolCalls ?? 0,
-    p_prompt_tokens: outcome.promptTokens ?? 0,
-    p_output_tokens: outcome.outputTokens ?? 0,
+    ...toCountParameters(outcome.counts),
     p_models: toModelParameter(uses),
     ...toTapeParameters(db, lease.key, tape),
   });

@@ -125,9 +125,10 @@ export async function listInvocationStates(
   return rows.map(({ state }) => state ?? undefined);
 }
 
-/** The columns of an invocation that is asked to stop: one that no process runs ends at once. */
+/** The columns of an invocation that is asked to stop: one ends at once that is paused, or has not begun. */
 function toStopped(status: 'cancelled' | 'interrupted') {
-  const ends = sql`${invocations.status} in ('queued', 'paused')`;
+  const ends = sql`(${invocations.status} = 'paused'
+    or ${invocations.status} = 'queued' and ${invocations.startTime} is null)`;
   return {
     stopRequestedAs: sql`case when ${isActive} then ${status} else ${invocations.stopRequestedAs} end`,
     endTime: sql`case when ${ends} then greatest(moment.now, ${invocations.createTime})
@@ -140,8 +141,8 @@ function toStopped(status: 'cancelled' | 'interrupted') {
 }
 
 /**
- * Asks an invocation to end as `cancelled` or `interrupted`. A queued one ends at once, a running one when its
- * process sees it, a paused one (which no process runs) at once.
+ * Asks an invocation to end as `cancelled` or `interrupted`. A paused one and one that has not begun end at once, a
+ * running one when its process sees it, one whose process died when another takes it up.
  * @returns its status after the request; `undefined` where there is no such invocation.
  */
 export async function requestStop(
@@ -165,11 +166,11 @@ export async function forgetKey(db: Database, key: SessionKey, invocationId: str
 }
 
 /** Frees the idempotency keys of invocations that are older than `hours`, in short statements. */
-export async function forgetInvocationKeys(db: Database, hours: number): Promise<void> {
+export async function forgetInvocationKeys(db: Database, hours: number, signal?: AbortSignal): Promise<void> {
   const isOld = lt(invocations.createTime, sql`statement_timestamp() - ${hours} * interval '1 hour'`);
   const condition = sql`${isNotNull(invocations.idempotencyKey)} and ${isOld}`;
   const isNext = isInBatch(invocations, condition, invocations.createTime);
-  await inBatches(() => db.update(invocations).set({ idempotencyKey: null }).where(isNext));
+  await inBatches(() => db.update(invocations).set({ idempotencyKey: null }).where(isNext), signal);
 }
 
 /** Asks all active invocations of a user to end as cancelled, as {@link requestStop} does. @returns them */

@@ -3,7 +3,8 @@ import { type ErrorCode, errorCodeList } from '../core/error-codes.ts';
 import { type FunctionCall, getFunctionCalls, getFunctionResponses, type JsonObject } from '../core/content.ts';
 import { AgentError } from '../core/errors.ts';
 import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
-import type { InvocationRequest } from './context.ts';
+import type { InvocationEnd, InvocationRequest } from './context.ts';
+import type { AnswerKind } from './stored-request.ts';
 
 const STATUSES = ['queued', 'running', 'paused', 'succeeded', 'failed', 'interrupted', 'cancelled'] as const;
 
@@ -90,6 +91,18 @@ export const isStopped = (code: string): code is 'interrupted' | 'cancelled' =>
 export const stoppedMessage = (status: 'interrupted' | 'cancelled'): string =>
   status === 'cancelled' ? 'The invocation was cancelled.' : 'The invocation was interrupted by a newer message.';
 
+/** The error of a paused invocation: success holds only when `error` is null, and a caller would wait for ever. */
+const WAITS_FOR_A_PERSON =
+  'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
+
+/** Returns the answer to keep with an invocation that ended so. */
+export function toAnswer(kind: AnswerKind, { output, error, paused }: InvocationEnd): string {
+  if (kind.kind === 'output') return output;
+  const { harnessName: harness_name, overwrite } = kind;
+  const why = error?.message ?? (paused === true && output === '' ? WAITS_FOR_A_PERSON : null);
+  return JSON.stringify({ harness_name, overwrite, output, error: why });
+}
+
 /** @throws {AgentError} for an event whose JSON has more bytes */
 export function checkSize(event: NewEvent, maxBytes: number): void {
   const size = eventBytes(event);
@@ -109,7 +122,7 @@ export const deferredUserEvents = (request: InvocationRequest, newId: () => stri
  * True where the request names tools, skills or a model, which may not exist. Its user event is stored with the first
  * event of the agent, so that a wrong request leaves none and its correction does not ask twice.
  */
-const isUncertain = ({ overrides: { tools, skills, modelName } }: InvocationRequest): boolean =>
+export const isUncertain = ({ overrides: { tools, skills, modelName } }: InvocationRequest): boolean =>
   tools !== undefined || skills !== undefined || modelName !== undefined;
 
 /** The event that opens an invocation; none where it only goes on. */

@@ -3,20 +3,15 @@ import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
-import {
-  AgentError,
-  isPassingFailure,
-  LeaseLostError,
-  NotFoundError,
-  sizeRefusal,
-  stateRefusal,
-} from '../core/errors.ts';
+import { AgentError, isPassingFailure, LeaseLostError, sizeRefusal, stateRefusal } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
-import { budgetText } from '../conversation/budgets/budget.ts';
-import type { NewEvent } from '../core/event.ts';
+import { budgetText, type OverBudget } from '../conversation/budgets/budget.ts';
+import { spend } from '../conversation/budgets/budget-store.ts';
+import type { Event, NewEvent } from '../core/event.ts';
+import { StoredSteps } from '../agent/loop/stored-steps.ts';
+import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { freeTopic, sessionTopic } from '../core/names.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
-import { checkEventSize } from '../conversation/sessions/session-context.ts';
 import {
   type EventListener,
   type InvocationContext,
@@ -24,16 +19,14 @@ import {
   type InvocationRequest,
   notifyListener,
 } from './context.ts';
+import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
 import { fenceIn } from './fence.ts';
-import { checkSize, claimedUserEvents, deferredUserEvents, endingEvents, isStopped, withDelta } from './invocation.ts';
+import { checkSize, deferredUserEvents, endingEvents, isStopped, toAnswer, withDelta } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, newUsage, persist, type Usage } from './persist.ts';
-import { acquireSession, type ClaimRequest } from './session-lock.ts';
+import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
-
-/** How long the start of an invocation outlasts an absence of the database: the caller may still retry. */
-export const CLAIM_PATIENCE_MS = 1_000;
 
 /**
  * Runs one invocation from its prompt to its answer. A lease holds the session meanwhile; no connection, lock or
@@ -61,57 +54,6 @@ export async function invoke(
   });
 }
 
-/** Returns the agent that answers a request. @throws {NotFoundError} where this process lacks the application. */
-export function findAgent(
-  { agents }: Pick<InvocationContext, 'agents'>,
-  { key }: Pick<InvocationRequest, 'key'>,
-): HostedAgent {
-  const agent = agents.get(key.appName);
-  if (!agent) throw new NotFoundError(`App not found: ${key.appName}`);
-  return agent;
-}
-
-type LeasedMembers = 'key' | 'invocationId' | 'idempotency' | 'webhookUrl';
-
-/** Returns a lease with a fresh token, which is not granted yet. */
-export const newLease = (
-  { newId, leaseTimes }: Pick<InvocationContext, 'newId' | 'leaseTimes'>,
-  { key, invocationId, idempotency, webhookUrl }: Pick<InvocationRequest, LeasedMembers>,
-): Lease => ({
-  key,
-  invocationId,
-  token: newId(),
-  durationMs: leaseTimes.durationMs,
-  request: idempotency,
-  webhookUrl,
-});
-
-/**
- * Returns the claim of a request: the user event is stored with it, unless the request may still be refused.
- * @throws {TooLargeError} for a user event of more bytes than allowed
- */
-export function toClaim(
-  context: Pick<InvocationContext, 'busyPolicy' | 'leaseTimes' | 'limits' | 'newId'>,
-  request: InvocationRequest,
-  lease: Lease,
-  signal: AbortSignal,
-): ClaimRequest {
-  const { busyPolicy, leaseTimes: times, limits, newId } = context;
-  const events = claimedUserEvents(request, newId);
-  for (const event of [...events, ...deferredUserEvents(request, newId)]) checkEventSize(event, limits.eventBytes);
-  return {
-    lease,
-    events,
-    createSession: request.createSession,
-    busyPolicy: request.busyPolicy ?? busyPolicy,
-    resumes: request.resumes === true,
-    times,
-    queueDepth: limits.queueDepth,
-    signal,
-    onQueued: request.onKnown,
-  };
-}
-
 /** An invocation that holds its session. */
 interface ClaimedInvocation {
   context: InvocationContext;
@@ -127,15 +69,14 @@ interface RunningInvocation extends ClaimedInvocation {
   signal: AbortSignal;
   /** User events that are not stored yet; emptied when they are. */
   userEvents: NewEvent[];
-  /** Tool calls so far. */
-  toolCalls: number;
-  /** Use of its model calls. */
   usage: Usage;
+  /** Where it goes on whose process died. */
+  stored?: StoredSteps | undefined;
   /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
   limitReached: AbortController;
   observer: InvocationObserver | undefined;
   /** From the moment on that the loop begins. */
-  recorder?: TapeRecorder;
+  recorder?: TapeRecorder | undefined;
 }
 
 /** Runs {@link runFenced}; the log names session and invocation meanwhile. */
@@ -149,13 +90,16 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const { context, lease } = claimed;
   const publish = () => context.notifications.publish(sessionTopic(lease.key));
   publish();
-  const times = { timeoutMs: context.limits.timeoutMs, renewalMs: context.leaseTimes.renewalMs };
+  const { goesOn } = claimed.request;
+  const { timeoutMs } = context.limits;
+  const times = { timeoutMs, spentMs: goesOn?.spentMs, renewalMs: context.leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
   try {
     const userEvents = deferredUserEvents(claimed.request, context.newId);
-    const limits = { toolCalls: 0, usage: newUsage(), limitReached: new AbortController() };
-    const running: RunningInvocation = { ...claimed, signal: fence.signal, userEvents, ...limits, observer };
+    const usage = newUsage(goesOn);
+    const limitReached = new AbortController();
+    const running: RunningInvocation = { ...claimed, signal: fence.signal, userEvents, usage, limitReached, observer };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     observer?.end(ending);
     return await finish(running, ending);
@@ -172,14 +116,18 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   const { context, request, agent, lease, signal } = running;
   const { key, invocationId } = lease;
   const { limits } = context;
-  const { steps: answer = runAgent } = request;
+  const { steps: answer = runAgent, goesOn } = request;
+  // What ends a run before it goes on ends it where it stands.
+  if (goesOn) signal.throwIfAborted();
   const prepared = request.prepared ?? (await agent.prepare(request.overrides, signal, key.userId));
   try {
     const history = await persist(() => context.histories.find(context.database.db, key), lease.durationMs);
     if (!history) throw new LeaseLostError(`Session ${key.sessionId} was deleted while it was answering.`);
-    const known = [...history.events, ...running.userEvents];
+    const before = goesOn ? takeStored(running, history, goesOn.sequence) : history.events;
+    const known = [...before, ...running.userEvents];
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
-    running.recorder = new TapeRecorder(known.length, state, request.overrides);
+    // The tape of a part would say that the rest was never asked.
+    running.recorder = goesOn ? undefined : new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
       agent: prepared,
       session: key,
@@ -190,19 +138,21 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       signal: AbortSignal.any([signal, running.limitReached.signal]),
       streaming: request.streaming,
       eventBytes: limits.eventBytes,
+      stored: running.stored,
+      used: running.usage.used,
       services: newToolServices(context, lease),
       log: context.log,
       newId: context.newId,
       observer: observeAll([running.observer, running.recorder]),
       onUse: (use) => running.usage.add(use),
+      onAsked: (event) => countAsked(running, event),
     });
     try {
       for (;;) {
         const step = await steps.next();
         if (step.done) return toEnding(step.value, limits.eventBytes);
         await storeEvent(running, withNotes(request, step.value));
-        // The loop answers the calls that are open and ends.
-        if (running.toolCalls > limits.toolCalls) running.limitReached.abort(toolCallsLimitError(limits.toolCalls));
+        endWhereOver(running);
       }
     } finally {
       await steps.return(undefined as never);
@@ -210,6 +160,21 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
   } finally {
     if (!request.prepared) await prepared.close();
   }
+}
+
+/** Takes the run's own events out of a history: the steps so far. @returns what the loop began with */
+function takeStored(running: RunningInvocation, history: SessionHistory, sequence: number): Event[] {
+  const own = history.events
+    .map((event, index) => ({ event: event as NewEvent, sequence: index + 1 }))
+    .slice(sequence)
+    .filter(({ event }) => history.runtimeEventIds.has(event.id) && event.invocationId === running.lease.invocationId);
+  // A prompt that was not stored with the claim may be there, without the event that it was to be stored with.
+  const prompts = own.filter(({ event }) => event.author === 'user').map(({ event }) => event);
+  if (prompts.length > 0) running.userEvents = [];
+  const before = [...history.events.slice(0, sequence), ...prompts];
+  const steps = own.filter(({ event }) => event.author !== 'user');
+  running.stored = new StoredSteps(steps, before);
+  return before;
 }
 
 /** Returns the error that ends an invocation with too many tool calls. */
@@ -222,23 +187,41 @@ const withNotes = ({ customMetadata }: InvocationRequest, event: NewEvent): NewE
 
 /** Stores a complete event and notifies the listener; a partial event only goes to the listener. */
 async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
-  const { context, lease, listener } = running;
+  const { context, lease, listener, usage } = running;
+  if (running.stored?.has(event)) return;
+  // What the loop makes of a lost lease is nothing that another process may find.
+  if (running.signal.reason instanceof LeaseLostError) throw running.signal.reason;
   if (event.partial === true) {
     const text = JSON.stringify({ ...event, timestamp: context.now() });
     return listener({ text, event, sequence: undefined });
   }
-  running.toolCalls += getFunctionCalls(event.content).length;
+  usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) await appendOnce(context.database.db, lease, userEvent);
-  const stored = await appendOnce(context.database.db, lease, event, running.usage.take());
-  const over = stored[0]?.over;
-  if (over) running.limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
+  const stored = await appendOnce(context.database.db, lease, event, usage);
+  endWhereOver(running, stored[0]?.over);
   notifyListener(listener, stored, [event]);
   context.notifications.publish(sessionTopic(lease.key));
 }
 
+/** Where a limit is reached, the loop answers the calls that are open and ends. */
+function endWhereOver({ context, usage, limitReached }: RunningInvocation, over?: OverBudget | null): void {
+  const { toolCalls } = context.limits;
+  if (over) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
+  else if (usage.used.toolCalls > toolCalls) limitReached.abort(toolCallsLimitError(toolCalls));
+}
+
+/** Counts an event of an agent that is a tool, which is not stored: the limits of the invocation hold there too. */
+async function countAsked(running: RunningInvocation, event: NewEvent): Promise<void> {
+  const { context, lease, usage } = running;
+  usage.used.toolCalls += getFunctionCalls(event.content).length;
+  const uses = usage.take();
+  const over = uses.length > 0 && (await persist(() => spend(context.database.db, lease.key, uses), lease.durationMs));
+  endWhereOver(running, over || null);
+}
+
 /** The part of an invocation that is not stored yet: how it ended, and its last events. */
-type InvocationEnding = Omit<RunEnd, 'lastEvent'> & { events: NewEvent[] };
+type InvocationEnding = Pick<RunEnd, 'output' | 'error' | 'paused'> & { events: NewEvent[] };
 
 function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): InvocationEnding {
   if (lastEvent) checkSize(lastEvent, maxEventBytes);
@@ -267,15 +250,16 @@ async function toFailedEnding(
     : { code: 'internal' as const, message: 'The runtime failed while it ran the agent.' };
   const stored = await listInvocationEvents(context.database.db, lease.key, lease.invocationId);
   const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId);
-  return { events, output: '', error: { code, message }, paused: false, llmCalls: 0, promptTokens: 0, outputTokens: 0 };
+  return { events, output: '', error: { code, message }, paused: false };
 }
 
 /** Stores the last events, the status and the answer together; only then is the end reported. */
 async function finish(running: RunningInvocation, ending: InvocationEnding): Promise<InvocationEnd> {
-  const { context, request, lease, listener, signal, toolCalls } = running;
+  const { context, request, lease, listener, signal, usage } = running;
   if (signal.reason instanceof LeaseLostError) throw signal.reason;
-  const { output, error, paused, llmCalls, promptTokens, outputTokens } = ending;
-  const events = ending.events.map((event) => withNotes(request, event));
+  const { output, error, paused } = ending;
+  const made = ending.events.filter((event) => running.stored?.has(event) !== true);
+  const events = made.map((event) => withNotes(request, event));
   if (error?.cause !== undefined) {
     context.log.error({ err: error.cause, invocationId: lease.invocationId }, 'the agent failed');
   }
@@ -284,12 +268,9 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   const stored = await finishOnce(context.database.db, lease, [...userEvents, ...events], {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
     error: end.error,
-    answer: request.toAnswer?.(end),
-    llmCalls,
-    toolCalls,
-    promptTokens,
-    outputTokens,
-    uses: running.usage.take(),
+    answer: request.answer && toAnswer(request.answer, end),
+    counts: usage.takeCounts(),
+    uses: usage.take(),
     // Without its user event there is nothing to replay it from.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });

@@ -3,8 +3,9 @@ import { type OverBudget, overBudgetError } from '../conversation/budgets/budget
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import { toEventParameters } from '../conversation/sessions/append-store.ts';
 import { isSession } from '../conversation/sessions/session-key.ts';
-import { lockSession } from '../conversation/sessions/session-lease.ts';
-import { RepeatedInvocationError } from '../core/errors.ts';
+import { lockSession, releaseSession } from '../conversation/sessions/session-lease.ts';
+import { LeaseLostError, RepeatedInvocationError } from '../core/errors.ts';
+import type { JsonObject } from '../core/content.ts';
 import type { NewEvent } from '../core/event.ts';
 import { isEvalSession, type SessionKey } from '../core/session.ts';
 import { callFunction } from '../platform/db/statement.ts';
@@ -24,6 +25,8 @@ export interface Lease {
   request?: IdempotentRequest | undefined;
   /** Address of the webhook that is sent how it ends: a trigger fills the outbox. */
   webhookUrl?: string | undefined;
+  /** The request as its row is to keep it, for who goes on with it ({@link toClaimedRequest}). */
+  kept?: JsonObject | undefined;
   /** True for what calls no model: no budget counts or refuses it. */
   isFree?: true;
 }
@@ -34,6 +37,7 @@ export interface Lease {
  * @returns false when the session is busy, or absent and `createSession` is false; nothing was written then.
  * @throws {RepeatedInvocationError} when the idempotency key is another invocation's.
  * @throws {LimitError} when a budget has nothing left
+ * @throws {LeaseLostError} when an earlier try, whose answer was lost, was taken over
  */
 export const claimSession = (
   db: Database,
@@ -56,14 +60,18 @@ async function claim(
     ...toLeaseParameters(lease),
     ...toEventParameters(db, lease.key, events),
     ...how,
+    p_request: lease.kept && escapeJson(lease.kept),
     p_is_eval: isEvalSession(lease.key.sessionId),
     p_is_free: lease.isFree === true,
   });
-  const { claimed, over } = await onConflict(call, 'invocations_idempotency_key', repeated);
+  const once = onConflict(call, 'invocations_idempotency_key', repeated);
+  // Only an earlier try of this very claim has brought the event, and has been taken over since.
+  const { claimed, over } = await onConflict(once, 'events_id_key', () => leaseLost(lease));
   if (!claimed && over) throw overBudgetError(over);
   return claimed;
 }
 
+const leaseLost = ({ key }: Lease) => new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
 const repeated = () => new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
 
 /** The parameters of an invocation that is to run or to wait, but for its session. */
@@ -98,6 +106,7 @@ export async function enqueueInvocation(db: Database, lease: Lease, depth: numbe
     ...toLeaseParameters(lease),
     p_request: body === undefined ? null : escapeJson(body),
     p_depth: depth,
+    p_max_user_bytes: db.limits.maxUserBytes,
   });
   const { is_there, is_full, queued_since } = await onConflict(call, 'invocations_idempotency_key', repeated);
   if (queued_since !== null) return { kind: 'queued', createTime: queued_since };
@@ -142,6 +151,39 @@ export async function findLockHolder(tx: Database, key: SessionKey, skipLocked =
   return holder?.live === true
     ? { kind: 'live', invocationId: holder.id, token }
     : { kind: 'dead', invocationId: holder?.id, token };
+}
+
+/** The row of a dead invocation: how often it was begun, and why it may not go on. */
+export interface DeadRun {
+  attempt: number;
+  stopAs: 'interrupted' | 'cancelled' | null;
+  isKept: boolean;
+  /** The reason in its request, the end of a sentence. */
+  endsBecause: string | null;
+}
+
+/** Finds the row of a dead invocation, whose session is locked. */
+export async function findDeadRun(tx: Database, run: Pick<Lease, 'key' | 'invocationId'>): Promise<DeadRun> {
+  const { attempt, stopRequestedAs: stopAs, request } = invocations;
+  const isKept = sql<boolean>`${request} is not null`;
+  const endsBecause = sql<string | null>`${request} ->> 'endsBecause'`;
+  const [row] = await tx.select({ attempt, stopAs, isKept, endsBecause }).from(invocations).where(isInvocation(run));
+  return row ?? { attempt: 1, stopAs: null, isKept: false, endsBecause: null };
+}
+
+/** Makes a running invocation wait, under a new token, for a process that goes on with it, in `pauseMs` or later. */
+export async function putBack(
+  tx: Database,
+  { key, invocationId, token }: Lease,
+  leaseToken: string,
+  pauseMs: number,
+): Promise<void> {
+  const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
+  await tx
+    .update(invocations)
+    .set({ status: 'queued', leaseToken, leaseExpireTime })
+    .where(and(isInvocation({ key, invocationId }), eq(invocations.leaseToken, token)));
+  await releaseSession(tx, key, token);
 }
 
 /** True when this very run of an invocation has ended: its token is still in the row, its status is an end. */

@@ -4,7 +4,7 @@ import type { Database } from '../platform/db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
 import { findEventsById } from '../conversation/sessions/event-store.ts';
-import { appendEvents, type StoredEvent } from '../conversation/sessions/append-store.ts';
+import { appendEvents, type InvocationCounts, type StoredEvent } from '../conversation/sessions/append-store.ts';
 import { hasFinished, type Lease } from './lock-store.ts';
 import { finishInvocation, type InvocationOutcome } from './finish-store.ts';
 
@@ -28,17 +28,20 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
   }
 }
 
-/** Appends an event and counts the uses of models once, also when the answer is lost: its id is then looked up. */
+/** Appends an event and counts what was used since the last, once: where the answer is lost, its id is looked up. */
 export function appendOnce(
   db: Database,
   lease: Lease,
   event: NewEvent,
-  models: readonly ModelUse[] = [],
+  usage?: Usage,
 ): Promise<(StoredEvent & { over?: OverBudget | undefined })[]> {
   let repeated = false;
+  const { token: leaseToken, invocationId } = lease;
+  const counts = usage && { invocationId, ...usage.takeCounts() };
+  const models = usage?.take() ?? [];
   return persist(async () => {
     try {
-      return await appendEvents(db, lease.key, [event], { leaseToken: lease.token, models });
+      return await appendEvents(db, lease.key, [event], { leaseToken, models, counts });
     } catch (error) {
       if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);
       repeated = true;
@@ -72,18 +75,40 @@ export function finishOnce(
   }, lease.durationMs);
 }
 
-/** Uses of models by an invocation that no statement has counted in the budgets yet. */
+/** Use of models and tools by an invocation, and what of it no statement has counted yet. */
 export interface Usage {
+  /** All of it, so far. */
+  readonly used: InvocationCounts;
   /** Called after each model call. */
   add(use: ModelUse): void;
-  /** Takes the uses to count now; each is returned once. */
+  /** Takes the uses that the budgets are to count now; each is returned once. */
   take(): ModelUse[];
+  /** Takes what the row of the invocation is to count now, once. */
+  takeCounts(): InvocationCounts;
 }
 
-/** Creates an empty record of uses. */
-export function newUsage(): Usage {
+/** Creates a record of uses. @param before - what was used and counted before this process */
+export function newUsage(before: Partial<Pick<InvocationCounts, 'llmCalls' | 'toolCalls'>> = {}): Usage {
   const uses: ModelUse[] = [];
+  const used: InvocationCounts = {
+    llmCalls: before.llmCalls ?? 0,
+    toolCalls: before.toolCalls ?? 0,
+    promptTokens: 0,
+    outputTokens: 0,
+  };
+  let counted = { ...used };
   return {
+    used,
+    takeCounts() {
+      const { llmCalls, toolCalls, promptTokens, outputTokens } = counted;
+      counted = { ...used };
+      return {
+        llmCalls: used.llmCalls - llmCalls,
+        toolCalls: used.toolCalls - toolCalls,
+        promptTokens: used.promptTokens - promptTokens,
+        outputTokens: used.outputTokens - outputTokens,
+      };
+    },
     add(use) {
       if (use.promptTokens > 0 || use.outputTokens > 0) uses.push(use);
     },

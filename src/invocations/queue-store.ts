@@ -4,6 +4,7 @@ import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
 import { invocations } from '../platform/db/schema/schema.ts';
 import { getSession } from '../conversation/sessions/session-lease.ts';
+import { estimatedBytes } from '../conversation/sessions/session-text.ts';
 import type { InvocationStatus } from './invocation.ts';
 import { isBackground, isInvocation } from './invocation-store.ts';
 import type { Lease } from './lock-store.ts';
@@ -35,17 +36,23 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
   await db.delete(invocations).where(and(isInvocation(lease), eq(invocations.status, 'queued')));
 }
 
-/** A session's queue whose first invocation waits in the background. */
+/** A session's queue whose first invocation waits for any process. */
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   /** True where the session is free. */
   isFree: boolean;
   /** How long it has waited, seconds. */
   waited: number;
+  /** About the size of its body. */
+  bytes: number;
 }
+
+/** The condition that a queued invocation may be taken: one whose processes died pauses first, unless it is to end. */
+const isDue = sql`(${invocations.startTime} is null or ${invocations.stopRequestedAs} is not null
+  or ${invocations.leaseExpireTime} <= clock_timestamp())`;
 
 /**
  * Lists the heads of queues in the background: the first of each user, then the second, the longest waiting first.
- * Without their bodies, which may have megabytes each and are read when their turn has come ({@link findQueuedBody}).
+ * Without their bodies, which may have megabytes each and are read when their turn has come ({@link findQueued}).
  */
 export async function listQueueHeads(db: Database, limit: number): Promise<QueueHead[]> {
   const q = alias(invocations, 'q');
@@ -66,25 +73,48 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       id,
       isFree: session.isFree,
       waited: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
+      bytes: estimatedBytes(invocations.request).mapWith(Number),
     })
     .from(invocations)
     .innerJoin(session.table, session.on)
-    .where(and(isBackground, notExists(earlier)))
+    .where(and(isBackground, isDue, notExists(earlier)))
     .orderBy(sql`row_number() over (partition by ${userId} order by ${createTime})`, createTime)
     .limit(limit);
-  return rows.map(({ id: invocationId, isFree: free, waited, ...key }) => ({
+  return rows.map(({ id: invocationId, isFree, waited, bytes, ...key }) => ({
     key,
     invocationId,
-    isFree: free,
+    isFree,
     waited,
+    bytes,
   }));
 }
 
-/** Finds the body of a start that waits in the background, as it was sent; `undefined` where it waits no more. */
-export async function findQueuedBody(db: Database, lease: Lease): Promise<unknown> {
+/** An invocation that waits for any process to begin it, or to go on with it. */
+export interface Queued {
+  /** As {@link readStoredRequest} reads it. */
+  request: unknown;
+  /** True where a process has begun it. */
+  hasBegun: boolean;
+  stopAs: 'interrupted' | 'cancelled' | null;
+  /** Unix seconds. */
+  now: number;
+  llmCalls: number;
+  toolCalls: number;
+}
+
+/** Finds an invocation that waits for any process; `undefined` where it waits no more. */
+export async function findQueued(db: Database, run: Pick<Lease, 'key' | 'invocationId'>): Promise<Queued | undefined> {
+  const { request, startTime, stopRequestedAs: stopAs, llmCalls, toolCalls } = invocations;
   const [row] = await db
-    .select({ text: sql<string>`${invocations.request}::text` })
+    .select({
+      text: sql<string>`${request}::text`,
+      hasBegun: sql<boolean>`${startTime} is not null`,
+      stopAs,
+      now: sql`extract(epoch from clock_timestamp())`.mapWith(Number),
+      llmCalls,
+      toolCalls,
+    })
     .from(invocations)
-    .where(and(isInvocation(lease), isBackground));
-  return row && (JSON.parse(unescapeJson(row.text)) as unknown);
+    .where(and(isInvocation(run), isBackground));
+  return row && { ...row, request: JSON.parse(unescapeJson(row.text)) as unknown };
 }

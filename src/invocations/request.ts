@@ -121,10 +121,10 @@ export async function toInvocation(
 
 /** Returns a request in the background: with a webhook, whose delivery may carry the answer, its row keeps that. */
 export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest =>
-  webhookUrl === undefined ? request : { ...request, webhookUrl, toAnswer: ({ output }) => output };
+  webhookUrl === undefined ? request : { ...request, webhookUrl, answer: { kind: 'output' } };
 
 /** Converts a body to a request in an existing session. */
-export const toRequest = (
+const toRequest = (
   key: SessionKey,
   invocationId: string,
   { newMessage, stateDelta, customMetadata, harness }: z.infer<typeof startInvocationSchema>,
@@ -146,6 +146,9 @@ export const invocationHeaders = idempotencyHeaders.extend({
     .optional()
     .describe('While the session runs another invocation: wait, fail with 409, or interrupt it.'),
 });
+
+/** The header of an answer that {@link noteIgnored} sets. */
+export const ignoredMembers = { 'X-Ignored-Members': 'Members of `harness` that have no meaning here, with commas.' };
 
 /** Tells the caller and the log which members of its overrides have no meaning. */
 export function noteIgnored(

@@ -1,22 +1,24 @@
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
 import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
+import { sessionTopic } from '../core/names.ts';
+import { Wakeup } from '../platform/work/poll-loop.ts';
 import { endDeadWaiters } from './dead-store.ts';
-import { takeOver } from './take-over.ts';
+import { takeOver, type TakeOverContext } from './take-over.ts';
 import type { SessionKey } from '../core/session.ts';
 import type { InvocationContext, InvocationEnd } from './context.ts';
 import { findByIdempotencyKey, type KeyedInvocation } from './invocation-store.ts';
 
-/** The resources that the lookup of an earlier invocation uses. */
-type RetryContext = Pick<InvocationContext, 'database' | 'newId'>;
+/** Longest pause between two looks at an invocation: notifications only save time, they may be lost. */
+const LOOK_MS = 1_000;
 
 /**
- * Finds the invocation that a repeated request belongs to. One whose process is gone is ended first, so that its
- * answer is final.
+ * Finds the invocation that a repeated request belongs to. One whose process is gone is taken over first: it ends, or
+ * another process goes on with it.
  * @returns `undefined` where the earlier request was abandoned before it began: its key is free.
  * @throws {KeyReusedError} when the key was used for another request.
  */
 export async function findRepeated(
-  context: RetryContext,
+  context: TakeOverContext,
   user: SessionKey,
   request: IdempotentRequest,
 ): Promise<KeyedInvocation | undefined> {
@@ -39,9 +41,12 @@ export const isActive = ({ status }: KeyedInvocation) => status === 'queued' || 
 export const abandonedError = () =>
   new BusyError('The request with this Idempotency-Key has just been abandoned. Try again.', 1);
 
-/** Runs `work`, or returns the answer to its first request. @throws {BusyError} (`rejected`) while that runs. */
+/**
+ * Runs `work`, or returns the answer to its first request, for which it waits as long as for a busy session.
+ * @throws {BusyError} (`rejected`) where that still runs then
+ */
 export async function answerOnce(
-  context: RetryContext,
+  context: InvocationContext,
   user: SessionKey,
   request: IdempotentRequest | undefined,
   work: () => Promise<string>,
@@ -52,7 +57,7 @@ export async function answerOnce(
       return await work();
     } catch (error) {
       if (!(error instanceof RepeatedInvocationError) || !request) throw error;
-      const found = await findRepeated(context, user, request);
+      const found = await findEnded(context, user, request);
       if (!found && tries > 1) throw abandonedError();
       if (!found) continue;
       if (isActive(found)) {
@@ -63,4 +68,31 @@ export async function answerOnce(
       );
     }
   }
+}
+
+/** Finds the invocation of a repeated request, once it has ended or the wait for that is over. */
+async function findEnded(
+  context: InvocationContext,
+  user: SessionKey,
+  request: IdempotentRequest,
+): Promise<KeyedInvocation | undefined> {
+  let found = await findRepeated(context, user, request);
+  if (!found || !isActive(found)) return found;
+  const { key } = found;
+  return context.admission.admit(user.userId, async () => {
+    const deadline = performance.now() + context.leaseTimes.waitMs;
+    const wakeup = new Wakeup();
+    const unsubscribe = context.notifications.subscribe(sessionTopic(key), wakeup.wake);
+    try {
+      for (let leftMs = 1; leftMs > 0 && !context.draining.aborted; leftMs = deadline - performance.now()) {
+        wakeup.reset();
+        found = await findRepeated(context, user, request);
+        if (!found || !isActive(found)) break;
+        await wakeup.wait(Math.max(0, Math.min(LOOK_MS, deadline - performance.now())), context.draining);
+      }
+      return found;
+    } finally {
+      unsubscribe();
+    }
+  });
 }

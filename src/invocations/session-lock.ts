@@ -152,7 +152,8 @@ const refuseForgotten = async (db: Database, { key, request }: Lease) =>
 /** Throws where a request for a busy session is a repeated one or does not wait. */
 async function refuseWait(db: Database, { lease, busyPolicy, resumes }: ClaimRequest): Promise<void> {
   const known = lease.request && (await findByIdempotencyKey(db, lease.key, lease.request.idempotencyKey));
-  if (known && known.invocationId !== lease.invocationId) {
+  // One that resumes has a row already, and would hold it were this its first try.
+  if (known && (resumes || known.invocationId !== lease.invocationId)) {
     throw new RepeatedInvocationError('A request with this Idempotency-Key was made before.');
   }
   await refuseForgotten(db, lease);

@@ -1,49 +1,66 @@
 import type { Log } from '../platform/log.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
-import { freeTopic, sessionTopic } from '../core/names.ts';
+import { freeTopic, QUEUE_TOPIC, sessionTopic } from '../core/names.ts';
 import { listDeadHolders } from './dead-store.ts';
 import type { Metrics } from '../platform/metrics.ts';
 import type { Database, DatabasePool } from '../platform/db/database.ts';
-import { endingEvents, type InvocationError } from './invocation.ts';
+import type { InvocationLimits } from './context.ts';
+import { endingEvents, type InvocationError, stoppedMessage } from './invocation.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import { releaseSession } from '../conversation/sessions/session-lease.ts';
 import type { SessionKey } from '../core/session.ts';
-import { findLockHolder, type LockHolder } from './lock-store.ts';
+import { type DeadRun, findDeadRun, findLockHolder, type LockHolder, putBack } from './lock-store.ts';
+import type { LeaseTimes } from './session-lock.ts';
 import { finishInvocation } from './finish-store.ts';
 
-/** The error that ends an invocation whose process died. */
-const PROCESS_DIED: InvocationError = {
-  code: 'interrupted',
-  message: 'The invocation was interrupted: its process stopped before the answer.',
-};
+/** Returns the error that ends an invocation whose process died; `undefined` where another one goes on with it. */
+function toError(run: DeadRun, attempts: number): InvocationError | undefined {
+  if (run.stopAs) return { code: run.stopAs, message: stoppedMessage(run.stopAs) };
+  const died = (more: string) => ({
+    code: 'interrupted' as const,
+    message: `The invocation was interrupted: its process stopped before the answer${more}.`,
+  });
+  if (!run.isKept || attempts === 1) return died('');
+  if (run.endsBecause !== null) return died(`, and ${run.endsBecause}`);
+  return run.attempt < attempts ? undefined : died(`, which happened ${run.attempt} times`);
+}
+
+/** Returns milliseconds to wait: none after the first death; one that may be what kills its processes comes slower. */
+const toPause = ({ attempt }: DeadRun, { durationMs }: TakeOverContext['leaseTimes']) =>
+  attempt === 1 ? 0 : durationMs * 2 ** (attempt - 1);
 
 /** The resources that a take-over uses. */
 export interface TakeOverContext {
   database: DatabasePool;
+  notifications: Pick<Notifications, 'publish'>;
   newId: () => string;
   metrics?: Metrics | undefined;
+  limits: Pick<InvocationLimits, 'attempts'>;
+  leaseTimes: Pick<LeaseTimes, 'durationMs'>;
 }
 
 /**
- * Ends a session's dead invocation, if it has one: its open function calls are answered, it is marked interrupted,
- * the session is free. One transaction that holds the session row, so that of several takers one acts and a late
- * writer finds its token gone.
+ * Takes a session from its dead invocation, if it has one: that waits for any process to go on with it, before all
+ * others. Where it cannot go on, its open function calls are answered and it ends. One transaction that holds the
+ * session row, so that of several takers one acts and a late writer finds its token gone.
  * @returns who holds the session now; `absent` also where `skipLocked` is set and another transaction has the row.
  */
 export async function takeOver(
-  { database, newId, metrics }: TakeOverContext,
+  context: TakeOverContext,
   key: SessionKey,
   { skipLocked = false } = {},
 ): Promise<LockHolder> {
-  const { holder, wasDead } = await database.transaction((tx) => endIfDead(tx, key, newId, skipLocked));
-  if (wasDead) metrics?.takenOver();
+  const { holder, wasDead } = await context.database.transaction((tx) => endIfDead(tx, context, key, skipLocked));
+  if (!wasDead) return holder;
+  context.metrics?.takenOver();
+  context.notifications.publish(QUEUE_TOPIC);
   return holder;
 }
 
 async function endIfDead(
   tx: Database,
+  { newId, limits, leaseTimes }: TakeOverContext,
   key: SessionKey,
-  newId: () => string,
   skipLocked: boolean,
 ): Promise<{ holder: LockHolder; wasDead: boolean }> {
   const holder = await findLockHolder(tx, key, skipLocked);
@@ -54,34 +71,41 @@ async function endIfDead(
     await releaseSession(tx, key, token);
     return free;
   }
+  const lease = { key, invocationId, token, durationMs: 0 };
+  const run = await findDeadRun(tx, lease);
+  const error = toError(run, limits.attempts);
+  if (!error) {
+    await putBack(tx, lease, newId(), toPause(run, leaseTimes));
+    return free;
+  }
+  const { code } = error;
   const events = await listInvocationEvents(tx, key, invocationId);
   const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
-  const ending = endingEvents(invocationId, author, events, PROCESS_DIED, newId);
-  const lease = { key, invocationId, token, durationMs: 0 };
-  await finishInvocation(tx, lease, ending, { status: 'interrupted', error: PROCESS_DIED, revokesToken: true });
+  const ending = endingEvents(invocationId, author, events, error, newId);
+  const status = code === 'cancelled' ? code : 'interrupted';
+  await finishInvocation(tx, lease, ending, { status, error, revokesToken: true });
   return free;
 }
 
-/** The resources that ending uses. */
+/** The resources that taking over all sessions uses. */
 interface EndingContext extends TakeOverContext {
-  notifications: Notifications;
   log: Log;
 }
 
 /** Sessions of one list. */
 const PAGE_SIZE = 100;
 
-/** Ends the invocations of sessions whose process died; what is locked or unreadable waits for the next time. */
-export async function endDeadInvocations(context: EndingContext): Promise<void> {
+/** Takes all sessions from their dead invocations; what is locked or unreadable waits for the next time. */
+export async function takeOverAll(context: EndingContext): Promise<void> {
   // Those that are ended leave the list; those that are left stand before the next page.
   for (let left = 0; ; ) {
     const keys = await listDeadHolders(context.database.db, PAGE_SIZE, left);
-    for (const key of keys) if (!(await endHolder(context, key))) left += 1;
+    for (const key of keys) if (!(await takeOverOne(context, key))) left += 1;
     if (keys.length < PAGE_SIZE) return;
   }
 }
 
-async function endHolder(context: EndingContext, key: SessionKey): Promise<boolean> {
+async function takeOverOne(context: EndingContext, key: SessionKey): Promise<boolean> {
   const { notifications, log } = context;
   try {
     const holder = await takeOver(context, key, { skipLocked: true });
@@ -89,7 +113,7 @@ async function endHolder(context: EndingContext, key: SessionKey): Promise<boole
     for (const topic of [sessionTopic(key), freeTopic(key)]) notifications.publish(topic);
     return true;
   } catch (error) {
-    log.error({ err: error, ...key }, 'the dead invocation of a session could not be ended');
+    log.error({ err: error, ...key }, 'the dead invocation of a session could not be taken over');
     return false;
   }
 }

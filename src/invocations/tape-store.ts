@@ -68,7 +68,8 @@ export async function listTapes(db: Database, key: SessionKey, invocationId: str
 }
 
 /** Deletes the prompts that nothing used for so many days, in short statements. @returns how many there were. */
-export function deleteOldPrompts(db: Database, days: number): Promise<number> {
+export function deleteOldPrompts(db: Database, days: number, signal?: AbortSignal): Promise<number> {
   const isOld = lt(agentPrompts.useTime, sql`statement_timestamp() - ${days} * interval '1 day'`);
-  return inBatches(() => db.delete(agentPrompts).where(isInBatch(agentPrompts, isOld, agentPrompts.useTime)));
+  const isNext = isInBatch(agentPrompts, isOld, agentPrompts.useTime);
+  return inBatches(() => db.delete(agentPrompts).where(isNext), signal);
 }

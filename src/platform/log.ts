@@ -27,15 +27,24 @@ export function createLog(level: string, destination: pino.DestinationStream = p
   );
 }
 
+/** How a statement names the table that it changes, or else reads (not a part of a time), or the function it calls. */
+const TARGETS = [
+  /\b(?:insert into|delete from)\s+(?:"?\w+"?\.)?"?(\w+)/i,
+  /(?<!\b(?:epoch|distinct) )\b(?:from|update)\s+(?:"?\w+"?\.)?"?(\w+)/i,
+  /^\s*select\s+(\w+)\(/i,
+];
+
 /** Returns an error's fields for the log: only codes, names and reasons, since messages of pg quote values. */
 export function toLogFields(error: unknown): Record<string, unknown> {
   const chain = [...causes(error)];
   const withCode = chain.find(({ code }) => code !== undefined);
+  const query = String(chain.find((cause) => cause.query !== undefined)?.query);
   const isDatabase = chain.some((cause) => 'severity' in cause || 'query' in cause);
   const stack = error instanceof Error ? (error.stack ?? '') : '';
   return {
     name: error instanceof Error ? error.name : typeof error,
     code: withCode?.code,
+    statement: TARGETS.map((target) => target.exec(query)?.[1]).find((name) => name !== undefined),
     constraint: chain.find(({ constraint }) => constraint !== undefined)?.constraint,
     reason: connectionReason(error) ?? (isDatabase || !(error instanceof Error) ? undefined : error.message),
     stack: stack

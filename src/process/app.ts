@@ -13,7 +13,7 @@ import { evalOperations } from '../features/evals/routes.ts';
 import { createHttpApp, type HttpAppOptions } from '../platform/http/http-app.ts';
 import type { Audit } from '../platform/http/audit/audit.ts';
 import type { Sockets } from '../platform/http/operation/sockets.ts';
-import type { Operation } from '../platform/http/operation/operation.ts';
+import { inArea, type Operation } from '../platform/http/operation/operation.ts';
 import { idempotent } from '../conversation/idempotency/operations.ts';
 import type { InvocationContext } from '../invocations/context.ts';
 import { holdOperations } from '../conversation/holds/routes.ts';
@@ -25,8 +25,8 @@ import { replayInvocation } from '../invocations/replay/routes.ts';
 import { runLive } from '../invocations/live/run-live.ts';
 import { runOperations } from '../invocations/routes/run.ts';
 import { sessionEventOperations } from '../invocations/routes/session-events.ts';
-import { createForgetSession, type ForgetSession } from './forget-session.ts';
-import { createLoginLimit } from '../platform/http/limits/login-limit.ts';
+import { createForgetSessions, type ForgetSessions } from './forget-session.ts';
+import { createLoginLimit, MAX_FAILED_LOGINS } from '../platform/http/limits/login-limit.ts';
 import { createRateCounter } from '../platform/http/limits/rates.ts';
 import { createRequestLimits } from '../platform/http/limits/request-limits.ts';
 import { storageOperations } from '../conversation/storage/routes.ts';
@@ -58,7 +58,7 @@ export interface Context extends InvocationContext {
 /** Dependencies of all operations: the context, and functions that one feature lends another. */
 interface OperationContext extends Context {
   /** Sessions stand below what quotes them. */
-  forgetSession: ForgetSession;
+  forgetSessions: ForgetSessions;
   copyArtifacts: SessionContext['copyArtifacts'];
   evaluations: typeof evaluations;
 }
@@ -75,33 +75,36 @@ export function listOperations(mode: {
   hasWebhooks: boolean;
 }): Operation<OperationContext>[] {
   const changeable: Operation<OperationContext>[] = [
-    ...sessionOperations,
-    ...artifactOperations,
-    ...memoryOperations,
-    ...(mode.hasCronjobs ? cronjobOperations : []),
-    ...(mode.hasWebhooks ? webhookOperations : []),
+    ...inArea('Sessions', sessionOperations),
+    ...inArea('Artifacts', artifactOperations),
+    ...inArea('Memory', memoryOperations),
+    ...(mode.hasCronjobs ? inArea('Harness cronjobs', cronjobOperations) : []),
+    ...(mode.hasWebhooks ? inArea('Agent execution', webhookOperations) : []),
   ];
   const development: Operation<OperationContext>[] = [
     ...evalOperations.map(idempotent),
-    ...traceOperations,
-    ...graphOperations,
+    ...inArea('Debugging (development server)', [...traceOperations, ...graphOperations]),
   ];
   return [
-    ...serviceOperations,
-    ...appOperations,
-    ...budgetOperations,
-    ...holdOperations,
-    ...storageOperations,
-    ...userOperations,
+    ...inArea<OperationContext>('Service and applications', [
+      ...serviceOperations,
+      ...appOperations,
+      ...budgetOperations,
+      ...holdOperations,
+      ...storageOperations,
+      ...userOperations,
+    ]),
     ...changeable.map(idempotent),
-    ...runOperations,
-    runLive,
-    invokeLegacy,
-    ...invocationOperations,
-    replayInvocation,
-    ...sessionEventOperations,
+    ...inArea<OperationContext>('Agent execution', [
+      ...runOperations,
+      runLive,
+      invokeLegacy,
+      ...invocationOperations,
+      replayInvocation,
+    ]),
+    ...inArea('Sessions', sessionEventOperations),
     // The specification: deployments with shared OAuth do not expose the harness operation.
-    ...(mode.isShared ? [] : [harnessInvoke]),
+    ...(mode.isShared ? [] : inArea('Agent execution', [harnessInvoke])),
     ...(mode.isDevelopment ? development : []),
   ];
 }
@@ -123,7 +126,7 @@ export function createApp(context: Context): Express {
     operations,
     context: {
       ...context,
-      forgetSession: createForgetSession(context.tracing),
+      forgetSessions: createForgetSessions(context.tracing),
       copyArtifacts: (source, point, write) =>
         copyArtifacts({ db: context.database.db, contentStore: context.contentStore }, source, point, write),
       evaluations,
@@ -156,7 +159,7 @@ const withReport = (auth: Config['auth'], log: Log): HttpAppOptions['auth'] =>
     ? { ...auth, onFailure: (err) => log.warn({ err }, 'the keys of the issuer cannot be fetched') }
     : auth;
 
-function loginLimit({ database, config }: Context) {
-  const points = config.MAX_FAILED_LOGINS_PER_MINUTE;
+function loginLimit({ database }: Context) {
+  const points = MAX_FAILED_LOGINS;
   return createLoginLimit(points, createRateCounter(database, { name: 'login', points }));
 }

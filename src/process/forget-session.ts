@@ -9,25 +9,30 @@ import { deleteSessionSpans } from '../observability/traces/span-store.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
 import { deleteSessionDeliveries } from '../invocations/webhooks/delivery-store.ts';
 
-/** Deletes what other features hold of a session, in the transaction that has deleted it. */
-export type ForgetSession = (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
+/** Deletes what other features hold of sessions, in the transaction that has deleted them. */
+export type ForgetSessions = (
+  tx: Database,
+  keys: readonly SessionKey[],
+  options: { copiesToo: boolean },
+) => Promise<void>;
 
 /**
- * Deletes data that quotes a session without being part of it: kept answers, traces, outputs of cronjob runs,
+ * Deletes data that quotes sessions without being part of them: kept answers, traces, outputs of cronjob runs,
  * deliveries; with `copiesToo` also deliberate copies: memories, and evaluation cases with the sessions of their runs.
  */
-export function createForgetSession(tracing: Tracing | undefined): ForgetSession {
-  return async (tx, key, { copiesToo }) => {
+export function createForgetSessions(tracing: Tracing | undefined): ForgetSessions {
+  return async (tx, keys, { copiesToo }) => {
     // What this process has not stored yet would come after the deletion.
     await tracing?.flush();
-    await forgetKeptAnswers(tx, key);
-    await deleteSessionSpans(tx, key);
-    await forgetRunOutputs(tx, key);
-    await deleteSessionDeliveries(tx, key);
+    await forgetKeptAnswers(tx, keys);
+    await deleteSessionSpans(tx, keys);
+    await forgetRunOutputs(tx, keys);
+    await deleteSessionDeliveries(tx, keys);
     if (!copiesToo) return;
-    await deleteMemories(tx, key);
-    for (const repeated of await deleteSessionCases(tx, key)) {
-      await deleteSession(tx, repeated);
+    for (const key of keys) {
+      await deleteMemories(tx, key);
+      const repeated = await deleteSessionCases(tx, key);
+      for (const copy of repeated) await deleteSession(tx, copy);
       await deleteSessionSpans(tx, repeated);
     }
   };

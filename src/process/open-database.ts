@@ -156,20 +156,24 @@ async function findRowSecurity(
 
 const CHECKING = { application_name: 'agent-runtime check', connectionTimeoutMillis: 10_000, keepAlive: true };
 
-/** Migrates the database (`on-start`), checks it (`check`) or neither (`off`). @throws {ConfigError} */
+/**
+ * Migrates the database (`on-start`), checks it (`check`) or looks only whether it is empty (`off`).
+ * @returns the names of what was applied
+ * @throws {ConfigError}
+ */
 export async function migrate(
   { serving, direct = serving, migration }: DatabaseAccess,
   mode: Config['MIGRATE'] = 'on-start',
   config?: Config,
-): Promise<void> {
+): Promise<string[]> {
   const audit = config && { days: config.AUDIT_RETENTION_DAYS, count: config.AUDIT_RETENTION_COUNT };
-  if (mode === 'off') return;
-  if (mode === 'check') await withReason(direct, migrateDatabase(direct, { applies: false }));
-  else if (migration) {
-    const servingRole = await withReason(serving, findRole(serving, CHECKING));
-    await withReason(migration, migrateDatabase(migration, { servingRole, audit }));
-  } else await withReason(direct, migrateDatabase(direct, { audit }));
-  await withReason(serving, checkServingRole(serving, CHECKING));
+  const applies = mode === 'on-start';
+  const address = (applies && migration) || direct;
+  const servingRole = address === migration ? await withReason(serving, findRole(serving, CHECKING)) : undefined;
+  const options = { applies, takesAnyVersion: mode === 'off', servingRole, audit };
+  const applied = await withReason(address, migrateDatabase(address, options));
+  if (mode !== 'off') await withReason(serving, checkServingRole(serving, CHECKING));
+  return applied;
 }
 
 async function withReason<T>({ url, setting = 'DATABASE_URL' }: DatabaseAddress, work: Promise<T>): Promise<T> {

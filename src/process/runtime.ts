@@ -19,7 +19,7 @@ import { openNotifications } from '../platform/db/notifications.ts';
 import { AgentError } from '../core/errors.ts';
 import { INPUT_LIMITS } from '../core/limits.ts';
 import { createAdmission } from '../invocations/admission.ts';
-import { createSlots } from '../platform/http/limits/request-limits.ts';
+import { createBodySlots, createSlots } from '../platform/http/limits/request-limits.ts';
 import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
 import { runBackgroundQueue } from '../invocations/background.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
@@ -36,7 +36,8 @@ import {
 import { type CloseOptions, endWithin, listen } from './server.ts';
 import { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import { runCronjobs, type SchedulerSettings } from '../features/cronjobs/scheduler.ts';
-import { type EvalWorkerSettings, runEvalCases } from '../features/evals/runs/run-worker.ts';
+import { MAX_PARALLELISM } from '../features/evals/runs/eval-run.ts';
+import { runEvalCases } from '../features/evals/runs/run-worker.ts';
 import { toRetention } from '../features/users/retention.ts';
 import { sweepRegularly } from './sweeper.ts';
 import type { Log } from '../platform/log.ts';
@@ -87,11 +88,10 @@ const { liveFrame, liveSession } = INPUT_LIMITS;
 const LIVE_LIMITS = { idleMs: 300_000, bytes: liveSession.bytes, frames: liveSession.count };
 /** Ended deliveries of a webhook, runs of a cronjob and runs of an evaluation set that are kept, newest first. */
 const MAX_KEPT = 1_000;
+/** Maximum time of one attempt to deliver, where requests have no less. */
+const DELIVERY_MS = 15_000;
 /** Days for which ended deliveries are kept: to see why one failed, not as a record. */
 const DELIVERY_DAYS = 7;
-
-/** The error of an invocation that the end of the grace period cuts off. */
-const INTERRUPTED = 'The invocation was interrupted: the service is stopping.';
 
 /** Starts everything: embedded PostgreSQL, migrations, agents, server. @throws {ConfigError} with what to do. */
 export async function startRuntime(options: RuntimeOptions): Promise<Runtime> {
@@ -122,7 +122,8 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
     const background = startBackground(context, resources.source.access, stops.draining.signal);
     const closeWith: OpenRuntime['closeWith'] = async (end) => {
       stops.draining.abort();
-      const interrupt = () => stops.stopping.abort(new AgentError('interrupted', INTERRUPTED));
+      const reason = new AgentError('interrupted', 'The invocation was interrupted: the service is stopping.');
+      const interrupt = () => stops.stopping.abort(reason);
       const { DRAIN_DELAY_MS: drainMs, SHUTDOWN_GRACE_MS: graceMs } = config;
       const whenEnded = async () => void (await Promise.all([resources.admission.whenIdle(), background.worked]));
       await end({ drainMs, graceMs, whenEnded, interrupt });
@@ -200,7 +201,8 @@ async function openResources({ config, log }: RuntimeOptions): Promise<Resources
     await source.stop();
   };
   const perUser = config.fairness.MAX_INVOCATIONS_PER_USER;
-  const admission = createAdmission({ invocations: config.MAX_INVOCATIONS, perUser });
+  const bodies = createBodySlots(config.fairness, config.MAX_BODY_BYTES);
+  const admission = createAdmission({ invocations: config.MAX_INVOCATIONS, perUser }, bodies);
   return { source, database, notifications, tracing, metrics, admission, audit, close };
 }
 
@@ -261,6 +263,7 @@ async function toContext(
       toolCalls: config.MAX_TOOL_CALLS,
       eventBytes: config.MAX_EVENT_BYTES,
       queueDepth: config.SESSION_QUEUE_DEPTH,
+      attempts: config.INVOCATION_ATTEMPTS,
     },
     busyPolicy: config.DOUBLE_TEXTING,
     cancelOnDisconnect: config.ON_DISCONNECT === 'cancel',
@@ -288,13 +291,9 @@ const toSenderSettings = (config: Config): SenderSettings => ({
   // A receiver or a user that is slow leaves four fifths of the places to others.
   perHost: 4,
   perUser: 4,
-  timeoutMs: config.WEBHOOKS_TIMEOUT_MS,
+  timeoutMs: Math.min(DELIVERY_MS, config.REQUEST_TIMEOUT_MS),
   retentionDays: DELIVERY_DAYS,
   retentionCount: MAX_KEPT,
 });
 
-const toEvalSettings = (config: Config): EvalWorkerSettings => ({
-  // Four runs at the default of EVALS_PARALLELISM.
-  maxCases: 16,
-  judgeModel: config.EVALS_JUDGE_MODEL,
-});
+const toEvalSettings = (config: Config) => ({ maxCases: MAX_PARALLELISM, judgeModel: config.EVALS_JUDGE_MODEL });

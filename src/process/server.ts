@@ -10,6 +10,8 @@ import { limitConnections } from '../platform/http/limits/connection-limit.ts';
 const GRACE_SHARE = 0.9;
 /** Maximum time in which the headers of a request arrive. */
 const MAX_HEADERS_MS = 10_000;
+/** Connections that Node lets wait to be accepted. */
+const BACKLOG = 511;
 /** Interval at which a stopping server closes idle connections. */
 const IDLE_POLL_MS = 20;
 
@@ -56,8 +58,11 @@ export async function listen(server: Server, config: Config): Promise<Listener> 
     async close({ drainMs, graceMs, whenEnded, interrupt }) {
       connections.refuseKeepAlive();
       await sleep(drainMs);
-      // Behind the phase of the event loop that accepts: a connection that waits for it would be reset.
-      await setImmediate();
+      // Behind the phase of the event loop that accepts one connection: those that wait for it would be reset.
+      for (let accepted = -1, n = 0; accepted < connections.accepted && n < BACKLOG; n += 1) {
+        accepted = connections.accepted;
+        await setImmediate();
+      }
       // Not the method of an HTTP server: that one ends every idle connection at once.
       const closed = new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()));
       const idle = setInterval(() => connections.endIdle(drainMs), IDLE_POLL_MS);
@@ -111,9 +116,12 @@ class Connections {
   /** The connections that the last look found idle for long enough. */
   #candidates = new Set<Socket>();
   #isRefusing = false;
+  /** Connections so far. */
+  accepted = 0;
 
   constructor(server: Server) {
     server.on('connection', (socket) => {
+      this.accepted += 1;
       this.#open.set(socket, { idleSince: performance.now(), responses: [] });
       socket.once('close', () => this.#open.delete(socket));
     });

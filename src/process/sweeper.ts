@@ -1,7 +1,7 @@
 import { deleteOldEntries } from '../platform/http/audit/audit-store.ts';
 import { isPassingFailure } from '../core/errors.ts';
 import type { Log } from '../platform/log.ts';
-import { hourly, runPollLoop } from '../platform/work/poll-loop.ts';
+import { HOUR_MS, runPollLoop } from '../platform/work/poll-loop.ts';
 import type { ContentStore } from '../conversation/artifacts/content-store.ts';
 import { ifAlone } from '../platform/db/advisory-lock.ts';
 import type { DatabaseAddress } from '../platform/db/connection.ts';
@@ -10,13 +10,15 @@ import type { Notifications } from '../platform/db/notifications.ts';
 import * as evaluations from '../features/evals/erase-store.ts';
 import { forgetOldRuns, type RunRetention } from '../features/evals/runs/trend-store.ts';
 import { deleteOldKeys } from '../conversation/idempotency/key-store.ts';
-import { endDeadInvocations } from '../invocations/take-over.ts';
+import { takeOverAll } from '../invocations/take-over.ts';
 import { forgetInvocationKeys } from '../invocations/invocation-store.ts';
 import { deleteOldPrompts } from '../invocations/tape-store.ts';
-import { endDeadWaiters, endLostInvocations } from '../invocations/dead-store.ts';
+import type { InvocationLimits } from '../invocations/context.ts';
+import type { LeaseTimes } from '../invocations/session-lock.ts';
+import { endDeadWaiters, endLostInvocations, findDead } from '../invocations/dead-store.ts';
 import { deleteOldSpans } from '../observability/traces/span-store.ts';
 import type { Tracing } from '../observability/traces/tracing.ts';
-import { createForgetSession } from './forget-session.ts';
+import { createForgetSessions } from './forget-session.ts';
 import { type Retention, applyRetention } from '../features/users/retention.ts';
 import { goOnErasing } from '../features/users/erase-user.ts';
 
@@ -32,62 +34,127 @@ export interface SweepContext {
   tracing?: Tracing | undefined;
   log: Log;
   newId: () => string;
+  limits: Pick<InvocationLimits, 'attempts'>;
+  leaseTimes: Pick<LeaseTimes, 'durationMs'>;
   /** Which evaluation runs are kept. */
   evalRuns: RunRetention;
   /** Retention of users' data. */
   retention: Retention;
+  /** Ends the sweeps, each after the batch under way. */
+  signal?: AbortSignal | undefined;
 }
 
-/** Any number does, as long as every version uses the same. */
-const SWEEP_LOCK = 7_240_003;
 const IDEMPOTENCY_HOURS = 24;
 /** Traces hold prompts and answers, for the person who develops an agent: a weekend has 72 hours. */
 const TRACE_HOURS = 72;
 /** The agent's instruction and tools after their last use: replays of older invocations name no change of them. */
 const PROMPT_DAYS = 90;
 
-/** Creates a sweep, which does every job unless another process sweeps. @returns whether it did. */
-export function createSweep(context: SweepContext): () => Promise<boolean> {
-  const { address, connectTimeoutMs, log } = context;
-  const all = jobs(context);
-  return () =>
-    ifAlone({ address, connectTimeoutMs }, SWEEP_LOCK, async () => {
-      for (const [job, run] of all) await run().catch((error: unknown) => report(log, job, error));
-    });
+/** Jobs that one process does at a time, one after the other. */
+interface Sweep {
+  /** Any number does, as long as every version uses the same. */
+  lock: number;
+  /** Milliseconds between two sweeps. */
+  pauseMs: number;
+  /** Looks whether there is anything to do, and how many milliseconds later at the latest to look again. */
+  look?: () => Promise<{ isDue: boolean; nextMs: number }>;
+  jobs: [name: string, run: () => Promise<unknown>][];
 }
 
-/** Periodic jobs, by name. */
-const jobs = (context: SweepContext): [name: string, run: () => Promise<unknown>][] => {
-  const { db } = context.database;
-  const forgetSession = createForgetSession(context.tracing);
-  return [
-    ['ending the waiters of dead processes', () => endDeadWaiters(db)],
-    ['ending invocations that lost their session', () => endLostInvocations(db)],
-    ['ending the invocations of dead processes', () => endDeadInvocations(context)],
-    ['deleting old idempotency keys', () => deleteOldKeys(db, IDEMPOTENCY_HOURS)],
-    ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS)],
-    ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
-    ['deleting old traces', () => deleteOldSpans(db, TRACE_HOURS)],
-    // Both read everything, in pieces.
-    [
-      'deleting what is not kept of users',
-      hourly(() => applyRetention({ ...context, forgetSession }, context.retention)),
-    ],
-    ['going on with erasures', () => goOnErasing({ ...context, evaluations })],
-    ['deleting old entries of the audit', hourly(() => deleteOldEntries(db))],
-    ['deleting old prompts', () => deleteOldPrompts(db, PROMPT_DAYS)],
-  ];
-};
+const MINUTE_MS = 60_000;
 
-/** Sweeps at an interval until `signal` aborts; a database that is away is tried again the next time. */
-export function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
-  const sweep = createSweep(context);
+/**
+ * Sweeps that no request waits for: each has a lock, and most go on for as long as there is something old. Processes
+ * divide them among each other. One process does them in turn, on one connection beside the pool, but for the one that
+ * looks first: it seldom has anything to do, and then at once.
+ */
+function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
+  const { signal } = context;
+  const { db } = context.database;
+  const forgetSessions = createForgetSessions(context.tracing);
+  return [
+    {
+      lock: 7_240_003,
+      pauseMs: intervalMs,
+      look: () => findDead(db),
+      jobs: [
+        ['ending the waiters of dead processes', () => endDeadWaiters(db)],
+        ['ending invocations that lost their session', () => endLostInvocations(db)],
+        ['taking over the invocations of dead processes', () => takeOverAll(context)],
+      ],
+    },
+    {
+      lock: 7_240_004,
+      pauseMs: Math.max(intervalMs, MINUTE_MS),
+      jobs: [
+        ['deleting old idempotency keys', () => deleteOldKeys(db, IDEMPOTENCY_HOURS, signal)],
+        ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS, signal)],
+        ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
+        ['deleting old traces', () => deleteOldSpans(db, TRACE_HOURS, signal)],
+        ['deleting old prompts', () => deleteOldPrompts(db, PROMPT_DAYS, signal)],
+      ],
+    },
+    {
+      lock: 7_240_005,
+      pauseMs: Math.max(intervalMs, MINUTE_MS),
+      jobs: [['going on with erasures', () => goOnErasing({ ...context, evaluations })]],
+    },
+    // Both read everything, in pieces.
+    {
+      lock: 7_240_006,
+      pauseMs: HOUR_MS,
+      jobs: [
+        [
+          'deleting what is not kept of users',
+          () => applyRetention({ ...context, forgetSessions }, context.retention, signal),
+        ],
+      ],
+    },
+    {
+      lock: 7_240_007,
+      pauseMs: HOUR_MS,
+      jobs: [['deleting old entries of the audit', () => deleteOldEntries(db, signal)]],
+    },
+  ];
+}
+
+/** Sweeps unless another process does, or there is nothing to do. @returns milliseconds until the next time */
+async function sweepOnce(context: SweepContext, { lock, pauseMs, look, jobs }: Sweep): Promise<number> {
+  const { log, signal } = context;
+  const { isDue, nextMs } = (await look?.()) ?? { isDue: true, nextMs: pauseMs };
+  if (isDue) {
+    await ifAlone(context, lock, async () => {
+      for (const [job, run] of jobs) if (!signal?.aborted) await run().catch((error) => report(log, job, error));
+    });
+  }
+  return Math.min(pauseMs, nextMs);
+}
+
+/** Does every job once, but those that another process does. */
+export async function sweepAll(context: SweepContext): Promise<void> {
+  for (const sweep of listSweeps(context, 0)) await sweepOnce(context, sweep);
+}
+
+/** Sweeps at intervals until `signal` aborts; a database that is away is tried again the next time. */
+export async function sweepRegularly(context: SweepContext, intervalMs: number, signal: AbortSignal): Promise<void> {
+  const all = { ...context, signal };
   const onError = (error: unknown) => report(context.log, 'locking', error);
-  const poll = () =>
-    sweep()
-      .catch(onError)
-      .then(() => intervalMs);
-  return runPollLoop({ poll, signal, onError });
+  let turn: Promise<unknown> = Promise.resolve();
+  const loops = listSweeps(all, intervalMs).map((sweep) => {
+    const sweepOrReport = () =>
+      sweepOnce(all, sweep).catch((error: unknown) => {
+        onError(error);
+        return Math.min(sweep.pauseMs, intervalMs);
+      });
+    const takeTurn = () => {
+      const swept = turn.then(sweepOrReport);
+      turn = swept;
+      return swept;
+    };
+    const poll = sweep.look ? sweepOrReport : takeTurn;
+    return runPollLoop({ poll, signal, onError });
+  });
+  await Promise.all(loops);
 }
 
 function report(log: Log, job: string, error: unknown): void {

@@ -45,6 +45,11 @@ async function agentkitInvokeHarness(to: TestApp, sessionId: string, prompt: str
   return { printed, error: undefined };
 }
 
+interface Declared {
+  operationId: string;
+  responses: Record<string, { headers?: Record<string, object> }>;
+}
+
 describe('agentkit invoke harness', () => {
   test('prints an answer once, in a session of its own and in the same one again', async () => {
     expect(await agentkitInvokeHarness(app, 'once', QUESTION)).toEqual({ printed: REPLY, error: undefined });
@@ -299,6 +304,15 @@ describe('members of `harness` that VeADK sends', () => {
       expect([path, (await app.post(path, run)).headers.get('x-ignored-members')]).toEqual([path, 'toolz']);
     }
     expect((await ask({ tools: 'calculator' })).headers.get('x-ignored-members')).toBe(null);
+    const { paths } = (await app.get('/openapi.json')).body as { paths: Record<string, { post?: Declared }> };
+    const declared = Object.values(paths).flatMap(({ post }) =>
+      Object.values(post?.responses ?? {}).some(({ headers }) => headers?.['X-Ignored-Members'])
+        ? post?.operationId
+        : [],
+    );
+    expect(new Set(declared.map((id) => id?.replace(/Alias\d$/, '')))).toEqual(
+      new Set(['harnessInvoke', 'runAgent', 'runAgentSse', 'startInvocation']),
+    );
   });
 });
 

@@ -128,7 +128,9 @@ test('an erasure that takes several requests says in a terminal how far it is', 
     { status: 'done', counts: { events: 2500 } },
   ];
   const server = createServer((_request, response) => {
-    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(answers.shift()));
+    response
+      .writeHead(200, { 'content-type': 'application/json', 'x-request-id': 'r1' })
+      .end(JSON.stringify(answers.shift()));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;

@@ -2,7 +2,6 @@ import { describe, expect, test } from 'vitest';
 import { testApp } from '../support/app.ts';
 
 const PATHS = [
-  '/',
   '/dev-ui',
   '/dev-ui/',
   '/dev-ui/index.html',
@@ -18,7 +17,6 @@ describe('development UI mode', () => {
   const app = testApp({ DEV_UI: 'true' });
 
   test.each([
-    ['/', '/dev-ui/'],
     ['/dev-ui', '/dev-ui/'],
     ['/dev-ui?app=a&session=s%2F1', '/dev-ui/?app=a&session=s%2F1'],
   ])('%s leads to %s', async (path, location) => {
@@ -121,7 +119,7 @@ describe('development UI mode', () => {
     expect([status, body]).toEqual([404, { detail: 'Not Found' }]);
   });
 
-  test.each(['/', '/dev-ui', '/dev-ui/', '/dev-ui/adk_favicon.svg'])('POST %s is not a way to read', async (path) => {
+  test.each(['/dev-ui', '/dev-ui/', '/dev-ui/adk_favicon.svg'])('POST %s is not a way to read', async (path) => {
     const { status, headers, body } = await app.post(path, {});
     expect([status, headers.get('allow'), body]).toEqual([405, 'GET, HEAD', { detail: 'Method Not Allowed' }]);
   });
@@ -146,7 +144,7 @@ describe('API mode', () => {
   const app = testApp({ DEV_UI: 'false' });
 
   // `/` is a page of its own there.
-  test.each(PATHS.slice(1))('%s does not exist', async (path) => {
+  test.each(PATHS)('%s does not exist', async (path) => {
     const { status, headers, body } = await app.get(path);
     expect([status, headers.get('content-type'), body]).toEqual([404, 'application/json', { detail: 'Not Found' }]);
   });

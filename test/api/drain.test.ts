@@ -1,4 +1,5 @@
 import { Agent, type IncomingMessage, request } from 'node:http';
+import { Worker } from 'node:worker_threads';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Runtime } from '../../src/process/runtime.ts';
 import { startOn } from '../support/app.ts';
@@ -68,4 +69,32 @@ test('a stopping service says so first, ends each connection with an answer, and
   expect(failures).toEqual([]);
   expect(replies.filter(({ status }) => status !== 200)).toEqual([]);
   expect(replies.filter(({ connection }) => connection === 'close')).toHaveLength(CLIENTS);
+});
+
+/** Opens connections with a request each, and posts how they ended: the thread of the service is busy meanwhile. */
+const CONNECTING = `
+  const { connect } = require('node:net');
+  const { parentPort, workerData: { port, clients } } = require('node:worker_threads');
+  const ended = Array.from({ length: clients }, () => new Promise((resolve) => {
+    let answer = '';
+    const request = 'GET /version HTTP/1.1\\r\\nhost: 127.0.0.1\\r\\n\\r\\n';
+    const socket = connect(port, '127.0.0.1', () => socket.write(request));
+    socket.on('data', (chunk) => (answer += chunk)).on('error', (error) => resolve(error.code));
+    socket.on('close', () => resolve(answer.slice(0, 12)));
+  }));
+  Promise.all(ended).then((all) => parentPort.postMessage(all));`;
+
+test('connections that wait to be accepted when the delay ends are answered', async () => {
+  const other = await startOn(database.url, { DRAIN_DELAY_MS: '100' });
+  const worker = new Worker(CONNECTING, {
+    eval: true,
+    workerData: { port: Number(new URL(other.url).port), clients: 20 },
+  });
+  await new Promise((resolve) => worker.once('online', resolve));
+  const ended = new Promise((resolve) => worker.once('message', resolve));
+  const closed = other.close();
+  const until = performance.now() + 1_000;
+  while (performance.now() < until);
+  expect(await ended).toEqual(Array.from({ length: 20 }, () => 'HTTP/1.1 200'));
+  await closed;
 });

@@ -1,4 +1,7 @@
+import { once } from 'node:events';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -81,4 +84,32 @@ test('sessions become cases by a condition in SQL, which can only read and says 
     expect(refused.error).toMatch(new RegExp(`^--where: ${reason}[^\n]*\\.\n$`));
   }
   expect((await app.get('/apps/harness_agent/users/u/sessions')).body).toHaveLength(2);
+});
+
+test('a set is printed or written as the file that ADK reads, also from a service below a path', async () => {
+  const silent = { author: 'a', usageMetadata: { promptTokenCount: 1 } };
+  const turn = { userContent: text('Hi'), intermediateData: { invocationEvents: [silent] } };
+  await app.post(`${D}/eval-sets`, {
+    evalSet: { eval_set_id: 'out', eval_cases: [{ evalId: 'c', conversation: [turn] }] },
+  });
+  const { text: file } = await app.get(`${D}/eval-sets/out/file`);
+  const proxy = createServer((request, response) => {
+    void fetch(app.url + (request.url ?? '').replace(/^\/below\/it/, ''), { redirect: 'manual' }).then(async (answer) =>
+      response.writeHead(answer.status, { 'x-request-id': 'proxied' }).end(await answer.text()),
+    );
+  }).listen(0, '127.0.0.1');
+  await once(proxy, 'listening');
+  const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}/below/it/`;
+  const out = join(folder, 'out.evalset.json');
+  const lacks =
+    'The file lacks what some version of ADK refuses: ' +
+    'eval_cases[0].conversation[0].intermediate_data.invocation_events[0].\n';
+  expect(await command('export', 'out', '--url', url)).toEqual({ code: 0, out: `${file}\n`, error: lacks });
+  expect(await command('export', 'out', '--url', url, '--out', out)).toEqual({ code: 0, out: '', error: lacks });
+  expect(readFileSync(out, 'utf8')).toBe(`${file}\n`);
+  expect(await command('export', 'none', '--url', url)).toMatchObject({
+    code: 2,
+    error: 'Eval set `none` not found.\n',
+  });
+  proxy.close();
 });

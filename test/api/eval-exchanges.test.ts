@@ -66,6 +66,7 @@ function extraMembers(expected: Json | undefined, actual: Json | undefined, at =
 /** What answers have beside the recorded members, and why. */
 const EXTRA: [reason: string, members: RegExp][] = [
   ['cases say what their turns cost, and which metrics were silent', /^.*\*\/(?:efficiency|notEvaluated)$/],
+  ['a result has what each agent was given once, where it first spoke', /actualInvocation\/appDetails$/],
   [
     'a case has both forms of its calls, since one bundle of the UI reads each',
     /intermediateData\/(?:tool|intermediate)/,

@@ -41,19 +41,23 @@ interface Failed {
 }
 
 test('a model that fails in the second turn: the reason, the turns so far, and the other case goes on', async () => {
-  const { app } = await withModel([{ text: ['one'] }, { status: 500 }, { text: ['one'] }], { EVALS_PARALLELISM: '1' });
+  const { app } = await withModel([{ text: ['one'] }, { status: 500 }, { text: ['one'] }]);
   await set(app, 's', [
     { evalId: 'fails', conversation: [turn('a', 'one'), turn('b', 'two'), turn('c', 'three')] },
     { evalId: 'works', conversation: [turn('a', 'one')] },
   ]);
-  const { status, body } = await app.post(`${D}/eval-sets/s/run`, { evalMetrics: [MATCH] });
+  const { status, body } = await app.post(`${D}/eval-sets/s/run`, { evalMetrics: [MATCH], parallelism: 1 });
   const [failed, works] = (body as { runEvalResults: [Failed, unknown] }).runEvalResults;
   const { error } = failed;
   expect([status, error]).toEqual([
     200,
     expect.stringMatching(/^The model `fake` of openai-compatible is not available/),
   ]);
-  const inference = { metricName: 'inference', evalStatus: 2, details: { explanation: error } };
+  const inference = {
+    metricName: 'inference',
+    evalStatus: 2,
+    details: { rubricScores: [{ rubricId: 'inference', rationale: error }] },
+  };
   expect(failed).toMatchObject({
     evalId: 'fails',
     finalEvalStatus: 2,
@@ -144,8 +148,8 @@ describe('users of tokens', () => {
     closing.push(() => app.close());
     const sessionInput = { appName: 'harness_agent', userId: 'alice', state: {} };
     const cases = [
-      { evalId: 'anybody', conversation: [] },
-      { evalId: 'hers', conversation: [], sessionInput },
+      { evalId: 'anybody', conversation: [turn('a', 'b')] },
+      { evalId: 'hers', conversation: [turn('a', 'b')], sessionInput },
     ];
     await set(app, 's', cases, alice);
     await set(app, 'his', cases, bob);

@@ -97,10 +97,26 @@ describe('a run', () => {
             invocationId: expect.stringMatching(`^e-${uuid}$`),
             userContent: text('calculate'),
             finalResponse: text('answer to calculate', 'model'),
-            intermediateData: { toolUses: [call] },
+            intermediateData: {
+              toolUses: [{ ...call, id: expect.any(String) }],
+              toolResponses: [{ id: expect.any(String), name: call.name, response: expect.any(Object) }],
+              intermediateResponses: [],
+            },
             creationTimestamp: expect.any(Number),
+            appDetails: {
+              agentDetails: {
+                harness_agent: {
+                  name: 'harness_agent',
+                  instructions: 'You are a helpful assistant.',
+                  toolDeclarations: [{ functionDeclarations: [expect.objectContaining({ name: call.name })] }],
+                },
+              },
+            },
           },
-          expectedInvocation: { ...turn('calculate', [call]), intermediateData: { toolUses: [call] } },
+          expectedInvocation: {
+            ...turn('calculate', [call]),
+            intermediateData: { toolUses: [call], toolResponses: [], intermediateResponses: [] },
+          },
           evalMetricResults: scores,
         },
       ],
@@ -294,7 +310,7 @@ describe('a run', () => {
     const { body } = await app.post(`${D}/eval-sets/gone/run`, { evalMetrics: [] });
     expect(results(body)).toMatchObject([{ finalEvalStatus: 2, error: 'Session not found: never', failedTurn: 0 }]);
     const { sessionId: _without, ...bare } = sessionInput;
-    expect((await set('bare', [{ evalId: 'g', conversation: [], sessionInput: bare }])).status).toBe(422);
+    expect((await set('bare', [{ evalId: 'g', conversation: [turn('hello')], sessionInput: bare }])).status).toBe(422);
   });
 
   test('a result, a summary and a score of a session say what models cost, where their price is known', async () => {
@@ -327,8 +343,8 @@ describe('a run', () => {
 
   test('what cannot be run is refused with the reason', async () => {
     await set('refused', [
-      { evalId: 'a', conversation: [] },
-      { evalId: 'other', conversation: [], sessionInput: { ...session, appName: 'shop' } },
+      { evalId: 'a', conversation: [turn('a')] },
+      { evalId: 'other', conversation: [turn('a')], sessionInput: { ...session, appName: 'shop' } },
     ]);
     const run = async (id: string, body: object) => {
       const answer = await app.post(`${D}/eval-sets/${id}/run`, { evalMetrics: [], ...body });
@@ -349,8 +365,8 @@ describe('a run', () => {
     ]);
     const many = { trials: 1_000, evalCaseIds: [] };
     await set('many', [
-      { evalId: 'a', conversation: [] },
-      { evalId: 'b', conversation: [] },
+      { evalId: 'a', conversation: [turn('a')] },
+      { evalId: 'b', conversation: [turn('b')] },
     ]);
     expect(await run('many', many)).toEqual([400, 'The run has 2000 cases, trials counted; the maximum is 1000.']);
     await set('empty', []);

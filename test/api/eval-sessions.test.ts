@@ -47,6 +47,9 @@ const say = async (userId: string, sessionId: string, text: string) => {
   expect((await app.post('/run', { appName: 'shop', userId, sessionId, newMessage })).status).toBe(200);
 };
 const SHORT = { metricName: 'short_answer', threshold: 0.5 };
+const reason = ({ metricName }: { metricName: string }, rationale: string) => ({
+  rubricScores: [{ rubricId: metricName, rationale }],
+});
 const TRAJECTORY = { metricName: 'tool_trajectory_avg_score', threshold: 1 };
 interface Score {
   sessionId: string;
@@ -139,7 +142,7 @@ test('a session is scored once as it is, and again when it goes on; sets are cho
     {
       finalEvalStatus: 3,
       overallEvalMetricResults: [
-        { details: { explanation: 'The metric needs a case with an expected conversation.' } },
+        { details: reason(TRAJECTORY, 'The metric needs a case with an expected conversation.') },
       ],
     },
   ]);
@@ -179,13 +182,13 @@ test('a metric of the application is listed, runs, and says why where it cannot'
     .runEvalResults;
   expect(results.map(({ finalEvalStatus, overallEvalMetricResults: [one] }) => [finalEvalStatus, one])).toEqual([
     [1, { ...SHORT, score: 1, evalStatus: 1 }],
-    [3, { ...SHORT, evalStatus: 3, details: { explanation: 'The metric `short_answer` failed: boom' } }],
+    [3, { ...SHORT, evalStatus: 3, details: reason(SHORT, 'The metric `short_answer` failed: boom') }],
     [
       3,
       {
         ...SHORT,
         evalStatus: 3,
-        details: { explanation: 'The metric `short_answer` gave 7, which is no number from 0 to 1.' },
+        details: reason(SHORT, 'The metric `short_answer` gave 7, which is no number from 0 to 1.'),
       },
     ],
   ]);

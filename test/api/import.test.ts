@@ -150,7 +150,8 @@ describe('other sources', () => {
   });
 
   test('an evaluation set', async () => {
-    const set = { eval_set_id: 'kept', eval_cases: [{ eval_id: 'c1', conversation: [] }] };
+    const turn = { user_content: { parts: [{ text: 'Hi' }] } };
+    const set = { eval_set_id: 'kept', eval_cases: [{ eval_id: 'c1', conversation: [turn] }] };
     expect(await importInto(app.url, file('kept.evalset.json', JSON.stringify(set)))).toEqual({
       code: 0,
       out: 'Evaluation set kept\n',

@@ -138,21 +138,33 @@ describe('the wait for a busy session is bounded', () => {
   });
 });
 
+test('a retry while the first runs is refused where it may not wait', async () => {
+  await start({ SESSION_WAIT_MS: '0' });
+  const headers = { 'idempotency-key': 'k1' };
+  const first = invoke('keyed', 'one', headers);
+  await gate.entered(1);
+  const early = await invoke('keyed', 'one', headers);
+  expect([early.status, early.body]).toEqual([
+    409,
+    { detail: 'The request with this Idempotency-Key is still running.' },
+  ]);
+  gate.open();
+  expect((await first).status).toBe(200);
+  await app.close();
+});
+
 describe('a retry with the same key', () => {
   beforeAll(() => start());
   afterAll(() => app.close());
 
-  test('while the first runs: 409; afterwards: the same bytes and one invocation; another body: 422', async () => {
+  test('while the first runs it waits; afterwards: the same bytes and one invocation; another body: 422', async () => {
     const headers = { 'idempotency-key': 'k1' };
     const first = invoke('keyed', 'one', headers);
     await gate.entered(1);
-    const early = await invoke('keyed', 'one', headers);
-    expect([early.status, early.body]).toEqual([
-      409,
-      { detail: 'The request with this Idempotency-Key is still running.' },
-    ]);
+    const early = invoke('keyed', 'one', headers);
     gate.open();
     const { text } = await first;
+    expect(await early).toMatchObject({ status: 200, text });
     const late = await invoke('keyed', 'one', headers);
     expect([late.status, late.text]).toEqual([200, text]);
     const other = await invoke('keyed', 'two', headers);

@@ -60,6 +60,7 @@ test('a start that only looks says that there is nothing, and makes nothing; so 
   const nothing = 'its schema agents has no tables of this service';
   const refused = cannotBeUsed(`${nothing}. Apply the migrations: npm run db:migrate, or agent-runtime migrate`);
   expect(await startWith({ MIGRATE: 'check' })).toBe(refused);
+  expect(await startWith({ MIGRATE: 'off' })).toBe(refused);
   expect(await check('--check')).toEqual({ code: 1, out: '', error: `${refused}\n` });
   const { rows } = await sql.query(`select nspname from pg_namespace where nspname like 'agents%'`);
   expect(rows).toEqual([]);

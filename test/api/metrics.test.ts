@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { request } from 'node:http';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { INSTRUMENTS } from '../../src/observability/metrics/instruments.ts';
+import { INSTRUMENTS, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
 import type { Runtime } from '../../src/process/runtime.ts';
 import { gatedAgents } from '../support/agents.ts';
 import { client, startOn } from '../support/app.ts';
@@ -76,6 +76,13 @@ const invoke = (sessionId: string, more: object = {}) =>
     run_agent_request: { user_id: 'u', session_id: sessionId },
     ...more,
   });
+test('what is counted is there from the start, as 0', async () => {
+  const samples = await metrics();
+  expect(valuesOf(samples, 'agent_runtime_lease_takeovers_total')).toEqual({ '': 0 });
+  const outcomes = { 'outcome=delivered': 0, 'outcome=postponed': 0, 'outcome=failed': 0 };
+  expect(valuesOf(samples, 'agent_runtime_webhook_attempts_total')).toEqual(outcomes);
+});
+
 let calls = 0;
 /** Waits for the next model call. */
 const entered = () => gate.entered(++calls);
@@ -173,7 +180,7 @@ describe('invocations', () => {
     });
     const chat = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=scripted';
     expect(growth('agent_runtime_invocation_duration_seconds_count', change)).toEqual({ 'outcome=succeeded': 1 });
-    expect(growth('gen_ai_client_operation_duration_count', change)).toEqual({ [chat]: 2 });
+    expect(growth('gen_ai_client_operation_duration_seconds_count', change)).toEqual({ [chat]: 2 });
     expect(growth('gen_ai_client_token_usage_sum', change)).toEqual({
       [`${chat},gen_ai_token_type=input`]: 20,
       [`${chat},gen_ai_token_type=output`]: 10,
@@ -194,7 +201,7 @@ describe('invocations', () => {
       expect(await answer).toMatchObject({ status: 200, body: { error: null } });
     });
     const other = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=other';
-    expect(growth('gen_ai_client_operation_duration_count', change)).toEqual({ [other]: 1 });
+    expect(growth('gen_ai_client_operation_duration_seconds_count', change)).toEqual({ [other]: 1 });
   });
 
   test('a failure counts under its code', async () => {
@@ -206,7 +213,7 @@ describe('invocations', () => {
     });
     const chat = 'gen_ai_operation_name=chat,gen_ai_provider_name=scripted,gen_ai_request_model=scripted';
     expect(growth('agent_runtime_invocation_duration_seconds_count', change)).toEqual({ 'outcome=empty_answer': 1 });
-    expect(growth('gen_ai_client_operation_duration_count', change)).toEqual({
+    expect(growth('gen_ai_client_operation_duration_seconds_count', change)).toEqual({
       [`${chat},error_type=empty_answer`]: 1,
     });
   });
@@ -268,7 +275,7 @@ describe('the process', () => {
   test('the event loop, CPU and memory', async () => {
     const samples = await metrics();
     const delay = valuesOf(samples, 'agent_runtime_event_loop_delay_seconds');
-    expect(Object.keys(delay)).toEqual(['quantile=0.5', 'quantile=0.99', 'quantile=1']);
+    expect(Object.keys(delay)).toEqual(['percentile=50', 'percentile=99', 'percentile=100']);
     expect(samples.get('process_resident_memory_bytes')).toBeGreaterThan(10_000_000);
     expect(samples.get('process_cpu_seconds_total')).toBeGreaterThan(0);
     expect(samples.get('process_start_time_seconds')).toBeLessThan(Date.now() / 1000);
@@ -299,11 +306,12 @@ describe('the port', () => {
   test('has every metric of the list, no other, and no label that a caller chose', async () => {
     const text = await (await fetch(runtime.metrics ?? '')).text();
     const types = [...text.matchAll(/^# TYPE (\S+ \w+)$/gm)].map(([, type = '']) => type);
-    const listed = Object.values(INSTRUMENTS).map(({ name, kind }) => `${name.replaceAll('.', '_')} ${kind}`);
+    const listed = Object.values(INSTRUMENTS).map((each) => `${toPrometheusName(each)} ${each.kind}`);
     expect(types.toSorted()).toEqual([...listed, 'target_info gauge'].toSorted());
     expect(text.replaceAll(/^#.*$/gm, '')).not.toMatch(/counted|busy|streamed|made-up|e-dead/);
-    for (const { name, labels } of Object.values(INSTRUMENTS)) {
-      const samples = [...text.matchAll(new RegExp(`^${name.replaceAll('.', '_')}\\w*\\{(.*)\\}`, 'gm'))];
+    for (const instrument of Object.values(INSTRUMENTS)) {
+      const { labels } = instrument;
+      const samples = [...text.matchAll(new RegExp(`^${toPrometheusName(instrument)}\\w*\\{(.*)\\}`, 'gm'))];
       const used = samples.flatMap(([, each = '']) => [...each.matchAll(/(\w+)="/g)].map(([, label = '']) => label));
       expect([...new Set(used)].filter((label) => label !== 'le' && !labels.some((known) => known === label))).toEqual(
         [],

@@ -1,6 +1,7 @@
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { readConfig } from '../../src/config/config.ts';
+import { toResource } from '../../src/observability/metrics/open-metrics.ts';
 import { createLog } from '../../src/platform/log.ts';
 import { type Runtime, startRuntime } from '../../src/process/runtime.ts';
 import { type AnsweringProvider, startAnsweringProvider } from '../support/answering-provider.ts';
@@ -52,6 +53,7 @@ beforeAll(async () => {
     OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Bearer%20collector-key',
     OTEL_SERVICE_NAME: 'my-agents',
     OTEL_METRIC_EXPORT_INTERVAL: '1000',
+    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=a%20b,service.name=overruled,service.version=7',
   });
 });
 afterAll(async () => {
@@ -204,6 +206,29 @@ test('metrics go to the collector too, without a port of their own', async () =>
     expect.arrayContaining(['agent_runtime_http_request_duration_seconds', 'agent_runtime_db_connections']),
   );
   expect(quiet.metrics).toBeUndefined();
+});
+
+test('both name the process, one like the other, and have the attributes that the operator chose', async () => {
+  await invoke(quiet, 's6');
+  await traceOf('s6');
+  await vi.waitUntil(() => collector.metricNames().size > 0, { timeout: 30_000 });
+  const [first, ...others] = collector.resources('my-agents');
+  expect(first).toMatchObject({
+    'service.name': 'my-agents',
+    'service.version': '7',
+    'deployment.environment.name': 'a b',
+    'service.instance.id': expect.stringMatching(/^[\da-f-]{36}$/) as unknown,
+  });
+  expect(others.length).toBeGreaterThan(0);
+  for (const other of others) expect(other).toEqual(first);
+});
+
+test('a broken list of attributes is left out whole, and the name in it is used where there is no other', () => {
+  const attributesOf = (environment: Record<string, string>) => toResource(readConfig(environment), '1').attributes;
+  expect(attributesOf({ OTEL_RESOURCE_ATTRIBUTES: 'service.name=a,b' })).toMatchObject({
+    'service.name': 'agent-runtime',
+  });
+  expect(attributesOf({ OTEL_RESOURCE_ATTRIBUTES: 'service.name=a' })).toMatchObject({ 'service.name': 'a' });
 });
 
 describe('a collector that never answers', () => {

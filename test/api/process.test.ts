@@ -1,7 +1,8 @@
+import { readdirSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { testDatabase } from '../support/database.ts';
+import { createEmptyDatabase, testDatabase } from '../support/database.ts';
 import { startService as start } from '../support/service-process.ts';
 
 /** The process as an operator runs it: what it prints, how it ends. */
@@ -104,8 +105,19 @@ describe('other commands', () => {
     expect([unknown.code, unknown.error.includes("unknown option '--nope'")]).toEqual([2, true]);
   });
 
-  test('migrate applies the migrations and ends, also where nothing is to do', async () => {
-    expect(await start({ DATABASE_URL: database.url }, 'migrate').end).toEqual({ code: 0, out: '', error: '' });
+  test('migrate applies the migrations, says which, and ends, also where nothing is to do', async () => {
+    const empty = await createEmptyDatabase();
+    const { host, pathname } = new URL(empty.url);
+    const names = readdirSync('migrations').flatMap((file) => /^(\d.*)\.sql$/.exec(file)?.[1] ?? []);
+    const migrate = () => start({ DATABASE_URL: empty.url }, 'migrate').end;
+    try {
+      const applied = `PostgreSQL at ${host}${pathname}: applied ${names.toSorted().join(', ')}.\n`;
+      expect(await migrate()).toEqual({ code: 0, out: applied, error: '' });
+      const done = `PostgreSQL at ${host}${pathname} has all that this version needs.\n`;
+      expect(await migrate()).toEqual({ code: 0, out: done, error: '' });
+    } finally {
+      await empty.drop();
+    }
   });
 
   test('check prints the effective agent', async () => {

@@ -45,6 +45,7 @@ const { cases } = JSON.parse(readFileSync(file, 'utf8')) as { cases: RecordedCas
 
 /** What differs on purpose beyond the reasons that the recording itself gives, by the id of the case. */
 const DIFFERENCES: Record<string, string> = {
+  root: 'A page says what answers here, and links to the UI; ADK leads to it at once.',
   'sse-streaming-tool':
     'Which answers come in partial events is the choice of the model: the recorded one streamed its call and not the ' +
     'answer after the tool, the offline one streams text only.',

@@ -79,7 +79,7 @@ test('one caller has so many replays at once, and the next when one has ended', 
   await gate.entered(2);
   const refused = await replay(keys.all);
   expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, expect.stringMatching(/^\d+$/)]);
-  const detail = 'You have 1 replays running already, the maximum: MAX_REPLAYS_PER_USER. Try again when one has ended.';
+  const detail = 'You may have 1 replays running at once: MAX_REPLAYS_PER_USER. Try again when one has ended.';
   expect(refused.body).toEqual({ detail, limit: 'MAX_REPLAYS_PER_USER' });
   expect((await replay(keys.developer)).status).toBe(200);
   gate.open([{ text: 'hello' }]);

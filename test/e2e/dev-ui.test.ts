@@ -66,7 +66,8 @@ describe.skipIf(!browserPath)('the ADK Web UI', () => {
 
   test('pick the application', async () => {
     await page.goto(`${app.url}/`);
-    expect(page.url()).toBe(`${app.url}/dev-ui/`);
+    await page.getByText('Development UI').click();
+    await page.waitForURL(`${app.url}/dev-ui/`);
     expect(await look('start')).toEqual([]);
     await page.getByText('Select an app').first().click();
     expect(await look('applications')).toEqual([]);

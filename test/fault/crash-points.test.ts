@@ -5,8 +5,8 @@ import type { Answer } from '../support/app.ts';
 import { APP, eventBody, invokeBody, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { type Acked, findViolations } from './support/invariants.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
-import { isRenewal, type Message, type PostgresProxy, type Rules, startProxy } from './support/postgres-proxy.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
+import { holdAt, type Point, startVictim, type Stop, stopAt, type Victim } from './support/stops.ts';
 
 /**
  * A process is killed before, and after, each message that one operation sends to PostgreSQL. One kill ends many
@@ -25,14 +25,6 @@ const MOST_POINTS = 24;
 
 const here = stage();
 let survivor: ServerProcess;
-
-/** One operation at one of its points. */
-interface Point {
-  userId: string;
-  sessionId: string;
-  /** What makes prompts and texts unique. */
-  id: string;
-}
 
 interface Operation {
   name: string;
@@ -156,43 +148,8 @@ const operations: Operation[] = [
   },
 ];
 
-const isTransactionEnd = ({ sql }: Message) => /^(?:commit|rollback)$/i.test(sql);
-
-interface Stop {
+interface OperationStop extends Stop {
   operation: Operation;
-  point: Point;
-  /** Which message, from 1. */
-  message: number;
-  when: 'before' | 'after';
-  seen: number;
-  reached: PromiseWithResolvers<'reached'>;
-}
-
-/** Holds each operation at its point for good. */
-function holdAt(stops: Stop[]): Rules {
-  const lastOf = new Map<number, Stop>();
-  const counted = new WeakMap<Message, Stop>();
-  const hold = (stop: Stop): Promise<void> => {
-    stop.reached.resolve('reached');
-    return new Promise(() => undefined);
-  };
-  return {
-    before(message) {
-      if (isRenewal(message)) return undefined;
-      const marked = stops.find(({ point }) => message.has(point.id));
-      const stop = marked ?? (isTransactionEnd(message) ? lastOf.get(message.connection) : undefined);
-      if (!stop) return undefined;
-      lastOf.set(message.connection, stop);
-      if (++stop.seen !== stop.message) return undefined;
-      if (stop.when === 'before') return hold(stop);
-      counted.set(message, stop);
-      return undefined;
-    },
-    after(message) {
-      const stop = counted.get(message);
-      return stop && hold(stop);
-    },
-  };
 }
 
 interface Swept {
@@ -201,34 +158,8 @@ interface Swept {
   usableAfterMs: number;
 }
 
-/** The n-th point of an operation, from 1: before message 1, after it, before message 2 … */
-function stopAt(operation: Operation, n: number): Stop {
-  const id = randomUUID().replaceAll('-', '_');
-  const point = { userId: `u-${id}`, sessionId: `s-${id}`, id };
-  const place = { message: Math.ceil(n / 2), when: n % 2 === 1 ? 'before' : 'after' } as const;
-  return { operation, point, ...place, seen: 0, reached: Promise.withResolvers() };
-}
-
-/**
- * A process behind a proxy of its own: what is held of it is cut with it, and not the connections on which the next one
- * starts.
- */
-interface Victim extends ServerProcess {
-  proxy: PostgresProxy;
-}
-
-async function startVictim(environment: Record<string, string>): Promise<Victim> {
-  const proxy = await startProxy(here.servingUrl);
-  const server = await startServer(proxy.url, environment);
-  const kill = async () => {
-    await server.kill();
-    await proxy.close();
-  };
-  return { ...server, kill, proxy };
-}
-
 /** One kill, with every operation at several of its points. Returns the operations that have more. */
-async function killAt(victim: Victim, stops: Stop[], swept: Map<Operation, Swept>): Promise<Operation[]> {
+async function killAt(victim: Victim, stops: OperationStop[], swept: Map<Operation, Swept>): Promise<Operation[]> {
   await Promise.all(stops.map(async ({ operation, point }) => operation.prepare?.(point)));
   victim.proxy.rules = holdAt(stops);
   const outcomes = await Promise.all(
@@ -278,7 +209,7 @@ async function killAt(victim: Victim, stops: Stop[], swept: Map<Operation, Swept
 }
 
 /** I6: the request once more, with its key, on another replica: all in all its effect is there once. */
-async function repeat({ operation, point }: Stop, first: Answer | undefined): Promise<string[]> {
+async function repeat({ operation, point }: OperationStop, first: Answer | undefined): Promise<string[]> {
   let again = await operation.run(survivor, point);
   for (
     const until = performance.now() + USABLE_WITHIN_MS;
@@ -321,7 +252,7 @@ describe('a process killed at any message to PostgreSQL', () => {
 
   test('leaves nothing half done, and the session goes on', async () => {
     const victims = spareServers(async () => {
-      const victim = await startVictim(here.environment(settings));
+      const victim = await startVictim(here.servingUrl, here.environment(settings));
       const warm = randomUUID(); // what is loaded at the first use does not count as time of an operation
       await victim.post('/harness/invoke', invokeBody(`warm-${warm}`, warm, { id: warm }));
       return victim;
@@ -330,7 +261,7 @@ describe('a process killed at any message to PostgreSQL', () => {
     let pending = operations;
     for (let first = 1; pending.length > 0 && first <= MOST_POINTS; first += POINTS_PER_KILL) {
       const places = Array.from({ length: POINTS_PER_KILL }, (_, position) => first + position);
-      const stops = pending.flatMap((operation) => places.map((n) => stopAt(operation, n)));
+      const stops = pending.flatMap((operation) => places.map((n) => ({ operation, ...stopAt(n) })));
       pending = await killAt(await victims.take(), stops, swept);
     }
     await victims.close();

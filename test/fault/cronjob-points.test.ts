@@ -39,7 +39,7 @@ beforeAll(async () => {
     CRONJOBS: 'true',
     WEBHOOKS: 'true',
     WEBHOOKS_ALLOWED_HOSTS: receiver.origin,
-    WEBHOOKS_TIMEOUT_MS: '1000',
+    REQUEST_TIMEOUT_MS: '1000',
     SESSION_LEASE_MS: '1000',
     SWEEP_INTERVAL_MS: '500',
   });

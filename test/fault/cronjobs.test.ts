@@ -32,7 +32,7 @@ const settings = {
 test('a replica that is killed among its firings: nothing lost or doubled, every end is sent', async () => {
   const receiver = await startReceiver();
   const webhooks = { WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: receiver.origin };
-  const short = { ...settings, ...webhooks, SESSION_LEASE_MS: String(LEASE_MS), WEBHOOKS_TIMEOUT_MS: '1000' };
+  const short = { ...settings, ...webhooks, SESSION_LEASE_MS: String(LEASE_MS), REQUEST_TIMEOUT_MS: '1000' };
   const survivor = await startServer(here.databaseUrl, here.environment({ ...short, CRONJOBS_MAX_RUNS: '2' }));
   const draw = random('cronjob kills');
   const victims = spareServers(() => startServer(here.databaseUrl, here.environment(short)));

@@ -36,7 +36,6 @@ describe('a process that is killed at half of an evaluation run', () => {
     const settings = here.environment({
       SESSION_LEASE_MS: String(LEASE_MS),
       SWEEP_INTERVAL_MS: '100',
-      EVALS_PARALLELISM: '8',
     });
     let restarted = 0;
     for (let kill = 0; kill < KILLS; kill += 1) {
@@ -45,7 +44,7 @@ describe('a process that is killed at half of an evaluation run', () => {
       const eval_cases = Array.from({ length: CASES }, (_, n) => evalCase(n));
       await victim.post(`${D}/eval-sets`, { evalSet: { eval_set_id: evalSetId, eval_cases } });
       const metrics = [{ metricName: 'response_match_score', threshold: 1 }];
-      const started = await victim.post(`${D}/eval-runs`, { evalSetId, evalMetrics: metrics });
+      const started = await victim.post(`${D}/eval-runs`, { evalSetId, evalMetrics: metrics, parallelism: 8 });
       const path = `${D}/eval-runs/${(started.body as Run).runId}`;
       for (let ended = 0; ended < CASES / 2; await sleep(10)) {
         ended = ((await victim.get(path)).body as Run).counts['passed'] ?? 0;

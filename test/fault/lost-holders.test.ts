@@ -22,7 +22,7 @@ const settings = () =>
     SWEEP_INTERVAL_MS: '100',
     CRONJOBS: 'true',
     WEBHOOKS: 'true',
-    WEBHOOKS_TIMEOUT_MS: '1000',
+    REQUEST_TIMEOUT_MS: '1000',
   });
 const text = (said: string, role: string) => ({ role, parts: [{ text: said }] });
 const evalCase = (id: string) => ({

@@ -110,8 +110,8 @@ async function startNginx(program: string, service: string): Promise<string> {
   const home = await newHome();
   const port = await freePort();
   const text = readFileSync(join(root, 'deploy/nginx.conf'), 'utf8')
-    .replace('replica-1:8000', new URL(service).host)
-    .replace(/^.*replica-2.*\n/m, '')
+    .replace('set $runtime replicas', `set $runtime ${new URL(service).hostname}`)
+    .replace('$runtime:8000', `$runtime:${new URL(service).port}`)
     .replace('listen 8080', `listen 127.0.0.1:${port}`)
     .replaceAll('/tmp/', `${home}/`);
   await writeFile(join(home, 'nginx.conf'), text);

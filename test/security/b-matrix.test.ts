@@ -2,7 +2,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { listOperations } from '../../src/process/app.ts';
 import { createKey, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import type { Operation } from '../../src/platform/http/operation/operation.ts';
@@ -55,8 +55,17 @@ const CALLERS: Caller[] = [
   { name: 'wrong key', mode: 'key', isRefused: true },
   { name: 'expired key', mode: 'key', isRefused: true },
   { name: 'reader', mode: 'key', scopes: ['read'] },
+  { name: 'invoker', mode: 'key', scopes: ['invoke'] },
+  { name: 'writer', mode: 'key', scopes: ['write'] },
+  { name: 'developer', mode: 'key', scopes: ['develop'] },
+  { name: 'operator without the rest', mode: 'key', scopes: ['admin'] },
   { name: 'key of alice', mode: 'key', users: ['alice'] },
   { name: 'key of bob', mode: 'key', users: ['bob'] },
+  { name: 'reader of alice', mode: 'key', scopes: ['read'], users: ['alice'] },
+  { name: 'invoker of bob', mode: 'key', scopes: ['invoke'], users: ['bob'] },
+  { name: 'key of the app', mode: 'key', apps: ['harness_agent'] },
+  { name: 'key of alice in the app', mode: 'key', users: ['alice'], apps: ['harness_agent'] },
+  { name: 'key of alice in another app', mode: 'key', users: ['alice'], apps: ['another'] },
   { name: 'key of another app', mode: 'key', apps: ['another'] },
   { name: 'service', mode: 'key' },
 ];
@@ -85,7 +94,21 @@ const cells: Cell[] = listRoutes(all).flatMap(({ operation, path }) =>
 );
 
 /** Why a caller is refused, or that it is served. */
-type Outcome = 'unknown path' | 'unauthenticated' | 'lacks scope' | 'for keys' | 'foreign' | 'bound' | 'served';
+type Outcome =
+  | 'unknown path'
+  | 'unauthenticated'
+  | 'lacks scope'
+  | 'lacks a further scope'
+  | 'for keys'
+  | 'foreign'
+  | 'bound'
+  | 'served';
+
+/** The scope that an operation demands beside its own, for what is sent here, and why. */
+const DEMANDED: Record<string, [scope: string, because: string]> = {
+  importUser: ['import', 'it brings events in the name of others.'],
+  replayInvocation: ['override', '`harness` changes the deployed agent.'],
+};
 
 function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   const { owner, scope } = operation;
@@ -101,6 +124,10 @@ function outcomeOf({ operation, path, caller, target }: Cell): Outcome {
   if (apps && !apps.includes('harness_agent') && (namesOwner || path.includes('{app_name}'))) return 'foreign';
   if (caller.mode === 'key' && spansUsers(operation, path, caller)) return 'bound';
   if (target === 'shared state' && !scopes.includes('admin')) return 'lacks scope';
+  const [demanded] = DEMANDED[operation.operationId] ?? [];
+  if (demanded !== undefined && !scopes.includes(demanded)) return 'lacks a further scope';
+  // Which applications there are is more than a key of some may know.
+  if (apps && operation.operationId === 'listAppsOfUser') return 'foreign';
   // A signed-in user: the operation shows what is the user's own, and nothing of others.
   if (owner === 'caller' && isStranger(caller) && namesThingOfAlice(operation, path)) return 'foreign';
   return 'served';
@@ -122,16 +149,26 @@ function spansUsers({ owner, scope }: AnyOperation, path: string, { users, apps 
 
 /** The matrix is about rights: no limit of rates may answer in their place. */
 const UNLIMITED = Object.fromEntries(
-  ['READS', 'WRITES', 'HEAVY_READS', 'INVOCATIONS', 'FAILED_LOGINS'].map((name) => [
-    `MAX_${name}_PER_MINUTE`,
-    '1000000',
-  ]),
+  ['READS', 'WRITES', 'INVOCATIONS'].map((name) => [`MAX_${name}_PER_MINUTE`, '1000000']),
 );
+vi.mock('../../src/platform/http/limits/login-limit.ts', async (original) => ({
+  ...(await original<object>()),
+  MAX_FAILED_LOGINS: 1_000_000,
+}));
 const dir = mkdtempSync(join(tmpdir(), 'agent-runtime-matrix-'));
 const keyOf = (id: string, limits: Partial<NewKey> = {}) => createKey({ id, scopes: ALL, ...limits });
 const keys = {
   'expired key': keyOf('expired', { expires: '2020-01-01T00:00:00Z' }),
   reader: keyOf('reader', { scopes: ['read'] }),
+  invoker: keyOf('invoker', { scopes: ['invoke'] }),
+  writer: keyOf('writer', { scopes: ['write'] }),
+  developer: keyOf('developer', { scopes: ['develop'] }),
+  'operator without the rest': keyOf('operator', { scopes: ['admin'] }),
+  'reader of alice': keyOf('reader-of-alice', { scopes: ['read'], users: ['alice'] }),
+  'invoker of bob': keyOf('invoker-of-bob', { scopes: ['invoke'], users: ['bob'] }),
+  'key of the app': keyOf('of-the-app', { apps: ['harness_agent'] }),
+  'key of alice in the app': keyOf('alice-in-app', { users: ['alice'], apps: ['harness_agent'] }),
+  'key of alice in another app': keyOf('alice-elsewhere', { users: ['alice'], apps: ['another'] }),
   'key of alice': keyOf('of-alice', { users: ['alice'] }),
   'key of bob': keyOf('of-bob', { users: ['bob'] }),
   'key of another app': keyOf('of-app', { apps: ['another'] }),
@@ -290,6 +327,10 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
       `The credential does not have the scope \`${isAdmin ? 'admin' : operation.scope}\`: ${because}`,
     );
   }
+  if (outcome === 'lacks a further scope') {
+    const [scope, because] = DEMANDED[operation.operationId] ?? [];
+    return refusal(403, `The credential does not have the scope \`${scope}\`: ${because}`);
+  }
   // Of what is another's a caller learns as much as of what does not exist.
   const absent =
     target === 'absent' ? request(cell, { ...ABSENT, userId: 'alice' }) : request({ ...cell, target: 'absent' });
@@ -299,7 +340,7 @@ async function refusalOf(cell: Cell, outcome: Outcome) {
 
 function servedStatuses({ operation, target }: Cell): number[] {
   const success = operation.success?.status ?? 200;
-  if (operation === (runLive as AnyOperation)) return [426]; // no upgrade was requested: judged, and let through
+  if (operation.operationId === runLive.operationId) return [426]; // no upgrade was requested: judged, and let through
   if (target !== 'absent') return [success];
   return operation.errors?.[404] ? [404, success] : [success];
 }

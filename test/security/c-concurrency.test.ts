@@ -80,7 +80,7 @@ describe('C: nobody takes the places of others', () => {
     expect(shown(await (over[0] as Promise<Answer>))).toEqual(
       refused(
         'MAX_INVOCATIONS_PER_USER',
-        'You have 3 invocations running or waiting already, the maximum: MAX_INVOCATIONS_PER_USER. ' +
+        'You may have 3 invocations running or waiting at once: MAX_INVOCATIONS_PER_USER. ' +
           'Try again when one has ended.',
       ),
     );
@@ -106,7 +106,7 @@ describe('C: nobody takes the places of others', () => {
     const path = `${sessionsOf('mallory')}/${sessionId}/events/stream`;
     const full = refused(
       'MAX_STREAMS_PER_USER',
-      'You have 2 streams open already, the maximum: MAX_STREAMS_PER_USER. Try again when one has ended.',
+      'You may have 2 streams open at once: MAX_STREAMS_PER_USER. Try again when one has ended.',
     );
     expect(shown(await app.get(path, mallory))).toEqual(full);
     const hers = await follow('alice', await session('alice', alice), alice);
@@ -153,8 +153,7 @@ describe('C: nobody takes the places of others', () => {
     expect(shown(await Promise.race([...reads, hers]))).toEqual(
       refused(
         'MAX_HEAVY_READS_PER_USER',
-        'You have 2 large reads under way already, the maximum: MAX_HEAVY_READS_PER_USER. ' +
-          'Try again when one has ended.',
+        'You may have 2 large reads under way at once: MAX_HEAVY_READS_PER_USER. Try again when one has ended.',
       ),
     );
     await holder.query('commit');

@@ -26,7 +26,6 @@ beforeAll(async () => {
     ...tokens.environment,
     DEV_UI: 'false',
     AUDIT: 'writes',
-    MAX_FAILED_LOGINS_PER_MINUTE: '1000',
   });
   client = new Client({ connectionString: app.databaseUrl });
   await client.connect();

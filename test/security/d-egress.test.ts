@@ -1,6 +1,6 @@
 import { createServer, type AddressInfo } from 'node:net';
 import { Client } from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { startApp, type TestApp } from '../support/app.ts';
 import { type Receiver, startReceiver } from '../support/webhook-receiver.ts';
 
@@ -36,6 +36,18 @@ const HOSTS = [
 ];
 const DENIED = expect.stringMatching(/ is not a public address\.$/) as unknown;
 
+/** Names whose owner answers with other addresses by now. */
+const REBOUND: Record<string, string[]> = {
+  'rebound.example': ['127.0.0.1'],
+  'half.example': ['93.184.215.14', '127.0.0.1'],
+  'mapped.example': ['::ffff:127.0.0.1'],
+};
+vi.mock('node:dns/promises', async (original) => {
+  const { lookup } = await original<{ lookup: (name: string, options: object) => Promise<unknown> }>();
+  const toAnswer = (address: string) => ({ address, family: address.includes(':') ? 6 : 4 });
+  return { lookup: async (name: string, options: object) => REBOUND[name]?.map(toAnswer) ?? lookup(name, options) };
+});
+
 let app: TestApp;
 let receiver: Receiver;
 let sql: Client;
@@ -53,7 +65,8 @@ beforeAll(async () => {
   receiver = await startReceiver();
   // All of them are names that are allowed: of an address that vouches for nothing.
   const names = HOSTS.map((host) => new URL(`https://${host}`).hostname.replace(/^\[(.*)\]$|\.$/, '$1'));
-  app = await startApp({ WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: [receiver.origin, ...names].join() });
+  const allowed = [receiver.origin, ...names, ...Object.keys(REBOUND)].join();
+  app = await startApp({ WEBHOOKS: 'true', WEBHOOKS_ALLOWED_HOSTS: allowed });
   sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();
 });
@@ -86,6 +99,17 @@ async function deliveredTo(address: string): Promise<{ status?: number; error?: 
   const [first = {}] = await answers();
   return first;
 }
+
+test('D: a name that leads to this machine once it is called is refused, whatever else it leads to', async () => {
+  const before = connections;
+  for (const [name, addresses] of Object.entries(REBOUND))
+    expect([name, addresses, await deliveredTo(`https://${name}:${port}/`)]).toEqual([
+      name,
+      addresses,
+      expect.objectContaining({ error: DENIED }),
+    ]);
+  expect(connections).toBe(before);
+});
 
 describe('D: a webhook does not reach what only the service reaches', () => {
   test.each(HOSTS)('%s is refused before there is a connection', async (host) => {

@@ -1,9 +1,14 @@
+import { sql } from 'drizzle-orm';
 import pino from 'pino';
 import { Client } from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { saveArtifactVersion } from '../../src/conversation/artifacts/artifact-store.ts';
 import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { insertVersionCopies } from '../../src/conversation/artifacts/copied-version-store.ts';
+import { insertFork } from '../../src/conversation/sessions/fork-store.ts';
+import type { Database, DatabasePool } from '../../src/platform/db/database.ts';
 import { applyRetention } from '../../src/features/users/retention.ts';
-import { createForgetSession } from '../../src/process/forget-session.ts';
+import { createForgetSessions } from '../../src/process/forget-session.ts';
 import { hostScript } from '../support/agents.ts';
 import { type Answer, startApp, type TestApp } from '../support/app.ts';
 import { s3Environment, type S3Server, startS3 } from '../support/s3-server.ts';
@@ -56,7 +61,10 @@ async function close(): Promise<void> {
 async function recount(user: string): Promise<Counted> {
   const [row] = await rows<Counted>(
     `select e + a + m as bytes, e as "eventBytes", a as "artifactBytes", m as "memoryBytes" from (select
-       (select coalesce(sum(bytes), 0)::int from events where user_id = $1) e,
+       (select coalesce(sum(bytes), 0)::int from events where user_id = $1) +
+       (select coalesce(sum(octet_length(state::text) + octet_length(initial_state::text) - 4), 0)::int
+        from sessions where user_id = $1) +
+       (select coalesce(sum(octet_length(request::text)), 0)::int from invocations where user_id = $1) e,
        (select coalesce(sum(size_bytes + octet_length(part::text) + octet_length(custom_metadata::text)), 0)::int
         from artifact_versions where user_id = $1) a,
        (select coalesce(sum(octet_length(content::text)), 0)::int from memories where user_id = $1) m) sums`,
@@ -125,6 +133,22 @@ describe('with a limit of 2 MiB', () => {
     expect((await counted('parallel')).bytes).toBeLessThanOrEqual(MAX);
   });
 
+  test('states count: sessions that begin with one, and their forks, stop at the quota', async () => {
+    const state = { text: 'x'.repeat(300_000) };
+    await ok(app.post(sessions('states'), { sessionId: 's', state }));
+    const answers = [];
+    for (let n = 0; n < 4; n++) answers.push(await app.post(`${sessions('states')}/s/fork`, {}));
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 413, 413]);
+    isRefused(await app.post(sessions('states'), { state }));
+    expect((await counted('states')).bytes).toBeLessThanOrEqual(MAX);
+    const makes = Array.from({ length: 6 }, () => app.post(sessions('at once'), { state }));
+    const made = (await Promise.all(makes)).map(({ status }) => status);
+    expect(made.toSorted((a, b) => a - b)).toEqual([200, 200, 200, 413, 413, 413]);
+    await ok(app.send('DELETE', `${sessions('states')}/s`));
+    await ok(app.post(sessions('states'), { state: { text: 'x'.repeat(200_000) } }));
+    await counted('states');
+  });
+
   test('A4: rewinds stop at the quota, and the session goes on', async () => {
     await plant('rewinds', 500_000);
     const body = { rewindBeforeInvocationId: 'i1' };
@@ -177,12 +201,20 @@ describe('with a limit of 2 MiB', () => {
           database: pool,
           contentStore: rowContent(1e6),
           log: pino({ level: 'silent' }),
-          forgetSession: createForgetSession(undefined),
+          forgetSessions: createForgetSessions(undefined),
         },
         { sessions: { days: 0, count: 4 }, artifactVersions: 3 },
       );
     const acts: ((user: string, id: string) => Promise<unknown>)[] = [
-      (user, id) => app.post(sessions(user), { sessionId: id, events: [event('first'.repeat(draw(50)))] }),
+      (user, id) =>
+        app.post(sessions(user), {
+          sessionId: id,
+          state: { text: 'x'.repeat(draw(90)) },
+          events: [event('first'.repeat(draw(50)))],
+        }),
+      (user, id) => app.send('PATCH', `${sessions(user)}/${id}`, { stateDelta: { more: 'x'.repeat(draw(900)) } }),
+      (user, id) =>
+        client.query(`update sessions set initial_state = '{"a": "b"}' where user_id = $1 and id = $2`, [user, id]),
       (user, id) =>
         app.post(
           `${sessions(user)}/${id}/events`,
@@ -260,6 +292,68 @@ describe('with a limit of 2 MiB', () => {
     ]);
   });
 
+  describe('copies and saves of a user lock in one order', () => {
+    const key = { appName: 'harness_agent', userId: 'order', sessionId: 's' };
+    const bytes = Buffer.alloc(100_000, 'x');
+    const content = { part: { inlineData: { mimeType: 'text/plain', data: '' } }, bytes, mimeType: 'text/plain' };
+    const save = ({ db }: DatabasePool, artifactName: string) =>
+      saveArtifactVersion(db, { ...key, artifactName }, content, {});
+    const waiters = async (count: number) => {
+      const query = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+      await expect.poll(() => rows(query)).toHaveLength(count);
+    };
+    const copy = (db: Database, to: { sessionId: string; leaseToken?: string }) =>
+      insertVersionCopies(db, key, to, [{ name: 'a.txt', version: 0, object: undefined }]);
+    /** Two connections that count in the same one of a user's 32 rows. */
+    const pools: DatabasePool[] = [];
+    beforeAll(async () => {
+      await plant('order', 100_000);
+      const shards = new Map<unknown, DatabasePool>();
+      while (pools.length === 0) {
+        const pool = openPool(app.databaseUrl, 1);
+        const { rows: answer } = await pool.db.execute(sql`select pg_backend_pid() % 32 as shard`);
+        const other = shards.get(answer[0]?.['shard']);
+        if (other) pools.push(pool, other);
+        else shards.set(answer[0]?.['shard'], pool);
+      }
+      for (const pool of shards.values()) if (!pools.includes(pool)) await pool.close();
+    });
+    afterAll(() => Promise.all(pools.map((pool) => pool.close())));
+
+    test('a fork beside a save', async () => {
+      const [one, two] = pools as [DatabasePool, DatabasePool];
+      let saved: Promise<unknown> | undefined;
+      const sent = await statementsOf(async () => {
+        await one.transaction(async (tx) => {
+          await insertFork(tx, key, { sessionId: 'fork', atSequence: 2, labels: {} });
+          saved ??= save(two, 'b.txt');
+          await waiters(1);
+          await copy(tx, { sessionId: 'fork' });
+        });
+        await saved;
+      });
+      // Nothing is repeated after a deadlock.
+      expect(sent.filter((text) => /fork|insert into "artifact_versions"/.test(text))).toHaveLength(3);
+    });
+
+    test('a rewind beside a save', async () => {
+      const [one, two] = pools as [DatabasePool, DatabasePool];
+      const leaseToken = '00000000-0000-4000-8000-000000000000';
+      await client.query(`update sessions set lease_token = $1 where user_id = 'order'`, [leaseToken]);
+      await client.query(`begin; select from artifacts where user_id = 'order' and name = 'a.txt' for update`);
+      const sent = await statementsOf(async () => {
+        const saved = save(one, 'a.txt');
+        await waiters(1);
+        const restored = copy(two.db, { sessionId: 's', leaseToken });
+        await waiters(2);
+        await client.query('commit');
+        await Promise.all([saved, restored]);
+      });
+      expect(sent.filter((text) => text.includes('insert into "artifact_versions"'))).toHaveLength(2);
+      await counted('order');
+    });
+  });
+
   test('A11: a rewind of 3,000 artifacts is a handful of statements; one of more than 10,000 is refused', async () => {
     const names = (count: number, value: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, n) => [`n${n}`, value]));
@@ -323,9 +417,13 @@ test('A4: a start in the background that the quota refuses at its turn ends, and
   const start = { newMessage: event('x'.repeat(500_000)).content };
   const started = await app.post(`${sessions('u')}/s/invocations`, start);
   expect([started.status, started.text]).toEqual([200, expect.stringContaining('"queued"')]);
-  await ok(app.post(sessions('u'), { sessionId: 'other', events: [event('x'.repeat(900_000))] }));
+  // It counts while it waits, so that there is room for it; only SQL takes that.
+  const second = await app.post(`${sessions('u')}/s/invocations`, { newMessage: event('x'.repeat(600_000)).content });
+  isRefused(second);
+  expect((await app.get(`${APP}/u/storage`)).body).toMatchObject(await recount('u'));
   await client.query(
-    `update sessions set lease_token = null;
+    `update user_storage set event_bytes = 1048576;
+     update sessions set lease_token = null;
      update invocations set status = 'succeeded', end_time = now() where id = 'held'`,
   );
   const ended = `select status, error_code from invocations where id <> 'held'`;

@@ -89,6 +89,28 @@ describe('a legal hold beside a deletion', () => {
   });
 });
 
+test('a hold keeps what an erasure under way has not deleted, also what has no trigger', async () => {
+  const state = { 'app:of-hal': 1 };
+  await app.post(`${user('hal')}/sessions`, { sessionId: 's', state }, { 'idempotency-key': 'k' });
+  await client.query(`
+    update app_states set writers = '{"app:of-hal": "hal"}';
+    update sessions set lease_token = gen_random_uuid() where user_id = 'hal';
+    insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+    select app_name, user_id, id, 'held', 'running', lease_token, now() + interval '1 hour' from sessions
+    where user_id = 'hal'`);
+  // It waits some seconds for what runs.
+  const erasure = app.send('DELETE', user('hal'));
+  const marks = async () => (await client.query(`select from user_erasures where user_id = 'hal'`)).rowCount;
+  await expect.poll(marks).toBe(1);
+  expect((await app.send('PUT', `${user('hal')}/hold`, { reason: 'Case 2' })).status).toBe(200);
+  expect((await erasure).status).toBe(409);
+  const { rows } = await client.query(
+    `select (select count(*)::int from idempotency_keys where user_id = 'hal') as answers,
+            (select state ->> 'app:of-hal' from app_states) as state`,
+  );
+  expect(rows).toEqual([{ answers: 1, state: '1' }]);
+});
+
 test('a read of an artifact that is deleted meanwhile finds none', async () => {
   await make('cat');
   const path = `${user('cat')}/sessions/s/artifacts/f`;
@@ -104,6 +126,13 @@ test('a read of an artifact that is deleted meanwhile finds none', async () => {
   expect((await app.send('DELETE', path)).status).toBe(200);
   open.resolve();
   expect((await read).status).toBe(404);
+});
+
+test('an object of a store that answers more than was saved is read no further', async () => {
+  await make('gus');
+  s3.before = async (method) => (method === 'GET' ? 'flood' : undefined);
+  expect((await app.get(`${user('gus')}/sessions/s/artifacts/f`)).status).toBe(500);
+  expect(s3.flooded).toBeLessThan(64);
 });
 
 test('a fork that fails at one object leaves none of the others', async () => {

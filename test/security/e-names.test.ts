@@ -39,7 +39,12 @@ const makers: [string, string, (name: string) => unknown][] = [
   [
     'a case of a new set',
     `/dev/apps/${APP}/eval-sets`,
-    (evalId) => ({ evalSet: { eval_set_id: 'dots', eval_cases: [{ evalId, conversation: [] }] } }),
+    (evalId) => ({
+      evalSet: {
+        eval_set_id: 'dots',
+        eval_cases: [{ evalId, conversation: [{ userContent: { parts: [{ text: 'hi' }] } }] }],
+      },
+    }),
   ],
   [
     'a case of a session',

@@ -1,11 +1,14 @@
+import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Client } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { client, startApp, type TestApp } from '../support/app.ts';
+import { startHeldProvider } from '../support/held-provider.ts';
 import { isEnd, openLive, say } from '../support/live-client.ts';
 import { startMcpServer } from '../support/mcp-server.ts';
 import { startTokenIssuer } from '../support/token-issuer.ts';
@@ -279,6 +282,55 @@ test('a line of an import, and a prompt in a body of text, pass the parser of bo
   expect((await prompt('0')).status).toBe(200);
 });
 
+test.each(['runs at once', 'has waited'])(
+  'bodies of what %s in the background count until it has ended',
+  async (how) => {
+    const [tokens, provider] = await Promise.all([startTokenIssuer(), startHeldProvider()]);
+    const model = { MODEL_PROVIDER: 'openai-compatible', MODEL_NAME: 'held', MODEL_BASE_URL: provider.baseUrl };
+    const app = await startApp({ ...tokens.environment, ...model, DEV_UI: 'false', MAX_BODY_BYTES: '100000' });
+    const database = new Client({ connectionString: app.databaseUrl });
+    await database.connect();
+    await database.query(`set agent_runtime.all_users = 'on'`);
+    onTestFinished(async () => {
+      provider.release();
+      await database.end();
+      await app.close();
+      await tokens.close();
+      await provider.close();
+    });
+    const headers = await tokens.headersOf('mallory');
+    const sessions = sessionsOf('mallory');
+    const start = async (sessionId: string, bytes: number) => {
+      const message = { role: 'user', parts: [{ text: randomBytes(bytes / 2).toString('hex') }] };
+      return (await app.post(`${sessions}/${sessionId}/invocations`, { newMessage: message }, headers)).status;
+    };
+    const count = async (status: string) =>
+      (await database.query('select from invocations where status = $1', [status])).rowCount;
+    const ids = Array.from({ length: 11 }, (_, n) => `s${n}`);
+    for (const sessionId of [...ids, 'small']) await app.post(sessions, { sessionId }, headers);
+    const waits = how === 'has waited';
+    if (waits)
+      await database.query(`
+      update sessions set lease_token = gen_random_uuid();
+      insert into invocations (app_name, user_id, session_id, id, status, lease_token, lease_expire_time)
+      select app_name, user_id, id, 'held', 'running', lease_token, now() + interval '1 hour' from sessions`);
+    const answers = [];
+    for (const id of ids) answers.push(await start(id, 90_000));
+    expect(answers).toEqual(ids.map((_, n) => (waits || n < 8 ? 200 : 429)));
+    expect(await start('small', 10)).toBe(200);
+    if (waits)
+      await database.query(`
+      delete from invocations where id = 'held';
+      update sessions set lease_token = null`);
+    const small = `select from invocations where session_id = 'small' and status = 'running'`;
+    // Those that came before it were looked at before it.
+    await expect.poll(async () => (await database.query(small)).rowCount, { timeout: 20_000 }).toBe(1);
+    await expect.poll(() => count('running')).toBe(9);
+    provider.release();
+    await expect.poll(() => count('succeeded'), { timeout: 30_000 }).toBe(waits ? 12 : 9);
+  },
+);
+
 test('bodies of one caller that are under way have a bound of bytes; another caller has an own one', async () => {
   const tokens = await startTokenIssuer();
   const app = await startApp({ ...tokens.environment, DEV_UI: 'false', MAX_BODY_BYTES: '100000' });
@@ -300,7 +352,7 @@ test('bodies of one caller that are under way have a bound of bytes; another cal
   const refused = await Promise.any(begun);
   expect(refused.status).toBe(429);
   expect(await refused.json()).toEqual({
-    detail: expect.stringMatching(/^Your requests under way have bodies of 800000 bytes together, the maximum/),
+    detail: expect.stringMatching(/^You may have 800000 bytes of bodies under way at once: MAX_BODY_BYTES/),
     limit: 'MAX_BODY_BYTES',
   });
   expect((await app.post(sessionsOf('mallory'), {}, mallory)).status).toBe(200);

@@ -6,12 +6,13 @@ import { listArtifactNames } from '../../src/conversation/artifacts/artifact-sto
 import { saveBudget } from '../../src/conversation/budgets/budget-store.ts';
 import type { SessionKey } from '../../src/core/session.ts';
 import type { DatabasePool } from '../../src/platform/db/database.ts';
-import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/platform/db/distribution.ts';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../src/platform/db/distribute.ts';
 import { migrateDatabase } from '../../src/platform/db/migrate.ts';
 import type { ScoredCase } from '../../src/features/evals/scoring/score.ts';
 import { saveSessionScore } from '../../src/features/evals/scoring/session-score-store.ts';
+import { findDead } from '../../src/invocations/dead-store.ts';
 import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
-import { appendOnce, finishOnce } from '../../src/invocations/persist.ts';
+import { appendOnce, finishOnce, newUsage } from '../../src/invocations/persist.ts';
 import type { TapePayload } from '../../src/invocations/tape.ts';
 import { searchMemories } from '../../src/conversation/memory/memory-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
@@ -119,7 +120,8 @@ describe('on a cluster', () => {
 
   test('what an invocation writes is one command to the node of its user, also as that user', async () => {
     const { appName, userId } = newKey();
-    const use = [{ model: 'm', promptTokens: 2, outputTokens: 1 }];
+    const use = newUsage();
+    use.add({ model: 'm', promptTokens: 2, outputTokens: 1 });
     const tape = { start: 0, payload: NO_CALLS, prompts: new Map() };
     const begin = async () => {
       const lease = newLease({ appName, userId, sessionId: randomUUID() });
@@ -222,6 +224,7 @@ describe('on a cluster', () => {
       await at.get(`${user(id)}/sessions/s/invocations`),
       await at.get(`${user(id)}/sessions/s/artifacts/a.txt`),
       await at.get(`${user(id)}/memory?query=calculator`),
+      await at.get(`${user(id)}/storage`),
     ];
     const summary = (answers: Answer[]) => answers.map(({ status, text }) => [status, text]);
     try {
@@ -229,7 +232,7 @@ describe('on a cluster', () => {
       const before = client(alone.url);
       for (const id of ['ann', 'ben']) expect((await fill(before, id)).map(({ status }) => status)).toEqual(OK);
       const kept = [...summary(await read(before, 'ann')), ...summary(await read(before, 'ben'))];
-      expect(kept.map(([status]) => status)).toEqual([...OK, ...OK]);
+      expect(kept.map(([status]) => status)).toEqual([...OK, 200, ...OK, 200]);
       await alone.close();
 
       await joinNodes(nodes, new URL(own.url).pathname.slice(1));
@@ -239,13 +242,17 @@ describe('on a cluster', () => {
       expect([...summary(await read(after, 'ann')), ...summary(await read(after, 'ben'))]).toEqual(kept);
       expect((await run(after, 'ann')).status).toBe(200);
       expect((await fill(after, 'cay')).map(({ status }) => status)).toEqual(OK);
-      expect((await read(after, 'cay')).map(({ status }) => status)).toEqual(OK);
+      expect((await read(after, 'cay')).map(({ status }) => status)).toEqual([...OK, 200]);
       expect((await after.send('DELETE', `${user('ben')}/sessions/s`)).status).toBe(200);
       expect((await after.get(`${user('ben')}/sessions/s`)).status).toBe(404);
       await spread.close();
     } finally {
       await own.drop();
     }
+  });
+
+  test('dead invocations are looked for on all nodes', async () => {
+    expect(await findDead(pool.db)).toEqual({ isDue: expect.any(Boolean), nextMs: expect.any(Number) });
   });
 
   test('the migrator spreads a table that is not, with its rows; a start that may not refuses it', async () => {

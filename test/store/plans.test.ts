@@ -10,6 +10,7 @@ import { claimSession, type Lease, renewLease } from '../../src/invocations/lock
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { listEvents, listEventsAfter } from '../../src/conversation/sessions/event-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { searchMemories } from '../../src/conversation/memory/memory-store.ts';
 import { findHistory } from '../../src/conversation/sessions/history-store.ts';
 import { listSessions, type SessionPage } from '../../src/conversation/sessions/session-list-store.ts';
 import { findSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
@@ -137,4 +138,50 @@ test('a budget of users reads what this user used, and nothing of the others', a
     return (await tx.execute(read)).rows;
   });
   expect(rows).toEqual([{ all: 0, found: 16 }]);
+});
+
+test('a budget of an application reads as much whether few or many users have used something', async () => {
+  const { db } = store.pool;
+  const { appName } = newKey();
+  await db.execute(sql`
+    insert into budgets (app_name, user_id, applies_to, period, max_invocations)
+    values (${appName}, '', 'app', 'day', 501), (${appName}, '', 'app', 'month', 501)`);
+  const use = async (users: number) =>
+    db.execute(sql`select count_use(${appName}, 'u' || n, 1, null) from generate_series(1, ${users}::int) n`);
+  // What was read before is in the counts as well, until they are flushed.
+  const read = sql`
+    select sum(seq_tup_read + idx_tup_fetch)::int as n from pg_stat_xact_user_tables where relname ~ '^budget_'`;
+  const readRows = () =>
+    store.pool.transaction(async (tx) => {
+      const before = await tx.execute<{ n: number }>(read);
+      const { rows } = await tx.execute<{ over: { what: string } | null }>(
+        sql`select over_budget(${appName}, 'u1') as over`,
+      );
+      const after = await tx.execute<{ n: number }>(read);
+      return { what: rows[0]?.over?.what, n: (after.rows[0]?.n ?? 0) - (before.rows[0]?.n ?? 0) };
+    });
+  await use(1);
+  const few = await readRows();
+  await use(500);
+  const many = await readRows();
+  expect(few.what).toBeUndefined();
+  expect(many).toEqual({ what: 'invocations', n: few.n });
+});
+
+test('a search of the memory reads by the user and the words at once', async () => {
+  const { db } = store.pool;
+  const { appName } = newKey();
+  await db.execute(sql`
+    insert into memories (app_name, user_id, session_id, event_id, author, content, event_time, search_vector)
+    select ${appName}, 'u' || n % 3, 's', n, 'user', '{"parts": [{"text": "rain"}]}', now(),
+           to_tsvector('simple', case when n % 10 = 0 then 'rain and sun' else 'snow' end || n)
+    from generate_series(1, 6000) n`);
+  await db.execute(sql`analyze memories`);
+  const search = () => searchMemories(db, { appName, userId: 'u1' }, 'rain', 10);
+  expect(await search()).toHaveLength(10);
+  const [text = ''] = await statementsOf(search);
+  const plan = await db.execute<{ 'QUERY PLAN': string }>(sql`explain (generic_plan, costs off) ${sql.raw(text)}`);
+  const lines = plan.rows.map((row) => row['QUERY PLAN']).join('\n');
+  expect(lines).toMatch(/Bitmap Index Scan on memories_search_idx\n\s+Index Cond: .*user_id/);
+  expect(await searchMemories(db, { appName, userId: 'u1' }, '!?', 10)).toEqual([]);
 });

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import pino from 'pino';
 import { beforeEach, expect, test } from 'vitest';
 import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
-import { createForgetSession } from '../../src/process/forget-session.ts';
+import { createForgetSessions } from '../../src/process/forget-session.ts';
 import { userRanges } from '../../src/platform/db/user-ranges.ts';
 import { sessions as table } from '../../src/platform/db/schema/schema.ts';
 import { countExpired, type Retention, applyRetention } from '../../src/features/users/retention.ts';
@@ -17,7 +17,7 @@ const run = (retention: Retention) =>
       database: store.pool,
       contentStore: rowContent(1_000),
       log: pino({ level: 'silent' }),
-      forgetSession: createForgetSession(undefined),
+      forgetSessions: createForgetSessions(undefined),
     },
     retention,
   );
@@ -82,7 +82,7 @@ test('a look at everything goes by ranges of users, which no row is missing from
     from unnest(array['a', 'b']) app, generate_series(1, 7) user_number, generate_series(1, user_number) n`);
   const rangesOf = async (rows: number) => {
     const found: number[] = [];
-    for await (const range of userRanges(db, table, rows)) {
+    for await (const range of userRanges(db, table, { rows })) {
       const { rows: counted } = await db.execute<{ n: number }>(
         sql`select count(*)::int as n from ${table} where ${range}`,
       );

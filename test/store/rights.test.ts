@@ -44,6 +44,7 @@ const LISTED: Record<string, [serving: string, limited: string]> = {
   agent_runtime_migrations: ['select', ''],
   app_states: [ALL, 'select'],
   audit_log: ['insert', ''],
+  budget_totals: [ALL, 'select'],
   budget_uses: [ALL, 'select'],
   budgets: [ALL, 'select'],
   model_prices: [ALL, 'select'],
@@ -54,6 +55,7 @@ const LISTED: Record<string, [serving: string, limited: string]> = {
 const AS_OWNER: Record<string, [serving: boolean, limited: boolean]> = {
   count_session_bytes: [false, false],
   count_stored_bytes: [false, false],
+  count_waiting_bytes: [false, false],
   count_use: [true, true],
   delete_old_audit_entries: [true, false],
   merge_app_state: [true, true],

@@ -18,15 +18,16 @@ import {
 import { finishInvocation } from '../../src/invocations/finish-store.ts';
 import { requestStop } from '../../src/invocations/invocation-store.ts';
 import { endDeadWaiters } from '../../src/invocations/dead-store.ts';
-import { findQueuedBody, listQueueHeads } from '../../src/invocations/queue-store.ts';
+import { findQueued, listQueueHeads } from '../../src/invocations/queue-store.ts';
 import { takeOver } from '../../src/invocations/take-over.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { findHistory } from '../../src/conversation/sessions/history-store.ts';
-import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
+import { newKey, statementsOf, takerOn, testPool, textEvent } from '../support/store.ts';
 import { sql } from 'drizzle-orm';
 
 const store = testPool(20);
+const taker = () => takerOn(store.pool);
 const newLease = (durationMs = 60_000): Lease => ({
   key: newKey(),
   invocationId: `e-${randomUUID()}`,
@@ -66,11 +67,60 @@ describe('claim', () => {
     expect(await texts(first)).toEqual(['hello']);
   });
 
+  test('a claim whose answer was lost is known by its token, also when its lease has run out', async () => {
+    const lease = newLease(0);
+    const events = [textEvent('hello', { invocationId: lease.invocationId })];
+    const tryAgain = (durationMs: number) => claimSession(store.pool.db, { ...lease, durationMs }, events, true);
+    expect(await tryAgain(0)).toBe(true);
+    expect(await tryAgain(60_000)).toBe(true);
+    const { invocationId, token } = lease;
+    expect(await findLockHolder(store.pool.db, lease.key)).toEqual({ kind: 'live', invocationId, token });
+    expect(await texts(lease)).toEqual(['hello']);
+    // Another with the same name, and no lease.
+    expect(await claimSession(store.pool.db, { ...lease, token: randomUUID() }, events, true)).toBe(false);
+  });
+
+  test('a claim whose answer was lost until another process took it over has lost its lease', async () => {
+    const lease = newLease(0);
+    const events = [textEvent('hello', { invocationId: lease.invocationId })];
+    await claimSession(store.pool.db, lease, events, true);
+    await takeOver(taker(), lease.key);
+    await expect(claimSession(store.pool.db, lease, events, true)).rejects.toThrow(LeaseLostError);
+    expect(await findLockHolder(store.pool.db, lease.key)).toEqual({ kind: 'free' });
+  });
+
   test('without leave to create, an absent session is not claimed', async () => {
     const lease = newLease();
     expect(await claimSession(store.pool.db, lease, [textEvent('x')], false)).toBe(false);
     expect(await findLockHolder(store.pool.db, lease.key)).toEqual({ kind: 'absent' });
   });
+});
+
+describe('a dead invocation whose request is kept', () => {
+  test.each([
+    { attempt: 1, status: 'queued', pause: 0, message: null },
+    { attempt: 2, status: 'queued', pause: 120, message: null },
+    {
+      attempt: 3,
+      status: 'interrupted',
+      pause: 0,
+      message: 'The invocation was interrupted: its process stopped before the answer, which happened 3 times.',
+    },
+  ])(
+    'begun $attempt times is $status, for another process in $pause s',
+    async ({ attempt, status, pause, message }) => {
+      const lease = { ...newLease(0), kept: { version: 1 } };
+      await claim(lease);
+      await store.pool.db.execute(sql`update invocations set attempt = ${attempt} where id = ${lease.invocationId}`);
+      expect(await takeOver(taker(), lease.key)).toEqual({ kind: 'free' });
+      const { rows } = await store.pool.db.execute(sql`
+      select status, error_message as message,
+        greatest(0, round(extract(epoch from lease_expire_time - update_time) / 60) * 60)::int as pause
+      from (select i.*, s.update_time from invocations i join sessions s on s.id = i.session_id
+            where i.id = ${lease.invocationId}) taken`);
+      expect(rows).toEqual([{ status, message, pause }]);
+    },
+  );
 });
 
 describe('finish', () => {
@@ -81,7 +131,7 @@ describe('finish', () => {
       finishInvocation(store.pool.db, lease, [textEvent('bye')], {
         status: 'succeeded',
         answer: '{"a":1}',
-        llmCalls: 2,
+        counts: { llmCalls: 2, toolCalls: 0, promptTokens: 0, outputTokens: 0 },
       }),
     );
     expect(statements).toHaveLength(1);
@@ -100,7 +150,7 @@ describe('finish', () => {
   test('a writer whose token is gone writes nothing: no event, no status, no renewal', async () => {
     const dead = newLease(0);
     await claim(dead);
-    expect(await takeOver({ database: store.pool, newId: randomUUID }, dead.key)).toEqual({ kind: 'free' });
+    expect(await takeOver(taker(), dead.key)).toEqual({ kind: 'free' });
     const lost = new LeaseLostError(`The invocation no longer holds session ${dead.key.sessionId}.`);
     await expect(
       appendEvents(store.pool.db, dead.key, [textEvent('late')], { leaseToken: dead.token }),
@@ -133,7 +183,7 @@ describe('take over', () => {
       content: { role: 'user', parts: [{ functionResponse: { id: 'one', name: 'tool_one', response: { ok: true } } }] },
     });
     await appendEvents(store.pool.db, dead.key, [answered], { leaseToken: dead.token });
-    await takeOver({ database: store.pool, newId: randomUUID }, dead.key);
+    await takeOver(taker(), dead.key);
     const history = await findHistory(store.pool.db, dead.key);
     const message = 'The invocation was interrupted: its process stopped before the answer.';
     expect(history?.events.slice(3)).toEqual([
@@ -172,15 +222,13 @@ describe('take over', () => {
   test('leaves a live invocation alone, and of 10 takers of a dead one each finds it free', async () => {
     const live = newLease();
     await claim(live);
-    expect(await takeOver({ database: store.pool, newId: randomUUID }, live.key)).toMatchObject({
+    expect(await takeOver(taker(), live.key)).toMatchObject({
       kind: 'live',
       token: live.token,
     });
     const dead = newLease(0);
     await claim(dead);
-    const holders = await Promise.all(
-      Array.from({ length: 10 }, () => takeOver({ database: store.pool, newId: randomUUID }, dead.key)),
-    );
+    const holders = await Promise.all(Array.from({ length: 10 }, () => takeOver(taker(), dead.key)));
     expect(holders).toEqual(Array.from({ length: 10 }, () => ({ kind: 'free' })));
     expect((await findHistory(store.pool.db, dead.key))?.events).toHaveLength(2);
   });
@@ -192,7 +240,7 @@ describe('take over', () => {
     const events = [textEvent('next', { invocationId: next.invocationId })];
     const notifications = openNotifications({ url: store.url }, () => undefined);
     await acquireSession(
-      { database: store.pool, notifications, newId: randomUUID, waitQueue: new WaitQueue() },
+      { ...taker(), notifications, waitQueue: new WaitQueue() },
       {
         lease: next,
         events,
@@ -223,7 +271,7 @@ describe('races', () => {
       await look.promise;
     });
     await claimed.promise;
-    const looking = takeOver({ database: store.pool, newId: randomUUID }, lease.key);
+    const looking = takeOver(taker(), lease.key);
     // The look is certainly waiting when the database says that it waits for a lock.
     for (let waiting = 0; waiting === 0; ) {
       const { rows } = await store.pool.db.execute<{ n: number }>(
@@ -241,7 +289,7 @@ describe('races', () => {
   test('a zombie that was taken over does not take the take-over for its own end', async () => {
     const zombie = newLease(0);
     await claim(zombie);
-    await takeOver({ database: store.pool, newId: randomUUID }, zombie.key);
+    await takeOver(taker(), zombie.key);
     expect(await hasFinished(store.pool.db, zombie)).toBe(false);
   });
 
@@ -291,11 +339,12 @@ describe('races', () => {
       invocationId: queued.invocationId,
       isFree: false,
       waited: expect.any(Number) as unknown,
+      bytes: expect.any(Number) as unknown,
     };
     const headOf = async () =>
       (await listQueueHeads(store.pool.db, 100)).find(({ key }) => key.sessionId === queued.key.sessionId);
     expect(await headOf()).toEqual(head);
-    expect(await findQueuedBody(store.pool.db, queued)).toEqual(body);
+    expect(await findQueued(store.pool.db, queued)).toMatchObject({ request: body, hasBegun: false });
     await finishInvocation(store.pool.db, running, [], { status: 'succeeded' });
     expect(await headOf()).toEqual({ ...head, isFree: true });
     expect(await claimSession(store.pool.db, { ...newLease(), key: running.key }, [], false)).toBe(false);
@@ -307,7 +356,7 @@ describe('races', () => {
     const claimed = await Promise.all(claims.map((lease) => claimQueued(store.pool.db, lease, [])));
     expect(claimed.filter(Boolean)).toHaveLength(1);
     expect(await headOf()).toBeUndefined();
-    expect(await findQueuedBody(store.pool.db, queued)).toBeUndefined();
+    expect(await findQueued(store.pool.db, queued)).toBeUndefined();
   });
 });
 

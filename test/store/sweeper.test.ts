@@ -9,8 +9,8 @@ import type { SessionKey } from '../../src/core/session.ts';
 import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
-import { createSweep } from '../../src/process/sweeper.ts';
-import { newKey, testPool, textEvent } from '../support/store.ts';
+import { sweepAll, type SweepContext, sweepRegularly } from '../../src/process/sweeper.ts';
+import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
 let notifications: Notifications;
@@ -30,18 +30,17 @@ const lines = new Writable({
   },
 });
 
-const sweepOnce = () =>
-  createSweep({
-    database: store.pool,
-    address: { url: store.url },
-    connectTimeoutMs: 120_000,
-    notifications,
-    contentStore: rowContent(1_000_000),
-    log: pino({ base: null, serializers: { err: toLogFields } }, lines),
-    newId: randomUUID,
-    evalRuns: { days: 90, count: 2 },
-    retention: { sessions: { days: 0, count: 0 }, artifactVersions: 0 },
-  })();
+const context = (): SweepContext => ({
+  ...takerOn(store.pool),
+  address: { url: store.url },
+  connectTimeoutMs: 120_000,
+  notifications,
+  contentStore: rowContent(1_000_000),
+  log: pino({ base: null, serializers: { err: toLogFields } }, lines),
+  evalRuns: { days: 90, count: 2 },
+  retention: { sessions: { days: 0, count: 0 }, artifactVersions: 0 },
+});
+const sweepOnce = () => sweepAll(context());
 const rows = async (text: string) => (await store.pool.db.execute(sql.raw(text))).rows;
 
 /** A session that the invocation of a dead process holds since so many seconds. */
@@ -87,7 +86,7 @@ test('idempotency keys are forgotten after a day and traces deleted after their 
   await insertOld(23, 'young');
   await insertOld(25, 'of yesterday');
   await insertOld(73, 'old');
-  expect(await sweepOnce()).toBe(true);
+  await sweepOnce();
   expect(await rows('select key from idempotency_keys order by 1')).toEqual([{ key: 'young' }]);
   expect(await rows('select id, idempotency_key as key from invocations order by 1')).toEqual([
     { id: 'of yesterday', key: null },
@@ -134,7 +133,7 @@ test('a session that cannot be read is named in the log with the reason, and the
     expect.objectContaining({
       ...broken,
       err: expect.objectContaining({ name: 'TypeError', reason: expect.any(String) }),
-      msg: 'the dead invocation of a session could not be ended',
+      msg: 'the dead invocation of a session could not be taken over',
     }),
   ]);
 });
@@ -153,7 +152,7 @@ test('a job that fails is named in the log, and the others are done', async () =
   const dead = await deadSession(10);
   await store.pool.db.execute(sql`alter table idempotency_keys rename to away`);
   try {
-    expect(await sweepOnce()).toBe(true);
+    await sweepOnce();
   } finally {
     await store.pool.db.execute(sql`alter table away rename to idempotency_keys`);
   }
@@ -169,16 +168,40 @@ test('a job that fails is named in the log, and the others are done', async () =
   ]);
 });
 
-test('one process sweeps at a time; when it is done or dead the next one may', async () => {
+test('one process does a job at a time, and others meanwhile; when it is done or dead the next one may', async () => {
   await insertOld(25, 'old');
+  const dead = await deadSession(10);
   const other = new Client({ connectionString: store.url });
   await other.connect();
-  await other.query('select pg_advisory_lock(7240003)');
-  expect(await sweepOnce()).toBe(false);
+  await other.query('select pg_advisory_lock(7240004)');
+  await sweepOnce();
   expect(await rows('select key from idempotency_keys')).toEqual([{ key: 'old' }]);
+  expect(await statusOf(dead)).toEqual(ended);
   await other.end();
-  await expect.poll(sweepOnce).toBe(true);
-  expect(await rows('select key from idempotency_keys')).toEqual([]);
+  await expect.poll(() => sweepOnce().then(() => rows('select key from idempotency_keys'))).toEqual([]);
+});
+
+test('a dead invocation is ended when its lease ends, whatever else a sweep does', async () => {
+  const { pool } = store;
+  const keys = await Promise.all([deadSession(-0.5), deadSession(-1)]);
+  const stop = new AbortController();
+  await pool.db.execute(sql`
+    insert into idempotency_keys (app_name, user_id, scope, key, request_hash, response_body, create_time)
+    select 'a', 'u', 's', n::text, 'h', '', clock_timestamp() - interval '25 hours' from generate_series(1, 3000) n`);
+  // The first batch of old keys waits for a lock.
+  const other = new Client({ connectionString: store.url });
+  await other.connect();
+  await other.query('begin');
+  await other.query('select from idempotency_keys for update');
+  const swept = sweepRegularly(context(), 3_600_000, stop.signal);
+  for (const key of keys) await expect.poll(() => statusOf(key)).toEqual(ended);
+  stop.abort();
+  await other.query('rollback');
+  await other.end();
+  await swept;
+  // It ended behind the batch under way.
+  expect(await rows('select count(*)::int as left from idempotency_keys')).toEqual([{ left: 2_000 }]);
+  expect(log).toEqual([]);
 });
 
 test('every job finds its rows by an index', async () => {

@@ -24,7 +24,7 @@ import {
 } from '../../src/invocations/webhooks/delivery-store.ts';
 import { newSecret } from '../../src/invocations/webhooks/webhook.ts';
 import { deleteWebhook, insertWebhook, type WebhookRow } from '../../src/invocations/webhooks/webhook-store.ts';
-import { newKey, testPool, textEvent } from '../support/store.ts';
+import { newKey, takerOn, testPool, textEvent } from '../support/store.ts';
 
 const store = testPool();
 const LIMITS = { slots: 100, perHost: 100, perUser: 100, leaseMs: 15_000 };
@@ -131,7 +131,7 @@ describe('an invocation with a webhook leaves one delivery when it', () => {
   test('ran in a process that is gone: the take-over ends it', async () => {
     const { key, webhook } = await begun();
     await expire(key);
-    await Promise.all([1, 2, 3].map(() => takeOver({ database: store.pool, newId: randomUUID }, key)));
+    await Promise.all([1, 2, 3].map(() => takeOver(takerOn(store.pool), key)));
     expect(await deliveriesOf(webhook)).toEqual([pending('invocation.ended', 'interrupted', 'interrupted')]);
   });
 

@@ -11,6 +11,7 @@ const OWN_SCHEMA = 'the test makes or drops schemas and tables that the extensio
 /** Files of which no test is run. */
 export const FILES_NOT_FOR_CLUSTERS: Record<string, string> = {
   'test/store/row-security.test.ts': NO_ROW_SECURITY,
+  'test/store/rights.test.ts': NO_ROW_SECURITY,
   'test/store/webhooks.test.ts': NO_WEBHOOKS,
   'test/store/plans.test.ts': OF_ONE_SERVER,
   'test/api/exact-json.test.ts': NO_WEBHOOKS,

@@ -31,12 +31,18 @@ export interface Collector {
   spans(): CollectedSpan[];
   /** Settles when a span of this name has come whose attributes say so; gives all of its trace. */
   trace(name: string, attribute: string, value: string): Promise<CollectedSpan[]>;
+  /** Attributes of what sent the spans and metrics of this service, once for each request. */
+  resources(service: string): Record<string, unknown>[];
   /** Names of the metrics that have come. */
   metricNames(): Set<string>;
   close(): Promise<void>;
 }
 
-type Resources = { scopeSpans?: { spans: WireSpan[] }[]; scopeMetrics?: { metrics: { name: string }[] }[] }[];
+type Resources = {
+  resource: { attributes: WireSpan['attributes'] };
+  scopeSpans?: { spans: WireSpan[] }[];
+  scopeMetrics?: { metrics: { name: string }[] }[];
+}[];
 
 /** Starts a collector; with `answers: false` it takes requests and never answers. */
 export async function startCollector({ answers = true } = {}): Promise<Collector> {
@@ -72,6 +78,10 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
         },
         { timeout: 30_000 },
       ),
+    resources: (service) =>
+      [...sent('/v1/traces', 'resourceSpans'), ...sent('/v1/metrics', 'resourceMetrics')]
+        .map(({ resource }) => toAttributes(resource.attributes))
+        .filter((attributes) => attributes['service.name'] === service),
     metricNames: () =>
       new Set(
         sent('/v1/metrics', 'resourceMetrics').flatMap(({ scopeMetrics = [] }) =>

@@ -56,6 +56,13 @@ const isSetPath = (path: string) => /\/(?:eval-sets|eval_sets)\/[^/]+$/.test(pat
 /** In the order in which they are applied. */
 export const RULES: Rule[] = [
   {
+    reason: 'a sent case without turns is refused: there is nothing to evaluate',
+    change: (answer, { request }) =>
+      JSON.stringify(request ?? {}).includes('"conversation":[]')
+        ? { status: 422, response: { detail: '<any>' } }
+        : answer,
+  },
+  {
     reason: 'a group of events in which nothing was said is no turn, so it fails nothing',
     change: inside((object) => {
       const turns = object['evalMetricResultPerInvocation'];
@@ -96,8 +103,7 @@ export const RULES: Rule[] = [
     }),
   },
   {
-    reason:
-      'a result says each thing once: calls and the final response, efficiency, no declarations, no empty details',
+    reason: 'a result says each thing once: the course of a turn in the older form, efficiency, no empty details',
     change: inside((object) => {
       const results = (of: Json | undefined) =>
         Array.isArray(of) ? of.filter((one) => !isObject(one) || one['evalStatus'] !== 4) : of;
@@ -117,7 +123,7 @@ export const RULES: Rule[] = [
       for (const name of isTurn) {
         const turn = changed[name] as { [name: string]: Json };
         const data = turn['intermediateData'] as { invocationEvents?: Json } | undefined;
-        changed[name] = { ...turn, intermediateData: { toolUses: callsIn(data?.invocationEvents ?? []) } };
+        changed[name] = { ...turn, intermediateData: courseOf(data?.invocationEvents ?? []) };
       }
       return changed;
     }),
@@ -200,8 +206,17 @@ export const RULES: Rule[] = [
   },
 ];
 
-/** The calls of recorded events, as `toolUses` of a turn in a result: without ids. */
-const callsIn = (events: Json): Json =>
-  (events as { content?: { parts?: { functionCall?: Recorded }[] } }[]).flatMap(({ content }) =>
-    (content?.parts ?? []).flatMap(({ functionCall }) => (functionCall ? without(functionCall, 'id') : [])),
-  );
+/** Recorded events in the older form, which the bundled UI reads. */
+function courseOf(events: Json): Json {
+  const contents = events as { author: Json; content?: { parts?: Recorded[] } }[];
+  const parts = contents.flatMap(({ content }) => content?.parts ?? []);
+  const texts = contents.flatMap(({ author, content }): Json[] => {
+    const said = (content?.parts ?? []).filter((part) => 'text' in part);
+    return said.length > 0 ? [[author, said]] : [];
+  });
+  return {
+    toolUses: parts.flatMap(({ functionCall }) => functionCall ?? []),
+    toolResponses: parts.flatMap(({ functionResponse }) => functionResponse ?? []),
+    intermediateResponses: texts,
+  };
+}

@@ -1,9 +1,10 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
 import { close, listen } from './edge.ts';
 
 /** What the server does instead of its work. */
-type S3Fault = 'overloaded' | 'forbidden' | 'silent';
+type S3Fault = 'overloaded' | 'forbidden' | 'silent' | 'flood';
 
 /**
  * A server that speaks as much of S3's wire as the runtime does: buckets in the path, PUT, GET, HEAD and DELETE of
@@ -17,6 +18,8 @@ export interface S3Server {
   /** Method and path of each request, in order. */
   requests: string[];
   fault: S3Fault | undefined;
+  /** Megabytes that a flood, of at most 256, has sent. */
+  flooded: number;
   /** Awaited before a request is done; it may return a fault for this one. */
   before?: (method: string) => Promise<S3Fault | undefined>;
   close(): Promise<void>;
@@ -35,7 +38,7 @@ export const s3Environment = ({ url, bucket }: S3Server, prefix = 'some/prefix')
 
 /** Starts an empty bucket on a free loopback port. */
 export async function startS3(bucket = 'artifacts'): Promise<S3Server> {
-  const state = { bucket, objects: new Map<string, Buffer>(), requests: [] as string[], fault: undefined };
+  const state = { bucket, objects: new Map<string, Buffer>(), requests: [] as string[], fault: undefined, flooded: 0 };
   const started: S3Server = { ...state, url: '', close: () => close(server) };
   const server = createServer((request, response) => void serve(started, request, response));
   started.url = `http://127.0.0.1:${await listen(server)}`;
@@ -49,6 +52,7 @@ async function serve(s3: S3Server, request: IncomingMessage, response: ServerRes
   const body = await buffer(request);
   const fault = (await s3.before?.(method)) ?? s3.fault;
   if (fault === 'silent') return;
+  if (fault === 'flood') return pipeline(flood(s3), response).catch(() => undefined);
   if (fault === 'overloaded') return refuse(response, 503, 'SlowDown');
   const signed = headers.authorization?.startsWith(`AWS4-HMAC-SHA256 Credential=${ACCESS_KEY}/`);
   if (!signed || fault === 'forbidden') return refuse(response, 403, 'AccessDenied');
@@ -61,6 +65,10 @@ async function serve(s3: S3Server, request: IncomingMessage, response: ServerRes
   if (method === 'GET' && !object) return refuse(response, 404, 'NoSuchKey');
   response.writeHead(method === 'DELETE' ? 204 : 200, { 'content-type': 'application/octet-stream' });
   response.end(method === 'GET' ? object : undefined);
+}
+
+async function* flood(s3: S3Server): AsyncGenerator<Buffer> {
+  for (; s3.flooded < 256; s3.flooded += 1) yield Buffer.alloc(1_048_576);
 }
 
 function refuse(response: ServerResponse, status: number, code: string): void {

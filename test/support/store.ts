@@ -84,3 +84,12 @@ export async function statementsOf(work: () => Promise<unknown>): Promise<string
   }
   return sent;
 }
+
+/** What a take-over needs, for the invocations of a database. */
+export const takerOn = (database: DatabasePool) => ({
+  database,
+  newId: randomUUID,
+  notifications: { publish: () => undefined },
+  limits: { attempts: 3 },
+  leaseTimes: { durationMs: 60_000 },
+});

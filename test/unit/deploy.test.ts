@@ -3,11 +3,15 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { environmentSchema } from '../../src/config/settings.ts';
-import { INSTRUMENTS } from '../../src/observability/metrics/instruments.ts';
+import { INSTRUMENTS, toPrometheusName } from '../../src/observability/metrics/instruments.ts';
 
 const read = (path: string) => readFileSync(fileURLToPath(new URL(`../../${path}`, import.meta.url)), 'utf8');
 
 interface Service {
+  build?: string;
+  image?: string;
+  depends_on?: object;
+  networks?: { default: { aliases: string[] } };
   profiles?: string[];
   ports?: string[];
   environment?: Record<string, unknown>;
@@ -44,6 +48,27 @@ describe('docker-compose.yml', () => {
     expect(trusting).toEqual(['replica-1', 'replica-2']);
   });
 
+  test('builds one image, and has nginx look up the replicas at run time, once both are healthy', () => {
+    const runtimes = ['runtime', 'dev', 'replica-1', 'replica-2'];
+    expect(Object.keys(services).filter((name) => services[name]?.build)).toEqual(['runtime']);
+    expect(runtimes.map((name) => services[name]?.image)).toEqual(runtimes.map(() => 'agent-runtime'));
+    const replicas = Object.keys(services).filter((name) =>
+      services[name]?.networks?.default.aliases.includes('replicas'),
+    );
+    expect(replicas).toEqual(['replica-1', 'replica-2']);
+    const isHealthy = { condition: 'service_healthy' };
+    expect(services['proxy']?.depends_on).toEqual(Object.fromEntries(replicas.map((name) => [name, isHealthy])));
+    const nginx = read('deploy/nginx.conf');
+    expect(nginx).toMatch(/\n +resolver 127\.0\.0\.11 valid=1s/);
+    expect(nginx).toMatch(/set \$runtime replicas;\n +proxy_pass http:\/\/\$runtime:8000;/);
+    expect(nginx).not.toContain('server replica');
+  });
+
+  test('needs no newer engine than Debian 12 has', () => {
+    expect(read('Dockerfile')).not.toMatch(/^HEALTHCHECK.*--start-interval/m);
+    expect(read('docker-compose.yml')).not.toContain('start_interval');
+  });
+
   test('mounts files that there are', () => {
     const mounted = Object.values(services).flatMap(({ volumes = [] }) =>
       volumes.filter((each) => each.startsWith('.')),
@@ -73,8 +98,9 @@ describe('the dashboard', () => {
   };
   const exprs = panels.flatMap(({ targets }) => targets);
   const exported = new Map(
-    Object.values(INSTRUMENTS).flatMap(({ name, kind, labels }) => {
-      const base = name.replaceAll('.', '_');
+    Object.values(INSTRUMENTS).flatMap((instrument) => {
+      const { kind, labels } = instrument;
+      const base = toPrometheusName(instrument);
       const names = kind === 'histogram' ? ['bucket', 'count', 'sum'].map((suffix) => `${base}_${suffix}`) : [base];
       return names.map((each) => [each, new Set<string>([...labels, 'le', 'instance'])] as const);
     }),
@@ -85,7 +111,7 @@ describe('the dashboard', () => {
     const asked = exprs.flatMap(({ expr }) => metricsIn(expr));
     expect(asked.filter((name) => !exported.has(name))).toEqual([]);
     const missing = Object.values(INSTRUMENTS)
-      .map(({ name }) => name.replaceAll('.', '_'))
+      .map(toPrometheusName)
       .filter((name) => !asked.some((each) => each.startsWith(name)));
     expect(missing).toEqual([]);
   });

@@ -43,6 +43,7 @@ const OWNERS: Record<string, string> = {
   webhookDeliveries: 'invocations/webhooks',
   userStorage: 'conversation/storage',
   budgets: 'conversation/budgets',
+  budgetTotals: 'conversation/budgets',
   budgetUses: 'conversation/budgets',
   modelPrices: 'conversation/budgets',
   legalHolds: 'conversation/holds',

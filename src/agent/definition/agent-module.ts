@@ -68,9 +68,8 @@ export async function loadAgentModules(directory: string): Promise<Map<string, A
     if (name === HARNESS_APP && !existsSync(path)) continue;
     checkName(name, path);
     const { agent } = await importFile(path);
-    if (typeof agent !== 'object' || agent === null) {
+    if (typeof agent !== 'object' || agent === null)
       throw new ConfigError(`${path}: it exports no \`agent\`. Write \`export const agent = defineAgent({…})\`.`);
-    }
     modules.set(name, toModule(name, agent, path));
   }
   return modules;
@@ -86,9 +85,8 @@ export async function loadTools(directory: string): Promise<Map<string, Tool>> {
   for (const file of files.sort()) {
     const path = join(directory, file);
     const exported = Object.values(await importFile(path)).filter(isTool);
-    if (exported.length === 0) {
+    if (exported.length === 0)
       throw new ConfigError(`${path}: it exports no tool. Write \`export const lookup = defineTool({…})\`.`);
-    }
     for (const tool of exported) addTool(tool, tools, path);
   }
   return tools;

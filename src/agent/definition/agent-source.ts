@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { ConfigError } from '../../core/errors.ts';
 import type { AgentSource, CompactionSettings, McpServer } from './agent.ts';
 import type { Sampling } from './model.ts';
-import type { Tool } from './tool.ts';
+import { EFFECTS, type Tool } from './tool.ts';
 
 /** True for what `defineTool` makes. */
 export const isTool = (value: unknown): value is Tool =>
@@ -29,6 +29,7 @@ const members = {
   skills: names,
   mcpServers: z.array(servers).optional(),
   confirmTools: names,
+  toolEffects: z.record(z.string(), z.enum(EFFECTS, 'none, idempotent or once')).optional(),
   sampling: z
     .strictObject({
       temperature: number,

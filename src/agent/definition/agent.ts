@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import type { harnessSchema } from './harness-schema.ts';
 import type { Model, Sampling } from './model.ts';
-import type { Tool } from './tool.ts';
+import type { Effect, Tool } from './tool.ts';
 
 /*
  * The agent, from what is written to what runs. All of its types are here:
@@ -50,6 +50,8 @@ export interface AgentDefinition {
   mcpServers: McpServer[];
   /** Names of tools, those of MCP servers included, whose calls a person has to confirm. */
   confirmTools?: string[];
+  /** Effects of tools by name, those of MCP servers included [as the tool or its server says]. */
+  toolEffects?: Record<string, Effect>;
   /** [that of the agent above] */
   sampling?: Sampling;
   subAgents?: AgentDefinition[];

@@ -49,14 +49,12 @@ export async function loadEvalModule(directory: string): Promise<EvalModule> {
     const path = join(folder, file);
     const { metric, mask } = (await importFile(path)) as { metric?: OwnMetric; mask?: Mask };
     const name = parse(file).name;
-    if (metric === undefined && mask === undefined) {
+    if (metric === undefined && mask === undefined)
       throw new ConfigError(`${path}: it exports neither \`metric\` nor \`mask\`.`);
-    }
     if (metric !== undefined) {
       if (!METRIC_NAME.test(name)) throw new ConfigError(`${path}: \`${name}\` cannot be the name of a metric.`);
-      if (typeof metric.score !== 'function' || typeof metric.description !== 'string') {
+      if (typeof metric.score !== 'function' || typeof metric.description !== 'string')
         throw new ConfigError(`${path}: \`metric\` needs a description and a function \`score\`.`);
-      }
       metrics.set(name, metric);
     }
     if (mask === undefined) continue;

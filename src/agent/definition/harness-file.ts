@@ -55,6 +55,7 @@ function toDefinition(agent: SubAgent, variables: Variables): AgentDefinition {
     skills: agent.skills ?? [],
     mcpServers: (agent.mcp_servers ?? []).map((server) => fillHeaders(server, variables)),
     confirmTools: agent.confirm_tools,
+    toolEffects: agent.tool_effects,
     kind: agent.type,
     modelName: agent.model,
     sampling: agent.sampling && toSampling(agent.sampling),

@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import { strictObject } from '../../core/members.ts';
+import { EFFECTS } from './tool.ts';
 
 /** The schema of a `harness.yaml`. Every object is strict: a misspelled member is an error, not a silent default. */
 
@@ -9,15 +11,13 @@ const agentName = z
   .refine((name) => name !== 'user', 'a name other than `user`');
 const count = z.int('a whole number').min(1, 'a whole number from 1');
 
-const sampling = z
-  .strictObject({
-    temperature: z.number().min(0).max(2).optional(),
-    top_p: z.number().min(0).max(1).optional(),
-    max_tokens: count.optional(),
-    presence_penalty: z.number().min(-2).max(2).optional(),
-    frequency_penalty: z.number().min(-2).max(2).optional(),
-  })
-  .describe("Sampling parameters; the provider's default where left out.");
+const sampling = strictObject("Sampling parameters; the provider's default where left out.", {
+  temperature: z.number().min(0).max(2).optional(),
+  top_p: z.number().min(0).max(1).optional(),
+  max_tokens: count.optional(),
+  presence_penalty: z.number().min(-2).max(2).optional(),
+  frequency_penalty: z.number().min(-2).max(2).optional(),
+});
 
 const mcpServer = z.strictObject({
   name: z.string().min(1),
@@ -36,6 +36,10 @@ const agent = {
   skills: names.optional(),
   mcp_servers: z.array(mcpServer).optional(),
   confirm_tools: names.optional().describe('Tools whose calls a person has to confirm.'),
+  tool_effects: z
+    .record(z.string().min(1), z.enum(EFFECTS, 'none, idempotent or once'))
+    .optional()
+    .describe('What a call changes outside, by tool: whether it is called again after its process died.'),
   sampling: sampling.optional(),
   output_key: z.string().min(1).optional().describe('State key that receives the answer.'),
   max_iterations: count.optional().describe('Maximum number of rounds of a `loop`.'),

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { bodyText, number, text } from '../../core/members.ts';
+import { bodyText, number, text, looseObject, optional } from '../../core/members.ts';
 import type { AgentOverrides, McpServer } from './agent.ts';
 import { toMcpServer, toSampling, withoutAbsent } from './snake-case.ts';
 
@@ -34,22 +34,19 @@ export const llmCallLimitSchema = z.union([
 export const toLlmCallLimit = (sent: z.output<typeof llmCallLimitSchema> | null | undefined): number | undefined =>
   sent === null || sent === undefined ? undefined : Number(sent);
 
-const mcpServerSchema = z
-  .looseObject({
-    name: text('Appears in errors; by default the host of the URL.', 1_024),
-    url: text('Address of the server, https; `server_url` is another spelling.', MAX_URL),
-    server_url: text('Another spelling of `url`, which wins where both are given.', MAX_URL),
-    transport: z.enum(['streamable-http', 'sse']).nullish().describe('By default streamable HTTP, then SSE.'),
-    headers: z
-      .record(z.string(), bodyText)
-      .meta({ maxProperties: 128 })
-      .nullish()
-      .describe('Sent to this server and nowhere else.'),
-    bearer_token: text('Sent to this server as `Authorization: Bearer …`.', 16_384),
-    bear_token: text('Another spelling of `bearer_token`, which wins; written by VeADK.', 16_384),
-    api_key: text('Another spelling of `bearer_token`, which wins; written by VeADK.', 16_384),
-  })
-  .describe('A remote MCP server.');
+const mcpServerSchema = looseObject('A remote MCP server.', {
+  name: text('Appears in errors; by default the host of the URL.', 1_024),
+  url: text('Address of the server, https; `server_url` is another spelling.', MAX_URL),
+  server_url: text('Another spelling of `url`, which wins where both are given.', MAX_URL),
+  transport: z.enum(['streamable-http', 'sse']).nullish().describe('By default streamable HTTP, then SSE.'),
+  headers: optional(
+    z.record(z.string(), bodyText).meta({ maxProperties: 128 }),
+    'Sent to this server and nowhere else.',
+  ),
+  bearer_token: text('Sent to this server as `Authorization: Bearer …`.', 16_384),
+  bear_token: text('Another spelling of `bearer_token`, which wins; written by VeADK.', 16_384),
+  api_key: text('Another spelling of `bearer_token`, which wins; written by VeADK.', 16_384),
+});
 
 const mcpServers = z.array(z.union([z.string().max(MAX_URL), mcpServerSchema])).max(128);
 const builtInTool = z.looseObject({ id: z.string().max(MAX_NAME_LENGTH).describe('Name of the tool.') });
@@ -59,16 +56,16 @@ const UNSUPPORTED = ['mcp_router_id', 'registry', 'knowledgebase', 'longterm_mem
 const unsupported = z.unknown().optional().describe('Of VeADK. Not supported: `error` says so; null is as if absent.');
 
 /** The overrides of one request, on `/harness/invoke` and the agent run operations alike. */
-export const harnessOverridesSchema = z
-  .looseObject({
+export const harnessOverridesSchema = looseObject(
+  'Changes of the deployed agent for this invocation only; what is left out stays as deployed.',
+  {
     tools: names.nullish().describe('Built-in tools to append; an array, or names with commas.'),
     skills: names.nullish().describe('Skills to append; an array, or names with commas.'),
     mcp_servers: mcpServers.nullish().describe('Replaces the whole list of remote MCP servers; `[]` clears it.'),
-    builtin_tools: z
-      .array(z.union([z.string().max(MAX_NAME_LENGTH), builtInTool]))
-      .max(MAX_NAMES)
-      .nullish()
-      .describe('Appended to `tools`; `[{"id": …}]` or names, as VeADK writes them.'),
+    builtin_tools: optional(
+      z.array(z.union([z.string().max(MAX_NAME_LENGTH), builtInTool])).max(MAX_NAMES),
+      'Appended to `tools`; `[{"id": …}]` or names, as VeADK writes them.',
+    ),
     selected_skills: names.nullish().describe('Appended to `skills`, as VeADK writes them.'),
     mcp: mcpServers.nullish().describe('Another name of `mcp_servers`, which wins; written by VeADK.'),
     mcp_router_id: unsupported,
@@ -78,19 +75,14 @@ export const harnessOverridesSchema = z
     runtime: unsupported,
     model_name: z.string().min(1).max(1_024).nullish().describe('Model to call, of the deployed provider.'),
     system_prompt: text("Replaces the agent's instruction."),
-    max_llm_calls: llmCallLimitSchema
-      .nullish()
-      .describe('Maximum number of model calls of this invocation [as deployed, 500].'),
+    max_llm_calls: optional(llmCallLimitSchema, 'Maximum number of model calls of this invocation [as deployed, 500].'),
     temperature: z.number().min(0).nullish().describe('Sampling temperature; 0 is the most predictable.'),
     top_p: z.number().min(0).max(1).nullish().describe('Nucleus sampling: share of the probability to choose from.'),
     max_tokens: limit.nullish().describe('Maximum number of tokens of one answer of the model.'),
     presence_penalty: number('Penalty for tokens that stand in the text already; providers take about -2 to 2.'),
     frequency_penalty: number('Penalty that grows with each repetition of a token; providers take about -2 to 2.'),
-  })
-  .describe(
-    'Changes of the deployed agent for this invocation only; what is left out stays as deployed. Members without a ' +
-      'meaning are named in the header `X-Ignored-Members` of the answer.',
-  );
+  },
+);
 
 /** Returns the members of a request's overrides that have no meaning, as text for a header; '' where there are none. */
 export const listIgnoredMembers = (harness: object | null | undefined): string =>

@@ -43,12 +43,22 @@ export interface AgentReply {
   actions: Pick<EventActions, 'stateDelta' | 'artifactDelta'>;
 }
 
+/**
+ * The effect of a tool on the world. Where the process died that ran a call, another one calls a tool again that has
+ * none, or whose second call changes nothing more (`idempotent`); one that acts `once` is not called again.
+ */
+export type Effect = (typeof EFFECTS)[number];
+/** All effects. */
+export const EFFECTS = ['none', 'idempotent', 'once'] as const;
+
 /** A tool that the model can call. */
 export interface Tool extends ToolDeclaration {
   /** True where the invocation pauses until a person has confirmed the call. */
   needsConfirmation: boolean;
   /** True where a person or another system answers later: `undefined` from `run` pauses the invocation. */
   longRunning?: boolean;
+  /** [`once`; that of an agent follows from its tools] */
+  effect?: Effect;
   /** Where calling it leads outside of the loop's own agents: a server elsewhere, or an agent that is a tool. */
   calls?: 'server' | AgentNode;
   /**
@@ -67,3 +77,11 @@ export const toParameters = (properties: JsonObject, ...required: string[]): Jso
   ...(required.length > 0 && { required }),
   additionalProperties: false,
 });
+
+/** Returns the effect of a tool; an agent acts once where one of its tools does, or of those below it. */
+export function getEffect({ calls, effect = 'once' }: Tool): Effect {
+  if (typeof calls !== 'object') return effect;
+  const acts = ({ tools, subAgents }: AgentNode): boolean =>
+    tools.some((tool) => getEffect(tool) === 'once') || subAgents.some(acts);
+  return acts(calls) ? 'once' : 'idempotent';
+}

@@ -69,6 +69,7 @@ const transferTool = (names: string[]): Tool => ({
   description: 'Hands the conversation over to another agent.',
   parameters: toParameters({ agent_name: { type: 'string', enum: names } }, 'agent_name'),
   needsConfirmation: false,
+  effect: 'none',
   async run(args, { actions }) {
     actions.transferToAgent = String(args['agent_name']);
     return { result: null };

@@ -2,12 +2,12 @@ import { toErrorText } from '../../core/errors.ts';
 import { runInTrace, runWith } from '../../platform/context.ts';
 import type { Log } from '../../platform/log.ts';
 import { ownLines } from '../../core/own-stack.ts';
-import type { JsonObject, Part } from '../../core/content.ts';
+import { getFunctionResponses, type JsonObject, type Part } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
-import type { Tool, ToolLog } from '../definition/tool.ts';
+import { getEffect, type Tool, type ToolLog } from '../definition/tool.ts';
 
 /** Maximum size of a function response in characters of JSON: several still fit an event's 1 MiB (reliability B11). */
 const MAX_RESPONSE_CHARACTERS = 500_000;
@@ -34,6 +34,10 @@ interface Answer {
   /** Where the tool's own code failed: for its author, never for the model or a user. */
   stack?: string;
 }
+
+/** The response to a call of a tool that acts once, where the process died that may have run it. */
+const OUTCOME_UNKNOWN =
+  'It is not known whether this call took effect: the process that ran it stopped. It was not repeated.';
 
 const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
 
@@ -146,6 +150,8 @@ async function answerCall(
   const decision = decisions.get(call.id);
   if (decision === false) return failed('This tool call is rejected.');
   if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
+  const mayHaveRun = invocation.input.stored?.callIds.has(call.id) === true;
+  if (mayHaveRun && getEffect(tool) === 'once') return failed(OUTCOME_UNKNOWN);
   return runTool(invocation, turn, tool, call);
 }
 
@@ -223,6 +229,9 @@ export async function callTools(
   calls: OpenCall[],
   decisions: Decisions = new Map(),
 ): Promise<{ event: NewEvent | undefined; stillOpen: boolean }> {
+  const isAnswer = (event: NewEvent) => getFunctionResponses(event.content).length > 0;
+  const stored = invocation.input.stored?.take(turn, isAnswer);
+  if (stored) return { event: stored, stillOpen: getFunctionResponses(stored.content).length < calls.length };
   const bounded = withRoom(invocation.input.eventBytes ?? MAX_STEP_CHARACTERS);
   const answers = await Promise.all(
     calls.map(async (call) => bounded(await answerTraced(invocation, turn, call, decisions))),

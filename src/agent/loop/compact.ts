@@ -28,7 +28,11 @@ export const SUMMARY_INSTRUCTION =
  * `undefined` where nothing is to be done or the summary failed: the invocation goes on with the whole history then.
  */
 export async function compactHistory(invocation: InvocationState, turn: AgentTurn): Promise<NewEvent | undefined> {
-  const { agent: root, history } = invocation.input;
+  const { agent: root, history, stored } = invocation.input;
+  const kept = stored?.takeIf(turn, ({ actions }) => actions?.compaction != null);
+  if (kept) return recordEvent(invocation, kept);
+  // It was looked at before the first step.
+  if (stored && !stored.isOver) return undefined;
   // The last call that is left belongs to the answer.
   if (!root.compaction || turn.signal.aborted || root.maxLlmCalls - invocation.used.llmCalls < 2) return undefined;
   const audience = { agentName: turn.agent.name, branch: turn.branch };

@@ -43,6 +43,9 @@ export function toConfirmationRequest(
   });
 }
 
+/** True for an event that {@link toConfirmationRequest} made. */
+export const isConfirmationRequest = (event: Event): boolean => requestsIn(event).length > 0;
+
 /** The web UI wraps the decision as JSON text in a `response` member; others send it plain. If unclear, it is a no. */
 function isConfirmed({ response }: FunctionResponse): boolean {
   const wrapped = response?.['response'];

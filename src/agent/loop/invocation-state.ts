@@ -1,4 +1,4 @@
-import type { RunInput } from './run.ts';
+import type { RunInput, UsedSoFar } from './run.ts';
 import { nodePath } from './agent-tree.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
@@ -20,7 +20,7 @@ export interface InvocationState {
   callIds: Set<string> | undefined;
   output: string;
   /** Shared by all agents of the tree, those that are tools included. */
-  used: { llmCalls: number; promptTokens: number; outputTokens: number };
+  used: UsedSoFar;
   /** The error behind an unexpected failure, for the log. */
   cause: unknown;
   /** Runs an agent as a tool and returns its answer and changes. Its events are not stored. */
@@ -61,7 +61,7 @@ export function newInvocationState(input: RunInput, askAgent: AskAgent): Invocat
     state: Object.assign(Object.create(null) as JsonObject, input.state),
     callIds: undefined,
     output: '',
-    used: { llmCalls: 0, promptTokens: 0, outputTokens: 0 },
+    used: input.used ?? { llmCalls: 0, promptTokens: 0, outputTokens: 0 },
     cause: undefined,
   };
 }
@@ -115,7 +115,9 @@ export function countTokens(
 
 /** The call's id where it is new, else a fresh one. */
 export function uniqueCallId(invocation: InvocationState, id: string | null | undefined): string {
-  const seen = (invocation.callIds ??= callIdsIn(invocation.input.history));
+  const seen = (invocation.callIds ??= new Set(
+    invocation.input.stored?.callIds ?? callIdsIn(invocation.input.history),
+  ));
   const unique = id && !seen.has(id) ? id : invocation.input.newId();
   seen.add(unique);
   return unique;

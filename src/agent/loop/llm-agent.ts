@@ -1,11 +1,11 @@
 import { runInTrace } from '../../platform/context.ts';
 import type { ObservedStep } from './run.ts';
 import { AgentError } from '../../core/errors.ts';
-import { getAnswerText, getParts, type Content, type JsonObject } from '../../core/content.ts';
+import { getAnswerText, getFunctionResponses, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
 import { callTools, toOpenCalls, withError, type OpenCall } from './call-tools.ts';
-import { toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
+import { isConfirmationRequest, toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
 import { renderInstruction } from './instruction.ts';
 import type { ModelAnswer, ModelRequest } from '../definition/model.ts';
@@ -52,9 +52,10 @@ function keepOutput(invocation: InvocationState, { agent }: AgentTurn, answer: N
 
 /** Runs the tools of one step; the confirmation request, if any, comes before the responses, as in ADK. */
 async function* answerCalls(invocation: InvocationState, turn: AgentTurn, calls: OpenCall[]): Steps {
+  const asked = invocation.input.stored?.takeIf(turn, isConfirmationRequest);
   const { event, stillOpen } = await callTools(invocation, turn, calls);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
-  const request = toConfirmationRequest(invocation, turn, calls, requested);
+  const request = asked ?? toConfirmationRequest(invocation, turn, calls, requested);
   if (request) yield recordEvent(invocation, request);
   if (event) recordEvent(invocation, event);
   return { event, paused: stillOpen || request !== undefined };
@@ -68,6 +69,8 @@ const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 
 /** Makes one model call: partial events where they are wanted, then the complete event, or an event with an error. */
 async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
+  const stored = invocation.input.stored?.take(turn, isOfModel);
+  if (stored) return stored;
   const { agent, signal } = turn;
   const { maxLlmCalls } = invocation.input.agent;
   if (signal.aborted) return withError(newEvent(invocation, turn, {}), abortError(signal));
@@ -100,6 +103,10 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
     step?.end(answer);
   }
 }
+
+/** True for what a model gave, or the error in its place: neither responses of tools nor what the loop itself adds. */
+const isOfModel = (event: NewEvent) =>
+  getFunctionResponses(event.content).length === 0 && !event.actions?.compaction && !isConfirmationRequest(event);
 
 async function toRequest(
   invocation: InvocationState,

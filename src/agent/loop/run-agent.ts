@@ -21,8 +21,9 @@ import type { RunEnd, RunInput } from './run.ts';
 /**
  * The loop of one invocation. The consumer stores each complete event before it asks for the next one, so a function
  * call is stored before its tools run; partial events (`partial: true`, only when streaming) are never stored. The last
- * event is returned, not yielded. Never throws: a failure, a limit or an abort is the `error` of the end and stands on
- * the last event.
+ * event is returned, not yielded. A failure, a limit or an abort is the `error` of the end and stands on the last
+ * event.
+ * @throws {AgentError} where a run cannot go on, because its stored steps are not those of the agent
  */
 export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEnd, void> {
   const invocation = newInvocationState(input, (agent, request, signal) =>
@@ -31,7 +32,9 @@ export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEn
   let outcome: Outcome;
   try {
     outcome = yield* runSteps(invocation);
+    input.stored?.checkAllTaken();
   } catch (error) {
+    if (error instanceof AgentError && input.stored) throw error;
     invocation.cause = error;
     const failure = { code: 'internal', message: 'The agent failed unexpectedly; the log of the service says why.' };
     const turn = { root: input.agent, agent: input.agent, branch: undefined, signal: input.signal };
@@ -71,13 +74,18 @@ export async function askAgent(
   signal: AbortSignal,
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
-  const invocation: InvocationState = { ...parent, events: [prompt], callIds: new Set(), output: '' };
+  // Its steps are not stored.
+  const input = { ...parent.input, stored: undefined };
+  const invocation: InvocationState = { ...parent, input, events: [prompt], callIds: new Set(), output: '' };
   const running = runNode(invocation, { root: agent, agent, branch: undefined, signal });
   const events: NewEvent[] = [];
   for (;;) {
     const next = await running.next();
     const event = next.done ? next.value.event : next.value;
-    if (event && event.partial !== true) events.push(event);
+    if (event && event.partial !== true) {
+      events.push(event);
+      await parent.input.onAsked?.(event);
+    }
     if (!next.done) continue;
     if (event?.errorCode) throw new Error(event.errorMessage ?? event.errorCode);
     if (next.value.paused) throw new Error(`The agent \`${agent.name}\` has to ask a person, which it cannot do here.`);

@@ -6,6 +6,7 @@ import type { Log } from '../../platform/log.ts';
 import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
+import type { StoredSteps } from './stored-steps.ts';
 
 /** The input of one invocation. */
 export interface RunInput {
@@ -14,6 +15,10 @@ export interface RunInput {
   invocationId: string;
   /** Stored events in order, the user's event of this invocation last. */
   history: Event[];
+  /** Where a run goes on whose process died: its steps so far, which are taken instead of made again. */
+  stored?: StoredSteps | undefined;
+  /** Counts what is used, for the caller, which stores it with each event [from zero]. */
+  used?: UsedSoFar;
   /** Ids of the events that the runtime made: a person confirms what one of these requests, and nothing else. */
   runtimeEventIds: ReadonlySet<string>;
   /** Merged state of the session at the start. */
@@ -30,11 +35,16 @@ export interface RunInput {
   /** A fresh event or call id. */
   newId(): string;
   observer?: RunObserver | undefined;
+  /** Awaited with each event of an agent that is a tool: it is yielded nowhere, and counts all the same. */
+  onAsked?: ((event: NewEvent) => Promise<void>) | undefined;
   /** Called with what each model call used, before its event is yielded. */
   onUse?:
     | ((use: { model: string; answeredAs: string; promptTokens: number; outputTokens: number }) => void)
     | undefined;
 }
+
+/** Model calls and tokens of an invocation so far. */
+export type UsedSoFar = Pick<RunEnd, 'llmCalls' | 'promptTokens' | 'outputTokens'>;
 
 /** The agent of a model call as an observer sees it: the instruction before its placeholders are filled in. */
 export type ObservedAgent = Pick<AgentNode, 'name' | 'instruction' | 'appendedInstruction' | 'tools' | 'model'>;

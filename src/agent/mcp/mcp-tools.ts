@@ -1,7 +1,7 @@
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { createEgress, type EgressPolicy } from '../../platform/net/egress.ts';
-import { CallerCounts } from '../../platform/work/caller-counts.ts';
+import { CallerCounts } from '../../platform/work/fair-semaphore.ts';
 import { SchemaSandbox } from '../arguments/schema-sandbox.ts';
 import type { McpServer } from '../definition/agent.ts';
 import type { Tool } from '../definition/tool.ts';

@@ -105,6 +105,7 @@ interface DeclaredTool {
   name: string;
   description?: string | undefined;
   inputSchema: JsonObject;
+  annotations?: { readOnlyHint?: boolean | undefined; idempotentHint?: boolean | undefined } | undefined;
 }
 
 /** Loose schemas that count an answer's elements before the SDK's schemas spend time on each of them. */
@@ -157,6 +158,7 @@ function toTool(
     description: tool.description ?? '',
     parameters: tool.inputSchema,
     needsConfirmation: false,
+    effect: tool.annotations?.readOnlyHint ? 'none' : tool.annotations?.idempotentHint ? 'idempotent' : 'once',
     calls: 'server',
     checkArguments: (args, signal) => schemas.check(tool.inputSchema, args, signal),
     async run(args, { signal, attachments }) {

@@ -104,9 +104,8 @@ function getBlock(answer: StreamedAnswer, id: string, thought: boolean): Part {
 function sign(answer: StreamedAnswer, part: Part, metadata: Record<string, JsonObject> | undefined): void {
   const data = metadata as ProviderData | undefined;
   const isSigned = Object.values(metadata ?? {}).some((namespace) => namespace?.['thoughtSignature'] !== undefined);
-  if (part.thought === true ? data !== undefined || !part.thoughtSignature : isSigned) {
+  if (part.thought === true ? data !== undefined || !part.thoughtSignature : isSigned)
     part.thoughtSignature = toSignature(answer.provider, data);
-  }
 }
 
 function toCall(call: Extract<StreamPart, { type: 'tool-call' }>): Part {

@@ -55,9 +55,8 @@ export function toFailure(error: unknown, hasAnswered: boolean): ModelFailure {
   const isUnreadable = call.name === 'AI_JSONParseError' || call.name === 'AI_TypeValidationError';
   if (isUnreadable || call.name === 'AI_EmptyResponseBodyError')
     return new ModelFailure('model_bad_response', { cause: error });
-  if (call.name === 'AI_UnsupportedFunctionalityError') {
+  if (call.name === 'AI_UnsupportedFunctionalityError')
     return new ModelFailure('model_rejected', { detail: 'it does not take this kind of content', cause: error });
-  }
   // The OpenAI-compatible package reports a stream without a finish reason so.
   if (hasAnswered || call.name === 'AI_InvalidResponseDataError')
     return new ModelFailure('model_stream_cut', { cause: error });

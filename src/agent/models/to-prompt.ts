@@ -1,5 +1,4 @@
-import type { Content, FunctionResponse, JsonObject, Part } from '../../core/content.ts';
-import { getParts } from '../../core/content.ts';
+import { type Content, type FunctionResponse, type JsonObject, type Part, getParts } from '../../core/content.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { CallOptions, ProviderName } from './provider.ts';
 import { fromSignature } from './signature.ts';
@@ -73,9 +72,8 @@ function toUser(content: Content, provider: ProviderName): Message[] {
   const rest = getParts(content).filter((part) => !part.functionResponse);
   const said = [...media, ...rest].flatMap(toUserPart);
   const messages: Message[] = [];
-  if (responses.length > 0) {
+  if (responses.length > 0)
     messages.push({ role: 'tool', content: responses.map((response) => toToolResult(response, provider)) });
-  }
   if (said.length > 0) messages.push({ role: 'user', content: said });
   return messages.length > 0 ? messages : [{ role: 'user', content: [{ type: 'text', text: EMPTY }] }];
 }
@@ -103,9 +101,8 @@ function toFile({ inlineData, fileData }: Part): UserPart & (FilePart | { type: 
   const named = filename ? { filename } : {};
   if (!inlineData) return toRemoteFile(fileData?.fileUri ?? '', mediaType, named);
   const data = inlineData.data ?? '';
-  if (mediaType.startsWith('text/') || mediaType === 'application/json') {
+  if (mediaType.startsWith('text/') || mediaType === 'application/json')
     return { type: 'text', text: `${filename ? `File ${filename}:\n` : ''}${Buffer.from(data, 'base64').toString()}` };
-  }
   return { type: 'file', mediaType, data: { type: 'data', data }, ...named };
 }
 

@@ -57,6 +57,7 @@ export const loadArtifacts: Tool = {
   description: 'Loads saved files so that you can read or see them. `list_artifacts` gives the names.',
   parameters: toParameters({ names: { type: 'array', items: name, minItems: 1, maxItems: 10 } }, 'names'),
   needsConfirmation: false,
+  effect: 'none',
   async run(args, { services, attachments }) {
     const artifacts: JsonObject[] = [];
     let [bytes, media] = [MAX_BYTES, 0];
@@ -98,6 +99,7 @@ export const listArtifacts: Tool = {
   description: 'Lists the names of the saved files.',
   parameters: toParameters({}),
   needsConfirmation: false,
+  effect: 'none',
   async run(_args, { services }) {
     const names = await services.listArtifacts();
     return names.length < MAX_NAMES ? { names } : { names: names.slice(0, MAX_NAMES), note: 'There may be more.' };

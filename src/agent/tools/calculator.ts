@@ -31,6 +31,7 @@ export const calculator: Tool = {
     '"15 % of 80" is written "0.15 * 80".',
   parameters: toParameters({ expression: { type: 'string', minLength: 1, maxLength: MAX_EXPRESSION } }, 'expression'),
   needsConfirmation: false,
+  effect: 'none',
   run: async (args) => ({ result: evaluate(await loadMath(), String(args['expression'])) }),
 };
 

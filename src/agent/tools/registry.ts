@@ -54,6 +54,7 @@ const currentTime = (now: () => Date = () => new Date()): Tool => ({
     timeZone: { type: 'string', maxLength: 64, description: 'IANA time zone such as Europe/Berlin; UTC if left out.' },
   }),
   needsConfirmation: false,
+  effect: 'none',
   async run(args) {
     const timeZone = typeof args['timeZone'] === 'string' ? args['timeZone'] : 'UTC';
     return inZone(now(), timeZone);
@@ -74,7 +75,7 @@ function inZone(time: Date, timeZone: string) {
   }
 }
 
-const waits = { needsConfirmation: false, longRunning: true } as const;
+const waits = { needsConfirmation: false, effect: 'none', longRunning: true } as const;
 
 /** Shows the user options and waits for the choice, the response of a later request (ADK `get_user_choice`). */
 const getUserChoice: Tool = {
@@ -106,6 +107,7 @@ export const exitLoop: Tool = {
   description: 'Ends the loop. Call it only when you are told to end it.',
   parameters: toParameters({}),
   needsConfirmation: false,
+  effect: 'none',
   async run(_args, { actions }) {
     actions.escalate = true;
     actions.skipSummarization = true;
@@ -119,6 +121,7 @@ const loadMemory: Tool = {
   description: 'Looks for what was said in earlier conversations with this user. Use a few words of what you look for.',
   parameters: toParameters({ query: { type: 'string', minLength: 1, maxLength: 500 } }, 'query'),
   needsConfirmation: false,
+  effect: 'none',
   async run(args, { services }) {
     const found = await services.searchMemory(String(args['query']));
     return {
@@ -136,6 +139,7 @@ const readState: Tool = {
   description: 'Reads values that were kept in the state of this conversation; without keys it lists the keys.',
   parameters: toParameters({ keys: { type: 'array', items: { type: 'string' }, maxItems: 50 } }),
   needsConfirmation: false,
+  effect: 'none',
   async run(args, { state }) {
     const keys = args['keys'] as string[] | undefined;
     if (!keys || keys.length === 0) return { keys: Object.keys(state).sort() };
@@ -169,6 +173,7 @@ const writeState: Tool = {
     'value',
   ),
   needsConfirmation: false,
+  effect: 'idempotent',
   async run(args, { actions }) {
     const key = String(args['key']);
     if (JSON.stringify(args['value']).length > MAX_VALUE)

@@ -16,6 +16,7 @@ export const webFetch = (policy: EgressPolicy): Tool => ({
     'url',
   ),
   needsConfirmation: false,
+  effect: 'none',
   async run(args, { signal, session }) {
     const url = URL.parse(String(args['url']));
     if (!url) throw new Error('This is not an absolute address.');

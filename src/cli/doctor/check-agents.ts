@@ -39,9 +39,8 @@ export async function checkModel(config: Config): Promise<Finding> {
   const { provider, name, baseUrl } = (await readHarnessAgent(config)).model;
   if (provider === 'offline') return ok('model', 'offline, it needs nothing');
   const key = config.MODEL_API_KEY;
-  if (!key && baseUrl === undefined && provider !== 'openai-compatible') {
+  if (!key && baseUrl === undefined && provider !== 'openai-compatible')
     return fault('model', `The provider ${provider} needs a key; set MODEL_API_KEY.`);
-  }
   const base = (baseUrl ?? BASE_URLS[provider] ?? '').replace(/\/$/, '');
   const isList = provider === 'openai-compatible';
   const url = isList ? `${base}/models` : `${base}/models/${encodeURIComponent(name)}`;
@@ -61,9 +60,8 @@ export async function checkModel(config: Config): Promise<Finding> {
 
 function toFinding(status: number, model: { provider: string; name: string }, names: string[] | undefined): Finding {
   const { provider, name } = model;
-  if (status === 401 || status === 403) {
+  if (status === 401 || status === 403)
     return fault('model', `The provider ${provider} refuses the key (HTTP ${status}); change MODEL_API_KEY.`);
-  }
   const isUnknown = names ? status === 200 && !names.includes(name) : status === 404;
   if (isUnknown) return fault('model', `The provider ${provider} does not know the model ${name}; change MODEL_NAME.`);
   if (status === 200) return ok('model', `${provider} knows ${name}`);

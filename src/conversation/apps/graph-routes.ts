@@ -6,7 +6,6 @@ import type { AgentDescription } from './agent-description.ts';
 import { findAgentAt, structureNodeSchema, toDot, toStructure } from './graph.ts';
 
 const DEV_APP_PATH = '/dev/apps/{app_name}';
-const area = 'Debugging (development server)';
 
 /** Dependencies of the operations on graphs. */
 interface GraphContext {
@@ -25,7 +24,6 @@ const getAppStructure = operation({
   path: `${DEV_APP_PATH}/build_graph`,
   operationId: 'getAppStructure',
   scope: 'develop',
-  area,
   summary: 'Get the structure of an application',
   description: 'Its agents and their tools. Tools of MCP servers and of skills are known in an invocation only.',
   owner: 'service',
@@ -62,7 +60,6 @@ const getAppGraphs = operation({
   path: `${DEV_APP_PATH}/build_graph_image`,
   operationId: 'getAppGraphs',
   scope: 'develop',
-  area,
   summary: 'Draw an application or one of its agents',
   description: 'In the DOT language of Graphviz, under its path (the root has the empty one) and as `dotSrc`.',
   owner: 'service',
@@ -95,7 +92,6 @@ const getAppGraph = operation({
   path: `${DEV_APP_PATH}/graph`,
   operationId: 'getAppGraph',
   scope: 'develop',
-  area,
   summary: 'Draw an application',
   owner: 'service',
   parameters: { path: appPath, query: z.object({ dark_mode: darkMode }) },
@@ -114,7 +110,6 @@ const getBuilderConfig = operation({
   path: `${DEV_APP_PATH}/builder`,
   operationId: 'getBuilderConfig',
   scope: 'develop',
-  area,
   summary: "Get an application's configuration for the visual builder",
   description: 'Always empty, which switches the builder off: an agent is described by its deployment.',
   owner: 'service',

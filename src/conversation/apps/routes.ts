@@ -2,10 +2,81 @@ import { z } from 'zod';
 import { InvalidError } from '../../core/errors.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { appPath } from '../../platform/http/operation/parameters.ts';
-import { appInfoSchema, appListSchema, toAppInfo, toListedApp } from './app-info.ts';
 import type { HostedAgent } from './hosted-agent.ts';
+import { type JsonObject, jsonObject } from '../../core/content.ts';
+import { type AgentDescription, listAgents } from './agent-description.ts';
+import { looseObject } from '../../core/members.ts';
 
-const area = 'Service and applications';
+/** The language of the agents; ADK's clients only show it. */
+const LANGUAGE = 'typescript';
+
+const appMembers = {
+  name: z.string().describe('What `appName` and `{app_name}` take.'),
+  rootAgentName: z.string().describe('The agent that gets the prompt; the `author` of most events.'),
+  description: z.string().describe('What the root agent says of itself; may be empty.'),
+  language: z.string().describe('What its agents are written in: always `typescript`.'),
+  isComputerUse: z.boolean().describe('Always false: no agent here drives a screen.'),
+};
+
+const appSchema = z.looseObject({
+  ...appMembers,
+  agents: jsonObject.nullable().describe('Always null here; `app-info` has them.'),
+});
+
+/** Answer of `/list-apps`. */
+const appListSchema = z
+  .union([z.array(z.string()), z.looseObject({ apps: z.array(appSchema).describe('Sorted by name.') })])
+  .describe('Names, sorted; with `detailed` the applications.');
+
+const agentInfoSchema = z.looseObject({
+  name: z.string().describe('The `author` of its events.'),
+  description: z.string().describe('By this the agent above decides whom to hand over to.'),
+  instruction: z.string().describe("Empty for the users of a user pool: it is the operator's."),
+  tools: z
+    .array(
+      z.looseObject({
+        functionDeclarations: z
+          .array(jsonObject)
+          .describe('One tool: `name`, `description` and `parameters`, a JSON Schema.'),
+      }),
+    )
+    .describe('Its tools; those of skills and remote MCP servers are known in an invocation only.'),
+  sub_agents: z.array(z.string()).describe('Names of the agents below it.'),
+});
+
+/** Answer of `/apps/{app_name}/app-info`. */
+const appInfoSchema = looseObject('What an application is made of.', {
+  ...appMembers,
+  agents: z.record(z.string(), agentInfoSchema).describe('All agents of the application, by name.'),
+});
+
+const toApp = (name: string, { name: rootAgentName, description }: AgentDescription) => ({
+  name,
+  rootAgentName,
+  description,
+  language: LANGUAGE,
+  isComputerUse: false,
+});
+
+/** An application in the detailed list. */
+const toListedApp = (name: string, root: AgentDescription): z.infer<typeof appSchema> => ({
+  ...toApp(name, root),
+  agents: null,
+});
+
+/** An application with all its agents; `withInstructions` false leaves their instructions empty. */
+function toAppInfo(name: string, root: AgentDescription, withInstructions: boolean): z.infer<typeof appInfoSchema> {
+  const agents = listAgents(root).map((agent) => [agent.name, toAgentInfo(agent, withInstructions)] as const);
+  return { ...toApp(name, root), agents: Object.fromEntries(agents) };
+}
+
+const toAgentInfo = (agent: AgentDescription, withInstructions: boolean): z.infer<typeof agentInfoSchema> => ({
+  name: agent.name,
+  description: agent.description,
+  instruction: withInstructions ? agent.instruction : '',
+  tools: agent.tools.map((tool) => ({ functionDeclarations: [{ ...tool } satisfies JsonObject] })),
+  sub_agents: agent.subAgents.map((child) => child.name),
+});
 
 /** Dependencies of the operations on applications. */
 interface AppContext {
@@ -18,7 +89,6 @@ const listApps = operation({
   path: '/list-apps',
   operationId: 'listApps',
   scope: 'read',
-  area,
   summary: 'List applications',
   owner: 'service',
   parameters: {
@@ -44,7 +114,6 @@ const getAppInfo = operation({
   path: '/apps/{app_name}/app-info',
   operationId: 'getAppInfo',
   scope: 'read',
-  area,
   summary: 'Describe an application',
   description: 'Tools of skills and of remote MCP servers are known in an invocation only and are left out.',
   owner: 'service',

@@ -30,9 +30,8 @@ export function toArtifactContent(part: Part): ArtifactContent {
     const { text, ...rest } = part;
     return { part: rest, bytes: Buffer.from(text ?? ''), mimeType: 'text/plain' };
   }
-  if (typeof part.fileData?.fileUri === 'string') {
+  if (typeof part.fileData?.fileUri === 'string')
     return { part, bytes: undefined, mimeType: part.fileData.mimeType ?? undefined };
-  }
   throw new InvalidError('artifact carries no content: give inlineData, text or fileData.');
 }
 

@@ -93,11 +93,10 @@ export async function saveArtifactVersion(
     given as materialized (
       select ${escapeJson(content.part)}::jsonb as part, ${escapeJson(customMetadata)}::jsonb as metadata),
     checked as materialized (
-      select ${limitedBytes(db, key, sql`artifact_size(${bytes.length}::bigint, part, metadata)`)} from given),
-    numbered as (
-      ${numbered} ${leaseToken ? sql`from held` : sql``}
-      ${NEXT_NUMBER} returning ${artifacts.nextVersion} - 1 as version)
-    ${version} from numbered, given, checked returning ${versionText} as text`);
+      select ${limitedBytes(db, key, sql`artifact_size(${bytes.length}::bigint, part, metadata)`)}
+      from given ${leaseToken ? sql`, held` : sql``}),
+    numbered as (${numbered} from checked ${NEXT_NUMBER} returning ${artifacts.nextVersion} - 1 as version)
+    ${version} from numbered, given returning ${versionText} as text`);
   const row = rows[0];
   if (!row) throw new LeaseLostError(`The invocation no longer holds session ${key.sessionId}.`);
   return unescapeJson(row.text);
@@ -127,7 +126,6 @@ const selectVersionText = statement<{ text: string }>(
 /** A version as its row has it: the part without its bytes, and where those are. */
 export interface StoredArtifact extends StoredContent {
   part: Part;
-  bytes: number;
   mimeType: string | undefined;
 }
 

@@ -11,6 +11,7 @@ export interface ContentObject {
 export interface StoredContent {
   content: Buffer | undefined;
   objectKey: string | undefined;
+  bytes: number;
   sha256: Buffer;
 }
 

@@ -100,9 +100,9 @@ function checkCount(versions: number, bytes: number): void {
 
 async function copyObject(
   contentStore: ContentStore,
-  { objectKey, sha256 }: VersionToCopy,
+  { objectKey, sizeBytes: bytes, sha256 }: VersionToCopy,
 ): Promise<ContentObject | undefined> {
   if (objectKey === null) return undefined;
-  const bytes = await contentStore.load({ content: undefined, objectKey, sha256 });
-  return bytes && contentStore.save(bytes);
+  const content = await contentStore.load({ content: undefined, objectKey, bytes, sha256 });
+  return content && contentStore.save(content);
 }

@@ -10,7 +10,8 @@ const BATCH_ROWS = 100;
 
 const v = artifactVersions;
 /** Ranges of users that together have all versions. */
-export const rangesOfVersions = (db: Database): AsyncGenerator<SQL, void, void> => userRanges(db, v);
+export const rangesOfVersions = (db: Database, signal?: AbortSignal): AsyncGenerator<SQL, void, void> =>
+  userRanges(db, v, { signal });
 
 const old = (count: number, range: SQL): SQL => sql`
   select ranked.app_name, ranked.user_id, ranked.session_id, ranked.artifact_name, ranked.version from (

@@ -22,7 +22,6 @@ const ARTIFACTS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/a
 const ARTIFACT_PATH = `${ARTIFACTS_PATH}/{artifact_name}`;
 const VERSIONS_PATH = `${ARTIFACT_PATH}/versions`;
 const VERSION_PATH = `${VERSIONS_PATH}/{version_id}`;
-const area = 'Artifacts';
 
 /** Dependencies of the artifact operations. */
 interface ArtifactContext {
@@ -56,10 +55,8 @@ const listArtifacts = operation({
   operationId: 'listArtifacts',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'List artifacts',
   description: "Names of the session's artifacts and, with `user:` in front, of its user's; sorted by code point.",
-  owner: 'path',
   parameters: { path: sessionPath },
   success: { schema: z.array(z.string()), description: 'The names.', example: ['table.csv', 'user:profile.json'] },
   handler: async ({ database }: ArtifactContext, { path, response }) =>
@@ -71,9 +68,7 @@ const saveArtifactOperation = operation({
   path: ARTIFACTS_PATH,
   operationId: 'saveArtifact',
   scope: 'write',
-  area,
   summary: 'Save an artifact version',
-  owner: 'path',
   parameters: { path: sessionPath },
   body: {
     schema: saveArtifactSchema,
@@ -95,10 +90,8 @@ const loadArtifactOperation = operation({
   operationId: 'loadArtifact',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'Load an artifact',
   description: 'The latest version, or that of `version`.',
-  owner: 'path',
   parameters: {
     path: artifactPath,
     query: z.object({ version: z.int().min(-INT32_MAX).max(INT32_MAX).optional().describe('Version number.'), alt }),
@@ -121,15 +114,12 @@ const deleteArtifactOperation = operation({
   path: ARTIFACT_PATH,
   operationId: 'deleteArtifact',
   scope: 'write',
-  area,
   summary: 'Delete an artifact',
   description: 'All its versions. Their numbers are not given again. Deleting what is not there succeeds too.',
-  owner: 'path',
   parameters: { path: artifactPath },
   absent: absentArtifact,
   handler: async ({ database, contentStore, log }: ArtifactContext, { path }) => {
     await deleteArtifact({ db: database.db, contentStore, log }, path);
-    return { kind: 'value', value: null };
   },
 });
 
@@ -139,9 +129,7 @@ const listVersions = operation({
   operationId: 'listArtifactVersions',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'List the versions of an artifact',
-  owner: 'path',
   parameters: { path: artifactPath },
   success: { schema: z.array(z.int()), description: 'Their numbers, ascending.', example: [0, 1] },
   absent: absentArtifact,
@@ -157,9 +145,7 @@ const listVersionsMetadata = operation({
   operationId: 'listArtifactVersionsMetadata',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'List the metadata of all versions of an artifact',
-  owner: 'path',
   parameters: { path: artifactPath },
   success: {
     schema: z.array(artifactVersionSchema),
@@ -177,9 +163,7 @@ const loadVersion = operation({
   operationId: 'loadArtifactVersion',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'Load a version of an artifact',
-  owner: 'path',
   parameters: { path: artifactVersionPath, query: z.object({ alt }) },
   success: { schema: partSchema, description: 'The part as it was saved.', example: examplePart },
   errors: { 404: 'No such version.' },
@@ -197,10 +181,8 @@ const getVersionMetadata = operation({
   path: `${VERSION_PATH}/metadata`,
   operationId: 'harnessRuntimeGetArtifactMetadata',
   scope: 'read',
-  area,
   summary: 'Get artifact version metadata',
   description: 'URI, creation time, MIME type and custom metadata of one version.',
-  owner: 'path',
   parameters: { path: artifactVersionPath },
   success: { schema: artifactVersionSchema, description: 'The version.', example: exampleVersion },
   errors: { 404: 'No such version.' },

@@ -46,10 +46,11 @@ export async function openS3Content(settings: S3Settings): Promise<ContentStore>
       await unlessAway(client.send(new sdk.PutObjectCommand({ Bucket: bucket, Key: key, Body: bytes })));
       return { key, uri: `s3://${bucket}/${key}` };
     },
-    async load({ content, objectKey, sha256 }) {
+    async load({ content, objectKey, bytes, sha256 }) {
       if (objectKey === undefined) return content;
-      const bytes = await unlessAway(readObject(client, new sdk.GetObjectCommand({ Bucket: bucket, Key: objectKey })));
-      if (createHash('sha256').update(bytes).digest().equals(sha256)) return bytes;
+      const command = new sdk.GetObjectCommand({ Bucket: bucket, Key: objectKey });
+      const read = await unlessAway(readObject(client, command, bytes));
+      if (createHash('sha256').update(read).digest().equals(sha256)) return read;
       throw new Error(`the object ${objectKey} is not what was saved`);
     },
     async remove(objectKeys) {
@@ -81,9 +82,17 @@ function clientOptions({ region, endpoint, forcePathStyle, credentials, timeoutM
   };
 }
 
-async function readObject(client: S3Client, command: GetObjectCommand): Promise<Buffer> {
+/** Reads an object, and no further where it has more than so many bytes. */
+async function readObject(client: S3Client, command: GetObjectCommand, bytes: number): Promise<Buffer> {
   const { Body } = await client.send(command);
-  return Buffer.from((await Body?.transformToByteArray()) ?? []);
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of (Body ?? []) as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
+    length += chunk.length;
+    if (length > bytes) break;
+  }
+  return Buffer.concat(chunks);
 }
 
 /** A right to put and get objects does not always include the right to ask for the bucket: 403 says nothing. */

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { LimitError } from '../../core/errors.ts';
 import { identifierSchema } from '../../core/session.ts';
+import { optional } from '../../core/members.ts';
 
 const maximum = (what: string) => z.int().min(0).nullish().describe(`Maximum number of ${what}; null: no limit.`);
 const price = (what: string) => z.number().min(0).max(1_000_000_000).describe(`Price of a million ${what} tokens.`);
@@ -15,12 +16,7 @@ export const budgetSchema = z
     period: z.enum(['day', 'month']).describe('Calendar day or month of UTC.'),
     maxInvocations: maximum('invocations'),
     maxTokens: maximum('tokens, prompts and answers'),
-    maxCost: z
-      .number()
-      .min(0)
-      .max(1e15)
-      .nullish()
-      .describe('Maximum cost by the prices of the models; null: no limit.'),
+    maxCost: optional(z.number().min(0).max(1e15), 'Maximum cost by the prices of the models; null: no limit.'),
   })
   .describe('What may be used. A budget whose three maxima are null does not exist.');
 export type Budget = z.infer<typeof budgetSchema>;

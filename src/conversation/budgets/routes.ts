@@ -12,7 +12,6 @@ interface BudgetContext {
   database: DatabasePool;
 }
 
-const area = 'Service and applications';
 const exampleBudget: Budget = { appliesTo: 'users', period: 'day', maxInvocations: 200, maxTokens: 1_000_000 };
 const examplePrice = { model: 'gpt-4o-mini', promptPrice: 0.15, outputPrice: 0.6 };
 
@@ -22,7 +21,6 @@ const listAll = operation({
   operationId: 'listBudgets',
   scope: 'admin',
   load: 'read',
-  area,
   summary: 'List the budgets of an application',
   owner: 'service',
   parameters: { path: appPath },
@@ -42,7 +40,6 @@ const saveOne = operation({
   path: '/apps/{app_name}/budgets',
   operationId: 'saveBudget',
   scope: 'admin',
-  area,
   summary: 'Set a budget',
   description: 'In the place of the one for the same users and period; one whose three maxima are null is removed.',
   owner: 'service',
@@ -53,7 +50,6 @@ const saveOne = operation({
     if ((body.appliesTo === 'user') !== (body.forUser != null))
       throw new InvalidError('`forUser` names the user where `appliesTo` is `user`, and is absent otherwise.');
     await runAsSystem(() => saveBudget(database.db, path.appName, body));
-    return { kind: 'value', value: null };
   },
 });
 
@@ -63,7 +59,6 @@ const listPrices = operation({
   operationId: 'listModelPrices',
   scope: 'admin',
   load: 'read',
-  area,
   summary: 'List the prices of models',
   owner: 'service',
   success: { schema: z.array(modelPriceSchema), description: 'By model.', example: [examplePrice] },
@@ -75,14 +70,12 @@ const savePrice = operation({
   path: '/model-prices',
   operationId: 'saveModelPrice',
   scope: 'admin',
-  area,
   summary: 'Set the price of a model',
   description: 'What was used before keeps its cost.',
   owner: 'service',
   body: { schema: modelPriceSchema, required: true, example: examplePrice },
   handler: async ({ database }: BudgetContext, { body }) => {
     await runAsSystem(() => saveModelPrice(database.db, body));
-    return { kind: 'value', value: null };
   },
 });
 

@@ -9,7 +9,6 @@ interface HoldContext {
   database: DatabasePool;
 }
 
-const area = 'Service and applications';
 const HOLD_PATH = '/apps/{app_name}/users/{user_id}/hold';
 const DEFAULT_LIMIT = 1_000;
 const exampleHold: Hold = {
@@ -27,18 +26,15 @@ const setHold = operation({
   isForFormerApps: true,
   scope: 'admin',
   isForKeys: true,
-  area,
   summary: 'Set a legal hold',
   description:
     'On all that a user has, or on one session. Erasure, deletion and retention are refused with 409 until it is ' +
     'removed.',
-  owner: 'path',
   parameters: { path: userPath },
   body: { schema: setHoldSchema, required: true, example: { reason: exampleHold.reason } },
   handler: async ({ database }: HoldContext, { path, body }) => {
     const key = { ...path, sessionId: body.sessionId ?? undefined };
     await database.transaction((tx) => saveHold(tx, key, body.reason));
-    return { kind: 'value', value: null };
   },
 });
 
@@ -48,10 +44,8 @@ const removeHold = operation({
   operationId: 'removeLegalHold',
   scope: 'admin',
   isForKeys: true,
-  area,
   summary: 'Remove a legal hold',
   description: 'Removing what is not there succeeds too.',
-  owner: 'path',
   parameters: {
     path: userPath,
     query: z.object({
@@ -60,7 +54,6 @@ const removeHold = operation({
   },
   handler: async ({ database }: HoldContext, { path, query }) => {
     await deleteHold(database.db, { ...path, sessionId: query.sessionId });
-    return { kind: 'value', value: null };
   },
 });
 
@@ -71,7 +64,6 @@ const listAll = operation({
   scope: 'admin',
   isForKeys: true,
   load: 'read',
-  area,
   summary: 'List the legal holds of an application',
   owner: 'service',
   parameters: { path: appPath, query: z.object({ limit: pageSize('Maximum number [1000].').default(DEFAULT_LIMIT) }) },

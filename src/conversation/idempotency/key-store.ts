@@ -5,7 +5,7 @@ import { escapeText, unescapeText } from '../../platform/db/json-escape.ts';
 import { NotFoundError } from '../../core/errors.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { idempotencyKeys } from '../../platform/db/schema/schema.ts';
-import { isSession } from '../sessions/session-key.ts';
+import { isAmong } from '../sessions/session-key.ts';
 
 /** An idempotency key with its owner and the hash of its request. */
 export interface IdempotencyKey {
@@ -69,9 +69,9 @@ export async function keepAnswer(
     .where(isKey(key));
 }
 
-/** Forgets the answers that are kept about a session. Their keys stay: a late retry must not bring the session back. */
-export async function forgetKeptAnswers(tx: Database, key: SessionKey): Promise<void> {
-  await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isSession(key, idempotencyKeys));
+/** Forgets the answers that are kept about sessions. Their keys stay: a late retry must not bring one back. */
+export async function forgetKeptAnswers(tx: Database, keys: readonly SessionKey[]): Promise<void> {
+  await tx.update(idempotencyKeys).set({ responseBody: '' }).where(isAmong(keys, idempotencyKeys));
 }
 
 /** The scope of keys of invocations whose session is gone: a trigger keeps them as their rows go. */
@@ -91,10 +91,10 @@ export async function refuseForgottenKey(
 }
 
 /** Deletes the keys that are older than `hours`, with their answers, in short statements. */
-export async function deleteOldKeys(db: Database, hours: number): Promise<void> {
+export async function deleteOldKeys(db: Database, hours: number, signal?: AbortSignal): Promise<void> {
   const isOld = lt(idempotencyKeys.createTime, sql`statement_timestamp() - ${hours} * interval '1 hour'`);
   const isNext = isInBatch(idempotencyKeys, isOld, idempotencyKeys.createTime);
-  await inBatches(() => db.delete(idempotencyKeys).where(isNext));
+  await inBatches(() => db.delete(idempotencyKeys).where(isNext), signal);
 }
 
 /** Deletes the answers kept under no user whose operation names this one in its body. @returns how many */

@@ -142,7 +142,8 @@ interface Subject {
   sessionId?: string;
 }
 
-function toText(answer: Answer): string {
+function toText(answer: Answer | void): string {
+  if (!answer) return 'null';
   if (answer.kind === 'json') return answer.text;
   if (answer.kind === 'value') return JSON.stringify(answer.value);
   throw new TypeError('an operation with an Idempotency-Key must answer JSON');

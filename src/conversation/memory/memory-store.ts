@@ -20,6 +20,10 @@ export const MAX_FOUND_BYTES = 524_288;
 export const MAX_RANKED = 5_000;
 const MAX_RANKED_BYTES = 8_388_608;
 
+/** The words of a memory and its user, as `memories_search_idx` has them. */
+const INDEXED = sql`(${memories.searchVector} || array_to_tsvector(array[
+  md5(${memories.appName} || chr(1) || ${memories.userId})]))`;
+
 /** The text with long words cut: PostgreSQL needs the square of their length, 90 s for `a_a_…` of 64 KB. */
 const cutWords = (text: SQL): SQL => sql`regexp_replace(${text}, '(\\S{128})', '\\1 ', 'g')`;
 
@@ -81,6 +85,7 @@ export async function searchMemories(
       select ${memories}.*, ${bytesBefore(sql`pg_column_size(${memories.searchVector})`, byTime)} as bytes_before
       from ${memories}, wanted
       where ${memories.appName} = ${appName} and ${memories.userId} = ${userId} and ${memories.searchVector} @@ words
+        and ${INDEXED} @@ (words && md5(${appName} || chr(1) || ${userId})::tsquery)
       order by ${byTime} limit ${MAX_RANKED}),
     found as materialized (
       select newest.author, newest.content, newest.event_time, row_number() over (

@@ -10,35 +10,29 @@ import { idempotencyHeaders, once } from '../idempotency/operations.ts';
 import { sendText } from '../sessions/send-text.ts';
 import { memoryQuerySchema } from './memory-query.ts';
 import { addToMemory, MAX_FOUND_BYTES, MAX_MEMORY, MAX_RANKED, searchMemories } from './memory-store.ts';
+import { looseObject } from '../../core/members.ts';
 
 const MEMORY_PATH = '/apps/{app_name}/users/{user_id}/memory';
-const area = 'Memory';
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 
 /** Body of an addition to the memory. */
-const addMemorySchema = z
-  .looseObject({
-    sessionId: identifierSchema.describe(
-      'The session to remember; events that are remembered already stay as they are.',
-    ),
-  })
-  .describe("Adds what was said in a session to its user's memory.");
+const addMemorySchema = looseObject("Adds what was said in a session to its user's memory.", {
+  sessionId: identifierSchema.describe('The session to remember; events that are remembered already stay as they are.'),
+});
 
 /** Answer of a search. */
-const memoriesSchema = z
-  .looseObject({
-    memories: z
-      .array(
-        z.looseObject({
-          author: z.string().describe('`user` or the name of the agent that said it.'),
-          timestamp: z.string().describe('When it was said, ISO 8601.'),
-          content: contentSchema.describe('What was said, as the event has it.'),
-        }),
-      )
-      .describe('Best match first; `[]` where nothing matches.'),
-  })
-  .describe('What was said in earlier sessions, best match first.');
+const memoriesSchema = looseObject('What was said in earlier sessions, best match first.', {
+  memories: z
+    .array(
+      z.looseObject({
+        author: z.string().describe('`user` or the name of the agent that said it.'),
+        timestamp: z.string().describe('When it was said, ISO 8601.'),
+        content: contentSchema.describe('What was said, as the event has it.'),
+      }),
+    )
+    .describe('Best match first; `[]` where nothing matches.'),
+});
 
 /** Dependencies of the memory operations. */
 interface MemoryContext {
@@ -53,12 +47,10 @@ const addSession = operation({
   path: MEMORY_PATH,
   operationId: 'addSessionToMemory',
   scope: 'write',
-  area,
   summary: 'Add a session to the memory of its user',
   description:
     'Adding it again adds what was said since, and goes on where an addition broke off. ' +
     `An event of more than ${MAX_MEMORY} bytes is remembered by the first ${MAX_MEMORY} characters of its text.`,
-  owner: 'path',
   parameters: { path: userPath, headers: idempotencyHeaders },
   body: { schema: addMemorySchema, required: true, example: { sessionId: 's1' } },
   errors: addErrors,
@@ -83,13 +75,11 @@ const searchMemory = operation({
   operationId: 'searchMemory',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'Search the memory of a user',
   description:
     `Finds what holds any of the words, best match first, then newest; of more than ${MAX_RANKED} matches, or ` +
     `8 MiB of their words, the newest are looked at. ` +
     `Fewer than \`limit\` where they are more than ${MAX_FOUND_BYTES} bytes together.`,
-  owner: 'path',
   parameters: {
     path: userPath,
     query: z.object({

@@ -31,7 +31,20 @@ export interface AppendOptions {
   versions?: string[] | undefined;
   /** Use of models that the budgets have not counted yet. */
   models?: readonly ModelUse[];
+  /** The invocation of the append, with what its row has not counted yet. */
+  counts?: (InvocationCounts & { invocationId: string }) | undefined;
 }
+
+/** Use of an invocation as its row counts it. */
+export type InvocationCounts = Record<'llmCalls' | 'toolCalls' | 'promptTokens' | 'outputTokens', number>;
+
+/** The parameters of functions that count what an invocation used. */
+export const toCountParameters = (counts: InvocationCounts | undefined): Record<string, number> => ({
+  p_llm_calls: counts?.llmCalls ?? 0,
+  p_tool_calls: counts?.toolCalls ?? 0,
+  p_prompt_tokens: counts?.promptTokens ?? 0,
+  p_output_tokens: counts?.outputTokens ?? 0,
+});
 
 /** The error for events whose ids the session has already. */
 export const eventExists = ({ sessionId }: SessionKey) =>
@@ -47,7 +60,7 @@ export async function appendEvents(
   db: Database,
   key: SessionKey,
   events: NewEvent[],
-  { leaseToken, versions, models = [] }: AppendOptions = {},
+  { leaseToken, versions, models = [], counts }: AppendOptions = {},
 ): Promise<AppendedEvent[]> {
   const call = callFunction<StoredLines & { version: string; over: OverBudget | null }>(db, 'append_events', {
     ...toEventParameters(db, key, events),
@@ -56,6 +69,8 @@ export async function appendEvents(
     p_lease: leaseToken,
     p_versions: versions,
     p_models: toModelParameter(models),
+    p_invocation: counts?.invocationId,
+    ...toCountParameters(counts),
   });
   const { version, over, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)

@@ -9,8 +9,9 @@ import { INT32_MAX, pageSize, sessionPath } from '../../platform/http/operation/
 import { diffEvents, diffStates, MAX_SHOWN } from './diff.ts';
 import { listEventsAfter } from './event-store.ts';
 import { collect } from './json-stream.ts';
-import { absentSession, area, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { findSession } from './session-store.ts';
+import { looseObject } from '../../core/members.ts';
 
 const DEFAULT_LIMIT = 100;
 /** Events that are read at once, of each session; less where they are large. */
@@ -20,27 +21,23 @@ const side = (whose: string) => ({
   value: z.unknown().describe(`What ${whose} has; null for nothing.`),
   other: z.unknown().describe('What the other one has; null for nothing.'),
 });
-const eventDifferenceSchema = z
-  .looseObject({
-    sequence: z.int().describe('The place of the event, from 1.'),
-    path: z.string().describe('JSON pointer into the event; empty where only one of them has an event there.'),
-    ...side('the session'),
-  })
-  .describe('Where two events part first.');
-const sessionDiffSchema = z
-  .looseObject({
-    sameEvents: z.int().describe('Number of events from the start on that are the same.'),
-    differingEvents: z.int().describe('Number of places at which the events differ.'),
-    events: z.array(eventDifferenceSchema).describe('The first of them, by sequence.'),
-    firstDifference: eventDifferenceSchema.nullable().describe('The first of the first; null for none.'),
-    differingKeys: z.int().describe('Number of keys of the state that differ.'),
-    state: z
-      .array(
-        z.looseObject({ key: z.string().describe('Its name, with the prefix of its scope.'), ...side('the session') }),
-      )
-      .describe('The first of them, by name.'),
-  })
-  .describe('How two sessions differ.');
+const eventDifferenceSchema = looseObject('Where two events part first.', {
+  sequence: z.int().describe('The place of the event, from 1.'),
+  path: z.string().describe('JSON pointer into the event; empty where only one of them has an event there.'),
+  ...side('the session'),
+});
+const sessionDiffSchema = looseObject('How two sessions differ.', {
+  sameEvents: z.int().describe('Number of events from the start on that are the same.'),
+  differingEvents: z.int().describe('Number of places at which the events differ.'),
+  events: z.array(eventDifferenceSchema).describe('The first of them, by sequence.'),
+  firstDifference: eventDifferenceSchema.nullable().describe('The first of the first; null for none.'),
+  differingKeys: z.int().describe('Number of keys of the state that differ.'),
+  state: z
+    .array(
+      z.looseObject({ key: z.string().describe('Its name, with the prefix of its scope.'), ...side('the session') }),
+    )
+    .describe('The first of them, by name.'),
+});
 const difference = { sequence: 4, path: '/content/parts/0/text', value: '17 * 23 = 391', other: 'It is 391.' };
 
 const sequence = z.int().min(0).max(INT32_MAX).optional();
@@ -52,14 +49,12 @@ export const diffSessions = operation({
   operationId: 'diffSessions',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'Compare two sessions',
   description:
     'Of one user of one application, event by event and key by key. What names events (ids, invocation, time) and ' +
     'the tokens that were counted do not matter; ids of function calls count by their order. A value whose JSON is ' +
     `longer than ${MAX_SHOWN} characters is shown as the beginning of that, as text; the lists are shorter where ` +
     'much differs: 512 Ki characters of JSON each.',
-  owner: 'path',
   parameters: {
     path: sessionPath,
     query: z.object({

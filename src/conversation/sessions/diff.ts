@@ -1,5 +1,4 @@
-import type { JsonObject } from '../../core/content.ts';
-import { getParts } from '../../core/content.ts';
+import { type JsonObject, getParts } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import { jsonDifference } from '../../core/json-difference.ts';
 import { newPauses } from '../../platform/work/loop-turns.ts';

@@ -10,7 +10,6 @@ import { toNewEvents } from './new-event.ts';
 import { CHANGED, ifMatch, toVersions } from './precondition.ts';
 import {
   absentSession,
-  area,
   checkEventSize,
   NEXT_CURSOR_HEADER,
   SESSION_PATH,
@@ -29,12 +28,10 @@ const appendEventOperation = operation({
   path: EVENTS_PATH,
   operationId: 'appendEvent',
   scope: 'write',
-  area,
   summary: 'Append an event',
   description:
     'Its state delta is merged into the state. `id`, `author` and `timestamp` are filled in where absent. The header ' +
     '`ETag` is the new one of the session, for the next `If-Match`.',
-  owner: 'path',
   demands: ({ body }) => eventDemands([body]),
   parameters: { path: sessionPath, headers: ifMatch },
   body: { schema: eventSchema, required: true, example: { author: 'user', content: exampleEvent.content } },
@@ -65,12 +62,10 @@ const listEventsOperation = operation({
   operationId: 'listEvents',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: "List a session's events",
   description:
     'A page, oldest first; large events make it shorter than `limit`. The header ' +
     `\`${NEXT_CURSOR_HEADER}\` is the \`afterSequence\` of the next one.`,
-  owner: 'path',
   parameters: {
     path: sessionPath,
     query: z.object({

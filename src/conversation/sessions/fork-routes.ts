@@ -5,37 +5,30 @@ import { operation } from '../../platform/http/operation/operation.ts';
 import { INT32_MAX, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { findForkPoint, insertFork } from './fork-store.ts';
 import { newLabelsSchema } from './label.ts';
-import { absentSession, area, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { checkReached } from './session-store.ts';
+import { looseObject, optional } from '../../core/members.ts';
 
 /** Body of a fork. */
-const forkRequestSchema = z
-  .looseObject({
-    sessionId: chosenIdentifierSchema.nullish().describe('Chosen id of the new session; else the server makes it.'),
-    atSequence: z
-      .int()
-      .min(0)
-      .max(INT32_MAX)
-      .nullish()
-      .describe('Number of events that are taken over; 0 is none of them, and without it all are.'),
-    labels: newLabelsSchema.nullish().describe('Labels of the new session; those of the other one stay there.'),
-  })
-  .describe('Where a session is forked.');
+const forkRequestSchema = looseObject('Where a session is forked.', {
+  sessionId: chosenIdentifierSchema.nullish().describe('Chosen id of the new session; else the server makes it.'),
+  atSequence: optional(
+    z.int().min(0).max(INT32_MAX),
+    'Number of events that are taken over; 0 is none of them, and without it all are.',
+  ),
+  labels: newLabelsSchema.nullish().describe('Labels of the new session; those of the other one stay there.'),
+});
 
-const forkSchema = z
-  .looseObject({
-    id: z.string().describe('The new session.'),
-    appName: z.string().describe('The application.'),
-    userId: z.string().describe('The user.'),
-    forkedFrom: z
-      .looseObject({
-        sessionId: z.string().describe('The session that it was made from.'),
-        atSequence: z.int().describe('Number of events that were taken over.'),
-      })
-      .describe('Where it comes from.'),
-    artifactVersions: z.int().describe('Number of versions of artifacts that were copied.'),
-  })
-  .describe('A session that was made from another one.');
+const forkSchema = looseObject('A session that was made from another one.', {
+  id: z.string().describe('The new session.'),
+  appName: z.string().describe('The application.'),
+  userId: z.string().describe('The user.'),
+  forkedFrom: looseObject('Where it comes from.', {
+    sessionId: z.string().describe('The session that it was made from.'),
+    atSequence: z.int().describe('Number of events that were taken over.'),
+  }),
+  artifactVersions: z.int().describe('Number of versions of artifacts that were copied.'),
+});
 
 const example = {
   id: 's2',
@@ -52,14 +45,12 @@ export const forkSession = operation({
   operationId: 'forkSession',
   load: 'heavy',
   scope: 'write',
-  area,
   summary: 'Fork a session',
   description:
     'Makes a session of the same user with the first events of this one, the state and the artifacts of then. The ' +
     'two share nothing afterwards but the `user:` and `app:` state, which have no history. Artifacts of then are ' +
     'the versions that these events saved, and those that were saved before the next event and that no later one ' +
     'names. What is known of the invocations beside their events (status, tape) stays with the first session.',
-  owner: 'path',
   parameters: { path: sessionPath },
   body: { schema: forkRequestSchema, required: false, example: { sessionId: 's2', atSequence: 2 } },
   success: { schema: forkSchema, description: 'What was made.', example },

@@ -58,23 +58,28 @@ export async function insertFork(db: Database, source: SessionKey, fork: NewFork
     appName: s.appName,
     userId: s.userId,
     id: fork.sessionId,
-    state: ownStateAt(source, n),
+    state: sql`own.state`,
     initialState: s.initialState,
     firstText: sql`coalesce(${firstTextAt(source, n)}, '')`,
     lastSequence: n,
-    eventBytes: limitedBytes(
-      db,
-      source,
-      sql`assert_session_size(${bytesUpTo(source, n)}::bigint, ${fork.maxBytes ?? db.limits.maxSessionBytes}::bigint)`,
-    ),
+    eventBytes: sql`own.bytes`,
     isEval: sql`${isEvalSession(fork.sessionId)}::boolean`,
     labels: sql`${escapeJson(fork.labels)}::jsonb`,
     forkedFromId: s.id,
     forkedFromSequence: n,
   });
   const { rows } = await db.execute(sql`
-    with made as (
-      ${session} from ${sessions} ${s} where ${isSession(source, s)} on conflict do nothing returning 1),
+    with own as materialized (
+      select ${ownStateAt(source, n)} as state, assert_session_size(
+        ${bytesUpTo(source, n)}::bigint, ${fork.maxBytes ?? db.limits.maxSessionBytes}::bigint) as bytes
+      from ${sessions} ${s} where ${isSession(source, s)}),
+    made as (
+      ${session} from own, ${sessions} ${s} where ${isSession(source, s)} and ${limitedBytes(
+        db,
+        source,
+        sql`own.bytes + state_size(own.state, ${s.initialState})`,
+        true,
+      )} is not null on conflict do nothing returning 1),
     copied as (${insertedCopies(source, n, fork.sessionId, sql`exists (select from made)`)})
     select from made`);
   return rows.length > 0;

@@ -6,7 +6,7 @@ import { ValidationFailedError, valueError } from '../../platform/http/operation
 import { exampleSession } from './examples.ts';
 import { findEtag, ifNoneMatch, isUnchanged } from './precondition.ts';
 import { sendText } from './send-text.ts';
-import { absentSession, area, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
 import { findSession } from './session-store.ts';
 
 const sequence = z.int().min(0).max(INT32_MAX);
@@ -18,13 +18,11 @@ export const getSession = operation({
   operationId: 'getSession',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'Get a session',
   description:
     'With its state and all events, in order. This is also how a session is exported. With `atSequence` or `atTime` ' +
     'both are those of then; of the keys with `user:` and `app:` in front, which have no history, the state of then ' +
     "has what the session's own events set until then. The header `ETag` is for `If-None-Match` and `If-Match`.",
-  owner: 'path',
   parameters: {
     path: sessionPath,
     query: z.object({
@@ -47,9 +45,8 @@ export const getSession = operation({
   bare: { 304: 'The session and the states that it shares have not changed.' },
   absent: absentSession,
   handler: async ({ database }: SessionContext, { path, query, headers, response, notFound }) => {
-    if (query.atSequence !== undefined && query.atTime !== undefined) {
+    if (query.atSequence !== undefined && query.atTime !== undefined)
       throw new ValidationFailedError([valueError(['query', 'atTime'], 'atSequence says it already', query.atTime)]);
-    }
     const known = headers['if-none-match'];
     const etag = known && (await findEtag(database.reads, path));
     if (known && etag !== undefined && isUnchanged(etag, known)) {

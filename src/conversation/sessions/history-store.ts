@@ -83,9 +83,12 @@ interface HistoryRow extends HistoryPage, Moment {
   version: number;
 }
 
-/** SQL for the bytes of the events of a session, whose key a row has. */
-export const selectEventBytes = (key: GivenSession) =>
-  sql`(select ${s.eventBytes} from ${sessions} ${s} where ${isSession(key, s)})`;
+/** The left join for the bytes of a session's events, whose key a row has: a cluster refuses a subquery. */
+export const joinEventBytes = (key: GivenSession) => ({
+  table: sql`${sessions} ${s}`,
+  on: isSession(key, s),
+  bytes: sql`coalesce(${s.eventBytes}, 0)`,
+});
 
 const AFTER = sql`${value('after')}::int`;
 

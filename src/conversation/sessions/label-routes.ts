@@ -3,7 +3,7 @@ import { operation } from '../../platform/http/operation/operation.ts';
 import { changeLabels, findLabels } from './label-store.ts';
 import { labelChangesSchema, labelsSchema, MAX_LABELS, MAX_LABELS_BYTES } from './label.ts';
 import { CHANGED, ifMatch, toVersions } from './precondition.ts';
-import { absentSession, area, SESSION_PATH, type SessionContext } from './session-context.ts';
+import { absentSession, SESSION_PATH, type SessionContext } from './session-context.ts';
 
 const LABELS_PATH = `${SESSION_PATH}/labels`;
 const success = { schema: labelsSchema, description: 'All labels of the session.', example: { project: 'atlas' } };
@@ -13,9 +13,7 @@ const getLabels = operation({
   path: LABELS_PATH,
   operationId: 'getSessionLabels',
   scope: 'read',
-  area,
   summary: "Get a session's labels",
-  owner: 'path',
   parameters: { path: sessionPath },
   success,
   errors: { 404: 'No such session.' },
@@ -33,12 +31,10 @@ const updateLabels = operation({
   path: LABELS_PATH,
   operationId: 'updateSessionLabels',
   scope: 'write',
-  area,
   summary: "Change a session's labels",
   description:
     'Names and values for the client to find sessions by; agents do not see them. `lastUpdateTime` moves. A session ' +
     `has at most ${MAX_LABELS}, ${MAX_LABELS_BYTES} bytes together.`,
-  owner: 'path',
   parameters: { path: sessionPath, headers: ifMatch },
   body: { schema: labelChangesSchema, required: true, example: { project: 'atlas', draft: null } },
   success,

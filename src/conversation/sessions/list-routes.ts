@@ -7,7 +7,7 @@ import { ValidationFailedError, valueError } from '../../platform/http/operation
 import { exampleListedSession } from './examples.ts';
 import { labelCondition, MAX_LABELS, toLabelChoice } from './label.ts';
 import { sendText } from './send-text.ts';
-import { area, NEXT_CURSOR_HEADER, type SessionContext, SESSIONS_PATH } from './session-context.ts';
+import { NEXT_CURSOR_HEADER, type SessionContext, SESSIONS_PATH } from './session-context.ts';
 import { listSessions, type SessionOrder } from './session-list-store.ts';
 
 const cursor = z
@@ -62,22 +62,19 @@ export const listSessionsOperation = operation({
   operationId: 'listSessions',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'List sessions',
   description:
     'Newest first unless `order` says otherwise, then by id. Sessions made by evaluation runs are left out; ' +
     '`events` is always `[]`. All of them, ' +
     'or with `limit` a page, shorter where states are large: the header ' +
     `\`${NEXT_CURSOR_HEADER}\` is the \`cursor\` of the next one.`,
-  owner: 'path',
   parameters: { path: userPath, query: listQuery },
   success: { schema: z.array(sessionSchema), description: 'The sessions.', example: [exampleListedSession] },
   handler: async ({ database }: SessionContext, { path: { appName, userId }, query, response }) => {
     const { cursor: after, label, ...filter } = query;
     const sort = toName(filter);
-    if (after && after.sort !== sort) {
+    if (after && after.sort !== sort)
       throw new ValidationFailedError([valueError(['query', 'cursor'], 'it is of a list in another order')]);
-    }
     const page = { ...filter, after, labels: label && toLabelChoice(label) };
     const { next, ...text } = await listSessions(database.reads, appName, userId, page);
     if (next) response.setHeader(NEXT_CURSOR_HEADER, toCursor({ ...next, sort }));

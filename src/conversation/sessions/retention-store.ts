@@ -14,36 +14,22 @@ export interface SessionRetention {
 }
 
 /** Ranges of users that together have all sessions. */
-export const rangesOfSessions = (db: Database): AsyncGenerator<SQL, void, void> => userRanges(db, sessions);
+export const rangesOfSessions = (db: Database, signal?: AbortSignal): AsyncGenerator<SQL, void, void> =>
+  userRanges(db, sessions, { signal });
 
 const old = ({ days, count }: SessionRetention, range: SQL) => sql`
   select ranked.app_name as "appName", ranked.user_id as "userId", ranked.id as "sessionId",
-         ranked.update_time::text as "updateTime"
+         ranked.update_time, ranked.last_sequence
   from (select ${sessions.appName}, ${sessions.userId}, ${sessions.id}, ${sessions.updateTime}, ${sessions.leaseToken},
+               ${sessions.lastSequence},
                row_number() over (partition by ${sessions.appName}, ${sessions.userId}
                                   order by ${sessions.updateTime} desc, ${sessions.id} desc) as place
         from ${sessions} where not ${sessions.isEval} and ${range}) ranked
-  where ((${days}::int > 0 and ranked.update_time < clock_timestamp() - ${days}::int * interval '1 day')
+  where ((${days}::int > 0 and ranked.update_time < statement_timestamp() - ${days}::int * interval '1 day')
          or (${count}::int > 0 and ranked.place > ${count}::int))
     -- What runs stays, and so does what is on hold.
     and ranked.lease_token is null
     and not ${isOnHold({ appName: sql`ranked.app_name`, userId: sql`ranked.user_id`, sessionId: sql`ranked.id` })}`;
-
-/** A session that is not kept, with the time of its last change as text. */
-export interface OldSession extends SessionKey {
-  updateTime: string;
-}
-
-/** At most `limit` sessions of a range that are not kept any more, in no order. */
-export async function listOldSessions(
-  db: Database,
-  retention: SessionRetention,
-  range: SQL,
-  limit: number,
-): Promise<OldSession[]> {
-  const { rows } = await db.execute<Record<keyof OldSession, string>>(sql`${old(retention, range)} limit ${limit}`);
-  return rows;
-}
 
 /** How many sessions of a range are not kept any more. */
 export async function countOldSessions(db: Database, retention: SessionRetention, range: SQL): Promise<number> {
@@ -53,14 +39,20 @@ export async function countOldSessions(db: Database, retention: SessionRetention
   return rows[0]?.n ?? 0;
 }
 
-/** Deletes a session that is not kept any more, unless it was changed or runs again. @returns whether it did */
-export async function deleteOldSession(
-  tx: Database,
-  { appName, userId, sessionId, updateTime }: OldSession,
-): Promise<boolean> {
-  const { rowCount } = await tx.execute(sql`
-    delete from ${sessions} where ${sessions.appName} = ${appName} and ${sessions.userId} = ${userId}
-      and ${sessions.id} = ${sessionId} and ${sessions.leaseToken} is null
-      and ${sessions.updateTime} = ${updateTime}::timestamptz`);
-  return (rowCount ?? 0) > 0;
+/** Sessions of one statement, and events of all but a first session: less than a second. */
+const SESSIONS = 500;
+const EVENTS = 10_000;
+
+/** Deletes the next sessions of a range that are not kept any more, unless they were changed or run again. */
+export async function deleteOldSessions(tx: Database, retention: SessionRetention, range: SQL): Promise<SessionKey[]> {
+  const { appName, userId, id, updateTime, leaseToken } = sessions;
+  const { rows } = await tx.execute<Record<keyof SessionKey, string>>(sql`
+    delete from ${sessions} where (${appName}, ${userId}, ${id}, ${updateTime}) in (
+      select "appName", "userId", "sessionId", update_time from (
+        select *, sum(last_sequence) over (rows unbounded preceding) - last_sequence as events_before
+        from (${old(retention, range)} limit ${SESSIONS}) next) counted
+      where events_before < ${EVENTS})
+      and ${leaseToken} is null
+    returning ${appName} as "appName", ${userId} as "userId", ${id} as "sessionId"`);
+  return rows;
 }

@@ -26,14 +26,7 @@ import { collect } from './json-stream.ts';
 import { labelOperations } from './label-routes.ts';
 import { listSessionsOperation } from './list-routes.ts';
 import { toNewEvents, toStateEvent } from './new-event.ts';
-import {
-  absentSession,
-  area,
-  checkEventSize,
-  SESSION_PATH,
-  type SessionContext,
-  SESSIONS_PATH,
-} from './session-context.ts';
+import { absentSession, checkEventSize, SESSION_PATH, type SessionContext, SESSIONS_PATH } from './session-context.ts';
 import { CHANGED, findEtag, ifMatch, toVersions } from './precondition.ts';
 import { deleteSession, findSession, type FoundSession, insertSession } from './session-store.ts';
 
@@ -42,13 +35,11 @@ const createSession = operation({
   path: SESSIONS_PATH,
   operationId: 'createSession',
   scope: 'write',
-  area,
   summary: 'Create a session',
   description:
     'The body may be absent. `id` is another spelling of `sessionId`. The JSON of a session is a body too: ' +
     'that is how ' +
     'it is imported.',
-  owner: 'path',
   demands: ({ body }) => [...sharedStateDemands(body?.state), ...eventDemands(body?.events ?? [])],
   parameters: { path: userPath },
   body: {
@@ -73,7 +64,6 @@ const createSessionWithId = operation({
   area: 'Compatibility endpoints',
   summary: 'Create a session with an id',
   description: 'As ADK 1.x and its JavaScript client do: the body is the state, or `{"state": …}`.',
-  owner: 'path',
   demands: ({ body }) => sharedStateDemands(toLegacyState(body ?? {})),
   parameters: { path: sessionPath },
   body: { schema: legacyStateSchema, required: false, example: { state: exampleSession.state } },
@@ -89,10 +79,8 @@ const updateSession = operation({
   path: SESSION_PATH,
   operationId: 'updateSession',
   scope: 'write',
-  area,
   summary: "Change a session's state",
   description: 'Appends an event that carries the change. The header `ETag` is for the next `If-Match`.',
-  owner: 'path',
   demands: ({ body }) => sharedStateDemands(body.stateDelta),
   parameters: { path: sessionPath, headers: ifMatch },
   body: { schema: updateSessionSchema, required: true, example: { stateDelta: { topic: 'arithmetic' } } },
@@ -117,12 +105,10 @@ const deleteSessionOperation = operation({
   path: SESSION_PATH,
   operationId: 'deleteSession',
   scope: 'write',
-  area,
   summary: 'Delete a session',
   description:
     'With its events, its traces and the answers kept for retries. Deleting what is not there succeeds too. ' +
     'Artifacts and shared state stay.',
-  owner: 'path',
   parameters: {
     path: sessionPath,
     query: z.object({
@@ -135,15 +121,14 @@ const deleteSessionOperation = operation({
   },
   errors: { 412: `${CHANGED} Also where there is no session.` },
   absent: absentSession,
-  handler: async ({ database, forgetSession }: SessionContext, { path: key, query, headers }) => {
+  handler: async ({ database, forgetSessions }: SessionContext, { path: key, query, headers }) => {
     const tags = headers['if-match'];
     await database.transaction(async (tx) => {
       // The session first: an addition to the memory locks it, and so comes before or finds nothing to add.
       const isDeleted = await deleteSession(tx, key, toVersions(tags));
       if (tags && !isDeleted) throw new PreconditionFailedError(await findEtag(tx, key));
-      await forgetSession(tx, key, { copiesToo: query.forgetMemories });
+      await forgetSessions(tx, [key], { copiesToo: query.forgetMemories });
     });
-    return { kind: 'value', value: null };
   },
 });
 

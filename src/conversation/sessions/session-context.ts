@@ -7,7 +7,6 @@ import type { ForkPoint } from './fork-store.ts';
 
 export const SESSIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions';
 export const SESSION_PATH = `${SESSIONS_PATH}/{session_id}`;
-export const area = 'Sessions';
 
 /** The answer's header that says where the next page begins; absent on the last one. */
 export const NEXT_CURSOR_HEADER = 'x-next-cursor';
@@ -17,8 +16,8 @@ export interface SessionContext {
   database: DatabasePool;
   notifications: Notifications;
   newId: () => string;
-  /** Deletes what features above sessions hold of a session, in the transaction that has deleted it. */
-  forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
+  /** Deletes what features above sessions hold of sessions, in the transaction that has deleted them. */
+  forgetSessions: (tx: Database, keys: readonly SessionKey[], options: { copiesToo: boolean }) => Promise<void>;
   /** Copies the artifacts of a session as of a point; `write` is given what inserts the copies, and counts. */
   copyArtifacts: <T>(
     source: SessionKey,

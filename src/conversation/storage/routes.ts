@@ -8,7 +8,7 @@ const storageSchema = z
   .object({
     bytes: z.int().describe('Sum of the three.'),
     maxBytes: z.int().nullable().describe('MAX_USER_BYTES; null where there is no limit.'),
-    eventBytes: z.int().describe('Events of all sessions as JSON; the state of sessions is not counted.'),
+    eventBytes: z.int().describe('Events and states of all sessions, and starts that wait, as JSON.'),
     artifactBytes: z.int().describe('All versions of artifacts with their metadata.'),
     memoryBytes: z.int().describe('Memories as JSON, without the index of their words.'),
   })

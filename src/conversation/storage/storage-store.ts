@@ -7,9 +7,12 @@ import { userStorage as u } from '../../platform/db/schema/schema.ts';
 type User = Pick<SessionKey, 'appName' | 'userId'>;
 const belongsTo = ({ appName, userId }: User) => and(eq(u.appName, appName), eq(u.userId, userId));
 
-/** The bytes that a statement adds for a user, as SQL; it fails where the user kept more than the limit with them. */
-export const limitedBytes = ({ limits }: Database, { appName, userId }: User, added: SQL): SQL =>
-  sql`assert_user_storage(${appName}, ${userId}, ${added}, ${limits.maxUserBytes}::bigint)`;
+/**
+ * The bytes that a statement adds for a user, as SQL; it fails where the user kept more than the limit with them.
+ * `begins`: its transaction adds more. What it locks beside the session, it locks afterwards.
+ */
+export const limitedBytes = ({ limits }: Database, { appName, userId }: User, added: SQL, begins = false): SQL =>
+  sql`assert_user_storage(${appName}, ${userId}, ${added}, ${limits.maxUserBytes}::bigint, ${begins})`;
 
 /** The bytes that the writes of a user have counted so far. */
 export async function findUserStorage(db: Database, user: User) {

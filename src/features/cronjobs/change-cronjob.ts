@@ -87,9 +87,8 @@ export async function changeCronjob(
   limits: ScheduleLimits,
 ): Promise<void> {
   const { expectedRevision, schedule: _schedule, until: _until, ...others } = body;
-  if (expectedRevision !== undefined && expectedRevision !== cronjob.revision) {
+  if (expectedRevision !== undefined && expectedRevision !== cronjob.revision)
     throw new ConflictError(`The cronjob has revision ${cronjob.revision} by now, not ${expectedRevision}.`);
-  }
   const sessionPolicy = body.sessionPolicy ?? cronjob.sessionPolicy;
   const changes: CronjobChanges = {
     ...others,

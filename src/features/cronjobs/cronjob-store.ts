@@ -49,9 +49,8 @@ export async function findTime(db: Database): Promise<Date> {
 export async function insertCronjob(tx: Database, cronjob: NewCronjob, limit: number): Promise<CronjobRow> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`cronjobs of ${cronjob.userId}`}, 0))`);
   const count = await tx.$count(cronjobs, eq(cronjobs.userId, cronjob.userId));
-  if (count >= limit) {
+  if (count >= limit)
     throw new ConflictError(`The user has ${count} cronjobs; CRONJOBS_MAX_PER_USER allows ${limit}. Delete one first.`);
-  }
   const [inserted] = await tx.insert(cronjobs).values(cronjob).returning();
   await notifyOnCommit(tx, CRONJOBS_TOPIC);
   return inserted as CronjobRow;

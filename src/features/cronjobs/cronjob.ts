@@ -3,6 +3,7 @@ import { harnessOverridesSchema } from '../../agent/definition/overrides.ts';
 import { identifierSchema } from '../../core/session.ts';
 import { webhookUrlSchema } from '../../invocations/webhooks/webhook.ts';
 import { dateTimeSchema, scheduleSchema } from './schedule.ts';
+import { looseObject, strictObject } from '../../core/members.ts';
 
 const MAX_NAME_LENGTH = 256;
 const MAX_PROMPT_LENGTH = 32_768;
@@ -51,19 +52,17 @@ const settings = {
 const { name, prompt, schedule, ...others } = settings;
 
 /** Body of a new cronjob. */
-export const createCronjobSchema = z
-  .strictObject({
-    ownerId: identifierSchema
-      .optional()
-      .describe("Whose cronjob it is. Needed where no user is logged in; a user's own otherwise."),
-    appName: identifierSchema.optional().describe('Application that runs [`harness_agent`].'),
-    name,
-    prompt,
-    schedule,
-    enabled: z.boolean().optional().describe('Whether it fires [true].'),
-    ...z.strictObject(others).partial().shape,
-  })
-  .describe('A new cronjob.');
+export const createCronjobSchema = strictObject('A new cronjob.', {
+  ownerId: identifierSchema
+    .optional()
+    .describe("Whose cronjob it is. Needed where no user is logged in; a user's own otherwise."),
+  appName: identifierSchema.optional().describe('Application that runs [`harness_agent`].'),
+  name,
+  prompt,
+  schedule,
+  enabled: z.boolean().optional().describe('Whether it fires [true].'),
+  ...z.strictObject(others).partial().shape,
+});
 
 /** Body of a change; members that are absent stay as they are. */
 export const updateCronjobSchema = z
@@ -75,82 +74,72 @@ export const updateCronjobSchema = z
   .describe('Changes of a cronjob; what is left out stays. A run that has not begun yet uses the new settings.');
 
 /** Body of a preview. */
-export const previewSchema = z
-  .strictObject({
-    schedule: scheduleSchema.describe('The schedule to look at.'),
-    until: dateTimeSchema.nullable().optional().describe('Only times before this one.'),
-  })
-  .describe('A schedule to look at.');
+export const previewSchema = strictObject('A schedule to look at.', {
+  schedule: scheduleSchema.describe('The schedule to look at.'),
+  until: dateTimeSchema.nullable().optional().describe('Only times before this one.'),
+});
 
 /** Answer of a preview. */
-export const previewResultSchema = z
-  .looseObject({ times: z.array(z.string()).describe('The next times, ten at most, ISO 8601 in UTC.') })
-  .describe('When a schedule fires.');
+export const previewResultSchema = looseObject('When a schedule fires.', {
+  times: z.array(z.string()).describe('The next times, ten at most, ISO 8601 in UTC.'),
+});
 
 const isoTime = (meaning: string) => z.string().describe(`${meaning}, ISO 8601 in UTC.`);
 const RUN_STATUSES = ['queued', 'running', 'retrying', 'success', 'failed', 'cancelled', 'skipped'] as const;
 
 /** A run on the wire; times are ISO 8601 in UTC, as its peers write them. */
-export const cronjobRunSchema = z
-  .looseObject({
-    runId: z.string().describe('Identifier of the run.'),
-    jobId: z.string().describe('Cronjob that it belongs to.'),
-    ownerId: z.string().describe('User whose cronjob it is.'),
-    status: z.enum(RUN_STATUSES).describe('`queued` and `retrying` wait; those after `retrying` have ended.'),
-    scheduledAt: isoTime('When it was due; of a manual run, when it was asked for'),
-    manual: z.boolean().describe('True for a run that was asked for.'),
-    attempt: z.int().describe('How often it was begun.'),
-    createdAt: isoTime('When it was queued'),
-    startedAt: isoTime('When its last attempt began').optional(),
-    finishedAt: isoTime('When it ended').optional(),
-    nextAttemptAt: isoTime('When a waiting run may begin').optional(),
-    cancellationRequestedAt: isoTime('When its cancellation was requested').optional(),
-    sessionId: z.string().optional().describe('The session of its last attempt.'),
-    invocationId: z.string().optional().describe('The invocation of its last attempt.'),
-    output: z.string().optional().describe("The agent's answer."),
-    error: z
-      .looseObject({
-        code: z.string().describe('Stable word for the reason: that of the invocation, or `skipped`.'),
-        message: z.string().describe('The reason as a sentence for people.'),
-      })
-      .optional()
-      .describe('Why it did not succeed, or was left out.'),
-  })
-  .describe('One run of a cronjob.');
+export const cronjobRunSchema = looseObject('One run of a cronjob.', {
+  runId: z.string().describe('Identifier of the run.'),
+  jobId: z.string().describe('Cronjob that it belongs to.'),
+  ownerId: z.string().describe('User whose cronjob it is.'),
+  status: z.enum(RUN_STATUSES).describe('`queued` and `retrying` wait; those after `retrying` have ended.'),
+  scheduledAt: isoTime('When it was due; of a manual run, when it was asked for'),
+  manual: z.boolean().describe('True for a run that was asked for.'),
+  attempt: z.int().describe('How often it was begun.'),
+  createdAt: isoTime('When it was queued'),
+  startedAt: isoTime('When its last attempt began').optional(),
+  finishedAt: isoTime('When it ended').optional(),
+  nextAttemptAt: isoTime('When a waiting run may begin').optional(),
+  cancellationRequestedAt: isoTime('When its cancellation was requested').optional(),
+  sessionId: z.string().optional().describe('The session of its last attempt.'),
+  invocationId: z.string().optional().describe('The invocation of its last attempt.'),
+  output: z.string().optional().describe("The agent's answer."),
+  error: z
+    .looseObject({
+      code: z.string().describe('Stable word for the reason: that of the invocation, or `skipped`.'),
+      message: z.string().describe('The reason as a sentence for people.'),
+    })
+    .optional()
+    .describe('Why it did not succeed, or was left out.'),
+});
 
 /** A cronjob on the wire; times are ISO 8601 in UTC, as its peers write them. */
-export const cronjobSchema = z
-  .looseObject({
-    jobId: z.string().describe('Identifier of the cronjob.'),
-    ownerId: z.string().describe('User whose cronjob it is, and who speaks in its sessions.'),
-    appName: z.string().describe('Application that runs.'),
-    ...z.looseObject(settings).partial().shape,
-    enabled: z.boolean().describe('Whether it fires.'),
-    disabledReason: z.string().optional().describe('Why the runtime disabled it.'),
-    nextRunAt: isoTime('When it fires next').optional(),
-    runCount: z.int().describe('Scheduled runs so far.'),
-    failureCount: z.int().describe('Failed runs in a row.'),
-    revision: z.int().describe('Rises with each change.'),
-    createdAt: isoTime('When it was created'),
-    updatedAt: isoTime('When it was changed last'),
-    latestRun: cronjobRunSchema.optional().describe('Its run with the newest due time.'),
-  })
-  .describe('A prompt that runs on a schedule.');
+export const cronjobSchema = looseObject('A prompt that runs on a schedule.', {
+  jobId: z.string().describe('Identifier of the cronjob.'),
+  ownerId: z.string().describe('User whose cronjob it is, and who speaks in its sessions.'),
+  appName: z.string().describe('Application that runs.'),
+  ...z.looseObject(settings).partial().shape,
+  enabled: z.boolean().describe('Whether it fires.'),
+  disabledReason: z.string().optional().describe('Why the runtime disabled it.'),
+  nextRunAt: isoTime('When it fires next').optional(),
+  runCount: z.int().describe('Scheduled runs so far.'),
+  failureCount: z.int().describe('Failed runs in a row.'),
+  revision: z.int().describe('Rises with each change.'),
+  createdAt: isoTime('When it was created'),
+  updatedAt: isoTime('When it was changed last'),
+  latestRun: cronjobRunSchema.optional().describe('Its run with the newest due time.'),
+});
 
 /** A page of cronjobs. */
-export const cronjobPageSchema = z
-  .looseObject({
-    items: z.array(cronjobSchema).describe('Those of this page.'),
-    nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
-  })
-  .describe('A page of cronjobs; `nextCursor` gets the next one.');
+export const cronjobPageSchema = looseObject('A page of cronjobs; `nextCursor` gets the next one.', {
+  items: z.array(cronjobSchema).describe('Those of this page.'),
+  nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
+});
 /** A page of runs. */
-export const cronjobRunPageSchema = z
-  .looseObject({
-    items: z.array(cronjobRunSchema).describe('Those of this page.'),
-    nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
-  })
-  .describe('A page of runs, newest first; `nextCursor` gets the next one.');
+export const cronjobRunPageSchema = looseObject('A page of runs, newest first; `nextCursor` gets the next one.', {
+  items: z.array(cronjobRunSchema).describe('Those of this page.'),
+  nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
+});
 
 /** A new cronjob as it is sent. */
 export type CreateCronjob = z.infer<typeof createCronjobSchema>;

@@ -6,6 +6,7 @@ import { unescapeText } from '../../platform/db/json-escape.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import type { IdempotentRequest } from '../../conversation/idempotency/operations.ts';
 import { type InvocationContext, type InvocationEnd, newInvocationId } from '../../invocations/context.ts';
+import { askToCancel } from '../../invocations/fence.ts';
 import { invoke } from '../../invocations/invoke.ts';
 import { persist } from '../../invocations/persist.ts';
 import { findRepeated, isActive } from '../../invocations/retry.ts';
@@ -73,11 +74,13 @@ async function attemptRun(
     try {
       return { invocationId, ...toAttempt(await begin(context, claimed, invocationId, signal)) };
     } catch (error) {
-      const attempt = error instanceof RepeatedInvocationError ? await findEarlier(context, claimed) : toFailure(error);
+      const isRepeated = error instanceof RepeatedInvocationError;
+      const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
     }
     // Another process runs it, or the database is away: its lease and ours say when that is over.
-    await sleep(POLL_MS, undefined, { signal: AbortSignal.any([signal, context.stopping]) }).catch(() => undefined);
+    const woken = AbortSignal.any([context.stopping, ...(signal.aborted ? [] : [signal])]);
+    await sleep(POLL_MS, undefined, { signal: woken }).catch(() => undefined);
     if (context.stopping.aborted) return undefined;
   }
 }
@@ -97,7 +100,7 @@ function begin(
     streaming: false,
     busyPolicy: 'enqueue',
     idempotency: toIdempotentRequest(run),
-    toAnswer: ({ output }) => output,
+    answer: { kind: 'output' },
     signal,
     onKnown: () => {
       if (invocationId === run.invocationId) return;
@@ -114,11 +117,22 @@ const toIdempotentRequest = ({ id, attempt }: RunRow): IdempotentRequest => ({
   hash: id,
 });
 
-/** Finds the end of the invocation that an earlier holder of the run began; `undefined` while it goes on. */
-async function findEarlier(context: InvocationContext, { run }: ClaimedRun): Promise<Attempt | undefined> {
+/**
+ * Finds the end of the invocation that an earlier holder of the run began; `undefined` while it goes on. Where the run
+ * is to end, so is the invocation.
+ */
+async function findEarlier(
+  context: InvocationContext,
+  { run }: ClaimedRun,
+  signal: AbortSignal,
+): Promise<Attempt | undefined> {
   const found = await findRepeated(context, toSessionKey(run), toIdempotentRequest(run));
+  const reason: unknown = signal.reason;
+  const isToEnd = reason instanceof AgentError;
+  if (found && isActive(found) && isToEnd) await askToCancel(context, found.key, found.invocationId);
   if (!found || isActive(found)) return undefined;
-  const { invocationId, answer = '', error, status } = found;
+  const { invocationId, answer = '', status } = found;
+  const error = isToEnd && status === 'cancelled' ? reason : found.error;
   return { invocationId, ...toAttempt({ output: answer, error, paused: status === 'paused' }) };
 }
 
@@ -146,9 +160,8 @@ async function settle(
   { kind, ...outcome }: Attempt,
 ): Promise<void> {
   if (kind === 'again') return retryRun(database.db, run, 0, outcome);
-  if (kind === 'passing' && run.attempt < cronjob.maxAttempts && run.cancelRequestTime === null) {
+  if (kind === 'passing' && run.attempt < cronjob.maxAttempts && run.cancelRequestTime === null)
     return retryRun(database.db, run, retryPauseMs(cronjob, run.attempt), outcome);
-  }
   const ended = await endRun(database.db, run, { ...outcome, status: kind === 'passing' ? 'failed' : kind });
   if (!ended) throw new LeaseLostError(LOST);
   if (!ended.disabled) return;

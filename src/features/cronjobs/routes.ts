@@ -2,11 +2,10 @@ import { z } from 'zod';
 import { ConflictError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database } from '../../platform/db/database.ts';
-import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { requireScope } from '../../platform/http/access/authorize.ts';
 import { overrideDemands } from '../../platform/http/operation/demands.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { pageSize } from '../../platform/http/operation/parameters.ts';
 import { type Principal, requireOwner } from '../../platform/http/operation/principal.ts';
 import {
   changeCronjob,
@@ -27,7 +26,7 @@ import {
 } from './cronjob.ts';
 import { type CronjobRow, deleteCronjob, findTime, insertCronjob, listCronjobs } from './cronjob-store.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, toCronjobWire, toHarness } from './cronjob-view.ts';
-import { CRONJOB_PATH, cronjobRunOperations, DEFAULT_LIMIT, forCronjobs, ofCronjob } from './run-routes.ts';
+import { CRONJOB_PATH, cronjobRunOperations, ofCronjob } from './run-routes.ts';
 import { withAnchor, getNextTimes } from './schedule.ts';
 import { requireWebhook } from '../../invocations/webhooks/address.ts';
 
@@ -55,7 +54,8 @@ const createCronjob = operation({
   demands: ({ body }) => overrideDemands(body.harness),
   scope: 'invoke',
   summary: 'Create a cronjob',
-  ...forCronjobs,
+  owner: 'caller',
+  description: 'It is its owner’s: it runs until it is disabled or deleted, also where the key that made it is gone.',
   body: {
     schema: createCronjobSchema,
     required: true,
@@ -81,14 +81,15 @@ const createCronjob = operation({
   },
 });
 
-const pageQuery = z.object({
-  limit: pageSize('Maximum number of cronjobs.').default(DEFAULT_LIMIT),
-  cursor: cursorSchema,
-});
+const cronjobsQuery = pageQuery('cronjobs');
 const onePage = { schema: cronjobPageSchema, description: 'The cronjobs.', example: { items: [CRONJOB_EXAMPLE] } };
 
 /** Answers with a page of the cronjobs of a user, or of all. */
-async function answerPage({ database }: CronjobContext, userId: string | undefined, query: z.output<typeof pageQuery>) {
+async function answerPage(
+  { database }: CronjobContext,
+  userId: string | undefined,
+  query: z.output<typeof cronjobsQuery>,
+) {
   const found = await listCronjobs(database.reads, userId, query.limit + 1, toPlace(query.cursor));
   return { kind: 'value', value: toPage(found, query.limit, toCronjobWire) } as const;
 }
@@ -101,9 +102,9 @@ const listOfOwner = operation({
   scope: 'read',
   summary: 'List cronjobs',
   description: 'Of one user, over all applications, newest first; fewer where texts are large.',
-  ...forCronjobs,
+  owner: 'caller',
   parameters: {
-    query: pageQuery.extend({
+    query: cronjobsQuery.extend({
       ownerId: z.string().max(256).optional().describe('Whose they are. Needed where no user is logged in.'),
     }),
   },
@@ -121,9 +122,8 @@ const listAll = operation({
   load: 'heavy',
   summary: 'List the cronjobs of all users',
   description: 'Over all applications, in the order of their ids; fewer where texts are large. For operators.',
-  ...forCronjobs,
   owner: 'service',
-  parameters: { query: pageQuery },
+  parameters: { query: cronjobsQuery },
   success: onePage,
   handler: (context: CronjobContext, { query }) => answerPage(context, undefined, query),
 });
@@ -193,7 +193,6 @@ const deleteOne = operation({
       if (await deleteCronjob(tx, cronjob)) return;
       throw new ConflictError('Stop the active run before deleting this cronjob.');
     });
-    return { kind: 'value', value: null };
   },
 });
 
@@ -230,7 +229,7 @@ const preview = operation({
   scope: 'read',
   summary: 'Preview a schedule',
   description: `Its next ${PREVIEWED_TIMES} times; nothing is stored.`,
-  ...forCronjobs,
+  owner: 'caller',
   body: {
     schema: previewSchema,
     required: true,

@@ -1,8 +1,7 @@
-import { z } from 'zod';
 import { ConflictError, NotFoundError } from '../../core/errors.ts';
-import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { cronjobPath, cronjobRunPath, pageSize } from '../../platform/http/operation/parameters.ts';
+import { cronjobPath, cronjobRunPath } from '../../platform/http/operation/parameters.ts';
 import { cronjobRunPageSchema, cronjobRunSchema, RUN_EXAMPLE } from './cronjob.ts';
 import { findTime } from './cronjob-store.ts';
 import { type CronjobContext, getCronjob, getLockedCronjob, toRunWire } from './cronjob-view.ts';
@@ -12,12 +11,8 @@ import { cancelRun, countActiveRuns, findRun, insertManualRun, listRuns } from '
 export const CRONJOB_PATH = '/harness/cronjobs/{job_id}';
 const LIST_PATH = `${CRONJOB_PATH}/runs`;
 const ONE_PATH = `${LIST_PATH}/{run_id}`;
-/** Members of every operation on cronjobs. */
-export const forCronjobs = { area: 'Harness cronjobs', owner: 'caller' } as const;
 /** Members of every operation on one cronjob. */
-export const ofCronjob = { ...forCronjobs, parameters: { path: cronjobPath } };
-/** Items of a page where a request names no limit. */
-export const DEFAULT_LIMIT = 100;
+export const ofCronjob = { owner: 'caller', parameters: { path: cronjobPath } } as const;
 /** Runs of one cronjob that may wait when another one is asked for. */
 const MAX_ACTIVE_RUNS = 100;
 
@@ -38,9 +33,8 @@ const runNow = operation({
     const run = await database.transaction(async (tx) => {
       const cronjob = await getLockedCronjob(tx, principal, path.jobId);
       if (!cronjob.enabled) throw new ConflictError('Enable this cronjob before running it.');
-      if ((await countActiveRuns(tx, cronjob)) >= MAX_ACTIVE_RUNS) {
+      if ((await countActiveRuns(tx, cronjob)) >= MAX_ACTIVE_RUNS)
         throw new ConflictError(`${MAX_ACTIVE_RUNS} runs of this cronjob wait already.`);
-      }
       return insertManualRun(tx, cronjob, newId(), await findTime(tx));
     });
     if (!run) throw new ConflictError('Another run was requested in this very millisecond. Try again.');
@@ -56,14 +50,8 @@ const listAll = operation({
   scope: 'read',
   summary: 'List the runs of a cronjob',
   description: 'Newest due time first; fewer where outputs are large.',
-  ...forCronjobs,
-  parameters: {
-    path: cronjobPath,
-    query: z.object({
-      limit: pageSize('Maximum number of runs.').default(DEFAULT_LIMIT),
-      cursor: cursorSchema,
-    }),
-  },
+  owner: 'caller',
+  parameters: { path: cronjobPath, query: pageQuery('runs') },
   success: { schema: cronjobRunPageSchema, description: 'The runs.', example: { items: [RUN_EXAMPLE] } },
   errors: { 404: 'No such cronjob.' },
   handler: async ({ database }: CronjobContext, { path, query, principal }) => {
@@ -79,7 +67,7 @@ const getOne = operation({
   operationId: 'getCronjobRun',
   scope: 'read',
   summary: 'Get a run of a cronjob',
-  ...forCronjobs,
+  owner: 'caller',
   parameters: { path: cronjobRunPath },
   success: oneRun,
   errors: { 404: 'No such cronjob or run.' },
@@ -98,7 +86,7 @@ const cancelOne = operation({
   scope: 'invoke',
   summary: 'Cancel a run of a cronjob',
   description: 'On whatever replica it goes on. One that has ended stays as it is.',
-  ...forCronjobs,
+  owner: 'caller',
   parameters: { path: cronjobRunPath },
   success: { ...oneRun, description: 'The run; one that goes on may take a moment to end.' },
   errors: { 404: 'No such cronjob or run.' },

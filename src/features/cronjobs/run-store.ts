@@ -4,6 +4,7 @@ import type { Database } from '../../platform/db/database.ts';
 import { cronjobRuns, cronjobs } from '../../platform/db/schema/schema.ts';
 import { escapeText } from '../../platform/db/json-escape.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
+import { isOneOfUsers } from '../../conversation/sessions/session-key.ts';
 import { notifyOnCommit } from '../../platform/db/notifications.ts';
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
@@ -40,14 +41,10 @@ export async function insertManualRun(
   return run;
 }
 
-/** Deletes the answers of the runs of cronjobs in a session. */
-export async function forgetRunOutputs(tx: Database, { appName, userId, sessionId }: SessionKey): Promise<void> {
-  const isOfSession = and(
-    eq(cronjobRuns.appName, appName),
-    eq(cronjobRuns.userId, userId),
-    eq(cronjobRuns.sessionId, sessionId),
-  );
-  await tx.update(cronjobRuns).set({ output: null, errorMessage: null }).where(isOfSession);
+/** Deletes the answers of the runs of cronjobs in sessions. */
+export async function forgetRunOutputs(tx: Database, keys: readonly SessionKey[]): Promise<void> {
+  const isOfSessions = isOneOfUsers(keys, cronjobRuns, cronjobRuns.sessionId);
+  await tx.update(cronjobRuns).set({ output: null, errorMessage: null }).where(isOfSessions);
 }
 
 /** Counts the runs of a cronjob that have not ended. */
@@ -106,13 +103,7 @@ export const cancelRun = (tx: Database, key: CronjobKey, runId: string): Promise
 
 /** Cancels all runs of cronjobs. */
 export const cancelAllRuns = (tx: Database, keys: CronjobKey[]): Promise<void> =>
-  cancelWhere(
-    tx,
-    sql.join(
-      keys.map((key) => sql`(${isRunForCronjob(key)})`),
-      sql` or `,
-    ),
-  );
+  cancelWhere(tx, or(...keys.map(isRunForCronjob)));
 
 /** Skips the scheduled runs of a cronjob that have not begun, and stores why. */
 export async function skipWaitingRuns(db: Database, key: CronjobKey, message: string): Promise<void> {

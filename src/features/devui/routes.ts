@@ -5,8 +5,6 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import express, { type RequestHandler, Router } from 'express';
 import { RequestRefusedError } from '../../platform/http/operation/request-errors.ts';
-import { CODE_THEMES } from './code-theme.ts';
-import { toOfflinePage } from './offline-page.ts';
 
 /** Where the UI lives; the page's base is absolute, so that every one of its addresses finds its files. */
 const HOME = '/dev-ui/';
@@ -39,19 +37,19 @@ const UI_CONFIG = { logo_text: null, logo_image_url: null };
 /** File names with a hash of their content, as Angular's builder writes them: what they hold never changes. */
 const HASHED_NAME = /-[A-Z0-9]{8}\.(?:js|css)$/;
 
-/** The development UI: the prebuilt ADK Web UI under `/dev-ui/`, to which `/` leads, without credentials. */
+/** The development UI: the prebuilt ADK Web UI under `/dev-ui/`, without credentials. */
 export function devUiPages(): RequestHandler[] {
   const folder = findBrowserFolder();
   const page = toOfflinePage(readFileSync(join(folder, 'index.html'), 'utf8'), HOME, ICON_FONT);
   const router = Router({ caseSensitive: true, strict: true });
-  router.get(['/', '/dev-ui'], redirectHome);
+  router.get('/dev-ui', redirectHome);
   router.get([HOME, `${HOME}index.html`], sendText('text/html; charset=utf-8', page, PAGE_POLICY));
   router.get(`${HOME}config`, sendText('application/json', JSON.stringify(UI_CONFIG)));
   router.get(`${HOME}assets/config/runtime-config.json`, sendText('application/json', JSON.stringify(RUNTIME_CONFIG)));
   for (const [name, styles] of Object.entries(CODE_THEMES))
     router.get(HOME + name, sendText('text/css; charset=utf-8', styles));
   router.get(ICON_FONT, sendIconFont());
-  router.all(['/', '/dev-ui', `${HOME}{*path}`], onlyRead);
+  router.all(['/dev-ui', `${HOME}{*path}`], onlyRead);
   router.use(HOME, express.static(folder, { index: false, redirect: false, setHeaders }));
   return [router];
 }
@@ -100,4 +98,86 @@ const onlyRead: RequestHandler = ({ method }, _response, next) => {
 /** Files whose name changes with their content are kept for a year, the others are compared each time. */
 function setHeaders(response: ServerResponse, path: string): void {
   response.setHeader('cache-control', HASHED_NAME.test(path) ? 'public, max-age=31536000, immutable' : 'no-cache');
+}
+
+/** `@font-face` rules; all of those in the prebuilt page load from another origin. */
+const FONT_FACE = /@font-face\s*\{[^}]*\}/g;
+const PRECONNECT = /\s*<link rel="preconnect"[^>]*>/g;
+/** Angular loads its style sheet through an inline event handler, which the page's policy forbids. */
+const DEFERRED_STYLES = / media="print" onload="this\.media='all'"/g;
+
+/** Text fonts that machines have. */
+const SANS = ['Roboto', 'Segoe UI', 'Helvetica Neue', 'Arial', 'Liberation Sans', 'DejaVu Sans'];
+const MONO = ['Roboto Mono', 'Menlo', 'Consolas', 'Liberation Mono', 'DejaVu Sans Mono'];
+/** The text fonts that the UI asks for, often without a fallback. */
+const TEXT_FONTS: [family: string, local: string[]][] = [
+  ['Google Sans', SANS],
+  ['Roboto', SANS],
+  ['Google Sans Mono', MONO],
+  ['Roboto Mono', MONO],
+];
+/** The UI writes icons as words (`more_vert`) in one of these fonts, whose ligatures draw them. */
+const ICON_FONTS = ['Material Icons', 'Material Symbols Outlined'];
+
+/**
+ * The UI's prebuilt page made to work on a machine without a network: fonts of this machine and of this server
+ * instead of ones from elsewhere, no inline handlers, and a base that makes its relative addresses right.
+ * @param home path of the UI's files, with a slash at both ends
+ */
+function toOfflinePage(html: string, home: string, iconFont: string): string {
+  return html
+    .replaceAll(FONT_FACE, '')
+    .replaceAll(PRECONNECT, '')
+    .replaceAll(DEFERRED_STYLES, '')
+    .replace(/<base href="[^"]*">/, `<base href="${home}">`)
+    .replace('</head>', `<style>${fontFaces(iconFont)}</style></head>`);
+}
+
+function fontFaces(iconFont: string): string {
+  const texts = TEXT_FONTS.flatMap(([family, fonts]) => [
+    fontFace(family, '400 599', fonts.map((name) => `local('${name}')`).join(',')),
+    fontFace(family, '600 900', fonts.map((name) => `local('${name} Bold')`).join(',')),
+  ]);
+  const icons = ICON_FONTS.map((family) => fontFace(family, '400', `url(${iconFont})`));
+  return [...texts, ...icons].join('');
+}
+
+const fontFace = (family: string, weight: string, source: string) =>
+  `@font-face{font-family:'${family}';font-weight:${weight};font-display:block;src:${source}}`;
+
+/** Colours of code by kinds of tokens, in the words of Prism. */
+const LIGHT = {
+  text: '#24292e',
+  comment: '#6a737d',
+  keyword: '#b31d28',
+  string: '#0b5394',
+  number: '#005cc5',
+  name: '#6f42c1',
+};
+const DARK: typeof LIGHT = {
+  text: '#e1e4e8',
+  comment: '#959da5',
+  keyword: '#f97583',
+  string: '#9ecbff',
+  number: '#79b8ff',
+  name: '#b392f0',
+};
+
+/** The style sheets of highlighted code by file name, which the package of the UI (2.0.0) lacks. */
+const CODE_THEMES: Record<string, string> = {
+  'prism-light.css': toStyles(LIGHT),
+  'prism-dark.css': toStyles(DARK),
+};
+
+function toStyles(palette: typeof LIGHT): string {
+  const rule = (types: string[], color: string) => `${types.map((type) => `.token.${type}`).join(',')}{color:${color}}`;
+  return [
+    `code[class*="language-"],pre[class*="language-"]{color:${palette.text};font-family:monospace;white-space:pre}`,
+    'pre[class*="language-"]{overflow:auto;padding:1em}',
+    rule(['comment', 'prolog', 'doctype', 'cdata'], palette.comment),
+    rule(['keyword', 'atrule', 'important', 'operator', 'deleted'], palette.keyword),
+    rule(['string', 'char', 'attr-value', 'regex', 'inserted'], palette.string),
+    rule(['number', 'boolean', 'constant', 'property', 'symbol'], palette.number),
+    rule(['function', 'class-name', 'builtin', 'selector', 'attr-name', 'tag'], palette.name),
+  ].join('\n');
 }

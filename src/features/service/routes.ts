@@ -3,9 +3,9 @@ import { InvalidError, UnavailableError } from '../../core/errors.ts';
 import type { DatabasePool } from '../../platform/db/database.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { checkDatabase } from './service-store.ts';
+import { looseObject } from '../../core/members.ts';
 
-const area = 'Service and applications';
-const open = { scope: 'none', area, owner: 'open' } as const;
+const open = { scope: 'none', owner: 'open' } as const;
 
 /** The parts of the process that the service operations use. */
 interface ServiceContext {
@@ -72,15 +72,14 @@ const version = operation({
   }),
 });
 
-const telemetrySchema = z
-  .looseObject({ telemetry: z.boolean().nullable().describe('Whether usage may be reported.') })
-  .describe('A choice about telemetry.');
+const telemetrySchema = looseObject('A choice about telemetry.', {
+  telemetry: z.boolean().nullable().describe('Whether usage may be reported.'),
+});
 
 /** The ADK Web UI asks on every load unless it knows; this service never reports anything, whatever the choice. */
 const NO_TELEMETRY = { telemetry: false };
 const telemetry = {
   path: '/config/telemetry',
-  area,
   owner: 'service',
   success: { schema: telemetrySchema, description: 'Never: `false`.', example: NO_TELEMETRY },
 } as const;

@@ -13,8 +13,16 @@ import { keyAliases } from '../../platform/http/validation/key-aliases.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { sqlState } from '../../platform/db/client.ts';
 import { countEvents } from '../../conversation/sessions/user-data-store.ts';
-import { type ExportedRow, type ImportedContent, insertRows, listRows } from './user-tables.ts';
-import { OPERATORS_TABLES, type User, USER_TABLES, type UserTable } from './user-tables.ts';
+import {
+  type ExportedRow,
+  type ImportedContent,
+  insertRows,
+  listRows,
+  OPERATORS_TABLES,
+  type User,
+  USER_TABLES,
+  type UserTable,
+} from './user-tables.ts';
 
 /** The parts of the process that export and import use. */
 export interface ExportContext {

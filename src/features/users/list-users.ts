@@ -3,16 +3,15 @@ import { z } from 'zod';
 import type { HostedAgent } from '../../conversation/apps/hosted-agent.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import { getKey } from '../../platform/db/sql.ts';
-import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { appPath, pageSize } from '../../platform/http/operation/parameters.ts';
+import { appPath } from '../../platform/http/operation/parameters.ts';
 import { USER_TABLES } from './user-tables.ts';
 
 /** Tables whose keys begin with application and user: in their order the next user is one look away. */
 const TABLES = USER_TABLES.filter(({ table }) => getKey(table)[1]?.name === 'user_id');
 /** Cursors name a time, which this list does not have. */
 const NO_TIME = '1970-01-01T00:00:00.000000Z';
-const DEFAULT_LIMIT = 100;
 
 /** Lists at most `limit` users of whom an application holds anything, after one, by code point. */
 async function findUsers(db: Database, appName: string, limit: number, after: string): Promise<string[]> {
@@ -46,17 +45,10 @@ export const listUsers = operation({
   scope: 'admin',
   isForKeys: true,
   load: 'heavy',
-  area: 'Service and applications',
   summary: 'List the users of an application',
   description: 'All of whom it holds anything, by id. Also of an application that is served no more.',
   owner: 'service',
-  parameters: {
-    path: appPath,
-    query: z.object({
-      limit: pageSize('Maximum number of users.').default(DEFAULT_LIMIT),
-      cursor: cursorSchema,
-    }),
-  },
+  parameters: { path: appPath, query: pageQuery('users') },
   success: {
     schema: z
       .object({

@@ -1,4 +1,3 @@
-import type { SQL } from 'drizzle-orm';
 import type { ContentStore } from '../../conversation/artifacts/content-store.ts';
 import { countOldVersions, deleteOldVersions, rangesOfVersions } from '../../conversation/artifacts/retention-store.ts';
 import type { Config } from '../../config/config.ts';
@@ -7,8 +6,7 @@ import type { SessionKey } from '../../core/session.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
 import {
   countOldSessions,
-  deleteOldSession,
-  listOldSessions,
+  deleteOldSessions,
   rangesOfSessions,
   type SessionRetention,
 } from '../../conversation/sessions/retention-store.ts';
@@ -31,15 +29,12 @@ export interface RetentionContext {
   database: DatabasePool;
   contentStore: ContentStore;
   log: Log;
-  /** Deletes what other features hold of a session, in the transaction that has deleted it. */
-  forgetSession: (tx: Database, key: SessionKey, options: { copiesToo: boolean }) => Promise<void>;
+  /** Deletes what other features hold of sessions, in the transaction that has deleted them. */
+  forgetSessions: (tx: Database, keys: readonly SessionKey[], options: { copiesToo: boolean }) => Promise<void>;
 }
 
 /** The numbers of expired sessions and versions of artifacts. */
 export type RetentionCounts = Record<'sessions' | 'artifactVersions', number>;
-
-/** Sessions of one query; each is deleted by itself. */
-const SESSIONS = 100;
 
 const isOn = ({ days, count }: SessionRetention) => days > 0 || count > 0;
 
@@ -58,42 +53,39 @@ export async function countExpired(
   return counts;
 }
 
-/** Deletes what has expired in short transactions, never what runs or is on hold. @returns the counts */
-export async function applyRetention(context: RetentionContext, retention: Retention): Promise<RetentionCounts> {
-  const { db } = context.database;
+/**
+ * Deletes what has expired in short transactions, never what runs or is on hold, until `signal` aborts.
+ * @returns the counts
+ */
+export async function applyRetention(
+  context: RetentionContext,
+  retention: Retention,
+  signal?: AbortSignal,
+): Promise<RetentionCounts> {
+  const { database, forgetSessions } = context;
+  const { db } = database;
   const counts = { sessions: 0, artifactVersions: 0 };
   const { sessions, artifactVersions } = retention;
   const add = (what: keyof RetentionCounts, deleted: number) => {
     counts[what] += deleted;
     if (deleted > 0) context.log.info({ ...counts }, 'retention deletes');
-    return deleted > 0;
+    return deleted > 0 && !signal?.aborted;
   };
   if (isOn(sessions))
-    for await (const range of rangesOfSessions(db)) while (add('sessions', await deleteSome(context, sessions, range)));
+    for await (const range of rangesOfSessions(db, signal)) {
+      const deleteSome = async (tx: Database) => {
+        const keys = await deleteOldSessions(tx, sessions, range);
+        if (keys.length > 0) await forgetSessions(tx, keys, { copiesToo: false });
+        return keys.length;
+      };
+      while (add('sessions', await database.transaction(deleteSome)));
+    }
   if (artifactVersions > 0)
-    for await (const range of rangesOfVersions(db))
+    for await (const range of rangesOfVersions(db, signal))
       for (let isMore = true; isMore; ) {
         const { rows, objectKeys } = await deleteOldVersions(db, artifactVersions, range);
         await context.contentStore.remove(objectKeys);
         isMore = add('artifactVersions', rows);
       }
   return counts;
-}
-
-/** Deletes sessions of a range of users, each in a transaction of its own. @returns how many */
-async function deleteSome(
-  { database, forgetSession }: RetentionContext,
-  retention: SessionRetention,
-  range: SQL,
-): Promise<number> {
-  let deleted = 0;
-  for (const key of await listOldSessions(database.db, retention, range, SESSIONS)) {
-    const isGone = await database.transaction(async (tx) => {
-      if (!(await deleteOldSession(tx, key))) return false;
-      await forgetSession(tx, key, { copiesToo: false });
-      return true;
-    });
-    if (isGone) deleted += 1;
-  }
-  return deleted;
 }

@@ -10,9 +10,9 @@ import { countUserData, type EraseContext, eraseUser } from './erase-user.ts';
 import { listUsers } from './list-users.ts';
 import { listUserApps } from './user-tables.ts';
 
-const forOperators = { scope: 'admin', isForKeys: true, load: 'heavy', area: 'Service and applications' } as const;
+const forOperators = { scope: 'admin', isForKeys: true, load: 'heavy' } as const;
 const USER_PATH = '/apps/{app_name}/users/{user_id}';
-const ofUser = { ...forOperators, owner: 'path', parameters: { path: userPath } } as const;
+const ofUser = { ...forOperators, parameters: { path: userPath } } as const;
 
 const erasureSchema = z
   .object({

@@ -117,6 +117,7 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     lease_token: 'gen_random_uuid()',
     lease_expire_time: 'clock_timestamp()',
     request: 'null',
+    attempt: '1',
     stop_requested_as: 'null',
     end_time: end('end_time', 'clock_timestamp()'),
     error_code: end('error_code', `'interrupted'`),

@@ -85,9 +85,8 @@ export async function converse(
   }
   await closed;
   cancel();
-  if (context.cancelOnDisconnect) {
+  if (context.cancelOnDisconnect)
     left.abort(new AgentError('cancelled', 'The invocation was cancelled: its client left.'));
-  }
   call?.end();
 }
 

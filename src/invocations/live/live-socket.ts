@@ -1,7 +1,7 @@
 import type { RawData, WebSocket } from 'ws';
 import { INPUT_LIMITS } from '../../core/limits.ts';
 import { LARGE_BYTES } from '../../core/parse-json.ts';
-import { CallerCounts } from '../../platform/work/caller-counts.ts';
+import { CallerCounts } from '../../platform/work/fair-semaphore.ts';
 import { ownTurn } from '../../platform/work/loop-turns.ts';
 
 /** Codes of a close (RFC 6455 §7.4.1, and as ADK uses them). */

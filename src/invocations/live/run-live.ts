@@ -49,7 +49,6 @@ export const runLive = operation({
   path: '/run_live',
   operationId: 'runLive',
   scope: 'invoke',
-  area: 'Agent execution',
   summary: 'Hold a live session',
   description: DESCRIPTION,
   isStream: true,

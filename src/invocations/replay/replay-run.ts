@@ -105,6 +105,11 @@ async function playLoop(
   { player, prepared, services, signal, take }: Playing,
 ): Promise<void> {
   const tooManyCalls = new AbortController();
+  let toolCalls = 0;
+  const count = (event: Event | undefined) => {
+    toolCalls += getFunctionCalls(event?.content).length;
+    if (toolCalls > limits.toolCalls) tooManyCalls.abort(toolCallsLimitError(limits.toolCalls));
+  };
   const steps = runAgent({
     agent: player.wrap(prepared),
     session: key,
@@ -118,8 +123,8 @@ async function playLoop(
     services,
     newId,
     observer: player,
+    onAsked: async (event) => count(event),
   });
-  let toolCalls = 0;
   try {
     for (;;) {
       const step = await steps.next();
@@ -128,8 +133,7 @@ async function playLoop(
       const event = step.done ? step.value.lastEvent : step.value;
       if (event) take(event);
       if (step.done) return;
-      toolCalls += getFunctionCalls(event?.content).length;
-      if (toolCalls > limits.toolCalls) tooManyCalls.abort(toolCallsLimitError(limits.toolCalls));
+      count(event);
     }
   } finally {
     await steps.return(undefined as never);

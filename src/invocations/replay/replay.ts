@@ -6,7 +6,7 @@ import { ConflictError, InvalidError, NotFoundError, UnavailableError } from '..
 import type { SessionKey } from '../../core/session.ts';
 import { findInvocationText } from '../invocation-store.ts';
 import type { InvocationStatus } from '../invocation.ts';
-import { findAgent } from '../invoke.ts';
+import { findAgent } from '../claim-request.ts';
 import { invocationNotFound } from '../request.ts';
 import { listTapes } from '../tape-store.ts';
 import type { ReplayDifference } from './differences.ts';

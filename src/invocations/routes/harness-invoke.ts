@@ -12,15 +12,13 @@ import {
   harnessInvokeSchema,
   harnessResultSchema,
   invocationHeaders,
+  ignoredMembers,
   noteIgnored,
   toInvocationOptions,
 } from '../request.ts';
 import { invoke } from '../invoke.ts';
+import { toAnswer } from '../invocation.ts';
 import { answerOnce } from '../retry.ts';
-
-/** The error of a paused invocation: success holds only when `error` is null, and a caller would wait for ever. */
-const WAITS_FOR_A_PERSON =
-  'The invocation waits for a person: answer its open function call in the session, and go on with /run.';
 
 /** An invocation that was stopped while it waited is answered like one that was stopped while it ran. */
 function toStoppedEnd(error: unknown): InvocationEnd {
@@ -34,7 +32,6 @@ export const harnessInvoke = operation({
   path: '/harness/invoke',
   operationId: 'harnessInvoke',
   scope: 'invoke',
-  area: 'Agent execution',
   summary: 'Invoke the harness',
   description:
     'Runs one invocation and waits for its end. Failures of the agent are answered with status 200 and a non-null ' +
@@ -59,6 +56,7 @@ export const harnessInvoke = operation({
     schema: harnessResultSchema,
     description: 'What the agent answered, or why it could not.',
     example: { harness_name: 'demo', overwrite: false, output: '17 * 23 = 391', error: null },
+    headers: ignoredMembers,
   },
   errors: { ...BUSY_ERRORS, 404: 'The session of this `Idempotency-Key` has been deleted.' },
   handler: async (context: InvocationContext, { body, headers, principal, response }) => {
@@ -68,13 +66,8 @@ export const harnessInvoke = operation({
     noteIgnored(context, body.harness, response);
     const maxLlmCalls = toLlmCallLimit(max_llm_calls);
     const limited = principal.scopes.has('override') ? 'maxLlmCalls' : 'llmCallsAtMost';
-    const toAnswer = ({ output, error, paused }: InvocationEnd) =>
-      JSON.stringify({
-        harness_name: body.harness_name,
-        overwrite: hasGeneralOverride(overrides),
-        output,
-        error: error?.message ?? (paused === true && output === '' ? WAITS_FOR_A_PERSON : null),
-      });
+    const kind = { kind: 'harness', harnessName: body.harness_name, overwrite: hasGeneralOverride(overrides) } as const;
+    const toText = (end: InvocationEnd) => toAnswer(kind, end);
     const options = toInvocationOptions(headers, [key, body]);
     const run = {
       key,
@@ -84,10 +77,10 @@ export const harnessInvoke = operation({
       createSession: true,
       streaming: false,
       signal: disconnectSignal(context, response),
-      toAnswer,
+      answer: kind,
       ...options,
     };
-    const answer = async () => toAnswer(await invoke(context, run).catch(toStoppedEnd));
-    return { kind: 'json', text: await answerOnce(context, key, options.idempotency, answer, toAnswer) };
+    const answer = async () => toText(await invoke(context, run).catch(toStoppedEnd));
+    return { kind: 'json', text: await answerOnce(context, key, options.idempotency, answer, toText) };
   },
 });

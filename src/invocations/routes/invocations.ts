@@ -2,19 +2,21 @@ import { z } from 'zod';
 import type { Config } from '../../config/config.ts';
 import { RepeatedInvocationError } from '../../core/errors.ts';
 import { sessionNotFound } from '../../core/session.ts';
-import { freeTopic, sessionTopic, stopTopic } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { invocationPath, pageSize, sessionPath } from '../../platform/http/operation/parameters.ts';
 import { exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext, InvocationRequest } from '../context.ts';
 import { invocationSchema } from '../invocation.ts';
-import { findInvocationText, listInvocationsText, requestStop } from '../invocation-store.ts';
+import { askToCancel } from '../fence.ts';
+import { findInvocationText, listInvocationsText } from '../invocation-store.ts';
+import { getBodyBytes } from '../../platform/http/limits/request-limits.ts';
 import { startInBackground } from '../background.ts';
 import {
   BUSY_ERRORS,
   inBackground,
   invocationHeaders,
   invocationNotFound,
+  ignoredMembers,
   noteIgnored,
   promptDemands,
   startInvocationSchema,
@@ -27,7 +29,6 @@ import { requireWebhook } from '../webhooks/address.ts';
 const INVOCATIONS_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}/invocations';
 const INVOCATION_PATH = `${INVOCATIONS_PATH}/{invocation_id}`;
 const DEFAULT_PAGE_SIZE = 100;
-const area = 'Agent execution';
 const absentInvocation = ({ invocationId }: { invocationId: string }) => invocationNotFound(invocationId);
 const absentSession = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
 
@@ -56,23 +57,27 @@ const startInvocation = operation({
   path: INVOCATIONS_PATH,
   operationId: 'startInvocation',
   scope: 'invoke',
-  area,
   summary: 'Start an invocation in the background',
   description:
     'Answers as soon as it waits or runs. One that waits does so for as long as it takes, whatever becomes of the ' +
     'process that accepted it. Its events come to the session, and to the stream of its events.',
-  owner: 'path',
   parameters: { path: sessionPath, headers: invocationHeaders },
   demands: promptDemands,
   body: { schema: startInvocationSchema, required: true, example: { newMessage: exampleEvent.content } },
-  success: { schema: invocationSchema, description: 'The invocation.', example: exampleInvocation },
+  success: {
+    schema: invocationSchema,
+    description: 'The invocation.',
+    example: exampleInvocation,
+    headers: ignoredMembers,
+  },
   errors: { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS },
   absent: absentSession,
-  handler: async (context: BackgroundContext, { path: key, body, headers, response }) => {
+  handler: async (context: BackgroundContext, { path: key, body, headers, request, response }) => {
     noteIgnored(context, body.harness, response);
     const webhookUrl = await requireWebhook(context.database.reads, context.config, key, body.webhookUrl);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
-    return { kind: 'json', text: await startOnce(context, inBackground(run, webhookUrl), body) };
+    const text = await startOnce(context, inBackground(run, webhookUrl), getBodyBytes(request));
+    return { kind: 'json', text };
   },
 });
 
@@ -81,10 +86,8 @@ const listInvocations = operation({
   path: INVOCATIONS_PATH,
   operationId: 'listInvocations',
   scope: 'read',
-  area,
   summary: 'List invocations',
   description: 'Of one session, newest first.',
-  owner: 'path',
   parameters: {
     path: sessionPath,
     query: z.object({ limit: pageSize('Maximum number of invocations.').default(DEFAULT_PAGE_SIZE) }),
@@ -102,9 +105,7 @@ const getInvocation = operation({
   path: INVOCATION_PATH,
   operationId: 'getInvocation',
   scope: 'read',
-  area,
   summary: 'Get an invocation',
-  owner: 'path',
   parameters: { path: invocationPath },
   success: { schema: invocationSchema, description: 'The invocation.', example: exampleInvocation },
   errors: { 404: 'No such invocation.' },
@@ -122,11 +123,9 @@ const cancelInvocation = operation({
   operationId: 'cancelInvocation',
   isForFormerApps: true,
   scope: 'invoke',
-  area,
   summary: 'Cancel an invocation',
   load: 'write',
   description: 'On whatever replica it runs. One that has ended stays as it is.',
-  owner: 'path',
   parameters: { path: invocationPath },
   success: {
     schema: invocationSchema,
@@ -139,11 +138,10 @@ const cancelInvocation = operation({
   },
   errors: { 404: 'No such invocation.' },
   absent: absentInvocation,
-  handler: async ({ database, notifications }: InvocationContext, { path, notFound }) => {
+  handler: async (context: InvocationContext, { path, notFound }) => {
     const { invocationId } = path;
-    if ((await requestStop(database.db, path, invocationId, 'cancelled')) === undefined) throw notFound();
-    for (const topic of [stopTopic(invocationId), sessionTopic(path), freeTopic(path)]) notifications.publish(topic);
-    const text = await findInvocationText(database.reads, path, invocationId);
+    if (!(await askToCancel(context, path, invocationId))) throw notFound();
+    const text = await findInvocationText(context.database.reads, path, invocationId);
     if (text === undefined) throw notFound();
     return { kind: 'json', text };
   },
@@ -153,9 +151,9 @@ const cancelInvocation = operation({
 export const invocationOperations = [startInvocation, listInvocations, getInvocation, cancelInvocation];
 
 /** Starts an invocation in the background and answers with its row; a repeated request gets the row of the first. */
-async function startOnce(context: InvocationContext, run: InvocationRequest, body: unknown): Promise<string> {
+async function startOnce(context: InvocationContext, run: InvocationRequest, bytes: number): Promise<string> {
   let id = run.invocationId;
-  await startInBackground(context, run, body).catch(async (error: unknown) => {
+  await startInBackground(context, run, bytes).catch(async (error: unknown) => {
     if (!(error instanceof RepeatedInvocationError) || !run.idempotency) throw error;
     const found = await findRepeated(context, run.key, run.idempotency);
     if (!found) throw abandonedError();

@@ -11,6 +11,7 @@ import {
   BUSY_ERRORS,
   disconnectSignal,
   invocationHeaders,
+  ignoredMembers,
   noteIgnored,
   promptDemands,
   runRequestSchema,
@@ -19,7 +20,6 @@ import {
 } from '../request.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
-const area = 'Agent execution';
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };
 
 /** Ownership by the session in the body: for a user's token, other users' sessions do not exist. */
@@ -41,14 +41,18 @@ const runAgent = operation({
   path: '/run',
   operationId: 'runAgent',
   scope: 'invoke',
-  area,
   summary: 'Run the agent',
   description: 'Answers the events of the invocation when it has ended. A failure of the agent is its last event.',
   owner: ownedByBody,
   demands: promptDemands,
   parameters: { headers: invocationHeaders },
   body: { schema: runRequestSchema, required: true, example: exampleRun },
-  success: { schema: z.array(eventSchema), description: 'The events.', example: [exampleAnswer] },
+  success: {
+    schema: z.array(eventSchema),
+    description: 'The events.',
+    example: [exampleAnswer],
+    headers: ignoredMembers,
+  },
   errors,
   handler: async (context: InvocationContext, { body, headers, response }) => {
     const key = toSessionKey(body);
@@ -76,7 +80,6 @@ const runAgentSse = operation({
   path: '/run_sse',
   operationId: 'runAgentSse',
   scope: 'invoke',
-  area,
   summary: 'Run the agent as a stream',
   isStream: true,
   description:
@@ -92,7 +95,7 @@ const runAgentSse = operation({
     headers: invocationHeaders,
   },
   body: { schema: runRequestSchema, required: true, example: { ...exampleRun, streaming: true } },
-  success: eventStream,
+  success: { ...eventStream, headers: ignoredMembers },
   errors,
   handler: async (context: InvocationContext, { body, query, headers, response }) => {
     const key = toSessionKey(body);

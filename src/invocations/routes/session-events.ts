@@ -15,7 +15,6 @@ import { rewind } from '../rewind.ts';
 import { BUSY_ERRORS, rewindSchema } from '../request.ts';
 
 const SESSION_PATH = '/apps/{app_name}/users/{user_id}/sessions/{session_id}';
-const area = 'Sessions';
 const absent = ({ sessionId }: { sessionId: string }) => sessionNotFound(sessionId);
 
 const streamEvents = operation({
@@ -23,14 +22,12 @@ const streamEvents = operation({
   path: `${SESSION_PATH}/events/stream`,
   operationId: 'streamEvents',
   scope: 'read',
-  area,
   summary: 'Follow the events of a session',
   isStream: true,
   description:
     'Server-sent events whose `id` is the sequence: first those after `Last-Event-ID` (or `afterSequence`, or all), ' +
     'then those to come, from any replica. An event of type `restart`, with a `detail`, says that the place is not ' +
     'one of this session (it was deleted and created again, or lost events in a failover): all its events follow.',
-  owner: 'path',
   parameters: {
     path: sessionPath,
     query: z.object({ afterSequence: afterSequence.default(0) }),
@@ -62,11 +59,9 @@ const rewindSession = operation({
   path: `${SESSION_PATH}/rewind`,
   operationId: 'rewindSession',
   scope: 'write',
-  area,
   summary: 'Rewind a session',
   description:
     'To before an invocation: state and artifacts are restored, models no longer see what came after. Events stay.',
-  owner: 'path',
   parameters: { path: sessionPath, headers: idempotencyHeaders },
   body: {
     schema: rewindSchema,

@@ -94,9 +94,8 @@ async function attach(
     until: { invocationId, isOver },
   })) {
     const event = JSON.parse(text) as Event;
-    if (stored.invocationId === invocationId && event.author !== 'user') {
+    if (stored.invocationId === invocationId && event.author !== 'user')
       await sendFrame(stream, { text, event, sequence }, options);
-    }
   }
   if (last?.error && !signal.aborted) await sendError(stream, last.error.message);
 }

@@ -8,6 +8,7 @@ import { webhookDeliveries, webhooks } from '../../platform/db/schema/schema.ts'
 import { exactTime, fitsPage, isAfterPlace } from '../../platform/db/sql.ts';
 import type { Listed, ListPlace } from '../../platform/http/operation/cursor.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
+import { isOneOfUsers } from '../../conversation/sessions/session-key.ts';
 import type { DeliveryAnswer } from './webhook.ts';
 import type { WebhookKey, WebhookRow } from './webhook-store.ts';
 
@@ -229,10 +230,9 @@ export async function replayDelivery(tx: Database, delivery: DeliveryRow): Promi
   await notifyOnCommit(tx, WEBHOOKS_TOPIC);
 }
 
-/** Deletes the deliveries about a session, waiting ones too. */
-export async function deleteSessionDeliveries(tx: Database, key: SessionKey): Promise<void> {
-  const isAbout = sql`${d.payload}::json #>> '{data,sessionId}' = ${key.sessionId}`;
-  await tx.delete(d).where(and(isOfUser(key), isAbout));
+/** Deletes the deliveries about sessions, waiting ones too. */
+export async function deleteSessionDeliveries(tx: Database, keys: readonly SessionKey[]): Promise<void> {
+  await tx.delete(d).where(isOneOfUsers(keys, d, sql`${d.payload}::json #>> '{data,sessionId}'`));
 }
 
 /** Deletes at most `limit` deliveries that ended over `days` ago, or are beyond the newest `count` of a webhook. */

@@ -3,10 +3,10 @@ import type { Config } from '../../config/config.ts';
 import { ConflictError, NotFoundError } from '../../core/errors.ts';
 import { HARNESS_APP } from '../../core/names.ts';
 import type { Database, DatabasePool } from '../../platform/db/database.ts';
-import { cursorSchema, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
+import { pageQuery, toPage, toPlace } from '../../platform/http/operation/cursor.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
 import { type Principal, requireOwner, visibleTo } from '../../platform/http/operation/principal.ts';
-import { deliveryPath, pageSize, webhookPath } from '../../platform/http/operation/parameters.ts';
+import { deliveryPath, webhookPath } from '../../platform/http/operation/parameters.ts';
 import { toAddress, toEgressPolicy } from './address.ts';
 import { MAX_PENDING_DELIVERIES, toDeliveryWire, toWebhookWire } from './delivery.ts';
 import { countPending, findDelivery, listDeliveries, replayDelivery } from './delivery-store.ts';
@@ -42,9 +42,7 @@ interface WebhookContext {
 const LIST_PATH = '/harness/webhooks';
 const ONE_PATH = `${LIST_PATH}/{webhook_id}`;
 const DELIVERIES_PATH = `${ONE_PATH}/deliveries`;
-const area = 'Agent execution';
 const owner = 'caller';
-const DEFAULT_LIMIT = 100;
 const SECRET_EXAMPLE = { ...WEBHOOK_EXAMPLE, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=' };
 
 /** A webhook that the caller may see; a foreign one is answered as one that is absent. @throws {NotFoundError} */
@@ -59,7 +57,6 @@ const createWebhook = operation({
   path: LIST_PATH,
   operationId: 'createWebhook',
   scope: 'write',
-  area,
   summary: 'Register a webhook',
   description:
     'The answer has the secret that verifies deliveries (Standard Webhooks); it is not answered again. How a start ' +
@@ -90,7 +87,6 @@ const listAll = operation({
   path: LIST_PATH,
   operationId: 'listWebhooks',
   scope: 'read',
-  area,
   summary: 'List webhooks',
   description: 'Of one user, over all applications, newest first.',
   owner,
@@ -111,7 +107,6 @@ const deleteOne = operation({
   path: ONE_PATH,
   operationId: 'deleteWebhook',
   scope: 'write',
-  area,
   summary: 'Delete a webhook',
   description: 'With its deliveries; what waits is not sent any more.',
   owner,
@@ -119,7 +114,6 @@ const deleteOne = operation({
   errors: { 404: 'No such webhook.' },
   handler: async ({ database }: WebhookContext, { path, principal }) => {
     await deleteWebhook(database.db, await getWebhook(database.db, principal, path.webhookId));
-    return { kind: 'value', value: null };
   },
 });
 
@@ -128,7 +122,6 @@ const rotateSecret = operation({
   path: `${ONE_PATH}/rotate-secret`,
   operationId: 'rotateWebhookSecret',
   scope: 'write',
-  area,
   summary: 'Replace the secret of a webhook',
   description: 'The answer has the new one. The old one signs too for a time: deliveries carry both signatures.',
   owner,
@@ -151,7 +144,6 @@ const listOfOne = operation({
   operationId: 'listWebhookDeliveries',
   load: 'heavy',
   scope: 'read',
-  area,
   summary: 'List the deliveries of a webhook',
   description: 'Newest first, with what the receiver answered; fewer where bodies are large.',
   owner,
@@ -159,8 +151,7 @@ const listOfOne = operation({
     path: webhookPath,
     query: z.object({
       status: z.enum(DELIVERY_STATUSES).optional().describe('Only deliveries with this status.'),
-      limit: pageSize('Maximum number of deliveries.').default(DEFAULT_LIMIT),
-      cursor: cursorSchema,
+      ...pageQuery('deliveries').shape,
     }),
   },
   success: { schema: deliveryPageSchema, description: 'The deliveries.', example: { items: [DELIVERY_EXAMPLE] } },
@@ -178,7 +169,6 @@ const replay = operation({
   path: `${DELIVERIES_PATH}/{delivery_id}/replay`,
   operationId: 'replayWebhookDelivery',
   scope: 'write',
-  area,
   summary: 'Send a delivery again',
   description: 'With the same id and body, and again for up to 24 hours. One that waits stays as it is.',
   owner,
@@ -190,9 +180,8 @@ const replay = operation({
       const webhook = await getWebhook(tx, principal, path.webhookId);
       const found = await findDelivery(tx, webhook, path.deliveryId);
       if (!found) throw new NotFoundError(`Webhook delivery not found: ${path.deliveryId}`);
-      if (found.status !== 'pending' && (await countPending(tx, webhook)) >= MAX_PENDING_DELIVERIES) {
+      if (found.status !== 'pending' && (await countPending(tx, webhook)) >= MAX_PENDING_DELIVERIES)
         throw new ConflictError(`${MAX_PENDING_DELIVERIES} deliveries of the user wait, the maximum.`);
-      }
       await replayDelivery(tx, found);
       return findDelivery(tx, webhook, path.deliveryId);
     });

@@ -22,9 +22,8 @@ export async function insertWebhook(
 ): Promise<WebhookRow> {
   await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`webhooks of ${webhook.userId}`}, 0))`);
   const count = await tx.$count(webhooks, eq(webhooks.userId, webhook.userId));
-  if (count >= limit) {
+  if (count >= limit)
     throw new ConflictError(`The user has ${count} webhooks; WEBHOOKS_MAX_PER_USER allows ${limit}. Delete one first.`);
-  }
   const [inserted] = await tx.insert(webhooks).values(webhook).onConflictDoNothing().returning();
   if (!inserted) throw new ConflictError('The user has a webhook with this address already.');
   return inserted;

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import { identifierSchema } from '../../core/session.ts';
+import { looseObject, strictObject } from '../../core/members.ts';
 
 const MAX_URL_LENGTH = 1_024;
 /** Longest time in which a secret that was replaced signs too (a week), and the default (a day). */
@@ -13,67 +14,57 @@ export const webhookUrlSchema = z.string().min(1).max(MAX_URL_LENGTH);
 const isoTime = (meaning: string) => z.string().describe(`${meaning}, ISO 8601 in UTC.`);
 
 /** Body of a new webhook. */
-export const createWebhookSchema = z
-  .strictObject({
-    ownerId: identifierSchema
-      .optional()
-      .describe(
-        "Whose invocations and cronjobs may use it. Needed where no user is logged in; a user's own otherwise.",
-      ),
-    appName: identifierSchema.optional().describe('Application of these invocations and cronjobs [`harness_agent`].'),
-    url: webhookUrlSchema.describe('Address of the receiver: `https`, public, without name and password.'),
-    includeOutput: z
-      .boolean()
-      .optional()
-      .describe("True: deliveries carry the first 4,096 characters of the agent's answer [false]."),
-  })
-  .describe('A new webhook.');
+export const createWebhookSchema = strictObject('A new webhook.', {
+  ownerId: identifierSchema
+    .optional()
+    .describe("Whose invocations and cronjobs may use it. Needed where no user is logged in; a user's own otherwise."),
+  appName: identifierSchema.optional().describe('Application of these invocations and cronjobs [`harness_agent`].'),
+  url: webhookUrlSchema.describe('Address of the receiver: `https`, public, without name and password.'),
+  includeOutput: z
+    .boolean()
+    .optional()
+    .describe("True: deliveries carry the first 4,096 characters of the agent's answer [false]."),
+});
 
 /** Body of a new secret. */
-export const rotateSecretSchema = z
-  .strictObject({
-    graceSeconds: z
-      .int()
-      .min(0)
-      .max(MAX_GRACE_SECONDS)
-      .optional()
-      .describe(`How long the old secret signs too [${DEFAULT_GRACE_SECONDS}].`),
-  })
-  .describe('How a secret is replaced.');
+export const rotateSecretSchema = strictObject('How a secret is replaced.', {
+  graceSeconds: z
+    .int()
+    .min(0)
+    .max(MAX_GRACE_SECONDS)
+    .optional()
+    .describe(`How long the old secret signs too [${DEFAULT_GRACE_SECONDS}].`),
+});
 
 /** A webhook on the wire. */
-export const webhookSchema = z
-  .looseObject({
-    webhookId: z.string().describe('Identifier of the webhook.'),
-    ownerId: z.string().describe('User whose webhook it is.'),
-    appName: z.string().describe('Application that it is for.'),
-    url: z.string().describe('Address of the receiver; what requests and cronjobs give as `webhookUrl`.'),
-    includeOutput: z.boolean().describe("Whether deliveries carry the agent's answer."),
-    createdAt: isoTime('When it was registered'),
-    oldSecretExpiresAt: isoTime('Until when the secret before signs too').optional(),
-    secret: z
-      .string()
-      .optional()
-      .describe('Verifies the signatures of deliveries. Answered when it is made, and never again.'),
-  })
-  .describe('An address that is sent how invocations and cronjob runs end.');
+export const webhookSchema = looseObject('An address that is sent how invocations and cronjob runs end.', {
+  webhookId: z.string().describe('Identifier of the webhook.'),
+  ownerId: z.string().describe('User whose webhook it is.'),
+  appName: z.string().describe('Application that it is for.'),
+  url: z.string().describe('Address of the receiver; what requests and cronjobs give as `webhookUrl`.'),
+  includeOutput: z.boolean().describe("Whether deliveries carry the agent's answer."),
+  createdAt: isoTime('When it was registered'),
+  oldSecretExpiresAt: isoTime('Until when the secret before signs too').optional(),
+  secret: z
+    .string()
+    .optional()
+    .describe('Verifies the signatures of deliveries. Answered when it is made, and never again.'),
+});
 
 /** The webhooks of a user. */
-export const webhookListSchema = z
-  .looseObject({ items: z.array(webhookSchema).describe('The webhooks, without their secrets.') })
-  .describe('Webhooks, newest first.');
+export const webhookListSchema = looseObject('Webhooks, newest first.', {
+  items: z.array(webhookSchema).describe('The webhooks, without their secrets.'),
+});
 
 /** The outcome of an attempt, stored and on the wire. */
-const answerSchema = z
-  .looseObject({
-    at: isoTime('When it was sent'),
-    attempt: z.int().optional().describe('Which attempt, from 1.'),
-    status: z.int().optional().describe('Status that the receiver answered.'),
-    body: z.string().optional().describe('Beginning of the body that it answered, 1,024 characters at most.'),
-    error: z.string().optional().describe('Why there was no answer, a sentence.'),
-    durationMs: z.int().optional().describe('How long it took, milliseconds.'),
-  })
-  .describe('What an attempt came to.');
+const answerSchema = looseObject('What an attempt came to.', {
+  at: isoTime('When it was sent'),
+  attempt: z.int().optional().describe('Which attempt, from 1.'),
+  status: z.int().optional().describe('Status that the receiver answered.'),
+  body: z.string().optional().describe('Beginning of the body that it answered, 1,024 characters at most.'),
+  error: z.string().optional().describe('Why there was no answer, a sentence.'),
+  durationMs: z.int().optional().describe('How long it took, milliseconds.'),
+});
 
 /** The outcome of an attempt. */
 export type DeliveryAnswer = z.infer<typeof answerSchema>;
@@ -82,29 +73,25 @@ export type DeliveryAnswer = z.infer<typeof answerSchema>;
 export const DELIVERY_STATUSES = ['pending', 'delivered', 'failed'] as const;
 
 /** A delivery on the wire. */
-export const deliverySchema = z
-  .looseObject({
-    deliveryId: z.string().describe('The header `webhook-id` of every attempt.'),
-    webhookId: z.string().describe('Webhook that it goes to.'),
-    status: z
-      .enum(DELIVERY_STATUSES)
-      .describe('`delivered`: the receiver answered with a status of 200 to 299. `failed`: it was given up.'),
-    attempt: z.int().describe('How often it was sent.'),
-    payload: z.looseObject({}).describe('The body that is sent.'),
-    answers: z.array(answerSchema).describe('What the attempts came to, the newest last; the last 20.'),
-    createdAt: isoTime('When that happened which it tells'),
-    nextAttemptAt: isoTime('When it is sent next').optional(),
-    finishedAt: isoTime('When it was delivered or given up').optional(),
-  })
-  .describe('What is sent to a webhook, and how that went.');
+export const deliverySchema = looseObject('What is sent to a webhook, and how that went.', {
+  deliveryId: z.string().describe('The header `webhook-id` of every attempt.'),
+  webhookId: z.string().describe('Webhook that it goes to.'),
+  status: z
+    .enum(DELIVERY_STATUSES)
+    .describe('`delivered`: the receiver answered with a status of 200 to 299. `failed`: it was given up.'),
+  attempt: z.int().describe('How often it was sent.'),
+  payload: z.looseObject({}).describe('The body that is sent.'),
+  answers: z.array(answerSchema).describe('What the attempts came to, the newest last; the last 20.'),
+  createdAt: isoTime('When that happened which it tells'),
+  nextAttemptAt: isoTime('When it is sent next').optional(),
+  finishedAt: isoTime('When it was delivered or given up').optional(),
+});
 
 /** A page of deliveries. */
-export const deliveryPageSchema = z
-  .looseObject({
-    items: z.array(deliverySchema).describe('Those of this page.'),
-    nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
-  })
-  .describe('A page of deliveries, newest first; `nextCursor` gets the next one.');
+export const deliveryPageSchema = looseObject('A page of deliveries, newest first; `nextCursor` gets the next one.', {
+  items: z.array(deliverySchema).describe('Those of this page.'),
+  nextCursor: z.string().optional().describe('The `cursor` of the next page; absent on the last one.'),
+});
 
 const SECRET_BYTES = 32;
 

@@ -99,8 +99,8 @@ export const INSTRUMENTS = {
   ),
   loopDelay: gauge(
     'agent_runtime_event_loop_delay_seconds',
-    ['quantile'],
-    'Delay of the event loop since the last look: quantiles 0.5, 0.99 and 1.',
+    ['percentile'],
+    'Delay of the event loop since the last look: percentiles 50, 99 and 100.',
     's',
   ),
   lateness: seconds(
@@ -119,6 +119,12 @@ export const INSTRUMENTS = {
   startTime: gauge('process_start_time_seconds', [], 'Unix time at which the process started.', 's'),
 } as const satisfies Record<string, Instrument>;
 
+/** Returns the name that a metric has for Prometheus, as collectors of OpenTelemetry write it, with its unit. */
+export function toPrometheusName({ name, unit }: Pick<Instrument, 'name' | 'unit'>): string {
+  const plain = name.replaceAll('.', '_');
+  return unit === 's' && !plain.endsWith('_seconds') ? `${plain}_seconds` : plain;
+}
+
 const toOptions = ({ unit, description, buckets }: Instrument): MetricOptions => ({
   unit,
   description,
@@ -131,9 +137,14 @@ export function toRecorder(meter: Meter, instrument: Instrument): (value: number
   return (value, labels) => histogram.record(value, labels);
 }
 
-/** A counter as a function that counts one. */
-export function toCounter(meter: Meter, instrument: Instrument): (labels?: Attributes) => void {
+/** A counter as a function that counts one; what it may count is there from the start, as 0. */
+export function toCounter(
+  meter: Meter,
+  instrument: Instrument,
+  all: Attributes[] = [{}],
+): (labels?: Attributes) => void {
   const created = meter.createCounter(instrument.name, toOptions(instrument));
+  for (const labels of all) created.add(0, labels);
   return (labels) => created.add(1, labels);
 }
 

@@ -42,7 +42,11 @@ export function createMeasures(meter: Meter): Measures {
   const takeOver = toCounter(meter, INSTRUMENTS.takeOver);
   const connectionWait = toRecorder(meter, INSTRUMENTS.connectionWait);
   const lateness = toRecorder(meter, INSTRUMENTS.lateness);
-  const delivery = toCounter(meter, INSTRUMENTS.delivery);
+  const delivery = toCounter(
+    meter,
+    INSTRUMENTS.delivery,
+    ['delivered', 'postponed', 'failed'].map((outcome) => ({ outcome })),
+  );
   const streams = new Map<string, number>();
   const names: KnownNames = { models: new Set(), tools: new Set() };
   const loop = watchProcess(meter);
@@ -86,15 +90,15 @@ function watchProcess(meter: Meter): { disable(): void } {
   const delay = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
   delay.enable();
   observeValue(meter, INSTRUMENTS.loopDelay, () => {
-    const quantiles = [
-      ['0.5', delay.percentile(50)],
-      ['0.99', delay.percentile(99)],
-      ['1', delay.max],
+    const percentiles = [
+      ['50', delay.percentile(50)],
+      ['99', delay.percentile(99)],
+      ['100', delay.max],
     ] as const;
     delay.reset();
     // The histogram is of timers that fire every so often; how much later they fire is the delay.
     const toSeconds = (ns: number) => Math.max(0, ns / NANOSECONDS - LOOP_RESOLUTION_MS / 1000);
-    return quantiles.map(([quantile, ns]) => [toSeconds(ns), { quantile }]);
+    return percentiles.map(([percentile, ns]) => [toSeconds(ns), { percentile }]);
   });
   observeValue(meter, INSTRUMENTS.cpu, () => {
     const { user, system } = process.cpuUsage();

@@ -1,13 +1,20 @@
+import { randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
 import { type AddressInfo, isIP } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
 import { type Resource, resourceFromAttributes } from '@opentelemetry/resources';
-import { MeterProvider, type MetricReader, PeriodicExportingMetricReader } from '@opentelemetry/sdk-metrics';
+import {
+  type CollectionResult,
+  MeterProvider,
+  type MetricReader,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics';
 import type { Config } from '../../config/config.ts';
-import { toOtlpOptions } from '../../config/observability.ts';
+import { pairs, toOtlpOptions } from '../../config/observability.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { Log } from '../../platform/log.ts';
+import { toPrometheusName } from './instruments.ts';
 import { createMeasures, type Measures } from './measure.ts';
 
 /** Maximum time of a request to the collector. */
@@ -31,6 +38,8 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
   const { METRICS_PORT: port, METRICS_HOST: host, ALLOWED_HOSTS: allowedHosts } = config;
   const exporter =
     port === undefined ? undefined : new PrometheusExporter({ preventServerStart: true, withoutScopeInfo: true });
+  const collect = exporter?.collect.bind(exporter);
+  if (exporter && collect) exporter.collect = async (options) => withPrometheusNames(await collect(options));
   const pushing = await createPushReader(config, log);
   const provider = new MeterProvider({
     resource: toResource(config, version),
@@ -56,9 +65,30 @@ export async function openMetrics(config: Config, version: string, log: Log): Pr
   };
 }
 
-/** The resource that sends metrics and traces. */
-export const toResource = ({ OTEL_SERVICE_NAME: name }: Pick<Config, 'OTEL_SERVICE_NAME'>, version: string): Resource =>
-  resourceFromAttributes({ 'service.name': name, 'service.version': version });
+/** Returns the metrics under their names for Prometheus; the collector gets the same ones under their own. */
+function withPrometheusNames({ resourceMetrics, errors }: CollectionResult): CollectionResult {
+  const scopeMetrics = resourceMetrics.scopeMetrics.map((each) => ({
+    ...each,
+    metrics: each.metrics.map((metric) => ({
+      ...metric,
+      descriptor: { ...metric.descriptor, name: toPrometheusName(metric.descriptor) },
+    })),
+  }));
+  return { errors, resourceMetrics: { ...resourceMetrics, scopeMetrics } };
+}
+
+/** Tells this process from other replicas, whose series would be the same. */
+const INSTANCE_ID = randomUUID();
+
+/** Returns the resource that sends metrics and traces; its name by OTEL_SERVICE_NAME comes before the one in a list. */
+export const toResource = ({ OTEL_SERVICE_NAME: name, variables }: Config, version: string): Resource =>
+  resourceFromAttributes({
+    'service.name': name,
+    'service.version': version,
+    'service.instance.id': INSTANCE_ID,
+    ...pairs.safeParse(variables['OTEL_RESOURCE_ATTRIBUTES']).data,
+    ...(variables['OTEL_SERVICE_NAME'] === undefined ? {} : { 'service.name': name }),
+  });
 
 /** Sends the metrics to the collector now and then; `undefined` where there is none. */
 async function createPushReader(config: Config, log: Log): Promise<MetricReader | undefined> {

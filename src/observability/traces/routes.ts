@@ -15,11 +15,11 @@ import { findEvent } from '../../conversation/sessions/event-store.ts';
 import { spanSchema, withoutPrompts } from './span.ts';
 import { findEventTraceText, listSessionSpansText, type SpanScope } from './span-store.ts';
 import type { Tracing } from './tracing.ts';
+import { looseObject } from '../../core/members.ts';
 
 const DEV_APP_PATH = '/dev/apps/{app_name}';
 const TRACE_PATH = `${DEV_APP_PATH}/debug/trace`;
 const OLD_TRACE_PATH = '/debug/trace';
-const area = 'Debugging (development server)';
 
 /** Dependencies of the operations on traces. */
 interface TraceContext {
@@ -50,12 +50,10 @@ const exampleSpan = {
   parent_span_id: null,
 };
 
-const eventTraceSchema = z
-  .looseObject({
-    trace_id: z.string().describe('The trace of the invocation.'),
-    span_id: z.string().describe('The span of the step that made the event.'),
-  })
-  .describe('The attributes of a span, and where it stands.');
+const eventTraceSchema = looseObject('The attributes of a span, and where it stands.', {
+  trace_id: z.string().describe('The trace of the invocation.'),
+  span_id: z.string().describe('The span of the step that made the event.'),
+});
 
 /** Members that both routes of a session's trace share. */
 const sessionTrace = {
@@ -92,7 +90,6 @@ const getSessionTrace = operation({
   ...sessionTrace,
   path: `${TRACE_PATH}/session/{session_id}`,
   operationId: 'getSessionTrace',
-  area,
   parameters: { path: appSessionPath },
   handler: (context: TraceContext, { path, principal }) =>
     answerSpans(context, [path.appName], path.sessionId, principal),
@@ -113,7 +110,6 @@ const getEventTrace = operation({
   ...eventTrace,
   path: `${TRACE_PATH}/{event_id}`,
   operationId: 'getEventTrace',
-  area,
   parameters: { path: appEventPath },
   handler: (context: TraceContext, { path, principal, notFound }) =>
     answerEventTrace(context, [path.appName], path.eventId, principal, notFound),
@@ -135,10 +131,8 @@ const getEventGraph = operation({
   path: `${DEV_APP_PATH}/users/{user_id}/sessions/{session_id}/events/{event_id}/graph`,
   operationId: 'getEventGraph',
   scope: 'read',
-  area,
   summary: 'Draw what an event did',
   description: "The application's graph with the steps of the event highlighted; `{}` where there is no such event.",
-  owner: 'path',
   parameters: { path: eventPath },
   success: {
     schema: z.looseObject({ dotSrc: z.string().optional().describe('The graph in the DOT language of Graphviz.') }),

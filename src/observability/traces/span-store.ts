@@ -6,7 +6,7 @@ import { spans } from '../../platform/db/schema/schema.ts';
 import { bytesBefore, insertSelect } from '../../platform/db/sql.ts';
 import type { SessionKey } from '../../core/session.ts';
 import { isOnHold } from '../../conversation/holds/hold-store.ts';
-import { isSession } from '../../conversation/sessions/session-key.ts';
+import { isAmong } from '../../conversation/sessions/session-key.ts';
 import type { Span } from './span.ts';
 
 /** Inserts spans in one statement; one that is there already stays as it is. */
@@ -40,9 +40,9 @@ export async function insertSpans(db: Database, made: Span[]): Promise<void> {
     on conflict do nothing`);
 }
 
-/** Deletes the spans of a session. */
-export async function deleteSessionSpans(db: Database, key: SessionKey): Promise<void> {
-  await db.delete(spans).where(isSession(key, spans));
+/** Deletes the spans of sessions. */
+export async function deleteSessionSpans(db: Database, keys: readonly SessionKey[]): Promise<void> {
+  await db.delete(spans).where(isAmong(keys, spans));
 }
 
 /** A filter of spans: those of these applications, and of one user where `userId` is given. */
@@ -92,8 +92,8 @@ export async function findEventTraceText(db: Database, scope: SpanScope, eventId
 }
 
 /** Deletes the spans that are older than so many hours, in short statements. @returns how many there were. */
-export function deleteOldSpans(db: Database, hours: number): Promise<number> {
+export function deleteOldSpans(db: Database, hours: number, signal?: AbortSignal): Promise<number> {
   const isOld = sql`${spans.createTime} < statement_timestamp() - ${hours} * interval '1 hour'
     and not ${isOnHold(spans)}`;
-  return inBatches(() => db.delete(spans).where(isInBatch(spans, isOld, spans.createTime)));
+  return inBatches(() => db.delete(spans).where(isInBatch(spans, isOld, spans.createTime)), signal);
 }

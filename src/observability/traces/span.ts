@@ -3,6 +3,7 @@ import type { ModelRequest } from '../../agent/definition/model.ts';
 import { getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
+import { looseObject } from '../../core/members.ts';
 
 /** A finished span of an invocation's trace. Times are Unix nanoseconds. */
 export interface Span {
@@ -22,19 +23,17 @@ export interface Span {
 export type Attributes = Record<string, string | number | string[]>;
 
 /** A span as the ADK Web UI reads it. */
-export const spanSchema = z
-  .looseObject({
-    name: z.string().describe('`invocation`, `invoke_agent <agent>`, `call_llm` or `execute_tool <tool>`.'),
-    span_id: z.string().describe('Unique within the trace, 16 hexadecimal digits.'),
-    trace_id: z.string().describe('One for each invocation, 32 hexadecimal digits.'),
-    start_time: z.number().describe('Unix nanoseconds, an integer beyond what a double holds exactly.'),
-    end_time: z.number().describe('Unix nanoseconds, as `start_time`.'),
-    attributes: z
-      .record(z.string(), z.unknown())
-      .describe("OpenTelemetry's GenAI attributes and those of the ADK Web UI; never null, long ones shortened."),
-    parent_span_id: z.string().nullable().describe('The span that this is a step of; null on the whole invocation.'),
-  })
-  .describe('One step of an invocation: the whole, an agent, a model call or a tool call.');
+export const spanSchema = looseObject('One step of an invocation: the whole, an agent, a model call or a tool call.', {
+  name: z.string().describe('`invocation`, `invoke_agent <agent>`, `call_llm` or `execute_tool <tool>`.'),
+  span_id: z.string().describe('Unique within the trace, 16 hexadecimal digits.'),
+  trace_id: z.string().describe('One for each invocation, 32 hexadecimal digits.'),
+  start_time: z.number().describe('Unix nanoseconds, an integer beyond what a double holds exactly.'),
+  end_time: z.number().describe('Unix nanoseconds, as `start_time`.'),
+  attributes: z
+    .record(z.string(), z.unknown())
+    .describe("OpenTelemetry's GenAI attributes and those of the ADK Web UI; never null, long ones shortened."),
+  parent_span_id: z.string().nullable().describe('The span that this is a step of; null on the whole invocation.'),
+});
 
 /** The attribute with the whole request of a model call. */
 const LLM_REQUEST = 'gcp.vertex.agent.llm_request';
@@ -166,12 +165,10 @@ export function boundedJson(value: unknown): string {
 const fits = (text: string) => Buffer.byteLength(text) <= MAX_JSON_BYTES;
 
 function shorten(member: unknown, characters: number, elements: number): unknown {
-  if (typeof member === 'string' && member.length > characters) {
+  if (typeof member === 'string' && member.length > characters)
     return `${member.slice(0, characters)}… [${member.length - characters} characters left out]`;
-  }
-  if (Array.isArray(member) && member.length > elements) {
+  if (Array.isArray(member) && member.length > elements)
     return [`[${member.length - elements} elements left out] …`, ...(member.slice(-elements) as unknown[])];
-  }
   return member;
 }
 

@@ -16,11 +16,14 @@ export function isInBatch(table: PgTable, condition: SQL, orderBy: AnyPgColumn):
     select ${key} from ${table} where ${condition} order by ${orderBy} limit ${BATCH_ROWS}) and ${condition}`;
 }
 
-/** Repeats a statement that changes one batch until a batch is not full. @returns how many rows there were. */
-export async function inBatches(statement: () => Promise<{ rowCount: number | null }>): Promise<number> {
+/** Repeats a statement that changes one batch until one is not full, or `signal` aborts. @returns how many rows. */
+export async function inBatches(
+  statement: () => Promise<{ rowCount: number | null }>,
+  signal?: AbortSignal,
+): Promise<number> {
   for (let total = 0; ; ) {
     const { rowCount } = await statement();
     total += rowCount ?? 0;
-    if ((rowCount ?? 0) < BATCH_ROWS) return total;
+    if ((rowCount ?? 0) < BATCH_ROWS || signal?.aborted) return total;
   }
 }

@@ -29,9 +29,8 @@ export async function findReplicaFault(
     return { reason: `it cannot be used (${(error as Error).message})`, isOther: false };
   }
   const own = await lookAt(primary, config);
-  if (found.identifier !== own.identifier || found.database !== own.database) {
+  if (found.identifier !== own.identifier || found.database !== own.database)
     return { reason: 'it is no replica of the database of DATABASE_URL', isOther: true };
-  }
   return found.isReplica ? undefined : { reason: 'it is a primary and no replica', isOther: false };
 }
 

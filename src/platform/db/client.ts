@@ -100,9 +100,8 @@ export function sqlState(
   error: unknown,
 ): { code: string; constraint: string | undefined; message: string } | undefined {
   for (let at = error; at instanceof Error; at = at.cause) {
-    if (at instanceof DatabaseError && at.code) {
+    if (at instanceof DatabaseError && at.code)
       return { code: at.code, constraint: at.constraint, message: at.message };
-    }
   }
   return undefined;
 }

@@ -56,9 +56,8 @@ export function listServers(
     const server = new URL(text);
     const given = server.searchParams.get('options');
     const attributes = server.searchParams.get('target_session_attrs') ?? 'any';
-    if (!ATTRIBUTES.includes(attributes)) {
+    if (!ATTRIBUTES.includes(attributes))
       throw new ConfigError(`${setting}: found target_session_attrs=${attributes}; allowed: ${ATTRIBUTES.join(', ')}.`);
-    }
     for (const name of ['options', 'target_session_attrs']) server.searchParams.delete(name);
     if (caFile !== undefined) addAuthority(server, caFile, setting);
     const mode = server.searchParams.get('sslmode') ?? '';
@@ -77,9 +76,8 @@ export function listServers(
 /** A file of authorities is for a connection that is encrypted and whose server is verified, by its name too. */
 function addAuthority(server: URL, caFile: string, setting: string): void {
   const mode = server.searchParams.get('sslmode') ?? VERIFY;
-  if (!VERIFYING.has(mode)) {
+  if (!VERIFYING.has(mode))
     throw new ConfigError(`${setting}: found sslmode=${mode}; allowed with DATABASE_CA_FILE: ${VERIFY}.`);
-  }
   server.searchParams.set('sslmode', mode);
   server.searchParams.set('sslrootcert', caFile);
 }

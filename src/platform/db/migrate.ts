@@ -27,6 +27,8 @@ type Applied = Pick<Migration, 'name' | 'hash'>;
 export interface MigrateOptions {
   /** False: nothing is applied and nothing granted; what is missing is the error. */
   applies?: boolean;
+  /** True: with `applies` false, a database that has any version's tables will do. */
+  takesAnyVersion?: boolean;
   /** Another role, which serves: it gets its rights on rows. */
   servingRole?: string | undefined;
   /** Days and entries that the audit keeps, which the owner of the tables alone may say. */
@@ -35,12 +37,13 @@ export interface MigrateOptions {
 
 /**
  * Brings the schema of a database up to date. It only reads where nothing is missing: a start needs no more rights.
+ * @returns the names of what was applied
  * @throws {ConfigError} when the database is newer, or cannot be brought up to date: what is missing, and why.
  */
 export async function migrateDatabase(
   address: DatabaseAddress,
-  { applies = true, servingRole, audit }: MigrateOptions = {},
-): Promise<void> {
+  { applies = true, takesAnyVersion = false, servingRole, audit }: MigrateOptions = {},
+): Promise<string[]> {
   const config = { application_name: 'agent-runtime migrate', keepAlive: true, connectionTimeoutMillis: 10_000 };
   // A replica that starts while there is no primary serves reads until there is one.
   const client = await connect(address, config, { acceptsReadOnly: true });
@@ -48,10 +51,12 @@ export async function migrateDatabase(
     const schema = await findSchema(client, address.schema);
     const migrations = listMigrations();
     const applied = await listApplied(client, schema);
+    if (applied && takesAnyVersion) return [];
     const pending = findPending(migrations, applied ?? []);
+    let added: string[] = [];
     if (!applied || pending.length > 0) {
       if (!applies) throw new ConfigError(missingText(schema, pending.length === migrations.length, pending));
-      await applyMissing(client, schema, migrations);
+      added = await applyMissing(client, schema, migrations);
     }
     await checkTables(client, schema);
     if (await isOnCluster(client)) {
@@ -62,6 +67,7 @@ export async function migrateDatabase(
     if (applies && servingRole !== undefined) await grantRights(client, schema, servingRole);
     if (applies) await makeRoles(client, schema, servingRole);
     if (applies && audit) await keepAuditRetention(client, schema, audit);
+    return added;
   } finally {
     await client.end().catch(() => undefined);
   }
@@ -88,9 +94,7 @@ async function findSchema(client: Client, chosen: string | undefined): Promise<s
   );
   const { schema, encoding } = rows[0] ?? { schema: null, encoding: '' };
   // SQL_ASCII as well: it keeps bytes, but counts and compares no characters, and has none for the escapes of JSON.
-  if (encoding !== 'UTF8') {
-    throw new ConfigError(`its encoding is ${encoding}; make one with the encoding UTF8`);
-  }
+  if (encoding !== 'UTF8') throw new ConfigError(`its encoding is ${encoding}; make one with the encoding UTF8`);
   if (schema === null) throw new ConfigError('its search_path names no schema that exists');
   return schema;
 }
@@ -123,13 +127,11 @@ async function listApplied(client: Client, schema: string): Promise<Applied[] | 
 function findPending(migrations: Migration[], applied: Applied[]): Migration[] {
   const known = new Map(migrations.map(({ name, hash }) => [name, hash]));
   const newer = applied.filter(({ name }) => !known.has(name)).map(({ name }) => name);
-  if (newer.length > 0) {
+  if (newer.length > 0)
     throw new ConfigError(`it is newer than this version, which does not know ${newer.toSorted().join(', ')}`);
-  }
   const changed = applied.filter(({ name, hash }) => known.get(name) !== hash).map(({ name }) => name);
-  if (changed.length > 0) {
+  if (changed.length > 0)
     throw new ConfigError(`another text of ${changed.toSorted().join(', ')} was applied to it than this version has`);
-  }
   return migrations.filter(({ name }) => !applied.some((row) => row.name === name));
 }
 
@@ -137,7 +139,7 @@ function findPending(migrations: Migration[], applied: Applied[]): Migration[] {
  * Applies what is missing, all or nothing. Replicas that start together take turns under a lock of the transaction.
  * Read committed, whatever the database's default: the journal must be read as it is once the lock is had.
  */
-async function applyMissing(client: Client, schema: string, migrations: Migration[]): Promise<void> {
+async function applyMissing(client: Client, schema: string, migrations: Migration[]): Promise<string[]> {
   await client.query('begin isolation level read committed');
   await client.query('set local statement_timeout = 0');
   // A migration changes the rows of all users, also where its role is held to row-level security.
@@ -154,6 +156,7 @@ async function applyMissing(client: Client, schema: string, migrations: Migratio
     if (!applied) await createJournal(client, schema);
     for (const migration of pending) await apply(client, schema, migration);
     await client.query('commit');
+    return pending.map(({ name }) => name);
   } catch (error) {
     const names = toKnownNames(pending) || JOURNAL;
     throw new ConfigError(`${names} missing, and could not be applied: ${(error as Error).message}`, { cause: error });

@@ -87,6 +87,19 @@ export class ServerPool {
     }
   }
 
+  /** Runs a statement on a connection that is closed where that failed, or where its server is `unfit` for the next. */
+  protected async run(statement: QueryConfig, unfit: (client: ServerClient) => boolean, check?: string) {
+    const { client, release } = await this.lend();
+    let mustEnd = true;
+    try {
+      const result = await this.send(client, statement, check);
+      mustEnd = unfit(client);
+      return result;
+    } finally {
+      release(mustEnd);
+    }
+  }
+
   protected async connect(): Promise<PoolClient & ServerClient> {
     return (await this.#pool.connect()) as PoolClient & ServerClient;
   }
@@ -142,18 +155,8 @@ export class PrimaryPool extends ServerPool {
 
   /** Runs a statement, again after a deadlock: it was a transaction of its own, so nothing of it is left. */
   query(statement: QueryConfig): Promise<QueryResult> {
-    return withRepeats(async () => {
-      const { client, release } = await this.lend();
-      let mustEnd = true;
-      try {
-        const result = await this.send(client, statement);
-        // The next read looks for the primary again.
-        mustEnd = client.isReadOnly;
-        return result;
-      } finally {
-        release(mustEnd);
-      }
-    });
+    // The next read looks for the primary again.
+    return withRepeats(() => this.run(statement, ({ isReadOnly }) => isReadOnly));
   }
 
   /** Connects to the primary, or else to a read-only server that is accepted. @throws what the last server answered */

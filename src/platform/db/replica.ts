@@ -27,7 +27,7 @@ export class Replica extends ServerPool {
     if (!read || read.isAtPrimary) return undefined;
     if (performance.now() >= this.#pausedUntil) {
       try {
-        return await this.#ask(statement, read.position);
+        return await this.run(statement, () => false, hasGotTo(read.position));
       } catch (error) {
         const isBehind = sqlState(error)?.code === BEHIND;
         this.#pausedUntil = performance.now() + (isBehind ? PAUSE_WHEN_BEHIND_MS : PAUSE_AFTER_FAILURE_MS);
@@ -35,18 +35,6 @@ export class Replica extends ServerPool {
     }
     read.isAtPrimary = true;
     return undefined;
-  }
-
-  async #ask(statement: QueryConfig, position: string): Promise<QueryResult> {
-    const { client, release } = await this.lend();
-    let mustEnd = true;
-    try {
-      const result = await this.send(client, statement, hasGotTo(position));
-      mustEnd = false;
-      return result;
-    } finally {
-      release(mustEnd);
-    }
   }
 }
 

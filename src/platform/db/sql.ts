@@ -6,12 +6,10 @@ type Value = SQLWrapper | string | number | boolean | Buffer | null;
 /** Values by the names that the schema gives to the columns of a table. */
 type Values<Table extends PgTable> = Partial<Record<keyof Table['$inferInsert'] & string, Value>>;
 
+const withCommas = (parts: SQLWrapper[]): SQL => sql.join(parts as SQL[], sql`, `);
+
 /** The bare names of columns, where SQL takes no qualified ones: what a conflict is about, the columns of a CTE. */
-export const names = (...columns: AnyPgColumn[]): SQL =>
-  sql.join(
-    columns.map(({ name }) => sql.identifier(name)),
-    sql`, `,
-  );
+export const names = (...columns: AnyPgColumn[]): SQL => withCommas(columns.map(({ name }) => sql.identifier(name)));
 
 /** The columns of a table's primary key, in its order. */
 export function getKey(table: PgTable): AnyPgColumn[] {
@@ -26,18 +24,12 @@ export const excluded = (column: AnyPgColumn): SQL => sql`excluded.${names(colum
 
 /** `a = 1, b = 2`: what an `update` that the builder cannot write sets. */
 export const assignments = <Table extends PgTable>(table: Table, values: Values<Table>): SQL =>
-  sql.join(
-    getEntries(table, values).map(([column, value]) => sql`${names(column)} = ${value}`),
-    sql`, `,
-  );
+  withCommas(getEntries(table, values).map(([column, value]) => sql`${names(column)} = ${value}`));
 
 /** `insert into t (a, b) select 1, 2`, to go on with `from`: the builder's own names every column of the table. */
 export function insertSelect<Table extends PgTable>(table: Table, values: Values<Table>): SQL {
   const entries = getEntries(table, values);
-  const selected = sql.join(
-    entries.map(([, value]) => sql`${value}`),
-    sql`, `,
-  );
+  const selected = withCommas(entries.map(([, value]) => sql`${value}`));
   return sql`insert into ${table} (${names(...entries.map(([column]) => column))}) select ${selected}`;
 }
 

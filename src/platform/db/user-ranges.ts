@@ -16,13 +16,17 @@ const RANGE_ROWS = 10_000;
 
 /**
  * Conditions that together hold for all rows of a table, each for those of some users in the order of its primary key:
- * what looks at everything reads no more than {@link RANGE_ROWS} rows, or one user's, in a statement.
+ * what looks at everything reads no more than `rows` [10,000], or one user's, in a statement, until `signal` aborts.
  */
-export async function* userRanges(db: Database, table: OfUsers, rows = RANGE_ROWS): AsyncGenerator<SQL, void, void> {
+export async function* userRanges(
+  db: Database,
+  table: OfUsers,
+  { rows = RANGE_ROWS, signal }: { rows?: number; signal?: AbortSignal | undefined } = {},
+): AsyncGenerator<SQL, void, void> {
   const user = sql`(${table.appName}, ${table.userId})`;
   // No application has an empty name.
   let after: User | undefined = { appName: '', userId: '' };
-  while (after) {
+  while (after && !signal?.aborted) {
     const { appName, userId } = after;
     const isAfter: SQL = sql`${user} > (${appName}, ${userId})`;
     const found: { rows: User[] } = await db.execute<User>(sql`

@@ -25,8 +25,8 @@ import {
   userDataRefusal,
 } from '../../core/errors.ts';
 import { toLogFields } from '../log.ts';
-import type { ValidationDetail } from './operation/request-errors.ts';
 import {
+  type ValidationDetail,
   type RefusalReason,
   RequestRefusedError,
   ValidationFailedError,
@@ -100,9 +100,8 @@ export function answerClientError(error: Error & { code?: string }, socket: Dupl
 
 function toFailure(error: unknown, maxBodyBytes: number): Failure {
   if (error instanceof ValidationFailedError) return { status: 422, detail: error.details };
-  if (error instanceof RequestRefusedError) {
+  if (error instanceof RequestRefusedError)
     return { status: REFUSAL_STATUS[error.reason], detail: error.message, headers: error.headers };
-  }
   if (error instanceof AppError) return appFailure(error);
   return bodyFailure(error, maxBodyBytes) ?? databaseFailure(error) ?? unexpected();
 }
@@ -129,12 +128,10 @@ function appFailure(error: AppError): Failure {
   const detail = error.message;
   if (error instanceof NotFoundError) return { status: 404, detail };
   if (error instanceof InvalidError) return { status: 400, detail };
-  if (error instanceof ConflictError || error instanceof LeaseLostError || error instanceof StoppedError) {
+  if (error instanceof ConflictError || error instanceof LeaseLostError || error instanceof StoppedError)
     return { status: 409, detail };
-  }
-  if (error instanceof PreconditionFailedError) {
+  if (error instanceof PreconditionFailedError)
     return { status: 412, detail, headers: error.etag === undefined ? {} : { etag: error.etag } };
-  }
   if (error instanceof TooLargeError) return { status: 413, detail };
   if (error instanceof UnauthenticatedError) {
     // RFC 6750, 3.1: clients get a new token for this error, and ask for a first one where there is none.
@@ -198,9 +195,8 @@ function databaseFailure(error: unknown): Failure | undefined {
   const full = sizeRefusal(error);
   if (full) return { status: 413, detail: full.message, ...(full.limit === undefined ? {} : { limit: full.limit }) };
   for (const { code } of causes(error)) {
-    if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code)) {
+    if (typeof code === 'string' && UNSTORABLE_SQLSTATE.test(code))
       return { status: 422, detail: [valueError(['body'], 'the text holds a character that cannot be stored', null)] };
-    }
   }
   return undefined;
 }

@@ -80,9 +80,8 @@ export function createGuards(options: GuardOptions): RequestHandler {
       allowOrigin(request, response, origin);
       if (answerPreflight(request, response)) return;
     } else {
-      if (origin !== undefined && origins.ownNamesOnly && !isSameOrigin(request, origin)) {
+      if (origin !== undefined && origins.ownNamesOnly && !isSameOrigin(request, origin))
         throw new RequestRefusedError('forbidden_origin', 'Forbidden: origin not allowed');
-      }
       requireSameSite(request);
     }
     request.url = normalizeUrl(request.url, names);
@@ -163,9 +162,8 @@ function requireOwnHost(request: Request, allowed: Set<string>): void {
   // A target may be a whole URL, and its host counts then (RFC 9112 §3.2.2).
   const [, target] = /^[a-z][a-z\d+.-]*:\/\/([^/?#]*)/i.exec(request.url) ?? [];
   const hosts = [request.headers.host ?? '', ...(target === undefined ? [] : [target])];
-  if (countHeaders(request, 'host') !== 1 || !hosts.every(isAllowed)) {
+  if (countHeaders(request, 'host') !== 1 || !hosts.every(isAllowed))
     throw new RequestRefusedError('forbidden_origin', 'Forbidden: host not allowed');
-  }
 }
 
 /** Refuses a browser's request that another site caused (Fetch Metadata), except for following a link. */

@@ -4,8 +4,7 @@ import type { Metrics } from '../metrics.ts';
 import { type AuthOptions, authentication } from './access/bearer.ts';
 import type { Audit } from './audit/audit.ts';
 import { docsPage } from './openapi/docs-page.ts';
-import { checkOperations } from './openapi/check-operations.ts';
-import { openApiDocument } from './openapi/document.ts';
+import { checkOperations, openApiDocument } from './openapi/document.ts';
 import { type EdgeLog, errorHandler } from './error-handler.ts';
 import { createGuards, type OriginOptions, type ProxyOptions } from './guards.ts';
 import type { LoginLimit } from './limits/login-limit.ts';
@@ -70,21 +69,18 @@ export function createHttpApp<Context>(options: HttpAppOptions<Context>): Expres
   app.use(createGuards({ origins, proxies, paths: listRoutes(operations).map(({ path }) => path), listeners }));
   app.use(
     operationRouter(operations, {
+      ...options,
       context: options.context as never,
       authenticate: authentication(options.auth, appAliases, options.logins),
       appAliases,
-      apps: options.apps,
       readJsonBody: readJsonBody(maxBodyBytes),
       readTextBody: readTextBody(maxBodyBytes),
       createValidate: createValidation(document, appAliases),
-      limits: options.limits,
-      metrics,
-      audit: options.audit,
-      findPosition: options.findPosition,
     }),
   );
-  for (const page of options.pages ?? []) app.use(page);
-  app.use(docsPage(document, { version: options.version ?? '', mode: options.auth.mode }));
+  const { pages = [], version = '', auth } = options;
+  for (const page of pages) app.use(page);
+  app.use(docsPage(document, { version, mode: auth.mode, hasUi: pages.length > 0 }));
   app.use(() => {
     throw new RequestRefusedError('unknown_path', 'Not Found');
   });

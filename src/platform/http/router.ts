@@ -4,9 +4,9 @@ import { runWith } from '../context.ts';
 import type { Metrics } from '../metrics.ts';
 import { createAuthorize, type Resource, toCallerId } from './access/authorize.ts';
 import type { Authenticate } from './access/bearer.ts';
-import type { Audit } from './audit/audit.ts';
 import { requireDeliberate } from './guards.ts';
-import { createTarpit, type RequestLimits, type WithTarpit } from './limits/request-limits.ts';
+import type { HttpAppOptions } from './http-app.ts';
+import { createTarpit, type WithTarpit } from './limits/request-limits.ts';
 import { type Answer, loadFor, needsHostedApp, type Operation } from './operation/operation.ts';
 import {
   byFixedSegmentsFirst,
@@ -18,15 +18,14 @@ import {
 } from './operation/paths.ts';
 import { ANONYMOUS, type Principal } from './operation/principal.ts';
 import { RequestRefusedError } from './operation/request-errors.ts';
-import { type FindPosition, withReadYourWrites } from './read-position.ts';
+import { withReadYourWrites } from './read-position.ts';
 import { auditDenied, type Noted, toAuditEntry } from './request-audit.ts';
 import type { ReadBody } from './validation/json-body.ts';
 import type { Validate, ValidRequest } from './validation/validate.ts';
 
 /** The steps of every operation on the way to its handler. */
-interface Steps {
-  /** The first argument of all handlers. */
-  context: never;
+interface Steps
+  extends Pick<HttpAppOptions<never>, 'context' | 'apps' | 'limits' | 'metrics' | 'audit' | 'findPosition'> {
   /** Without it no credential is asked for: all callers are anonymous. */
   authenticate: Authenticate | undefined;
   readJsonBody: ReadBody;
@@ -34,12 +33,6 @@ interface Steps {
   createValidate: (operation: Operation) => Validate;
   /** Further names of applications in requests → the names. */
   appAliases: ReadonlyMap<string, string>;
-  /** The applications that are hosted; without them every one is. */
-  apps: { has(appName: string): boolean } | undefined;
-  limits: RequestLimits | undefined;
-  metrics: Metrics | undefined;
-  audit: Audit | undefined;
-  findPosition: FindPosition | undefined;
 }
 
 /**
@@ -134,9 +127,7 @@ function noteOperation(
 ): void {
   Object.assign(response.locals, { route: path, operationId, params: request.params });
   // A WebSocket leaves its response behind; the server counts those.
-  if (isStream && success?.status !== 101 && metrics) {
-    response.once('close', metrics.stream(operationId));
-  }
+  if (isStream && success?.status !== 101 && metrics) response.once('close', metrics.stream(operationId));
 }
 
 /** Finds out who calls; a caller that guessed wrong too often waits as all callers at a limit do. */
@@ -223,11 +214,8 @@ function createAnswer(operation: Operation, steps: Steps) {
     const { traceparent } = request.headers;
     const callerTrace = typeof traceparent === 'string' ? traceparent : undefined;
     const userId = rowsFor(principal, resource.userId);
-    sendAnswer(
-      response,
-      await runWith({ caller, requestId, callerTrace, userId }, () => handle(context, call)),
-      status,
-    );
+    const answer = await runWith({ caller, requestId, callerTrace, userId }, () => handle(context, call));
+    sendAnswer(response, answer ?? { kind: 'value', value: null }, status);
   };
 }
 

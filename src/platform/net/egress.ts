@@ -5,7 +5,7 @@ import ipaddr from 'ipaddr.js';
 import type { Agent } from 'undici';
 import { AgentError } from '../../core/errors.ts';
 import { INPUT_LIMITS } from '../../core/limits.ts';
-import { CallerCounts } from '../work/caller-counts.ts';
+import { CallerCounts } from '../work/fair-semaphore.ts';
 
 /** Rules for addresses that a request, a model or a tool chose. */
 export interface EgressPolicy {
@@ -166,9 +166,8 @@ function checkUrl(url: URL, policy: EgressPolicy): void {
     throw denied(`${url.host} may not be called with a name or password in its address`);
   if (isVouchedFor(url, policy)) return;
   const host = bareHost(url);
-  if (policy.allowedHosts && !policy.allowedHosts.some((allowed) => matchesHost(host, allowed))) {
+  if (policy.allowedHosts && !policy.allowedHosts.some((allowed) => matchesHost(host, allowed)))
     throw denied(`${url.host} is not an allowed host`);
-  }
   const isLocal = policy.allowLoopback && isLoopbackName(host);
   if (url.protocol !== 'https:' && !(url.protocol === 'http:' && isLocal))
     throw denied(`${url.host} may be called by https only`);

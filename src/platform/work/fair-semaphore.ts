@@ -1,3 +1,40 @@
+/** Counts what callers have at once in this process: places, or bytes. */
+export class CallerCounts {
+  readonly maximum: number;
+  readonly #held = new Map<string, number>();
+
+  /** @param maximum for each caller */
+  constructor(maximum = Infinity) {
+    this.maximum = maximum;
+  }
+
+  /** Returns what a caller has. */
+  get(caller: string): number {
+    return this.#held.get(caller) ?? 0;
+  }
+
+  /** Adds some, negative for what has gone. @returns what the caller now has, which may be above the maximum */
+  add(caller: string, count: number): number {
+    const all = this.get(caller) + count;
+    if (all > 0) this.#held.set(caller, all);
+    else this.#held.delete(caller);
+    return all;
+  }
+
+  /** Takes some for a caller. @returns what gives them back, once; `undefined` where it would have too many */
+  take(caller: string, count = 1): (() => void) | undefined {
+    if (this.add(caller, count) > this.maximum) {
+      this.add(caller, -count);
+      return undefined;
+    }
+    let isHeld = true;
+    return () => {
+      if (isHeld) this.add(caller, -count);
+      isHeld = false;
+    };
+  }
+}
+
 /** The part of the places that one caller holds at most while others wait. */
 const MAX_SHARE_PER_CALLER = 0.25;
 /** A caller may need a second place to finish what it does with the first. */
@@ -17,7 +54,7 @@ export class FairSemaphore {
   #free: number;
   readonly #share: number;
   readonly #limit: WaitLimit | undefined;
-  readonly #held = new Map<string, number>();
+  readonly #held = new CallerCounts();
   /** Functions that serve the waiters, by caller; the caller whose turn comes next is the first. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
@@ -56,7 +93,7 @@ export class FairSemaphore {
 
   #grant(caller: string): () => void {
     this.#free -= 1;
-    this.#held.set(caller, this.#heldBy(caller) + 1);
+    this.#held.add(caller, 1);
     let isHeld = true;
     return () => {
       if (isHeld) this.#release(caller);
@@ -66,15 +103,13 @@ export class FairSemaphore {
 
   #release(caller: string): void {
     this.#free += 1;
-    const left = this.#heldBy(caller) - 1;
-    if (left > 0) this.#held.set(caller, left);
-    else this.#held.delete(caller);
+    this.#held.add(caller, -1);
     this.#serveNext();
   }
 
   #serveNext(): void {
     const callers = [...this.#waiting.keys()];
-    const next = callers.find((each) => this.#heldBy(each) < this.#share) ?? callers[0];
+    const next = callers.find((each) => this.#held.get(each) < this.#share) ?? callers[0];
     if (next === undefined) return;
     const [serve, ...others] = this.#waiting.get(next) ?? [];
     // Behind the other callers, whose turn comes first.
@@ -86,9 +121,5 @@ export class FairSemaphore {
   #keep(caller: string, waiters: (() => void)[]): void {
     if (waiters.length > 0) this.#waiting.set(caller, waiters);
     else this.#waiting.delete(caller);
-  }
-
-  #heldBy(caller: string): number {
-    return this.#held.get(caller) ?? 0;
   }
 }

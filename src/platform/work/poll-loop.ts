@@ -60,7 +60,7 @@ export async function runPollLoop({ poll, notify, minPauseMs = 0, signal, onErro
   unsubscribe?.();
 }
 
-const HOUR_MS = 3_600_000;
+export const HOUR_MS = 3_600_000;
 
 /** Returns what does work once an hour, however often it is called. @param wait hours until the first time */
 export function hourly(work: () => Promise<unknown>, wait = 0): () => Promise<void> {

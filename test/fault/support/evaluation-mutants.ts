@@ -232,11 +232,7 @@ export const EVALUATION_MUTANTS: Mutant[] = [
   },
   {
     name: 'evaluation: divides by the untimed turns too',
-    changes: change(
-      'toEfficiency',
-      'timed.filter(({ totalSeconds }) => totalSeconds !== undefined).length',
-      'timed.length',
-    ),
+    changes: change('toEfficiency', 'toMeans(timed)', 'toMeans(timed, timed.length)'),
     tests: ['efficiency'],
   },
   {

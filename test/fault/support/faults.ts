@@ -3,7 +3,14 @@ import { Client, Pool } from 'pg';
 import { afterAll, beforeAll } from 'vitest';
 import { grantRights } from '../../../src/platform/db/rights.ts';
 import { testDatabase } from '../../support/database.ts';
-import { type ModelServer, MODEL_TOOLS, promptFor, type Prompt, startModelServer } from './model-server.ts';
+import {
+  type ModelServer,
+  MODEL_TOOLS,
+  promptFor,
+  type Prompt,
+  type Script,
+  startModelServer,
+} from './model-server.ts';
 
 /** The application of every session here. */
 export const APP = 'harness_agent';
@@ -36,15 +43,15 @@ export interface Stage {
   environment(more?: Record<string, string>): Record<string, string>;
 }
 
-/** The stage of the calling file or `describe`; it is there from `beforeAll` on. */
-export function stage(): Stage {
+/** The stage of the calling file or `describe`; it is there from `beforeAll` on. The model does what `script` says. */
+export function stage(script?: Script): Stage {
   const database = testDatabase();
   let model: ModelServer | undefined;
   let sql: Pool | undefined;
   let serving: string | undefined;
   beforeAll(async () => {
     serving = await toServingUrl(database.url);
-    model = await startModelServer();
+    model = await startModelServer(script);
     sql = openSql(database.url);
   });
   afterAll(async () => {

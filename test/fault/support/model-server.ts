@@ -12,14 +12,15 @@ export interface ModelServer {
    * call.
    */
   badHistories: string[];
-  /** Requests so far. */
-  requests(): number;
+  /** Requests so far, or those of the prompt with this id. */
+  requests(id?: string): number;
   /** Holds every answer back from now on, until what is returned is called. */
   hold(): () => void;
   close(): Promise<void>;
 }
 
-interface Message {
+/** A message as OpenAI's chat completions have it. */
+export interface Message {
   role: 'system' | 'user' | 'assistant' | 'tool';
   content: string | null | { text?: string }[];
   tool_calls?: { id: string }[];
@@ -27,7 +28,7 @@ interface Message {
 }
 
 /** A function call as this model makes it. */
-interface ScriptedCall {
+export interface ScriptedCall {
   name: string;
   arguments: Record<string, unknown>;
 }
@@ -60,10 +61,14 @@ const callsOf = (id: string): ScriptedCall[] => [
 /** The tools that the deployed agent needs for it. */
 export const MODEL_TOOLS = 'write_state,save_artifact,calculator';
 
-/** Starts a model on loopback that speaks OpenAI's chat completions. */
-export async function startModelServer(): Promise<ModelServer> {
+/** Chooses an answer: a text, or calls. */
+export type Script = (messages: Message[], prompt: { id: string; calls: number }) => string | ScriptedCall[];
+
+/** Starts a model on loopback that speaks OpenAI's chat completions [and does what the prompt says]. */
+export async function startModelServer(script: Script = asPrompted): Promise<ModelServer> {
   const badHistories: string[] = [];
   let requests = 0;
+  const byId = new Map<string, number>();
   let held = Promise.resolve();
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
@@ -73,7 +78,9 @@ export async function startModelServer(): Promise<ModelServer> {
       const { messages } = JSON.parse(Buffer.concat(chunks).toString()) as { messages: Message[] };
       const bad = findBadHistory(messages);
       if (bad) badHistories.push(bad);
-      void held.then(() => answer(response, messages, bad));
+      const { id } = promptOf(messages);
+      byId.set(id, (byId.get(id) ?? 0) + 1);
+      void held.then(() => answer(response, messages, bad, script));
     });
   });
   server.keepAliveTimeout = 60_000;
@@ -82,7 +89,7 @@ export async function startModelServer(): Promise<ModelServer> {
   return {
     baseUrl: `http://127.0.0.1:${port}/v1`,
     badHistories,
-    requests: () => requests,
+    requests: (id) => (id === undefined ? requests : (byId.get(id) ?? 0)),
     hold() {
       const { promise, resolve } = Promise.withResolvers<void>();
       held = promise;
@@ -113,20 +120,38 @@ function findBadHistory(messages: Message[]): string | undefined {
 const textOf = ({ content }: Message): string =>
   typeof content === 'string' ? content : (content ?? []).map(({ text = '' }) => text).join(' ');
 
-async function answer(response: ServerResponse, messages: Message[], bad: string | undefined): Promise<void> {
+function promptOf(messages: Message[]): { id: string; calls: number; delayMs: number } {
+  const texts = messages.filter(({ role }) => role === 'user').map(textOf);
+  const [, id = 'none', calls, delayMs] =
+    texts.flatMap((text) => [...text.matchAll(/#id=(\S+) #calls=(\d+) #delay=(\d+)/g)]).at(-1) ?? [];
+  return { id, calls: Number(calls ?? 0), delayMs: Number(delayMs ?? 0) };
+}
+
+/** As many calls as the last prompt says, one after the other, then its answer. */
+function asPrompted(messages: Message[], { id, calls }: { id: string; calls: number }): string | ScriptedCall[] {
   const last = messages.findLastIndex(({ role }) => role === 'user');
-  const text = last < 0 ? '' : textOf(messages[last] as Message);
-  const [, id = 'none', calls, delayMs] = [...text.matchAll(/#id=(\S+) #calls=(\d+) #delay=(\d+)/g)].at(-1) ?? [];
   const done = messages.slice(last + 1).filter(({ role }) => role === 'tool').length;
-  await sleep(Number(delayMs ?? 0));
+  const all = callsOf(id);
+  const call = done < calls ? all[done % all.length] : undefined;
+  return call ? [call] : answerFor(id);
+}
+
+async function answer(
+  response: ServerResponse,
+  messages: Message[],
+  bad: string | undefined,
+  script: Script,
+): Promise<void> {
+  const prompt = promptOf(messages);
+  await sleep(prompt.delayMs);
   if (bad) {
     response.writeHead(400, { 'content-type': 'application/json' });
     return void response.end(JSON.stringify({ error: { message: bad, type: 'invalid_request_error' } }));
   }
-  const all = callsOf(id);
-  const call = done < Number(calls ?? 0) ? all[done % all.length] : undefined;
+  const said = script(messages, prompt);
+  const done = messages.filter(({ role }) => role === 'tool').length;
   response.writeHead(200, { 'content-type': 'text/event-stream' });
-  for (const chunk of call ? callChunks(call, `call_${done}`) : textChunks(answerFor(id))) {
+  for (const chunk of typeof said === 'string' ? textChunks(said) : callChunks(said, `call_${done}`)) {
     response.write(`data: ${JSON.stringify(chunk)}\n\n`);
   }
   response.end('data: [DONE]\n\n');
@@ -147,12 +172,15 @@ const textChunks = (text: string): object[] => [
   { ...chunkOf({}, 'stop'), usage: USAGE },
 ];
 
-const callChunks = (call: ScriptedCall, id: string): object[] => [
+const callChunks = (calls: ScriptedCall[], id: string): object[] => [
   chunkOf({
     role: 'assistant',
-    tool_calls: [
-      { index: 0, id, type: 'function', function: { name: call.name, arguments: JSON.stringify(call.arguments) } },
-    ],
+    tool_calls: calls.map(({ name, arguments: args }, index) => ({
+      index,
+      id: `${id}_${index}`,
+      type: 'function',
+      function: { name, arguments: JSON.stringify(args) },
+    })),
   }),
   { ...chunkOf({}, 'tool_calls'), usage: USAGE },
 ];

@@ -1,5 +1,6 @@
 import { CLIENT_MUTANTS } from './client-mutants.ts';
 import { EVALUATION_MUTANTS } from './evaluation-mutants.ts';
+import { GOES_ON_MUTANTS } from './goes-on-mutants.ts';
 import { METRIC_MUTANTS } from './metric-mutants.ts';
 import { change, type Mutant } from './mutant.ts';
 
@@ -90,17 +91,17 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'waits in the sweep for a locked session',
-    changes: change('endHolder', '{ skipLocked: true }', '{}'),
+    changes: change('takeOverOne', '{ skipLocked: true }', '{}'),
     tests: SWEEPER,
   },
   {
     name: 'lets one unreadable session end the sweep',
-    changes: change('endHolder', 'return false; } }', 'throw error; } }'),
+    changes: change('takeOverOne', 'return false; } }', 'throw error; } }'),
     tests: SWEEPER,
   },
   {
     name: 'never gets behind the sessions that it cannot end',
-    changes: change('endDeadInvocations', 'if (keys.length < PAGE_SIZE) return;', 'return;'),
+    changes: change('takeOverAll', 'if (keys.length < PAGE_SIZE) return;', 'return;'),
     tests: SWEEPER,
   },
   {
@@ -110,17 +111,17 @@ export const MUTANTS: Mutant[] = [
   },
   {
     name: 'forgets no keys of operations',
-    changes: change('jobs', 'deleteOldKeys(db, IDEMPOTENCY_HOURS)', 'Promise.resolve()'),
+    changes: change('listSweeps', 'deleteOldKeys(db, IDEMPOTENCY_HOURS, signal)', 'Promise.resolve()'),
     tests: SWEEPER,
   },
   {
     name: 'forgets no keys of invocations',
-    changes: change('jobs', 'forgetInvocationKeys(db, IDEMPOTENCY_HOURS)', 'Promise.resolve()'),
+    changes: change('listSweeps', 'forgetInvocationKeys(db, IDEMPOTENCY_HOURS, signal)', 'Promise.resolve()'),
     tests: SWEEPER,
   },
   {
     name: 'deletes no traces',
-    changes: change('jobs', 'deleteOldSpans(db, TRACE_HOURS)', 'Promise.resolve()'),
+    changes: change('listSweeps', 'deleteOldSpans(db, TRACE_HOURS, signal)', 'Promise.resolve()'),
     tests: SWEEPER,
   },
   // What is kept, and for whom.
@@ -264,5 +265,6 @@ export const MUTANTS: Mutant[] = [
   },
   ...CLIENT_MUTANTS,
   ...EVALUATION_MUTANTS,
+  ...GOES_ON_MUTANTS,
   ...METRIC_MUTANTS,
 ];

@@ -561,10 +561,10 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
   ],
   user_storage: [
     {
-      bytes: 660,
+      bytes: 679,
       user_id: 'u',
       app_name: 'a',
-      event_bytes: 600,
+      event_bytes: 619,
       memory_bytes: 0,
       artifact_bytes: 60,
     },

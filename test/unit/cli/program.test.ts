@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { expect, test, vi } from 'vitest';
-import { findExample, toExample } from '../../../src/cli/try-it.ts';
+import { findExample, toExample } from '../../../src/cli/start.ts';
 import { createProgram, runProgram } from '../../../src/cli/program.ts';
 import type { HostedAgent } from '../../../src/conversation/apps/hosted-agent.ts';
 

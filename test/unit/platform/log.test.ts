@@ -1,3 +1,4 @@
+import { DrizzleQueryError } from 'drizzle-orm';
 import { DatabaseError } from 'pg';
 import { expect, test } from 'vitest';
 import { createLog } from '../../../src/platform/log.ts';
@@ -32,6 +33,24 @@ test('what else PostgreSQL says may quote values, and is not said', () => {
   const { log, lines } = openLog();
   log.warn({ err: failed('23505', 'Key (id)=(secret) already exists.') }, 'request failed');
   expect(lines).toMatchObject([{ err: { code: '23505' } }]);
+  expect(JSON.stringify(lines)).not.toContain('secret');
+});
+
+test.each([
+  [`select * from create_session(p_app => $1) as t where 'secret' = $2`, 'create_session'],
+  ['select extract(epoch from "s"."time"), 1 is distinct from 2 from "sessions" "s"', 'sessions'],
+  ['insert into "events" ("id") values ($1)', 'events'],
+  ['with "x" as (update "cronjobs" set "name" = $1 returning 1) select from "x"', 'cronjobs'],
+  ['delete from "app"."holds" where "id" = $1', 'holds'],
+  ['select assert_session_size($1)', 'assert_session_size'],
+  ['secret', undefined],
+])('a statement that fails is known by its function or table alone: %s', (query, statement) => {
+  const { log, lines } = openLog();
+  const cause = databaseError('23505', 'Key (id)=(secret) already exists.');
+  log.error({ err: new DrizzleQueryError(query, ['secret'], cause) }, 'request failed');
+  const [{ err } = {}] = lines as { err?: object }[];
+  expect(err).toMatchObject({ code: '23505' });
+  expect((err as { statement?: string }).statement).toBe(statement);
   expect(JSON.stringify(lines)).not.toContain('secret');
 });
 

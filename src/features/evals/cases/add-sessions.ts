@@ -61,9 +61,8 @@ export async function addSessions(
     const plain = await toCase(database.reads, { appName, ...source }, { evalId, instructions });
     if (!plain) continue;
     const masked = agent?.evals?.mask ? await agent.evals.mask(structuredClone(plain) as unknown as JsonObject) : plain;
-    if (!evalCaseSchema.safeParse(masked).success || masked.evalId !== evalId) {
+    if (!evalCaseSchema.safeParse(masked).success || masked.evalId !== evalId)
       throw new InvalidError(`The mask of ${appName} made no eval case of session ${source.sessionId}.`);
-    }
     cases.push({ evalCase: masked as unknown as EvalCase, source });
   }
   return database.transaction(async (tx) => {
@@ -102,7 +101,6 @@ function checkStart(events: Event[], fromSequence: number): void {
   checkReached(events.length, fromSequence);
   const begun = new Set(events.slice(0, fromSequence).map(({ invocationId }) => invocationId));
   const isBegun = ({ invocationId }: Event) => invocationId != null && begun.has(invocationId);
-  if (events.slice(fromSequence).some(isBegun)) {
+  if (events.slice(fromSequence).some(isBegun))
     throw new InvalidError(`The invocation of event ${fromSequence} goes on behind it: name its last event.`);
-  }
 }

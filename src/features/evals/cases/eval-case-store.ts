@@ -19,7 +19,7 @@ import { heldSession } from '../../../conversation/sessions/session-lease.ts';
 import { checkCase, MAX_CASES } from '../sets/bounds.ts';
 import type { EvalCase } from './eval-case.ts';
 import type { EvalCaseBody } from '../sets/eval-set.ts';
-import { toStoredCase, withToolUses } from '../sets/intermediate-data.ts';
+import { toStoredCase } from '../sets/intermediate-data.ts';
 
 /**
  * Inserts a case, and its set where that is absent, in one statement: a refused case leaves no empty set behind. The
@@ -74,14 +74,14 @@ export async function listEvalCaseIds(db: Database, key: EvalSetKey): Promise<st
   return rows[0]?.ids;
 }
 
-/** A case as JSON text, with the members that the UI reads; `undefined` where there is none. */
-export async function findEvalCaseText(db: Database, key: EvalSetKey, evalId: string): Promise<string | undefined> {
+/** A case as it is stored; `undefined` where there is none. */
+export async function findEvalCase(db: Database, key: EvalSetKey, evalId: string): Promise<EvalCaseBody | undefined> {
   const [row] = await db
     .select({ text: sql<string>`${evalCaseVersions.payload}::text` })
     .from(evalCases)
     .innerJoin(evalCaseVersions, isNewest)
     .where(isCase(key, evalId));
-  return row && JSON.stringify(withToolUses(JSON.parse(unescapeJson(row.text)) as EvalCaseBody));
+  return row && (JSON.parse(unescapeJson(row.text)) as EvalCaseBody);
 }
 
 /** Replaces a case by a further version, with its creation time. @throws {NotFoundError} for an absent set or case. */
@@ -128,9 +128,7 @@ async function changeEvalCase(
     select (select count(*)::int from changed) as changed from ${evalSets} where ${isSet(key)}`);
   const set = rows[0];
   if (!set) throw new NotFoundError(evalSetNotFound(key));
-  if (set.changed === 0) {
-    throw new NotFoundError(`Eval case \`${evalId}\` not found in eval set \`${key.evalSetId}\`.`);
-  }
+  if (set.changed === 0) throw new NotFoundError(`Eval case \`${evalId}\` not found in eval set \`${key.evalSetId}\`.`);
 }
 
 /** A case as a run finds it. */

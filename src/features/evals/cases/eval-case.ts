@@ -6,23 +6,19 @@ import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
 import type { Rubric, Turn } from '../metrics/turn.ts';
 import type { Scenario } from '../judges/verdicts.ts';
 import type { EvalInvocation } from './turns.ts';
+import { looseObject, optional } from '../../../core/members.ts';
 
 /** Body of add-session (specification, "Add a session as an evaluation case"). */
-export const addSessionSchema = z
-  .looseObject({
-    evalId: identifierSchema.describe('Identifier of the new case.'),
-    sessionId: identifierSchema.describe('The session to make the case from.'),
-    userId: identifierSchema.describe('The owner of that session.'),
-    fromSequence: z
-      .int()
-      .min(1)
-      .nullish()
-      .describe(
-        'Number of events that are history: the conversation of the case begins behind them, and a run copies them ' +
-          'and the state of then out of the session [0].',
-      ),
-  })
-  .describe('Turns a session into an evaluation case.');
+export const addSessionSchema = looseObject('Turns a session into an evaluation case.', {
+  evalId: identifierSchema.describe('Identifier of the new case.'),
+  sessionId: identifierSchema.describe('The session to make the case from.'),
+  userId: identifierSchema.describe('The owner of that session.'),
+  fromSequence: optional(
+    z.int().min(1),
+    'Number of events that are history: the conversation of the case begins behind them, and a run copies them ' +
+      'and the state of then out of the session [0].',
+  ),
+});
 
 /** An evaluation case that was made from a session; the store adds `creationTimestamp`. */
 export interface EvalCase {

@@ -15,9 +15,10 @@ import {
   toOwnKey,
 } from '../sets/context.ts';
 import { checkSetId, evalCaseSchema, exampleEvalCase } from '../sets/eval-set.ts';
+import { withToolUses } from '../sets/intermediate-data.ts';
 import { addSession, listInstructions } from './add-sessions.ts';
 import { addSessionSchema } from './eval-case.ts';
-import { deleteEvalCase, findEvalCaseText, listEvalCaseIds, replaceEvalCase } from './eval-case-store.ts';
+import { deleteEvalCase, findEvalCase, listEvalCaseIds, replaceEvalCase } from './eval-case-store.ts';
 
 const CASE_PATH = `${SET_PATH}/eval-cases/{eval_id}`;
 const OLD_CASE_PATHS = OLD_SET_PATHS.map((path) => `${path}/evals/{eval_id}`);
@@ -52,7 +53,6 @@ const addSessionToEvalSet = evalOperation({
     const set = { ...path, ownerId: getOwner(principal, body.userId) };
     const instructions = listInstructions(agents.get(path.appName));
     await addSession(database.db, { ...path, ...body }, set, { ...body, instructions });
-    return { kind: 'value', value: null };
   },
 });
 
@@ -75,7 +75,6 @@ const overwriteEvalCase = evalOperation({
       });
       await addSession(tx, { ...path, ...body }, set, { ...body, instructions });
     });
-    return { kind: 'value', value: null };
   },
 });
 
@@ -107,10 +106,12 @@ const getEvalCase = evalOperation({
   success: { schema: evalCaseSchema, description: 'The case.', example: exampleEvalCase },
   errors: { 404: 'No such case.' },
   absent: ({ evalSetId, evalId }) => `Eval set \`${evalSetId}\` or Eval \`${evalId}\` not found.`,
-  handler: async ({ database }, { path, principal, notFound }) => {
-    const text = await findEvalCaseText(database.reads, toOwnKey(path, principal), path.evalId);
-    if (text === undefined) throw notFound();
-    return { kind: 'json', text };
+  handler: async ({ database }, { path, principal, request, notFound }) => {
+    const found = await findEvalCase(database.reads, toOwnKey(path, principal), path.evalId);
+    if (!found) throw notFound();
+    // Every ADK refuses both forms of a turn's course in one case; its Web UI, which has the older paths, needs both.
+    const shown = /\/eval-cases\/[^/]*$/.test(request.path) ? found : withToolUses(found);
+    return { kind: 'json', text: JSON.stringify({ ...shown, finalSessionState: found.finalSessionState ?? {} }) };
   },
 });
 
@@ -122,12 +123,10 @@ const updateEvalCase = evalOperation({
   body: { schema: evalCaseSchema, required: true, example: exampleEvalCase },
   errors: { 400: 'The path names another case than the body.', 404: 'No such set or case.' },
   handler: async ({ database }, { path, body, principal }) => {
-    if (body.evalId !== path.evalId) {
+    if (body.evalId !== path.evalId)
       throw new InvalidError('Eval id in EvalCase should match the eval id in the API route.');
-    }
     const set = toOwnKey(path, principal);
     await replaceEvalCase(database.db, set, withoutKnownNulls(evalCaseSchema, body));
-    return { kind: 'value', value: null };
   },
 });
 
@@ -139,7 +138,6 @@ const deleteEvalCaseOperation = evalOperation({
   errors: { 404: 'No such set or case.' },
   handler: async ({ database }, { path, principal }) => {
     await deleteEvalCase(database.db, toOwnKey(path, principal), path.evalId);
-    return { kind: 'value', value: null };
   },
 });
 

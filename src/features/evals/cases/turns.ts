@@ -78,7 +78,7 @@ export function toActualTurns(events: Event[], agent: AgentDescription | undefin
       .filter(({ name }) => authors.has(name))
       .map(({ name, instruction, tools }): [string, object] => [
         name,
-        { name, instructions: instruction, toolDeclarations: tools },
+        { name, instructions: instruction, toolDeclarations: toDeclarations(tools) },
       ]);
     return {
       invocationId: turn.invocationId,
@@ -91,6 +91,16 @@ export function toActualTurns(events: Event[], agent: AgentDescription | undefin
     };
   });
 }
+
+/** Tools as ADK's models read them. */
+const toDeclarations = (tools: AgentDescription['tools']) =>
+  tools.length === 0
+    ? []
+    : [
+        {
+          functionDeclarations: tools.map(({ parameters, ...tool }) => ({ ...tool, parametersJsonSchema: parameters })),
+        },
+      ];
 
 /** The event of the final response stays without its content: its tokens count. */
 function toTurnEvent({ author, content, isAnswer, event }: TurnParts['spoken'][number]) {

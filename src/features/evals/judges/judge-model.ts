@@ -1,7 +1,7 @@
 import { type CallUse, type Model, type Sampling, toCallUse } from '../../../agent/definition/model.ts';
 import { spend as countSpent } from '../../../conversation/budgets/budget-store.ts';
 import { overBudgetError } from '../../../conversation/budgets/budget.ts';
-import { getParts } from '../../../core/content.ts';
+import { getParts, type Part } from '../../../core/content.ts';
 import type { SessionKey } from '../../../core/session.ts';
 import type { Database } from '../../../platform/db/database.ts';
 import type { Judge } from './judge.ts';
@@ -18,12 +18,16 @@ export const spendWith =
     if (over && !use) throw overBudgetError(over);
   };
 
-/** Text of a model for a prompt, without tools and without what was said before; `''` where it says nothing. */
+/**
+ * Text of a model for a prompt, without tools and without what was said before; `''` where it says nothing.
+ * @param between the text between two parts
+ */
 export function judgeWith(
   { model, spend }: { model: Model; spend: Spend },
   modelName: string,
   sampling: Record<string, unknown> | null | undefined,
   signal: AbortSignal,
+  between = '\n',
 ): Judge {
   return async (prompt) => {
     await spend();
@@ -39,13 +43,13 @@ export function judgeWith(
       const step = await answer.next();
       if (!step.done) continue;
       await spend(toCallUse(modelName, step.value));
-      return toText(step.value.content?.parts ? getParts(step.value.content) : []);
+      return toText(step.value.content?.parts ? getParts(step.value.content) : [], between);
     }
   };
 }
 
-const toText = (parts: { text?: string | null | undefined; thought?: boolean | null | undefined }[]) =>
-  parts.flatMap(({ text, thought }) => (text && !thought ? [text] : [])).join('\n');
+const toText = (parts: Part[], between: string) =>
+  parts.flatMap(({ text, thought }) => (text && !thought ? [text] : [])).join(between);
 
 /** The members of ADK's model configuration that every provider knows, in either spelling. */
 function toSampling(config: Record<string, unknown>): Sampling {

@@ -3,7 +3,7 @@ import { jsonObject, freeForm } from '../../../core/content.ts';
 import { keyAliases } from '../../../platform/http/validation/key-aliases.ts';
 import { MetricError } from './status.ts';
 import type { MatchType } from './trajectory.ts';
-import { number } from '../../../core/members.ts';
+import { number, looseObject } from '../../../core/members.ts';
 
 /** A metric as a request or a file names it; the criterion's threshold wins. */
 export interface EvalMetric {
@@ -118,18 +118,13 @@ function isAffordable(criterion: Record<string, unknown> | null | undefined): bo
 }
 
 /** A metric as a request names it. */
-export const evalMetricSchema = z
-  .looseObject({
-    metricName: z
-      .string()
-      .max(256)
-      .describe('A name of the list of metrics; another one is not evaluated and says so.'),
-    threshold: number('From which score on it passes; without one and without a criterion it is not evaluated.'),
-    criterion: freeForm(
-      'Further settings of the metric, its threshold among them; what is left out has its default.',
-    ).refine(isAffordable, `numSamples is at most ${MAX_SAMPLES}, parallelismLimit at most ${MAX_OPEN_SAMPLES}`),
-  })
-  .describe('What the turns are scored by.');
+export const evalMetricSchema = looseObject('What the turns are scored by.', {
+  metricName: z.string().max(256).describe('A name of the list of metrics; another one is not evaluated and says so.'),
+  threshold: number('From which score on it passes; without one and without a criterion it is not evaluated.'),
+  criterion: freeForm(
+    'Further settings of the metric, its threshold among them; what is left out has its default.',
+  ).refine(isAffordable, `numSamples is at most ${MAX_SAMPLES}, parallelismLimit at most ${MAX_OPEN_SAMPLES}`),
+});
 
 /** Metrics as the published examples name them. */
 export const exampleMetrics = [{ metricName: 'tool_trajectory_avg_score', threshold: 1 }];

@@ -39,7 +39,7 @@ export function toEfficiency(turns: Turn[]): Efficiency {
   const tokens = turns.map(countTokens);
   const timed = turns.map(toDurations);
   const meanTokens = toMeans(tokens, turns.length);
-  const meanDurations = rounded(toMeans(timed, timed.filter(({ totalSeconds }) => totalSeconds !== undefined).length));
+  const meanDurations = rounded(toMeans(timed));
   return {
     toolCallCount: toFigures(turns.map(({ intermediateData }) => getCalls(intermediateData).length)),
     inferenceCallCount: toFigures(turns.map(countInferenceCalls)),
@@ -107,7 +107,8 @@ function toDurations({ duration, modelDuration, toolDuration }: Turn): Durations
     totalSeconds: duration,
     modelSeconds: modelDuration ?? undefined,
     toolSeconds: toolDuration ?? undefined,
-    frameworkSeconds: Math.max(0, rest),
+    // Of one side alone it is not known how much of the rest is the other's.
+    frameworkSeconds: modelDuration == null || toolDuration == null ? undefined : Math.max(0, rest),
   });
 }
 
@@ -115,10 +116,13 @@ type Figured = Record<string, number>;
 const present = <Details>(details: { [Name in keyof Details]: Details[Name] | undefined }): Details =>
   Object.fromEntries(Object.entries(details).filter(([, value]) => value !== undefined)) as Details;
 
-/** The sum of each member over the turns that have it, divided by `count`. */
-function toMeans<Details extends object>(turns: Details[], count: number): Details {
+/** The sum of each member over the turns that have it, divided by `count`, else by how many these are. */
+function toMeans<Details extends object>(turns: Details[], count?: number): Details {
   const names = new Set(turns.flatMap((turn) => Object.keys(turn)));
-  const means = [...names].map((name) => [name, sum(turns.map((turn) => (turn as Figured)[name] ?? 0)) / count]);
+  const means = [...names].map((name) => {
+    const figures = turns.flatMap((turn) => (turn as Figured)[name] ?? []);
+    return [name, sum(figures) / (count ?? figures.length)];
+  });
   return Object.fromEntries(means) as Details;
 }
 

@@ -1,6 +1,5 @@
 import type { Content } from '../../../core/content.ts';
 import { MetricError } from './status.ts';
-import { stem } from './stem.ts';
 import { getText } from './turn.ts';
 
 /** Longest text that is compared, in characters: to compare two of them takes 50 ms. */
@@ -21,9 +20,8 @@ const ENGLISH = /^[a-z0-9]{4,255}$/;
  */
 export function toWords(text: string): string[] {
   const plain = text.length > MAX_CHARACTERS ? text : text.normalize('NFKC').toLowerCase();
-  if (plain.length > MAX_CHARACTERS) {
+  if (plain.length > MAX_CHARACTERS)
     throw new MetricError(`A response of over ${MAX_CHARACTERS} characters is not compared by its words.`);
-  }
   return (plain.match(WORD) ?? []).map((each) => (ENGLISH.test(each) ? stem(each) : each));
 }
 
@@ -56,3 +54,99 @@ export function rouge1(actual: string, reference: string): Overlap {
 /** `response_match_score` of one turn: ROUGE-1 F of the texts of two final responses, thoughts included. */
 export const responseMatch = (actual: Content | null | undefined, expected: Content | null | undefined): number =>
   rouge1(getText(actual), getText(expected)).fmeasure;
+
+/**
+ * Stems of English words: Porter's algorithm of 1980 in the variant of NLTK, on which the scores of
+ * `response_match_score` depend. No package of npm gives this variant.
+ */
+const IRREGULAR = new Map([
+  ...['sky', 'news', 'inning', 'outing', 'canning', 'howe', 'proceed', 'exceed', 'succeed'].map(
+    (word): [string, string] => [word, word],
+  ),
+  ['skies', 'sky'],
+  ['dying', 'die'],
+  ['lying', 'lie'],
+  ['tying', 'tie'],
+  ['innings', 'inning'],
+  ['outings', 'outing'],
+  ['cannings', 'canning'],
+]);
+
+/** The letters of a word as `c` and `v`; a `y` after a consonant is a vowel. */
+function kinds(word: string): string {
+  let result = '';
+  for (const letter of word) {
+    const isVowel = 'aeiou'.includes(letter) || (letter === 'y' && result.endsWith('c'));
+    result += isVowel ? 'v' : 'c';
+  }
+  return result;
+}
+
+/** Porter's m: how often a vowel is followed by a consonant. */
+const measure = (word: string) => kinds(word).split('vc').length - 1;
+/** Ends consonant-vowel-consonant, the last not w, x, y; NLTK also takes two letters, a vowel and a consonant. */
+const endsShort = (word: string) => (kinds(word).endsWith('cvc') && !/[wxy]$/.test(word)) || kinds(word) === 'vc';
+const endsDouble = (word: string) => /(.)\1$/.test(word) && kinds(word).endsWith('c');
+
+type Rule = [suffix: string, replacement: string];
+
+/** The first suffix that fits decides, also when its stem is refused: then the word stays. */
+function replaceFirst(word: string, rules: Rule[], takes: (before: string, suffix: string) => boolean): string {
+  const rule = rules.find(([suffix]) => word.endsWith(suffix));
+  if (!rule) return word;
+  const before = word.slice(0, word.length - rule[0].length);
+  return takes(before, rule[0]) ? before + rule[1] : word;
+}
+
+const rules = (text: string): Rule[] =>
+  text.split(' ').map((pair) => {
+    const [suffix = '', replacement = ''] = pair.split('>');
+    return [suffix, replacement];
+  });
+const PLURALS = rules('sses>ss ies>i ss>ss s>');
+const STEP_2 = rules(
+  'ational>ate tional>tion enci>ence anci>ance izer>ize bli>ble alli>al entli>ent eli>e ousli>ous ization>ize ' +
+    'ation>ate ator>ate alism>al iveness>ive fulness>ful ousness>ous aliti>al iviti>ive biliti>ble fulli>ful logi>log',
+);
+const STEP_3 = rules('icate>ic ative> alize>al iciti>ic ical>ic ful> ness>');
+const STEP_4 = rules(
+  'al> ance> ence> er> ic> able> ible> ant> ement> ment> ent> ion> ou> ism> ate> iti> ous> ive> ize>',
+);
+
+function pastAndGerund(word: string): string {
+  if (word.endsWith('ied')) return word.slice(0, word.length === 4 ? -1 : -2);
+  if (word.endsWith('eed')) return measure(word.slice(0, -3)) > 0 ? word.slice(0, -1) : word;
+  const before = /^(.*)(?:ed|ing)$/.exec(word)?.[1];
+  if (before === undefined || !kinds(before).includes('v')) return word;
+  if (/(?:at|bl|iz)$/.test(before)) return `${before}e`;
+  if (endsDouble(before)) return /[lsz]$/.test(before) ? before : before.slice(0, -1);
+  return measure(before) === 1 && endsShort(before) ? `${before}e` : before;
+}
+
+function step2(word: string): string {
+  if (word.endsWith('alli') && measure(word.slice(0, -4)) > 0) return step2(word.slice(0, -2));
+  return replaceFirst(word, STEP_2, (before, suffix) => measure(suffix === 'logi' ? `${before}l` : before) > 0);
+}
+
+function finalLetters(word: string): string {
+  const before = word.slice(0, -1);
+  const dropsE = word.endsWith('e') && (measure(before) > 1 || (measure(before) === 1 && !endsShort(before)));
+  const result = dropsE ? before : word;
+  return result.endsWith('ll') && measure(result.slice(0, -1)) > 1 ? result.slice(0, -1) : result;
+}
+
+/** The stem of a lower-case word of ASCII letters and digits; words of one or two letters stay. */
+function stem(word: string): string {
+  const irregular = IRREGULAR.get(word);
+  if (irregular !== undefined || word.length < 3) return irregular ?? word;
+  let result = /^.ies$/.test(word) ? word.slice(0, -1) : replaceFirst(word, PLURALS, () => true);
+  result = pastAndGerund(result);
+  if (/..y$/.test(result) && kinds(result.slice(0, -1)).endsWith('c')) result = `${result.slice(0, -1)}i`;
+  result = replaceFirst(step2(result), STEP_3, (before) => measure(before) > 0);
+  result = replaceFirst(
+    result,
+    STEP_4,
+    (before, suffix) => measure(before) > 1 && (suffix !== 'ion' || /[st]$/.test(before)),
+  );
+  return finalLetters(result);
+}

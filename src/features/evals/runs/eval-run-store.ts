@@ -4,7 +4,7 @@ import { escapeJson, unescapeJson } from '../../../platform/db/json-escape.ts';
 import { evalCaseVersions, evalRunCases, evalRuns } from '../../../platform/db/schema/schema.ts';
 import { insertSelect } from '../../../platform/db/sql.ts';
 import { ConflictError } from '../../../core/errors.ts';
-import { selectEventBytes } from '../../../conversation/sessions/history-store.ts';
+import { joinEventBytes } from '../../../conversation/sessions/history-store.ts';
 import { estimatedBytes } from '../../../conversation/sessions/session-text.ts';
 import { PAGE_NAMES, readPages } from '../sets/bounds.ts';
 import type { EvalMetric } from '../metrics/criteria.ts';
@@ -160,12 +160,13 @@ export const isItsVersion = sql`${evalCaseVersions.appName} = ${evalRunCases.app
 /** The cases of a run by place, then by trial, without what they say, and about how many bytes that has. */
 export function listRunCases(db: Database, key: EvalRunKey): Promise<(RunCase & { bytes: number })[]> {
   const { appName, sessionUserId, sessionId, result } = evalRunCases;
-  const session = selectEventBytes({ appName, userId: sessionUserId, sessionId });
+  const session = joinEventBytes({ appName, userId: sessionUserId, sessionId });
   const own = sql`${estimatedBytes(evalCaseVersions.payload)} + coalesce(${estimatedBytes(result)}, 0)`;
   return db
-    .select({ ...RUN_CASE, bytes: sql<number>`(${own} + coalesce(${session}, 0))::float8` })
+    .select({ ...RUN_CASE, bytes: sql<number>`(${own} + ${session.bytes})::float8` })
     .from(evalRunCases)
     .innerJoin(evalCaseVersions, isItsVersion)
+    .leftJoin(session.table, session.on)
     .where(isOfRun(key))
     .orderBy(evalRunCases.place, evalRunCases.trial);
 }

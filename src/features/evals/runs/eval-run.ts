@@ -1,9 +1,14 @@
 import { z } from 'zod';
 import { freeForm, jsonObject } from '../../../core/content.ts';
-import { bodyList, texts } from '../../../core/members.ts';
+import { bodyList, texts, looseObject } from '../../../core/members.ts';
 import { runModes, type ExecutionModes } from '../sets/eval-set.ts';
 import type { ScoredCase } from '../scoring/score.ts';
 import { evalMetricSchema, type EvalMetric } from '../metrics/criteria.ts';
+
+/** Cases of one run at once, in all processes, where its request says nothing. */
+export const DEFAULT_PARALLELISM = 4;
+/** As many as a process has places for, so that no run needs more. */
+export const MAX_PARALLELISM = 16;
 
 /** Members of every request for a run. */
 const wanted = {
@@ -13,48 +18,49 @@ const wanted = {
   ...runModes,
   userSimulatorConfig: freeForm('How a simulated user speaks in cases with a scenario.'),
   trials: z.int().min(1).max(1_000).nullish().describe('How often each case is run [1].'),
-  parallelism: z.int().min(1).nullish().describe('Cases at once; at most `EVALS_PARALLELISM` [that].'),
+  parallelism: z
+    .int()
+    .min(1)
+    .nullish()
+    .describe(`Cases at once, in all processes; at most ${MAX_PARALLELISM} [${DEFAULT_PARALLELISM}].`),
 };
 
 /** Body of `run` and `run_eval`. */
 export const runEvalSchema = z.looseObject(wanted).describe('Which cases to run and what to score them by.');
 
 /** Body of a run in the background. */
-export const startRunSchema = z
-  .looseObject({ evalSetId: z.string().max(256).describe('The set to run.'), ...wanted })
-  .describe('A run of an evaluation set.');
+export const startRunSchema = looseObject('A run of an evaluation set.', {
+  evalSetId: z.string().max(256).describe('The set to run.'),
+  ...wanted,
+});
 
 /** A run on the wire. */
-export const evalRunSchema = z
-  .looseObject({
-    runId: z.string().describe('Identifier of the run.'),
-    evalSetId: z.string().describe('The set that is run.'),
-    status: z.enum(['queued', 'running', 'done', 'cancelled']).describe('How it stands; the last two have ended.'),
-    evalSetResultId: z.string().describe('Identifier of its result, which is complete when the run is done.'),
-    evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by.'),
-    trials: z.int().describe('How often each case is run.'),
-    parallelism: z.int().describe('Maximum number of its cases at once.'),
-    modelExecutionMode: z.enum(['live', 'stored']).describe('`stored`: the model says what the cases say.'),
-    toolExecutionMode: z.enum(['live', 'stored']).describe('`stored`: tools answer what the cases say.'),
-    agentHash: z.string().describe('Hash of the agent that was deployed when the run was requested.'),
-    modelName: z.string().describe('Model of that agent.'),
-    judgedRunId: z.string().optional().describe('The run whose stored turns it judges; absent for a run of its own.'),
-    createTime: z.number().describe('When it was requested, Unix seconds.'),
-    endTime: z.number().optional().describe('When it ended, Unix seconds; absent until then.'),
-    counts: z
-      .looseObject({
-        total: z.int().describe('All, each trial counted.'),
-        waiting: z.int().describe('Not begun.'),
-        running: z.int().describe('Begun.'),
-        passed: z.int().describe('Ended, and passed.'),
-        failed: z.int().describe('Ended, and failed by a metric.'),
-        notEvaluated: z.int().describe('Ended, and no metric says anything.'),
-        errors: z.int().describe('Could not be brought to an end.'),
-        cancelled: z.int().describe('Cancelled before they ended.'),
-      })
-      .describe('How its cases stand.'),
-  })
-  .describe('A run of an evaluation set.');
+export const evalRunSchema = looseObject('A run of an evaluation set.', {
+  runId: z.string().describe('Identifier of the run.'),
+  evalSetId: z.string().describe('The set that is run.'),
+  status: z.enum(['queued', 'running', 'done', 'cancelled']).describe('How it stands; the last two have ended.'),
+  evalSetResultId: z.string().describe('Identifier of its result, which is complete when the run is done.'),
+  evalMetrics: z.array(evalMetricSchema).describe('What the turns are scored by.'),
+  trials: z.int().describe('How often each case is run.'),
+  parallelism: z.int().describe('Maximum number of its cases at once.'),
+  modelExecutionMode: z.enum(['live', 'stored']).describe('`stored`: the model says what the cases say.'),
+  toolExecutionMode: z.enum(['live', 'stored']).describe('`stored`: tools answer what the cases say.'),
+  agentHash: z.string().describe('Hash of the agent that was deployed when the run was requested.'),
+  modelName: z.string().describe('Model of that agent.'),
+  judgedRunId: z.string().optional().describe('The run whose stored turns it judges; absent for a run of its own.'),
+  createTime: z.number().describe('When it was requested, Unix seconds.'),
+  endTime: z.number().optional().describe('When it ended, Unix seconds; absent until then.'),
+  counts: looseObject('How its cases stand.', {
+    total: z.int().describe('All, each trial counted.'),
+    waiting: z.int().describe('Not begun.'),
+    running: z.int().describe('Begun.'),
+    passed: z.int().describe('Ended, and passed.'),
+    failed: z.int().describe('Ended, and failed by a metric.'),
+    notEvaluated: z.int().describe('Ended, and no metric says anything.'),
+    errors: z.int().describe('Could not be brought to an end.'),
+    cancelled: z.int().describe('Cancelled before they ended.'),
+  }),
+});
 
 /** The result of a run for one case. */
 export const evalCaseResultSchema = jsonObject.describe(
@@ -64,50 +70,46 @@ export const evalCaseResultSchema = jsonObject.describe(
 /** Answer of `run_eval`. */
 export const caseResultsSchema = z.array(evalCaseResultSchema);
 /** Answer of `run`. */
-export const runResultsSchema = z
-  .looseObject({
-    runEvalResults: z.array(evalCaseResultSchema).describe('One entry for each case, in the order of the set.'),
-  })
-  .describe('What a run gave.');
+export const runResultsSchema = looseObject('What a run gave.', {
+  runEvalResults: z.array(evalCaseResultSchema).describe('One entry for each case, in the order of the set.'),
+});
 
 /** The trials of each case of a run together, and beside those of an earlier run. */
-export const runSummarySchema = z
-  .looseObject({
-    cases: z
-      .array(
-        z.looseObject({
-          evalId: z.string().describe('The case.'),
-          trials: z.int().describe('Trials that passed or failed.'),
-          passed: z.int().describe('Those of them that passed.'),
-          notEvaluated: z.int().describe('Trials of which no metric says anything.'),
-          errors: z.int().describe('Trials that could not be brought to an end.'),
-          passRate: z.number().nullable().describe('Share of the trials that passed; null without any.'),
-          interval: z.array(z.number()).describe("Wilson's 95 % interval of that rate: two numbers."),
-          passAll: z.number().nullable().describe('The estimate that as many trials as were made all pass.'),
-          flaky: z.boolean().describe('True where it passes sometimes.'),
-          scores: jsonObject.describe('The mean score of each metric; null where none gave one.'),
-          reason: z.string().optional().describe('Why the first trial that did not pass did not.'),
-          cost: z
-            .number()
-            .optional()
-            .describe('What the models of its trials cost by the present prices; absent where none is known.'),
-        }),
-      )
-      .describe('One entry for each case, in the order of the set.'),
-    cost: z.number().optional().describe('What all cases cost together; absent where no cost is known.'),
-    comparison: z
-      .looseObject({
-        won: z.array(z.string()).describe('Cases that pass now and did not before.'),
-        lost: z.array(z.string()).describe('Cases that passed before and do not now.'),
-        pTwoSided: z.number().describe('Exact two-sided sign test on those.'),
-        worse: z.array(z.string()).describe('Cases whose interval lies wholly below that of before.'),
-        regression: z.boolean().describe('True for more lost than won beyond chance, and for any case that is worse.'),
-        differences: z.array(jsonObject).describe('Of won and lost cases the first event that differs, and where.'),
-      })
-      .optional()
-      .describe('Against the `baseline`; absent without one.'),
-  })
-  .describe('What a run says.');
+export const runSummarySchema = looseObject('What a run says.', {
+  cases: z
+    .array(
+      z.looseObject({
+        evalId: z.string().describe('The case.'),
+        trials: z.int().describe('Trials that passed or failed.'),
+        passed: z.int().describe('Those of them that passed.'),
+        notEvaluated: z.int().describe('Trials of which no metric says anything.'),
+        errors: z.int().describe('Trials that could not be brought to an end.'),
+        passRate: z.number().nullable().describe('Share of the trials that passed; null without any.'),
+        interval: z.array(z.number()).describe("Wilson's 95 % interval of that rate: two numbers."),
+        passAll: z.number().nullable().describe('The estimate that as many trials as were made all pass.'),
+        flaky: z.boolean().describe('True where it passes sometimes.'),
+        scores: jsonObject.describe('The mean score of each metric; null where none gave one.'),
+        reason: z.string().optional().describe('Why the first trial that did not pass did not.'),
+        cost: z
+          .number()
+          .optional()
+          .describe('What the models of its trials cost by the present prices; absent where none is known.'),
+      }),
+    )
+    .describe('One entry for each case, in the order of the set.'),
+  cost: z.number().optional().describe('What all cases cost together; absent where no cost is known.'),
+  comparison: z
+    .looseObject({
+      won: z.array(z.string()).describe('Cases that pass now and did not before.'),
+      lost: z.array(z.string()).describe('Cases that passed before and do not now.'),
+      pTwoSided: z.number().describe('Exact two-sided sign test on those.'),
+      worse: z.array(z.string()).describe('Cases whose interval lies wholly below that of before.'),
+      regression: z.boolean().describe('True for more lost than won beyond chance, and for any case that is worse.'),
+      differences: z.array(jsonObject).describe('Of won and lost cases the first event that differs, and where.'),
+    })
+    .optional()
+    .describe('Against the `baseline`; absent without one.'),
+});
 
 /** A run of that set. */
 export const exampleRun = {

@@ -4,7 +4,7 @@ import { identifierSchema } from '../../../core/session.ts';
 import type { Principal } from '../../../platform/http/operation/principal.ts';
 import { evalSetPath, INT32_MAX, pageSize } from '../../../platform/http/operation/parameters.ts';
 import { evalSetExists } from '../sets/eval-set-store.ts';
-import { exampleRun, evalRunSchema, EVALS_TOPIC } from './eval-run.ts';
+import { DEFAULT_PARALLELISM, exampleRun, evalRunSchema, EVALS_TOPIC } from './eval-run.ts';
 import { insertJudging, listJudgeCounts, listVerdicts, saveVerdict } from './judging-store.ts';
 import { type EvalMetric, evalMetricSchema, exampleMetrics } from '../metrics/criteria.ts';
 import { agreement, cohensKappa } from '../metrics/statistics.ts';
@@ -15,10 +15,11 @@ import { checkAsked, MAX_CASES, streamList } from '../sets/bounds.ts';
 import { sendText } from '../../../conversation/sessions/send-text.ts';
 import { listTrend } from './trend-store.ts';
 import { withoutKnownNulls } from '../../../core/zod-graph.ts';
+import { looseObject } from '../../../core/members.ts';
 
-const judgeSchema = z
-  .looseObject({ evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.') })
-  .describe('How stored turns are to be judged.');
+const judgeSchema = looseObject('How stored turns are to be judged.', {
+  evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.'),
+});
 
 const judgeRun = evalOperation({
   method: 'post',
@@ -36,11 +37,10 @@ const judgeRun = evalOperation({
     409: 'Too many runs have not ended, or none of its cases was done.',
   },
   handler: async (context, { path, body, principal }) => {
-    const { config, database, newId, notifications } = context;
+    const { database, newId, notifications } = context;
     const { counts } = await existing(context, path, principal);
-    if (counts.total > MAX_CASES) {
+    if (counts.total > MAX_CASES)
       throw new InvalidError(`The run has ${counts.total} cases; the maximum is ${MAX_CASES}.`);
-    }
     checkAsked(body.evalMetrics);
     const judging = {
       appName: path.appName,
@@ -48,7 +48,7 @@ const judgeRun = evalOperation({
       judgedRunId: path.runId,
       requestedBy: getRequester(principal),
       metrics: withoutKnownNulls(judgeSchema, body).evalMetrics as EvalMetric[],
-      parallelism: config.EVALS_PARALLELISM,
+      parallelism: DEFAULT_PARALLELISM,
     };
     await insertJudging(database.db, judging, MAX_OPEN_RUNS);
     notifications.publish(EVALS_TOPIC);
@@ -56,16 +56,14 @@ const judgeRun = evalOperation({
   },
 });
 
-const verdictSchema = z
-  .looseObject({
-    evalId: identifierSchema.describe('The case.'),
-    trial: z.int().min(1).max(1_000).default(1).describe('Its trial [1].'),
-    turn: z.int().min(0).max(INT32_MAX).describe('The turn, from 0.'),
-    metricName: identifierSchema.describe('The metric that the verdict stands beside.'),
-    passed: z.boolean().describe('Whether the turn is good.'),
-    comment: z.string().max(10_000).nullish().describe('Why, in words.'),
-  })
-  .describe('What a person says of a turn.');
+const verdictSchema = looseObject('What a person says of a turn.', {
+  evalId: identifierSchema.describe('The case.'),
+  trial: z.int().min(1).max(1_000).default(1).describe('Its trial [1].'),
+  turn: z.int().min(0).max(INT32_MAX).describe('The turn, from 0.'),
+  metricName: identifierSchema.describe('The metric that the verdict stands beside.'),
+  passed: z.boolean().describe('Whether the turn is good.'),
+  comment: z.string().max(10_000).nullish().describe('Why, in words.'),
+});
 const exampleVerdict = { evalId: 'case1', turn: 0, metricName: 'final_response_match_v2', passed: true };
 
 const keepVerdict = evalOperation({
@@ -81,7 +79,7 @@ const keepVerdict = evalOperation({
     await existing(context, path, principal);
     const { evalId, trial = 1, turn, metricName, passed, comment = null } = body;
     const verdict = { evalId, trial, turn, metricName, passed, comment, author: getAuthor(principal) };
-    if (await saveVerdict(context.database.db, path, verdict)) return { kind: 'value', value: null };
+    if (await saveVerdict(context.database.db, path, verdict)) return;
     throw new NotFoundError(`The evaluation run has no turn ${turn} of trial ${trial} of eval case \`${evalId}\`.`);
   },
 });
@@ -104,19 +102,17 @@ const readVerdicts = evalOperation({
 });
 
 const count = (description: string) => z.int().describe(description);
-const judgeCountsSchema = z
-  .looseObject({
-    metricName: z.string().describe('The metric.'),
-    judgeModel: z.string().describe('The model that judged.'),
-    promptVersion: z.string().describe('Changes with the words of its prompts.'),
-    bothPass: count('Turns that both find good.'),
-    onlyJudgePasses: count('Turns that only the judge finds good.'),
-    onlyHumanPasses: count('Turns that only a person finds good.'),
-    bothFail: count('Turns that neither finds good.'),
-    agreement: z.number().nullable().describe('Share of equal verdicts; null without any.'),
-    kappa: z.number().nullable().describe("Cohen's κ: agreement beyond chance; null where chance explains all."),
-  })
-  .describe('A judge beside people.');
+const judgeCountsSchema = looseObject('A judge beside people.', {
+  metricName: z.string().describe('The metric.'),
+  judgeModel: z.string().describe('The model that judged.'),
+  promptVersion: z.string().describe('Changes with the words of its prompts.'),
+  bothPass: count('Turns that both find good.'),
+  onlyJudgePasses: count('Turns that only the judge finds good.'),
+  onlyHumanPasses: count('Turns that only a person finds good.'),
+  bothFail: count('Turns that neither finds good.'),
+  agreement: z.number().nullable().describe('Share of equal verdicts; null without any.'),
+  kappa: z.number().nullable().describe("Cohen's κ: agreement beyond chance; null where chance explains all."),
+});
 
 const listJudges = evalOperation({
   method: 'get',
@@ -156,20 +152,18 @@ const listJudges = evalOperation({
   },
 });
 
-const trendPointSchema = z
-  .looseObject({
-    runId: z.string().describe('The run.'),
-    createTime: z.number().describe('When it was requested, Unix seconds.'),
-    modelName: z.string().describe('Model of the agent.'),
-    agentHash: z.string().describe('Hash of the agent.'),
-    total: count('Its cases, each trial counted.'),
-    passed: count('Those that passed.'),
-    failed: count('Those that failed by a metric.'),
-    notEvaluated: count('Those of which no metric says anything.'),
-    errors: count('Those that could not be brought to an end.'),
-    scores: z.looseObject({}).describe('The mean score of each metric; null where none gave one.'),
-  })
-  .describe('What one run gave.');
+const trendPointSchema = looseObject('What one run gave.', {
+  runId: z.string().describe('The run.'),
+  createTime: z.number().describe('When it was requested, Unix seconds.'),
+  modelName: z.string().describe('Model of the agent.'),
+  agentHash: z.string().describe('Hash of the agent.'),
+  total: count('Its cases, each trial counted.'),
+  passed: count('Those that passed.'),
+  failed: count('Those that failed by a metric.'),
+  notEvaluated: count('Those of which no metric says anything.'),
+  errors: count('Those that could not be brought to an end.'),
+  scores: z.looseObject({}).describe('The mean score of each metric; null where none gave one.'),
+});
 
 const readTrend = evalOperation({
   method: 'get',

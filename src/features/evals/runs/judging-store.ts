@@ -66,9 +66,8 @@ export async function insertJudging(
   for (let tries = 0; tries < MAX_TRIES; tries += 1) {
     const { rows } = await db.execute<{ open: number; cases: number; created: number }>(insertion);
     if (rows[0]?.created === 1) return;
-    if (rows[0]?.cases === 0) {
+    if (rows[0]?.cases === 0)
       throw new ConflictError(`No case of the evaluation run ${judgedRunId} was done: there is nothing to judge.`);
-    }
     if ((rows[0]?.open ?? 0) >= maxOpen) throw tooManyOpen(appName, maxOpen);
   }
   throw sameMoment();

@@ -1,7 +1,7 @@
-import { getParts } from '../../../core/content.ts';
+import { getParts, type JsonObject } from '../../../core/content.ts';
 import { STATUS_NUMBERS } from '../metrics/status.ts';
-import { getCalls, type Turn, type TurnPair } from '../metrics/turn.ts';
-import { type ScoredCase, toShownEfficiency, toMetricResult } from '../scoring/score.ts';
+import { toToolUses, type Turn, type TurnPair } from '../metrics/turn.ts';
+import { type ScoredCase, toShownEfficiency, toMetricResult, toReason } from '../scoring/score.ts';
 import type { ModelPrice } from '../../../conversation/budgets/budget.ts';
 import { listModelPrices } from '../../../conversation/budgets/budget-store.ts';
 import type { Database } from '../../../platform/db/database.ts';
@@ -91,20 +91,20 @@ function toEvalCaseResult(evalSetId: string, finished: FinishedCase) {
 const toFailure = (explanation: string) => ({
   metricName: 'inference',
   evalStatus: STATUS_NUMBERS.FAILED,
-  details: { explanation },
+  details: { rubricScores: toReason('inference', explanation) },
 });
 
 /**
  * A turn as the UI reads it: with the two members that it reads without looking whether they are there
- * (https://github.com/google/adk-web/issues/266): the calls, and a final response with a part. Ids of calls, responses
- * and texts in between stand in the session and are read by no client; the times would make ADK 2.2.0 refuse the turn.
+ * (https://github.com/google/adk-web/issues/266): the calls, and a final response with a part. The times would make
+ * ADK 2.2.0 refuse the turn.
  */
-function toShownTurn({ appDetails: _declarations, duration: _d, modelDuration: _m, toolDuration: _t, ...turn }: Turn) {
+function toShownTurn({ duration: _d, modelDuration: _m, toolDuration: _t, ...turn }: Turn) {
   const parts = getParts(turn.finalResponse);
   return {
     ...turn,
     finalResponse: parts.length > 0 ? turn.finalResponse : { role: 'model', parts: [{ text: '' }] },
-    intermediateData: { toolUses: getCalls(turn.intermediateData).map(({ id: _id, ...call }) => call) },
+    intermediateData: toToolUses(turn.intermediateData),
   };
 }
 
@@ -131,9 +131,16 @@ const hasEnded = <One extends RunCase>(one: One): one is One & EndedCase =>
 function toFinishedCase(one: EndedCase & CaseTexts, events: Event[], prices: ModelPrice[]): FinishedCase {
   const evalCase = readStoredCase(one.caseText);
   // A session can go on in the UI: what comes after the last turn of the case is not part of it.
-  const actual = toActualTurns(withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0)), undefined);
-  const pairs: TurnPair[] = actual.map((turn, place) => ({ actual: turn, expected: evalCase.conversation?.[place] }));
   const scored = one.resultText === null ? undefined : (JSON.parse(one.resultText) as ScoredCase);
+  const own = withoutHistory(evalCase, events.slice(0, one.lastSequence ?? 0));
+  const actual = toActualTurns(own, undefined).map(({ appDetails: _none, ...turn }): Turn => turn);
+  // Once per case, where the agent first spoke: in each turn they would be most of a result.
+  for (const [name, agent] of Object.entries(scored?.agents ?? {})) {
+    const first = actual.find((turn) => turn.intermediateData?.invocationEvents?.some(({ author }) => author === name));
+    const before = first?.appDetails?.['agentDetails'] as JsonObject | undefined;
+    if (first) first.appDetails = { agentDetails: { ...before, [name]: agent } };
+  }
+  const pairs: TurnPair[] = actual.map((turn, place) => ({ actual: turn, expected: evalCase.conversation?.[place] }));
   return {
     evalId: one.evalId,
     sessionId: one.sessionId,

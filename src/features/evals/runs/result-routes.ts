@@ -30,16 +30,15 @@ import { constants, createGzip } from 'node:zlib';
 import type { JsonStream } from '../../../conversation/sessions/json-stream.ts';
 import { sendText } from '../../../conversation/sessions/send-text.ts';
 import { streamList } from '../sets/bounds.ts';
+import { looseObject } from '../../../core/members.ts';
 
-const evalResultSchema = z
-  .looseObject({
-    evalSetResultId: z.string().describe('Unique within the application.'),
-    evalSetResultName: z.string().nullish().describe('The id as a file name.'),
-    evalSetId: z.string().nullish().describe('The set that was run.'),
-    evalCaseResults: z.array(jsonObject).nullish().describe('One entry for each run of a case.'),
-    creationTimestamp: z.number().nullish().describe('When the run began, Unix seconds.'),
-  })
-  .describe('What one run of an evaluation set gave.');
+const evalResultSchema = looseObject('What one run of an evaluation set gave.', {
+  evalSetResultId: z.string().describe('Unique within the application.'),
+  evalSetResultName: z.string().nullish().describe('The id as a file name.'),
+  evalSetId: z.string().nullish().describe('The set that was run.'),
+  evalCaseResults: z.array(jsonObject).nullish().describe('One entry for each run of a case.'),
+  creationTimestamp: z.number().nullish().describe('When the run began, Unix seconds.'),
+});
 
 const exampleResultIds = ['harness_agent_arithmetic_1767225800.5'];
 

@@ -1,3 +1,4 @@
+import type { JsonObject } from '../../../core/content.ts';
 import { LeaseLostError, NotFoundError } from '../../../core/errors.ts';
 import type { InvocationContext } from '../../../invocations/context.ts';
 import { persist } from '../../../invocations/persist.ts';
@@ -49,9 +50,11 @@ export async function runCase(
   if ('error' in end && end.error) return { ...outcome, error: end.error };
   if (claimed.isJudging && !history) return { ...outcome, error: { message: GONE, failedTurn: 0 } };
   const own = withoutHistory(evalCase, events);
-  const judged = await judge(toActualTurns(own, agent.describe()), evalCase, claimed, scoring);
-  const uses = toUses(own, agent.describe());
-  return { ...outcome, ...judged, ...(judged.scored ? { scored: { ...judged.scored, uses } } : {}) };
+  const actual = toActualTurns(own, agent.describe());
+  const judged = await judge(actual, evalCase, claimed, scoring);
+  const agents = Object.assign({}, ...actual.map(({ appDetails }) => appDetails?.['agentDetails'])) as JsonObject;
+  const more = { uses: toUses(own, agent.describe()), agents };
+  return { ...outcome, ...judged, ...(judged.scored ? { scored: { ...judged.scored, ...more } } : {}) };
 }
 
 /** The verdict on turns that happened: a step of its own, since stored turns can be judged again. */
@@ -94,5 +97,5 @@ async function runInSession(
 function toSpeaker({ userSimulator }: ClaimedCase, { judgeModel, judgeFor }: ScoringContext): Speaker {
   const config = readSimulatedUser(userSimulator);
   const options = { judgeModel: config.model ?? judgeModel, judgeModelConfig: config.modelConfiguration };
-  return { config, model: judgeFor({ ...options, numSamples: 1, parallelismLimit: 1 }) };
+  return { config, model: judgeFor({ ...options, numSamples: 1, parallelismLimit: 1 }, '') };
 }

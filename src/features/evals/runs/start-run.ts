@@ -11,7 +11,15 @@ import { type EvalSetKey, evalSetNotFound, findSetModes, type SetModes } from '.
 import { checkAsked, MAX_CASES } from '../sets/bounds.ts';
 import { toExecutionMode } from '../sets/eval-set.ts';
 import { insertEvalRun, listEvalRuns } from './eval-run-store.ts';
-import { type EvalRun, EVALS_TOPIC, type EvalRunKey, type NewEvalRun, runTopic } from './eval-run.ts';
+import {
+  DEFAULT_PARALLELISM,
+  type EvalRun,
+  EVALS_TOPIC,
+  type EvalRunKey,
+  MAX_PARALLELISM,
+  type NewEvalRun,
+  runTopic,
+} from './eval-run.ts';
 import { listRunnableCases, type RunnableCase } from '../cases/eval-case-store.ts';
 import { readSimulatedUser } from './simulated-user.ts';
 import { type EvalContext, getRequester } from '../sets/context.ts';
@@ -51,7 +59,7 @@ const TEST_USER = 'test_user_id';
  * @throws {ConflictError} when too many runs have not ended. @throws {TooLargeError} for too large metrics.
  */
 export async function startRun(
-  { database, agents, config, newId, notifications }: EvalContext,
+  { database, agents, newId, notifications }: EvalContext,
   key: EvalSetKey,
   request: RunRequest,
   principal: Principal,
@@ -70,12 +78,11 @@ export async function startRun(
   const toolExecutionMode = toExecutionMode(request.toolExecutionMode, set.toolExecutionMode);
   if (modelExecutionMode === 'stored' && toolExecutionMode === 'live') requireScope(principal, WRITTEN_CALLS_DEMAND);
   const total = cases.length * request.trials;
-  if (total > MAX_CASES) {
+  if (total > MAX_CASES)
     throw new InvalidError(`The run has ${total} cases, trials counted; the maximum is ${MAX_CASES}.`);
-  }
   const description = agent.describe();
   const runId = newId();
-  const { metrics, userSimulator, trials, parallelism = config.EVALS_PARALLELISM } = request;
+  const { metrics, userSimulator, trials, parallelism = DEFAULT_PARALLELISM } = request;
   const run = {
     ...key,
     runId,
@@ -85,7 +92,7 @@ export async function startRun(
     modelExecutionMode,
     toolExecutionMode,
     trials,
-    parallelism: Math.min(parallelism, config.EVALS_PARALLELISM),
+    parallelism: Math.min(parallelism, MAX_PARALLELISM),
     agentHash: createHash('sha256').update(JSON.stringify(description)).digest('hex'),
     modelName: description.model,
     cases: cases.map((one) => ({ ...one, userId: chooseUser(key, one, principal) })),
@@ -114,9 +121,8 @@ function chooseUser({ appName, evalSetId }: EvalSetKey, one: RunnableCase, princ
     throw new InvalidError(message);
   }
   const userId = one.userId ?? (principal.kind === 'user' ? principal.userId : TEST_USER);
-  if (!mayActFor(principal, userId)) {
+  if (!mayActFor(principal, userId))
     throw new NotFoundError(`Eval case \`${one.evalId}\` not found in eval set \`${evalSetId}\`.`);
-  }
   if (identifierSchema.safeParse(userId).success) return userId;
   throw new InvalidError(`The session input of eval case \`${one.evalId}\` names a user that cannot be one.`);
 }

@@ -18,9 +18,10 @@ import { STATUS_NUMBERS } from '../metrics/status.ts';
 import { toMetricResult, toShownEfficiency } from './score.ts';
 import { DEV_APP_PATH, type EvalContext, evalOperation, SET_PATH, toGoneSignal, toOwnKey } from '../sets/context.ts';
 import { checkSetId } from '../sets/eval-set.ts';
-import { scoreSession } from './score-session.ts';
+import { scoreSession } from './score-case.ts';
 import { hasScore, isUnscored, listSessionScores, saveSessionScore, type SessionScore } from './session-score-store.ts';
 import { listMetrics, PLAIN_METRICS } from './metrics-info.ts';
+import { looseObject, optional } from '../../../core/members.ts';
 
 /** Sessions that one call copies or scores at most; scoring may ask a judge for each turn of each. */
 const MAX_COPIED = 200;
@@ -43,11 +44,10 @@ const filter = {
   updatedBefore: seconds('Only sessions updated before'),
   tool: identifierSchema.nullish().describe('Only sessions in which an agent called this tool.'),
   hasError: z.boolean().nullish().describe('Only sessions with an event of an error, or without any.'),
-  labels: z
-    .array(labelCondition)
-    .max(MAX_LABELS)
-    .nullish()
-    .describe('Only sessions with all of these labels: `name=value`, or `name` for whatever value.'),
+  labels: optional(
+    z.array(labelCondition).max(MAX_LABELS),
+    'Only sessions with all of these labels: `name=value`, or `name` for whatever value.',
+  ),
   score: z
     .looseObject({
       metricName: identifierSchema.describe('The metric.'),
@@ -90,24 +90,20 @@ const copy = evalOperation({
   },
 });
 
-const scoreSchema = z
-  .looseObject({
-    ...filter,
-    evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.'),
-    limit: limited(MAX_SCORED),
-  })
-  .describe('Which sessions are scored, and by what.');
-const sessionScoreSchema = z
-  .looseObject({
-    userId: z.string().describe('Owner of the session.'),
-    sessionId: z.string().describe('The session.'),
-    lastSequence: z.int().describe('The last event that is part of what was scored.'),
-    finalEvalStatus: z.int().describe('1 passed, 2 failed, 3 not evaluated.'),
-    overallEvalMetricResults: z.array(jsonObject).describe('What each metric says.'),
-    efficiency: jsonObject.describe('Calls, tokens and times of the turns, from the stored events: the means.'),
-    cost: z.number().optional().describe('What the models cost by the present prices; absent where that is not known.'),
-  })
-  .describe('A session with its scores.');
+const scoreSchema = looseObject('Which sessions are scored, and by what.', {
+  ...filter,
+  evalMetrics: z.array(evalMetricSchema).min(1).max(50).describe('What the turns are scored by.'),
+  limit: limited(MAX_SCORED),
+});
+const sessionScoreSchema = looseObject('A session with its scores.', {
+  userId: z.string().describe('Owner of the session.'),
+  sessionId: z.string().describe('The session.'),
+  lastSequence: z.int().describe('The last event that is part of what was scored.'),
+  finalEvalStatus: z.int().describe('1 passed, 2 failed, 3 not evaluated.'),
+  overallEvalMetricResults: z.array(jsonObject).describe('What each metric says.'),
+  efficiency: jsonObject.describe('Calls, tokens and times of the turns, from the stored events: the means.'),
+  cost: z.number().optional().describe('What the models cost by the present prices; absent where that is not known.'),
+});
 const exampleScore = {
   userId: 'u1',
   sessionId: 's1',
@@ -225,24 +221,20 @@ async function listShown(db: Database, scores: SessionScore[]) {
 const metricSchema = z.looseObject({
   metricName: z.string().describe('What a run asks for it by.'),
   description: z.string().describe('What it measures.'),
-  metricValueInfo: z
-    .looseObject({
-      interval: z
-        .looseObject({
-          minValue: z.number().describe('Smallest value.'),
-          openAtMin: z.boolean().describe('True: the smallest value itself is never reached.'),
-          maxValue: z.number().describe('Largest value.'),
-          openAtMax: z.boolean().describe('True: the largest value itself is never reached.'),
-        })
-        .describe('Where its values lie.'),
-    })
-    .describe('What its values are like.'),
+  metricValueInfo: looseObject('What its values are like.', {
+    interval: looseObject('Where its values lie.', {
+      minValue: z.number().describe('Smallest value.'),
+      openAtMin: z.boolean().describe('True: the smallest value itself is never reached.'),
+      maxValue: z.number().describe('Largest value.'),
+      openAtMax: z.boolean().describe('True: the largest value itself is never reached.'),
+    }),
+  }),
   requiresThreshold: z.boolean().describe('True: without a threshold it is not evaluated.'),
 });
 
-const metricsInfoSchema = z
-  .looseObject({ metricsInfo: z.array(metricSchema).describe('One entry for each metric.') })
-  .describe('The metrics of evaluations.');
+const metricsInfoSchema = looseObject('The metrics of evaluations.', {
+  metricsInfo: z.array(metricSchema).describe('One entry for each metric.'),
+});
 
 const getMetricsInfo = evalOperation({
   method: 'get',

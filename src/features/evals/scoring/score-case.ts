@@ -28,10 +28,15 @@ import { getCalls, type Turn, type TurnPair, getText } from '../metrics/turn.ts'
 import type { MetricResult, ScoredCase } from './score.ts';
 import type { PreparedAgent } from '../../../agent/definition/agent.ts';
 import type { StoredCase } from '../cases/eval-case.ts';
-import { judgeWith, type Spend } from '../judges/judge-model.ts';
+import { judgeWith, type Spend, spendWith } from '../judges/judge-model.ts';
+import type { SessionKey } from '../../../core/session.ts';
+import { findHistory } from '../../../conversation/sessions/history-store.ts';
+import { toActualTurns } from '../cases/turns.ts';
+import { toUses } from './cost.ts';
+import type { EvalContext } from '../sets/context.ts';
 
 /** Gives the model that a criterion names, as a judge. */
-type JudgeOf = (options: Criterion<'judge'>['judgeModelOptions']) => Judge;
+type JudgeOf = (options: Criterion<'judge'>['judgeModelOptions'], between?: string) => Judge;
 
 /** The judges, scenario and metrics that scoring uses beside the turns. */
 export interface ScoringContext {
@@ -113,9 +118,8 @@ export function pairTurns(
   actual: Turn[],
   { conversation, rubrics }: Pick<StoredCase, 'conversation' | 'rubrics'>,
 ): TurnPair[] {
-  if (conversation && conversation.length !== actual.length) {
+  if (conversation && conversation.length !== actual.length)
     throw new MetricError(`The case has ${conversation.length} turns, ${actual.length} took place.`);
-  }
   return actual.map((turn, place) => {
     const expected = conversation?.[place];
     return { actual: turn, expected, rubrics: [...(rubrics ?? []), ...(expected?.rubrics ?? [])] };
@@ -212,7 +216,8 @@ export function toScoring(
 ): ScoringContext {
   return {
     judgeModel: judgeModel ?? modelName,
-    judgeFor: (options) => judgeWith({ model, spend }, options.judgeModel, options.judgeModelConfig, signal),
+    judgeFor: (options, between) =>
+      judgeWith({ model, spend }, options.judgeModel, options.judgeModelConfig, signal, between),
     scenario,
   };
 }
@@ -242,3 +247,26 @@ const toMetricTurn = ({ userContent, finalResponse, intermediateData }: Turn): M
   answer: getText(finalResponse),
   toolCalls: getCalls(intermediateData).map(({ name, args }) => ({ name: name ?? '', args: args ?? {} })),
 });
+
+/** Scores a stored session up to an event; `undefined` without it. @throws {LimitError} for a spent budget */
+export async function scoreSession(
+  { database, agents, config }: EvalContext,
+  key: SessionKey,
+  lastSequence: number,
+  metrics: EvalMetric[],
+  signal: AbortSignal,
+): Promise<ScoredCase | undefined> {
+  const agent = agents.get(key.appName);
+  const history = await findHistory(database.reads, key);
+  if (!agent || !history) return undefined;
+  const prepared = await agent.prepare({ mcpServers: [] }, signal, key.userId);
+  try {
+    const judge = { ...prepared, spend: spendWith(database.db, key) };
+    const scoring = { ...toScoring(judge, config.EVALS_JUDGE_MODEL, {}, signal), own: agent.evals?.metrics };
+    const events = history.events.slice(0, lastSequence);
+    const scored = await scoreCase(pairTurns(toActualTurns(events, agent.describe()), {}), metrics, scoring);
+    return { ...scored, uses: toUses(events, agent.describe()) };
+  } finally {
+    await prepared.close();
+  }
+}

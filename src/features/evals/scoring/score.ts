@@ -1,3 +1,4 @@
+import type { JsonObject } from '../../../core/content.ts';
 import type { ModelUse } from '../../../conversation/budgets/budget.ts';
 import type { Efficiency } from '../metrics/efficiency.ts';
 import { type EvalStatus, type RubricScore, STATUS_NUMBERS } from '../metrics/status.ts';
@@ -27,6 +28,8 @@ export interface ScoredCase {
   efficiency: Efficiency;
   /** The model uses of its agents, from the events of the session. */
   uses?: ModelUse[];
+  /** The agents that spoke, by name, with what each was given. */
+  agents?: JsonObject;
 }
 
 /** The means over the turns as answers show them; the rest of the total is time of neither model nor tool. */
@@ -41,16 +44,20 @@ export function toShownEfficiency(efficiency: Efficiency) {
   };
 }
 
+/** A reason where ADK's models allow a text and its clients print one: the rationale of a rubric without a score. */
+export const toReason = (rubricId: string, rationale: string) => [{ rubricId, rationale }];
+
 /** The result of a metric as ADK's clients read it. */
 export function toMetricResult(result: MetricResult) {
-  const { metricName, threshold, criterion, score, status, explanation, rubricScores } = result;
-  const details = { ...(rubricScores ? { rubricScores } : {}), ...(explanation === undefined ? {} : { explanation }) };
+  const { metricName, threshold, criterion, score, status, explanation } = result;
+  const reason = explanation === undefined ? [] : toReason(metricName, explanation);
+  const rubricScores = [...(result.rubricScores ?? []), ...reason];
   return {
     metricName,
     ...(threshold === null ? {} : { threshold }),
     ...(criterion == null ? {} : { criterion }),
     ...(score === null ? {} : { score }),
     evalStatus: STATUS_NUMBERS[status],
-    ...(Object.keys(details).length > 0 ? { details } : {}),
+    ...(rubricScores.length > 0 ? { details: { rubricScores } } : {}),
   };
 }

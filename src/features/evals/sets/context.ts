@@ -9,7 +9,7 @@ import { evalSetNotFound } from './eval-set-store.ts';
 
 /** The parts of the process that evaluation uses. */
 export interface EvalContext extends InvocationContext {
-  config: Pick<Config, 'EVALS_PARALLELISM' | 'EVALS_JUDGE_MODEL'>;
+  config: Pick<Config, 'EVALS_JUDGE_MODEL'>;
 }
 
 export const DEV_APP_PATH = '/dev/apps/{app_name}';

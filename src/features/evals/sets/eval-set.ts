@@ -107,6 +107,9 @@ export const evalCaseSchema = z
   .refine(({ conversation, conversationScenario }) => (conversation == null) !== (conversationScenario == null), {
     message: 'Exactly one of conversation and conversation_scenario must be provided in an EvalCase.',
   })
+  .refine(({ conversation, conversationScenario }) => conversation?.length !== 0 || conversationScenario != null, {
+    message: 'A conversation needs a turn to evaluate.',
+  })
   .describe('A conversation to evaluate an application with.');
 
 /** Where answers of a model or of tools come from in a run: as the agent is deployed, or from the case. */

@@ -11,11 +11,9 @@ type IntermediateData = NonNullable<EvalTurnBody['intermediateData']>;
  */
 export const toStoredCase = (evalCase: EvalCaseBody): EvalCaseBody => mapData(evalCase, withoutToolUses);
 
-/** A case as clients read it: with the members of ADK 1.x beside events, and always a `finalSessionState`. */
-export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody => ({
-  ...mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data)),
-  finalSessionState: evalCase.finalSessionState ?? {},
-});
+/** A case as the ADK Web UI reads it: with the members of ADK 1.x beside events. */
+export const withToolUses = (evalCase: EvalCaseBody): EvalCaseBody =>
+  mapData(evalCase, (data) => (data.invocationEvents ? { ...data, ...toToolUses(data) } : data));
 
 function mapData(evalCase: EvalCaseBody, change: (data: IntermediateData) => IntermediateData): EvalCaseBody {
   if (!evalCase.conversation) return evalCase;

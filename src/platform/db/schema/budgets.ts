@@ -41,6 +41,20 @@ export const budgetUses = pgTable(
   ],
 );
 
+/** Use of all users since a day in UTC: today, or the first of a month. In shards as {@link budgetUses}. */
+export const budgetTotals = pgTable(
+  'budget_totals',
+  (c) => ({
+    appName: identifier('app_name').notNull(),
+    since: c.date('since').notNull(),
+    shard: c.smallint('shard').notNull(),
+    invocations: c.bigint('invocations', { mode: 'number' }).notNull(),
+    tokens: c.bigint('tokens', { mode: 'number' }).notNull(),
+    cost: c.numeric('cost', { mode: 'number' }).notNull(),
+  }),
+  (t) => [primaryKey({ name: 'budget_totals_pkey', columns: [t.appName, t.since, t.shard] })],
+);
+
 /** Prices of models for a million tokens, in the operator's currency. */
 export const modelPrices = pgTable('model_prices', (c) => ({
   model: identifier('model').primaryKey(),

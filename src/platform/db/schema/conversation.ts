@@ -137,7 +137,11 @@ export const memories = pgTable(
   }),
   (t) => [
     primaryKey({ name: 'memories_pkey', columns: [t.appName, t.userId, t.sessionId, t.eventId] }),
-    index('memories_search_idx').using('gin', t.searchVector),
+    // With the user among the words: a search reads nothing of what others have with the same ones.
+    index('memories_search_idx').using(
+      'gin',
+      sql`(search_vector || array_to_tsvector(array[md5(app_name || chr(1) || user_id)]))`,
+    ),
   ],
 );
 

@@ -19,6 +19,7 @@ export const invocations = pgTable(
     idempotencyKey: identifier('idempotency_key'),
     requestHash: c.text('request_hash'),
     request: c.jsonb('request'),
+    attempt: c.smallint('attempt').notNull().default(1),
     webhookUrl: c.text('webhook_url'),
     responseBody: c.text('response_body'),
     errorCode: c.text('error_code'),
@@ -46,6 +47,7 @@ export const invocations = pgTable(
       .on(t.appName, t.userId, t.idempotencyKey)
       .where(sql`idempotency_key is not null`),
     index('invocations_lease_idx').on(t.leaseExpireTime).where(sql`status = 'running'`),
+    index('invocations_waiters_idx').on(t.leaseExpireTime).where(sql`status = 'queued' and request is null`),
     // For the sweeper, which forgets keys after a day: most invocations have none, or none any more.
     index('invocations_key_age_idx').on(t.createTime).where(sql`idempotency_key is not null`),
     index('invocations_background_idx').on(t.createTime).where(sql`status = 'queued' and request is not null`),

@@ -33,9 +33,8 @@ export function createAuthorize({ scope, isForKeys, owner }: Operation): Authori
     if (appName !== undefined && !(principal.apps?.has(appName) ?? true)) throw absent();
     const isBoundToUsers = principal.kind === 'key' && principal.users !== undefined;
     const isBound = isBoundToUsers || principal.apps !== undefined;
-    if (isBound && spansUsers && (isBoundToUsers || appName === undefined)) {
+    if (isBound && spansUsers && (isBoundToUsers || appName === undefined))
       throw new ForbiddenError('The credential is bound to users or applications, and this operation is about all.');
-    }
     for (const demand of demands) requireScope(principal, demand);
   };
 }

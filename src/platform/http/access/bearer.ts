@@ -82,9 +82,9 @@ export function authentication(
 
 /** Returns what the limit of failures counts; `undefined` where no credential is sent. */
 function toLogin(mode: 'key' | 'jwt', request: Request): Login | undefined {
-  const credential = request.headers.authorization;
+  const credential = request.headers.authorization?.replace(/^bearer +/i, '');
   if (credential === undefined) return undefined;
-  const [, keyId] = mode === 'key' ? (/^bearer +([\w-]{1,64})\./i.exec(credential) ?? []) : [];
+  const [, keyId] = mode === 'key' ? (/^([\w-]{1,64})\./.exec(credential) ?? []) : [];
   const names = [`address ${toNetwork(request.ip)}`, ...(keyId === undefined ? [] : [`key ${keyId}`])];
   return { credential, names };
 }
@@ -116,6 +116,9 @@ function tokenAuthenticator(options: Extract<AuthOptions, { mode: 'jwt' }>): Aut
   const pendingVerifications = new SingleFlight<TokenUser>();
   return async (request) => {
     const token = bearerToken(request);
+    // Decoders pass over spare bits, padding and the other alphabet, which would make many tokens of one.
+    const signature = token.slice(token.lastIndexOf('.') + 1);
+    if (Buffer.from(signature, 'base64url').toString('base64url') !== signature) throw new InvalidTokenError(REFUSED);
     // Kept by digest: no token can be read from the memory of the process for longer than its request.
     const digest = hash('sha256', token, 'base64url');
     const cached = tokenCache.get(digest);
@@ -161,9 +164,7 @@ async function verifiedUser(
   const { data: userId } = identifierSchema.safeParse(payload[options.userClaim]);
   const issuedInFuture = (payload.iat ?? 0) > Date.now() / 1000 + CLOCK_TOLERANCE_SECONDS;
   const isAccessToken = TOKEN_TYPES.has(protectedHeader.typ?.toLowerCase());
-  if (userId === undefined || issuedInFuture || !isAccessToken) {
-    throw new InvalidTokenError(REFUSED);
-  }
+  if (userId === undefined || issuedInFuture || !isAccessToken) throw new InvalidTokenError(REFUSED);
   const scopes = options.scopeClaim === undefined ? [] : scopesIn(payload[options.scopeClaim]);
   const expiresAt = ((payload.exp ?? 0) + CLOCK_TOLERANCE_SECONDS) * 1000;
   return { kind: 'user', userId, scopes: new Set(scopes.length > 0 ? scopes : USER_SCOPES), expiresAt };

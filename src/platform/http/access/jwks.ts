@@ -84,9 +84,8 @@ function keySetFetch({ issuer, jwksUrl, onFailure }: JwksOptions): { fetch: Fetc
 /** OpenID Connect Discovery 1.0 §4: the document must name the issuer that it was requested from. */
 async function discoveredAddress(issuer: string, signal: AbortSignal): Promise<string> {
   const document = await fetchJson(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`, signal);
-  if (document.issuer !== issuer || typeof document.jwks_uri !== 'string') {
+  if (document.issuer !== issuer || typeof document.jwks_uri !== 'string')
     throw new Error('The discovery document is not this issuer’s, or names no key set.');
-  }
   return document.jwks_uri;
 }
 

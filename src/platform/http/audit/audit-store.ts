@@ -47,8 +47,8 @@ export async function insertEntries(db: Database, entries: readonly Decision[]):
  * Deletes entries beyond what the migrator wrote down to be kept; none that is younger than a day. A function of the
  * owner of the tables does it: the role that serves may not delete.
  */
-export async function deleteOldEntries(db: Database): Promise<void> {
-  for (let isMore = true; isMore; ) {
+export async function deleteOldEntries(db: Database, signal?: AbortSignal): Promise<void> {
+  for (let isMore = true; isMore && !signal?.aborted; ) {
     const { rows } = await db.execute<{ isMore: boolean }>(sql`select delete_old_audit_entries() as "isMore"`);
     isMore = rows[0]?.isMore === true;
   }

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import { toNetwork } from '../../net/network.ts';
-import { CallerCounts } from '../../work/caller-counts.ts';
+import { CallerCounts } from '../../work/fair-semaphore.ts';
 
 /** The part of a server of Node that hands out its connections. */
 interface Connecting {

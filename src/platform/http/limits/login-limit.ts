@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
 import { LimitError } from '../../../core/errors.ts';
 import { BoundedCache } from '../../work/bounded-cache.ts';
-import { CallerCounts } from '../../work/caller-counts.ts';
-import { FairSemaphore } from '../../work/fair-semaphore.ts';
+import { CallerCounts, FairSemaphore } from '../../work/fair-semaphore.ts';
 import { type RateCounter, secondsUntil } from './rates.ts';
 
 /** A credential on its way in. */
@@ -24,7 +23,8 @@ export interface LoginLimit {
   failed(login: Login): Promise<void>;
 }
 
-const LIMIT = 'MAX_FAILED_LOGINS_PER_MINUTE';
+/** Wrong credentials in a minute, in all processes, from one address and for one key id: more than people mistype. */
+export const MAX_FAILED_LOGINS = 30;
 /** After too many wrong ones of a name: the number that is checked at once, and the time that each keeps its place. */
 const CHECKED_AT_ONCE = 4;
 const PLACE_MS = 20;
@@ -80,8 +80,8 @@ const toDigest = (credential: string) => createHash('sha256').update(credential)
 const overLimit = (points: number, until: number) => {
   const seconds = secondsUntil(until);
   return new LimitError(
-    LIMIT,
-    `There were more than ${points} wrong credentials in a minute: ${LIMIT}. Try again in ${seconds} s.`,
+    'wrong credentials per minute',
+    `There were more than ${points} wrong credentials in a minute. Try again in ${seconds} s.`,
     seconds,
   );
 };

@@ -4,10 +4,9 @@ import { InvalidError, LimitError } from '../../../core/errors.ts';
 import { LARGE_BYTES } from '../../../core/parse-json.ts';
 import type { UserLimits } from '../../../config/limits.ts';
 import type { DatabasePool } from '../../db/database.ts';
-import { CallerCounts } from '../../work/caller-counts.ts';
+import { CallerCounts } from '../../work/fair-semaphore.ts';
 import { type Load, loadFor, type Operation } from '../operation/operation.ts';
-import { createRateLimit, type RateLimit } from './rate-limit.ts';
-import { createRateCounter } from './rates.ts';
+import { createRateLimit, type RateLimit, createRateCounter } from './rates.ts';
 
 /** Limits of each caller, for the requests of one operation. */
 interface OperationLimits {
@@ -28,11 +27,11 @@ export type RequestLimits = (operation: Operation) => OperationLimits;
 
 /** Counts what each caller has of something at once. */
 export interface Slots {
-  /** Takes one for a caller; the returned function gives it back. @throws {LimitError} at the maximum */
-  take(caller: string): () => void;
+  /** Takes some for a caller [1]; the returned function gives them back. @throws {LimitError} at the maximum */
+  take(caller: string, count?: number): () => void;
 }
 
-/** The largest bodies of one caller under way: parsed, they stay in memory until their requests are answered. */
+/** The largest bodies of one caller under way: parsed, they stay in memory until their work is done. */
 const BODIES_PER_CALLER = 8;
 /** A large read uses one of its rate, and one more for each of these bytes. */
 const MEGABYTE = 1_048_576;
@@ -50,8 +49,7 @@ export function createRequestLimits(
   const requests = createSlots('MAX_REQUESTS_PER_USER', limits.MAX_REQUESTS_PER_USER, 'requests under way');
   const streams = createSlots('MAX_STREAMS_PER_USER', limits.MAX_STREAMS_PER_USER, 'streams open');
   const heavy = createSlots('MAX_HEAVY_READS_PER_USER', limits.MAX_HEAVY_READS_PER_USER, 'large reads under way');
-  const isLimited = limits.MAX_REQUESTS_PER_USER < Infinity;
-  const bodies = new CallerCounts(isLimited ? BODIES_PER_CALLER * maxBodyBytes : Infinity);
+  const bodies = createBodySlots(limits, maxBodyBytes);
   return (operation) => {
     const load = loadFor(operation);
     const rate = rates[load];
@@ -65,7 +63,7 @@ export function createRequestLimits(
           if (operation.method === 'get') throw new InvalidError('The client has gone.');
           return;
         }
-        const release = takeAll([...wanted, bodySlot(bodies, bodyBytes(request, maxBodyBytes))], caller);
+        const release = takeAll([...wanted, { take: () => bodies.take(caller, getBodyBytes(request)) }], caller);
         const before = request.socket.bytesWritten;
         response.once('close', () => {
           release();
@@ -79,32 +77,32 @@ export function createRequestLimits(
   };
 }
 
-/** Returns the bytes of a large body, of the largest one where no length says; 0 for a small one. */
-function bodyBytes({ headers }: Request, maxBytes: number): number {
-  if (headers['transfer-encoding'] !== undefined || headers['content-encoding'] !== undefined) return maxBytes;
-  const length = Number(headers['content-length'] ?? 0);
-  return length > LARGE_BYTES ? Math.min(length, maxBytes) : 0;
+/** Returns the bytes of a body, endless where no length says. */
+export function getBodyBytes({ headers }: Request): number {
+  if (headers['transfer-encoding'] !== undefined || headers['content-encoding'] !== undefined) return Infinity;
+  return Number(headers['content-length'] ?? 0);
 }
 
-const bodySlot = (bodies: CallerCounts, bytes: number): Slots => ({
-  take(caller) {
-    const give = bodies.take(caller, bytes);
-    if (give) return give;
-    const what = `bodies of ${bodies.maximum} bytes together, the maximum`;
-    throw new LimitError('MAX_BODY_BYTES', `Your requests under way have ${what}. Try again when one has ended.`);
-  },
-});
+/** Counts bytes of the large bodies that each caller has at once. @param maxBytes of one body */
+export function createBodySlots({ MAX_REQUESTS_PER_USER }: UserLimits, maxBytes: number): Slots {
+  const max = MAX_REQUESTS_PER_USER < Infinity ? BODIES_PER_CALLER * maxBytes : Infinity;
+  const slots = createSlots('MAX_BODY_BYTES', max, 'bytes of bodies under way');
+  return { take: (caller, bytes = 0) => slots.take(caller, bytes > LARGE_BYTES ? Math.min(bytes, maxBytes) : 0) };
+}
+
+/** The share of a caller's reads of a minute that may be large ones. */
+const HEAVY_SHARE = 0.1;
 
 function createRates(database: Pick<DatabasePool, 'query'>, limits: UserLimits): Record<Load, RateLimit> {
-  const rate = (load: Load, limit: keyof UserLimits) => {
-    const points = limits[limit];
+  const rate = (load: Load, limit: keyof UserLimits, share = 1) => {
+    const points = Math.ceil(limits[limit] * share);
     if (points === Number.POSITIVE_INFINITY) return { use: () => Promise.resolve(), charge: () => undefined };
     return createRateLimit(limit, points, createRateCounter(database, { name: load, points }));
   };
   return {
     read: rate('read', 'MAX_READS_PER_MINUTE'),
     write: rate('write', 'MAX_WRITES_PER_MINUTE'),
-    heavy: rate('heavy', 'MAX_HEAVY_READS_PER_MINUTE'),
+    heavy: rate('heavy', 'MAX_READS_PER_MINUTE', HEAVY_SHARE),
     invoke: rate('invoke', 'MAX_INVOCATIONS_PER_MINUTE'),
   };
 }
@@ -112,10 +110,10 @@ function createRates(database: Pick<DatabasePool, 'query'>, limits: UserLimits):
 /** @param limit the setting that says `max` @param things the counted things, as in "50 streams open" */
 export function createSlots(limit: string, max: number, things: string): Slots {
   const taken = new CallerCounts(max);
-  const refusal = `You have ${max} ${things} already, the maximum: ${limit}. Try again when one has ended.`;
+  const refusal = `You may have ${max} ${things} at once: ${limit}. Try again when one has ended.`;
   return {
-    take(caller) {
-      const give = taken.take(caller);
+    take(caller, count) {
+      const give = taken.take(caller, count);
       if (give) return give;
       throw new LimitError(limit, refusal);
     },
@@ -123,7 +121,7 @@ export function createSlots(limit: string, max: number, things: string): Slots {
 }
 
 /** Takes all or none of them. */
-function takeAll(wanted: Slots[], caller: string): () => void {
+export function takeAll(wanted: Slots[], caller: string): () => void {
   const taken: (() => void)[] = [];
   const release = () => {
     for (const give of taken.splice(0)) give();

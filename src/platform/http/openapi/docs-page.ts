@@ -25,14 +25,23 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
+/** The service as its page shows it. */
+interface About {
+  version: string;
+  /** The mode of access: `local`, `key` or `jwt`. */
+  mode: string;
+  hasUi: boolean;
+}
+
 /** The page at `/`, for people who open the address of a service. It says nothing that needs a credential. */
-const startPage = (version: string, mode: string) => `<!doctype html>
+const startPage = ({ version, mode, hasUi }: About) => `<!doctype html>
 <html lang="en">
-  <head><meta charset="utf-8"><title>Agent runtime</title></head>
+  <head><meta charset="utf-8"><title>Agent runtime</title><link rel="icon" href="docs/favicon-32x32.png"></head>
   <body>
     <h1>Agent runtime ${version}</h1>
     <p>An HTTP service that hosts agents, in mode ${mode}.</p>
-    <p><a href="docs">Operations</a> · <a href="openapi.json">OpenAPI</a> · <a href="health">Health</a></p>
+    <p>${hasUi ? '<a href="dev-ui/">Development UI</a> · ' : ''}<a href="docs">Operations</a> ·
+      <a href="openapi.json">OpenAPI</a> · <a href="health">Health</a></p>
   </body>
 </html>
 `;
@@ -44,9 +53,8 @@ const ASSETS = ['favicon-32x32.png', 'swagger-ui.css', 'swagger-ui-bundle.js'];
 
 /**
  * `/`, `/openapi.json`, and `/docs`: the document as a page that works without a network. None needs a credential.
- * @param about version of the runtime, and who may call
  */
-export function docsPage(document: () => object, about: { version: string; mode: string }): RequestHandler {
+export function docsPage(document: () => object, about: About): RequestHandler {
   let text: Buffer | undefined;
   const folder = dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
   const router = Router({ caseSensitive: true, strict: true });
@@ -54,7 +62,7 @@ export function docsPage(document: () => object, about: { version: string; mode:
     text ??= Buffer.from(JSON.stringify(document()));
     response.writeHead(200, { 'content-type': 'application/json', 'content-length': text.length }).end(text);
   });
-  router.get('/', page('text/html; charset=utf-8', startPage(about.version, about.mode)));
+  router.get('/', page('text/html; charset=utf-8', startPage(about)));
   router.get('/docs', page('text/html; charset=utf-8', PAGE));
   router.get('/docs/start.js', page('text/javascript; charset=utf-8', START));
   router.all(['/', '/openapi.json', '/docs'], () => {

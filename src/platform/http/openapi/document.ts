@@ -1,8 +1,6 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 import { AREAS, isPlainRead, needsHostedApp, type Operation, READ_POSITION } from '../operation/operation.ts';
 import { camelCase, pathParameters, type Route, listRoutes } from '../operation/paths.ts';
-import { checkOperations } from './check-operations.ts';
-import { type JsonSchema, namedSchemas, toJsonSchema } from './json-schemas.ts';
 
 /** How callers prove who they are; decides the document's `security` (see `bearer.ts`). */
 export type AuthMode = 'local' | 'key' | 'jwt';
@@ -93,10 +91,7 @@ const readPosition = {
     'That of the last change that the answer must have: the header of its answer. Without it: of all changes.',
   schema: { type: 'string' },
 };
-const changePosition = {
-  description: 'The place of the change in the log of the database. Only where plain reads go to a replica.',
-  schema: { type: 'string' },
-};
+const CHANGE_POSITION = 'The place of the change in the log of the database. Only where plain reads go to a replica.';
 
 function toParameters(operation: Operation, path: string): object[] {
   const { path: inPath, query, headers } = operation.parameters ?? {};
@@ -146,8 +141,11 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     ? json(success.description, { schema: schemaOf(success.schema), example: success.example }, success.mediaType)
     : json('Done: the JSON value `null`.', { schema: { type: 'null' }, example: null });
   const isChange = owner !== 'open' && method !== 'get';
+  const headers = Object.entries({ ...(isChange && { [READ_POSITION]: CHANGE_POSITION }), ...success?.headers }).map(
+    ([name, description]) => [name, { description, schema: { type: 'string' } }],
+  );
   return {
-    [success?.status ?? 200]: isChange ? { ...done, headers: { [READ_POSITION]: changePosition } } : done,
+    [success?.status ?? 200]: headers.length > 0 ? { ...done, headers: Object.fromEntries(headers) } : done,
     ...Object.fromEntries(
       Object.entries(operation.bare ?? {}).map(([status, description]) => [status, { description }]),
     ),
@@ -155,4 +153,118 @@ function responses(operation: Operation, schemaOf: SchemaOf): object {
     ...(body || parameters ? { 422: refusal('The request does not match its schema.', 'HTTPValidationError') } : {}),
     default: refusal('Any other failure.'),
   };
+}
+
+type JsonSchema = Record<string, unknown>;
+
+const TEMPORARY = 'operation-schema-';
+const refTo = (name: string) => ({ $ref: `#/components/schemas/${name}` });
+
+/**
+ * Writes all schemas of bodies and answers at once, so that references stay; those without a name are written out.
+ * @throws Error when an unnamed schema contains itself or is used inside another
+ */
+function namedSchemas(
+  operations: Operation[],
+  components: Record<string, z.ZodType>,
+): { named: Record<string, JsonSchema>; of: (schema: z.ZodType) => JsonSchema } {
+  const registry = z.registry<{ id: string }>();
+  const names = new Map<z.ZodType, string>();
+  const add = (schema: z.ZodType | undefined, id: string) => {
+    if (!schema || names.has(schema)) return;
+    registry.add(schema, { id });
+    names.set(schema, id);
+  };
+  for (const [name, schema] of Object.entries(components)) add(schema, name);
+  for (const [index, { body, success }] of operations.entries()) {
+    add(body?.schema, `${TEMPORARY}${index}-body`);
+    add(success?.schema, `${TEMPORARY}${index}-success`);
+  }
+  const all = convert(registry);
+  const schemaNamed = (name: string): JsonSchema => {
+    const schema = all[name];
+    if (!schema) throw new Error(`There is no schema ${name}.`);
+    return schema;
+  };
+  return {
+    named: Object.fromEntries(Object.keys(components).map((name) => [name, schemaNamed(name)])),
+    of: (schema) => {
+      const name = names.get(schema) ?? '';
+      return name.startsWith(TEMPORARY) ? schemaNamed(name) : refTo(name);
+    },
+  };
+}
+
+const OPTIONS = {
+  target: 'draft-2020-12',
+  // 'output' would close every object with `additionalProperties: false`.
+  io: 'input',
+  unrepresentable: 'any',
+  override: ({ jsonSchema }: { jsonSchema: JsonSchema }) => simplify(jsonSchema),
+} as const;
+
+/** The JSON Schema of a parameter: of what is sent, not of what the handler gets. */
+function toJsonSchema(schema: z.core.$ZodType): JsonSchema {
+  const { $schema: _, ...converted } = z.toJSONSchema(schema, OPTIONS);
+  return converted;
+}
+
+function convert(registry: z.core.$ZodRegistry<{ id: string }>): Record<string, JsonSchema> {
+  const { schemas } = z.toJSONSchema(registry, { ...OPTIONS, uri: (id) => refTo(id).$ref });
+  for (const [name, schema] of Object.entries(schemas)) {
+    delete schema.$schema;
+    delete schema.$id;
+    const unnamed = JSON.stringify(schema).includes(`"#/components/schemas/${TEMPORARY}`);
+    if (unnamed)
+      throw new Error(`The schema ${name} refers to one without a name: name it in src/process/components.ts.`);
+  }
+  return schemas;
+}
+
+/** Takes off what zod adds and no reader needs, and writes "or null" as a type array, as OpenAPI 3.1 can. */
+function simplify(schema: JsonSchema): void {
+  delete schema.propertyNames;
+  const isOpenObject = schema.properties !== undefined || schema.$ref !== undefined;
+  if (isEmptySchema(schema.additionalProperties) && isOpenObject) delete schema.additionalProperties;
+  joinNull(schema);
+  if (![schema.type].flat().includes('integer')) return;
+  if (schema.maximum === Number.MAX_SAFE_INTEGER) delete schema.maximum;
+  if (schema.minimum === Number.MIN_SAFE_INTEGER) delete schema.minimum;
+}
+
+function joinNull(schema: JsonSchema): void {
+  const [value, none] = Array.isArray(schema.anyOf) && schema.anyOf.length === 2 ? (schema.anyOf as JsonSchema[]) : [];
+  if (value === undefined || none?.type !== 'null' || typeof value.type !== 'string' || 'enum' in value) return;
+  if ('const' in value) return;
+  delete schema.anyOf;
+  Object.assign(schema, value, { ...schema, type: [value.type, 'null'] });
+}
+
+const isEmptySchema = (value: unknown) =>
+  typeof value === 'object' && value !== null && Object.keys(value).length === 0;
+
+/**
+ * Compares what operations say of themselves and of each other, at every start. @throws Error for a taken
+ * id or route, a template that differs from its parameters, a user in a path who is no owner, a missing area or scope
+ */
+export function checkOperations(operations: Operation[]): void {
+  const taken = new Set<string>();
+  const take = (what: string, by: string) => {
+    if (taken.has(what)) throw new Error(`${by}: ${what} is taken.`);
+    taken.add(what);
+  };
+  for (const { operationId } of operations) take(operationId, operationId);
+  for (const { path, operation } of listRoutes(operations)) {
+    const { method, operationId, owner, parameters, scope } = operation;
+    if (operation.area === undefined) throw new Error(`${operationId}: it is in no area.`);
+    if ((scope === 'none') !== (owner === 'open') || scope === undefined)
+      throw new Error(`${operationId}: it names no scope, which only open operations may leave out.`);
+    take(`${method} ${path}`, operationId);
+    const named = pathParameters(path);
+    const declared = Object.keys(parameters?.path?.shape ?? {});
+    if (named.map(camelCase).toSorted().join() !== declared.toSorted().join())
+      throw new Error(`${operationId}: ${path} and its parameters (${declared.join(', ')}) differ.`);
+    if (named.includes('user_id') !== (owner === 'path'))
+      throw new Error(`${operationId}: the owner of ${path} is the user in the path, and of no other path.`);
+  }
 }

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { storedIdentifierSchema } from '../../../core/session.ts';
+import { pageSize } from './parameters.ts';
 import { ValidationFailedError, valueError } from './request-errors.ts';
 
 /** A place in a list that is sorted by a time, then by id. */
@@ -12,7 +13,11 @@ export interface ListPlace {
 }
 
 /** The cursor of a query; one of a time and an id is shorter. */
-export const cursorSchema = z.string().max(2_048).optional().describe('The `nextCursor` of the page before.');
+const cursorSchema = z.string().max(2_048).optional().describe('The `nextCursor` of the page before.');
+
+/** The query of a list in pages: of 100 things each, unless it says otherwise. */
+export const pageQuery = (things: string) =>
+  z.object({ limit: pageSize(`Maximum number of ${things}.`).default(100), cursor: cursorSchema });
 
 /** PostgreSQL has no year 0. */
 const TIME = /^(?!0000)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
@@ -38,9 +43,8 @@ export function readCursor(cursor: string): ListPlace | undefined {
 /** The place of a cursor that may be absent. @throws {ValidationFailedError} for what is none. */
 export function toPlace(cursor: string | undefined): ListPlace | undefined {
   const place = cursor === undefined ? undefined : readCursor(cursor);
-  if (cursor !== undefined && !place) {
+  if (cursor !== undefined && !place)
     throw new ValidationFailedError([valueError(['query', 'cursor'], 'this is no cursor of a list', cursor)]);
-  }
   return place;
 }
 

@@ -17,6 +17,8 @@ export const AREAS = {
   'Harness cronjobs': 'Prompts that are sent by the clock.',
 } as const;
 
+type Area = keyof typeof AREAS;
+
 /** One request as a handler sees it: validated, with a caller who may do what is requested. */
 export interface Call<Path, Query, Headers, Body> {
   /** Path parameters, percent-decoded, by their names in camelCase. */
@@ -85,6 +87,8 @@ interface Success<Schema extends z.ZodType = z.ZodType> {
   /** A body as it is answered; published. */
   example: NoInfer<z.input<Schema>>;
   mediaType?: string;
+  /** Headers that it may have, by name, with their meaning. */
+  headers?: Record<string, string>;
 }
 
 /** Classes of operations, each with its own rate: `heavy` reads as much as there is, `invoke` runs the agent. */
@@ -109,7 +113,8 @@ interface OperationBase {
   /** Further templates of the same operation, with the same parameters; published as deprecated. */
   aliases?: string[];
   operationId: string;
-  area: keyof typeof AREAS;
+  /** [that of its list: {@link inArea}]. */
+  area?: Area;
   summary: string;
   description?: string;
   /** The scope that a credential must have; `none` where no credential is asked for. */
@@ -146,10 +151,10 @@ export interface Operation<Context = never> extends OperationBase {
   /** Path parameters by camelCase name (`{app_name}` is `appName`), query parameters, headers by lower-case name. */
   parameters?: { path?: z.ZodObject; query?: z.ZodObject; headers?: z.ZodObject };
   body?: OperationBody;
-  /** `undefined`: 200 carries the JSON value `null`. */
+  /** `undefined`: 200 carries the JSON value `null`, and the handler returns nothing. */
   success?: Success;
   absent?: (path: never) => string;
-  handler: (context: Context, call: Call<never, never, never, never>) => Promise<Answer>;
+  handler: (context: Context, call: Call<never, never, never, never>) => Promise<Answer | void>;
 }
 
 /** An operation as a feature declares it: the handler's parameters are typed by the schemas. */
@@ -161,7 +166,8 @@ interface Definition<
   Body extends z.ZodType,
   Result extends z.ZodType,
 > extends OperationBase {
-  owner: Owner<SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>>;
+  /** [`path`], which the check at the start refuses where the path names no user. */
+  owner?: Owner<SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>>;
   demands?: (sent: SentUser<z.output<Query>, z.output<Headers>, z.input<Body>>) => Demand[];
   parameters?: { path?: Path; query?: Query; headers?: Headers };
   body?: OperationBody<Body>;
@@ -171,7 +177,7 @@ interface Definition<
   handler: (
     context: Context,
     call: Call<z.output<Path>, z.output<Query>, z.output<Headers>, z.input<Body>>,
-  ) => Promise<Answer>;
+  ) => Promise<Answer> | Promise<void>;
 }
 
 /**
@@ -186,5 +192,9 @@ export function operation<
   Body extends z.ZodType = z.ZodUndefined,
   Result extends z.ZodType = z.ZodNull,
 >(definition: Definition<Context, Path, Query, Headers, Body, Result>): Operation<Context> {
-  return definition;
+  return { owner: 'path', ...definition };
 }
+
+/** Gives operations their area; one that names its own keeps it. */
+export const inArea = <Context>(area: Area, operations: Operation<Context>[]): Operation<Context>[] =>
+  operations.map((each) => ({ area, ...each }));

@@ -6,6 +6,8 @@ export const INT32_MAX = 2 ** 31 - 1;
 /** Maximum number of elements that a client may ask for in one page. */
 const MAX_PAGE_SIZE = 1_000;
 
+/** An identifier in plain ASCII, as most are, which no rule refuses. */
+const PLAIN = new RegExp(`^[\\x20-\\x7e]{0,${MAX_IDENTIFIER_LENGTH}}$`);
 /** pydantic and JSON Schema count code points, JavaScript UTF-16 units. */
 const codePoints = (text: string) => Array.from(text).length;
 
@@ -18,6 +20,7 @@ const identifier = (description: string, pattern = '^[^\\x00-\\x1f]+$') =>
   z
     .string()
     .check(({ value, issues }) => {
+      if (PLAIN.test(value)) return;
       const refuse = (message: string) => issues.push({ code: 'custom', message, input: value });
       // oxlint-disable-next-line no-control-regex
       if (/[\u0000-\u001f]/.test(value)) refuse('control characters are not allowed');

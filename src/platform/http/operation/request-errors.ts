@@ -1,31 +1,29 @@
 import { z } from 'zod';
+import { looseObject } from '../../../core/members.ts';
 
 /** Body of every refusal that is not a validation error (specification, "Errors"). */
-export const apiErrorSchema = z
-  .looseObject({
-    detail: z.string().describe('What went wrong, in one sentence.'),
-    limit: z
-      .string()
-      .optional()
-      .describe('Of a 429: the limit of the caller that was reached, a setting or a budget; `X-Limit` has it too.'),
-  })
-  .describe('Why a request was not served.');
+export const apiErrorSchema = looseObject('Why a request was not served.', {
+  detail: z.string().describe('What went wrong, in one sentence.'),
+  limit: z
+    .string()
+    .optional()
+    .describe('Of a 429: the limit of the caller that was reached, a setting or a budget; `X-Limit` has it too.'),
+});
 
 /** One place of a request that cannot be accepted; the member order is FastAPI's and is part of the body's bytes. */
-export const validationErrorSchema = z
-  .looseObject({
-    type: z.string().describe('Name of the broken rule as pydantic has it, for example `missing`.'),
-    loc: z.array(z.union([z.string(), z.int()])).describe('Where: `path`, `query` or `body`, then keys and indexes.'),
-    msg: z.string().describe('What is expected there.'),
-    input: z.unknown().optional().describe('What was sent there.'),
-    ctx: z.record(z.string(), z.unknown()).optional().describe('Figures that `msg` mentions.'),
-  })
-  .describe('One invalid place of a request.');
+export const validationErrorSchema = looseObject('One invalid place of a request.', {
+  type: z.string().describe('Name of the broken rule as pydantic has it, for example `missing`.'),
+  loc: z.array(z.union([z.string(), z.int()])).describe('Where: `path`, `query` or `body`, then keys and indexes.'),
+  msg: z.string().describe('What is expected there.'),
+  input: z.unknown().optional().describe('What was sent there.'),
+  ctx: z.record(z.string(), z.unknown()).optional().describe('Figures that `msg` mentions.'),
+});
 
 /** Body of status 422. */
-export const httpValidationErrorSchema = z
-  .looseObject({ detail: z.array(validationErrorSchema).describe('One entry for each invalid place.') })
-  .describe('All that is invalid in a request: path first, then query, then body.');
+export const httpValidationErrorSchema = looseObject(
+  'All that is invalid in a request: path first, then query, then body.',
+  { detail: z.array(validationErrorSchema).describe('One entry for each invalid place.') },
+);
 
 /** One entry of a 422 body; `input: undefined` leaves the member out. */
 export interface ValidationDetail {

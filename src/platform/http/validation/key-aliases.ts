@@ -116,9 +116,8 @@ function renameMembers(shape: Shape, value: JsonObject, apps: ReadonlyMap<string
     const member = shape.members.get(target) ?? shape.element;
     const app = shape.namesApp && target === APP_NAME ? apps.get(value[key] as string) : undefined;
     const renamed = app ?? (member ? rename(member, value[key], apps) : value[key]);
-    if (target !== key || renamed !== value[key]) {
+    if (target !== key || renamed !== value[key])
       changed ??= keys.slice(0, index).map((before) => [before, value[before]]);
-    }
     changed?.push([target, renamed]);
   }
   // fromEntries makes own properties, also of a key named `__proto__`.

@@ -54,9 +54,8 @@ export function createValidation(
       const query = readQuery((name) => sentQuery[name], refused);
       const headers = readHeaders((name) => sentHeaders[name], refused);
       const checked = await checkBody?.(request.body);
-      if (refused.length > 0 || checked?.details) {
+      if (refused.length > 0 || checked?.details)
         throw new ValidationFailedError([...refused.flatMap(toParameterDetails), ...(checked?.details ?? [])]);
-      }
       return { path, query, headers, body: checked?.value } as ValidRequest;
     };
   };
@@ -89,9 +88,8 @@ function bodyChecker(
   return async (sent) => {
     // `null` counts as no body, and an optional body that is not there is an empty one.
     const isMissing = sent === undefined || sent === null;
-    if (isMissing && required) {
+    if (isMissing && required)
       return { value: undefined, details: [{ type: 'missing', loc: ['body'], msg: 'Field required', input: null }] };
-    }
     const value = isMissing ? {} : aliases.toSchema(sent);
     const [violation] = await gate(value);
     if (!violation && !hasOwnRules) return { value };

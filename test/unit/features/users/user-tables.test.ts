@@ -29,6 +29,7 @@ const OTHERWISE: Record<string, string> = {
 const OF_NOBODY: Record<string, string> = {
   audit_log: 'who did what, without content: it is only appended to, and ends by its own retention',
   agent_prompts: 'templates of instructions, before a state is put into them',
+  budget_totals: 'sums of all users of an application',
   model_prices: 'prices',
   rate_limits: 'digests of callers, for a minute',
 };

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { getTableName, is } from 'drizzle-orm';
 import { getTableConfig, PgTable } from 'drizzle-orm/pg-core';
 import { expect, test } from 'vitest';
-import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/distribution.ts';
+import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/distribute.ts';
 import * as schema from '../../../../src/platform/db/schema/schema.ts';
 import { dialectFaults, routingFaults } from '../../../support/dialect.ts';
 

@@ -28,15 +28,17 @@ test('the id of a result ends with its time, which is never a whole second', () 
   expect(toResultId('a', 's', 1_795_294_140_000_000).evalSetResultId).toBe('a_s_1795294140.000001');
 });
 
-test('a case that passed: shown turns have calls and an answer, tool declarations are left out', async () => {
-  const part = { functionCall: { name: 'f', args: {} } };
+test('a case that passed: shown turns have what happened in the form of ADK 1.x, and an answer', async () => {
+  const part = { functionCall: { id: 'c1', name: 'f', args: {} } };
+  const answered = { functionResponse: { id: 'c1', name: 'f', response: { ok: true } } };
   const actual = {
     ...turn('Q', 'A'),
-    intermediateData: { invocationEvents: [{ author: 'a', content: { parts: [part] }, modelVersion: 'm' }] },
-    appDetails: { agentDetails: {} },
+    intermediateData: { invocationEvents: [{ author: 'a', content: { parts: [part, answered] }, modelVersion: 'm' }] },
+    appDetails: { agentDetails: { a: { name: 'a', instructions: 'Be short.', toolDeclarations: [] } } },
   };
   const pairs = [{ actual, expected: turn('Q', 'A') }];
-  const calls = { toolUses: [part.functionCall] };
+  const none = { toolUses: [], toolResponses: [], intermediateResponses: [] };
+  const calls = { ...none, toolUses: [part.functionCall], toolResponses: [answered.functionResponse] };
   const passed = { metricName: 'response_match_score', threshold: 0.5, score: 1, evalStatus: 1 };
   const document = documentOf(finished({ pairs, scored: await scored(pairs, ['response_match_score', 'nope']) }));
   expect(document).toEqual({
@@ -51,15 +53,17 @@ test('a case that passed: shown turns have calls and an answer, tool declaration
         metricName: 'nope',
         threshold: 0.5,
         evalStatus: 3,
-        details: { explanation: expect.stringContaining('There is no metric `nope`') },
+        details: {
+          rubricScores: [{ rubricId: 'nope', rationale: expect.stringContaining('There is no metric `nope`') }],
+        },
       },
     ],
     evalMetricResultPerInvocation: [
       {
-        actualInvocation: { ...turn('Q', 'A'), intermediateData: calls },
+        actualInvocation: { ...actual, intermediateData: calls },
         expectedInvocation: {
           ...turn('Q', 'A'),
-          intermediateData: { toolUses: [] },
+          intermediateData: none,
         },
         evalMetricResults: [passed],
       },
@@ -86,7 +90,11 @@ test('a silent agent has an empty answer to show, and its case fails', async () 
 
 test('a case that could not be brought to an end keeps its turns and its reason', () => {
   const pairs = [{ actual: turn('1') }, { actual: turn('2', null) }];
-  const inference = { metricName: 'inference', evalStatus: 2, details: { explanation: 'The model is down.' } };
+  const inference = {
+    metricName: 'inference',
+    evalStatus: 2,
+    details: { rubricScores: [{ rubricId: 'inference', rationale: 'The model is down.' }] },
+  };
   const error = { message: 'The model is down.', failedTurn: 1 };
   expect(documentOf(finished({ pairs, error }))).toMatchObject({
     finalEvalStatus: 2,

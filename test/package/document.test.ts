@@ -9,8 +9,8 @@ import { RE2JS } from 're2js';
 import { describe, expect, onTestFinished, test } from 'vitest';
 
 /** Programs of others that take the published document. */
-const path = fileURLToPath(new URL('../../../../../src/platform/http/openapi/openapi.json', import.meta.url));
-const root = fileURLToPath(new URL('../../../../../', import.meta.url));
+const path = fileURLToPath(new URL('../../src/platform/http/openapi/openapi.json', import.meta.url));
+const root = fileURLToPath(new URL('../../', import.meta.url));
 const document = JSON.parse(await readFile(path, 'utf8')) as Document;
 
 interface Document {

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { ModelRequest } from '../../../../src/agent/definition/model.ts';
-import type { ToolServices } from '../../../../src/agent/definition/tool.ts';
-import { toPrompt } from '../../../../src/agent/models/to-prompt.ts';
-import { builtInTools } from '../../../../src/agent/tools/registry.ts';
-import { getFunctionCalls, getFunctionResponses, type Part } from '../../../../src/core/content.ts';
-import type { Event } from '../../../../src/core/event.ts';
-import { agent, memoryServices, runInput, runToEnd, tool, userEvent } from '../../../support/agent-fixtures.ts';
-import { scriptedModel } from '../../../support/scripted-model.ts';
+import type { ModelRequest } from '../../src/agent/definition/model.ts';
+import type { ToolServices } from '../../src/agent/definition/tool.ts';
+import { toPrompt } from '../../src/agent/models/to-prompt.ts';
+import { builtInTools } from '../../src/agent/tools/registry.ts';
+import { getFunctionCalls, getFunctionResponses, type Part } from '../../src/core/content.ts';
+import type { Event } from '../../src/core/event.ts';
+import { agent, memoryServices, runInput, runToEnd, tool, userEvent } from '../support/agent-fixtures.ts';
+import { scriptedModel } from '../support/scripted-model.ts';
 
 // A model that was taken over by what it read: any tool, any arguments, any ids (reliability B8).
 

@@ -1,5 +1,6 @@
-import { sumOfCosts } from '../scoring/cost.ts';
-import type { CaseSummary, RunComparison } from './summary.ts';
+import { sumOfCosts } from '../features/evals/scoring/cost.ts';
+import type { CaseSummary, RunComparison } from '../features/evals/runs/summary.ts';
+import { toColumns } from './output.ts';
 
 /** When the cases of a run pass. */
 export interface Gate {
@@ -33,19 +34,13 @@ export function toTable(cases: CaseSummary[], gate: Gate, comparison?: RunCompar
     one.interval.map(percent).join('–'),
     ...metrics.map((name) => one.scores[name]?.toFixed(2) ?? '–'),
   ]);
-  const widths = head.map((name, column) => Math.max(name.length, ...rows.map((row) => row[column]?.length ?? 0)));
-  const toLine = (row: string[]) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join('  ')
-      .trimEnd();
   const reasons = cases.flatMap((one) =>
     one.reason !== undefined && !isThrough(one, gate) ? [`${one.evalId}: ${one.reason}`] : [],
   );
   const cost = sumOfCosts(cases.map((one) => one.cost));
   const through = cases.filter((one) => isThrough(one, gate)).length;
   return [
-    ...[head, ...rows].map(toLine),
+    toColumns([head, ...rows]),
     ...(reasons.length > 0 ? ['', ...reasons] : []),
     '',
     `${through} of ${cases.length} cases passed.${cost === undefined ? '' : ` Cost: ${cost}.`}`,

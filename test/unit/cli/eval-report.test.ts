@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { isThrough, toExitCode, toJunit, toTable } from '../../../../../src/features/evals/runs/report.ts';
-import type { CaseSummary, RunComparison } from '../../../../../src/features/evals/runs/summary.ts';
+import { isThrough, toExitCode, toJunit, toTable } from '../../../src/cli/eval-report.ts';
+import type { CaseSummary, RunComparison } from '../../../src/features/evals/runs/summary.ts';
 
 const gate = { threshold: 1, allowNotEvaluated: false };
 const summary = (evalId: string, more: Partial<CaseSummary> = {}): CaseSummary => ({

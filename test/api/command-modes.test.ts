@@ -1,0 +1,227 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Command } from 'commander';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { createProgram, runProgram } from '../../src/cli/program.ts';
+import { SCOPES } from '../../src/platform/http/operation/principal.ts';
+import { startApp, type TestApp } from '../support/app.ts';
+import { close, listen } from '../support/edge.ts';
+import { startProcess } from '../support/service-process.ts';
+import { startTokenIssuer, type TokenIssuer } from '../support/token-issuer.ts';
+
+/** Every command that talks to a service, beside one of each mode, and what the command line says where it cannot. */
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+const KEY = 'a-key-of-thirty-two-characters-00';
+const folder = mkdtempSync(join(tmpdir(), 'agent-runtime-modes-'));
+const file = (name: string, text: string) => {
+  writeFileSync(join(folder, name), text);
+  return join(folder, name);
+};
+let issuer: TokenIssuer;
+beforeAll(async () => {
+  issuer = await startTokenIssuer();
+});
+afterAll(async () => {
+  await issuer.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+afterEach(() => void vi.unstubAllEnvs());
+
+const tokenOf = async (expires?: string) => {
+  const { authorization = '' } = await issuer.headersOf('ann', {
+    scopes: SCOPES.join(' '),
+    ...(expires === undefined ? {} : { expires }),
+  });
+  return authorization.replace('Bearer ', '');
+};
+
+/** Runs a command line in this process, as user `ann`, with a credential in the environment. */
+async function type(url: string, credential: string | undefined, args: string[]) {
+  vi.stubEnv('AGENT_RUNTIME_KEY', credential);
+  const [out, error]: [string[], string[]] = [[], []];
+  const take = (to: string[]) => (text: string | Uint8Array) => to.push(Buffer.from(text as string).toString()) > 0;
+  const spies = [
+    vi.spyOn(process.stdout, 'write').mockImplementation(take(out)),
+    vi.spyOn(process.stderr, 'write').mockImplementation(take(error)),
+    vi.spyOn(console, 'log').mockImplementation((text) => void out.push(`${text}\n`)),
+    vi.spyOn(console, 'error').mockImplementation((text) => void error.push(`${(text as Error)?.stack ?? text}\n`)),
+  ];
+  const code = await runProgram(['--url', url, '--user', 'ann', ...args]).finally(() =>
+    spies.forEach((spy) => spy.mockRestore()),
+  );
+  return { code, out: out.join(''), error: error.join('') };
+}
+
+const ONLY_KEYS = 'This operation is for runtime keys, not for tokens of users.\n';
+/** What a run before has told, by name: ids, and files that were written. */
+type Told = Record<string, string>;
+type Row = [name: string, args: (told: Told) => string[], said: RegExp, tell?: (out: string) => Told];
+
+const ROWS: Row[] = [
+  ['invoke', () => ['invoke', '--session', 's1', 'What is 17 * 23? Use the calculator.'], /^The tool .* 391\n$/],
+  ['sessions list', () => ['sessions', 'list'], /\ns1 .*What is 17/],
+  ['sessions show', () => ['sessions', 'show', 's1'], /^user: What is 17 .*\n(.*\n){2}.* 391\n$/],
+  ['sessions fork', () => ['sessions', 'fork', 's1', '--at', '1', '--id', 's2'], /^s2\n$/],
+  ['sessions diff', () => ['sessions', 'diff', 's1', 's1'], /^4 events are the same, then 0 differ/],
+  ['sessions label', () => ['sessions', 'label', 's1', 'env=prod'], /^env=prod\n$/],
+  [
+    'sessions export',
+    () => ['sessions', 'export', 's1'],
+    /^\{"id":"s1",.*\}\n$/,
+    (out) => ({ sessions: file('sessions.jsonl', out.replace('"id":"s1"', '"id":"s3"')) }),
+  ],
+  ['import', ({ sessions = '' }) => ['import', sessions], /: 1 imported, 0 were there, 0 versions/],
+  ['artifacts put', () => ['artifacts', 'put', 's1', file('note.txt', 'hello')], /^note\.txt, version 0\n$/],
+  ['artifacts list', () => ['artifacts', 'list', 's1'], /^note\.txt\n$/],
+  ['artifacts get', () => ['artifacts', 'get', 's1', 'note.txt'], /^hello$/],
+  ['replay', () => ['replay', 's1'], /: same\. 3 events compared/],
+  ['eval add', () => ['eval', 'add', 'smoke', '--label', 'env=prod'], /^\S+\n$/],
+  [
+    'eval run',
+    () => ['eval', 'run', 'smoke'],
+    /^smoke, run \S+\n[^]*1 of 1 cases passed/,
+    (out) => ({ run: / run (\S+)\n/.exec(out)?.[1] ?? '' }),
+  ],
+  ['eval export', () => ['eval', 'export', 'smoke'], /^\{\n {2}"eval_set_id": "smoke",/],
+  ['eval list', () => ['eval', 'list', 'smoke'], /\n\S+ +smoke +\S+ +1\/1\n$/],
+  ['eval compare', ({ run = '' }) => ['eval', 'compare', run, run], /Against the baseline: won none; lost none/],
+  ['cron list', () => ['cron', 'list'], /^cronjob .*\n\S+ +ann +yes .* Sums\n$/],
+  ['cron list --all', () => ['--json', 'cron', 'list', '--all'], /^\[\{"jobId":.*\}\]\n$/],
+  ['cron run', ({ job = '' }) => ['cron', 'run', job], /^run \S+: queued\n$/],
+  ['retention', () => ['retention'], /^0 sessions, 0 versions of artifacts would be deleted\n$/],
+  ['users list', () => ['users', 'list'], /^user\nann\n$/],
+  ['users export', () => ['users', 'export', 'ann'], /^\{"kind":"agent-runtime user export"/],
+  ['users erase', () => ['users', 'erase', 'ann', '--dry-run'], /^harness_agent: \d+ would be deleted\n/],
+];
+
+/** Commands that people with a token cannot use: what belongs to the operator. */
+const FOR_KEYS = ['cron list --all', 'retention', 'users list', 'users erase', 'users export'];
+/** What runs without a service: their tests are elsewhere. */
+const ALONE = ['start', 'dev', 'migrate', 'check', 'doctor', 'openapi', 'init', 'completion', 'keys create'];
+
+test('the table has every command that talks to a service', () => {
+  const list = (command: Command, path: string): string[] =>
+    command.commands.length === 0
+      ? [path.trim()]
+      : command.commands.flatMap((each) => list(each, `${path} ${each.name()}`));
+  const all = list(
+    createProgram(() => undefined),
+    '',
+  );
+  expect([...new Set([...ALONE, 'chat', ...ROWS.map(([name]) => name.replace(' --all', ''))])].toSorted()).toEqual(
+    all.toSorted(),
+  );
+});
+
+describe.each(['local', 'key', 'jwt'] as const)('beside a service in mode %s', (mode) => {
+  let app: TestApp;
+  let credential: string | undefined;
+  const told: Told = {};
+  beforeAll(async () => {
+    const settings = { local: {}, key: { RUNTIME_API_KEYS: KEY }, jwt: issuer.environment }[mode];
+    app = await startApp({ TOOLS: 'calculator', CRONJOBS: 'true', ...settings });
+    credential = { local: undefined, key: KEY, jwt: await tokenOf() }[mode];
+    const headers = credential === undefined ? {} : { authorization: `Bearer ${credential}` };
+    const schedule = { type: 'once', onceAt: '2900-01-01T00:00:00Z' };
+    const job = { ownerId: 'ann', name: 'Sums', prompt: 'hello', schedule };
+    const { body } = await app.post('/harness/cronjobs', job, headers);
+    told['job'] = (body as { jobId: string }).jobId;
+  });
+  afterAll(() => app.close());
+
+  test.each(ROWS)('%s', async (name, args, said, tell) => {
+    const answer = await type(app.url, credential, args(told));
+    if (mode === 'jwt' && FOR_KEYS.includes(name)) {
+      expect(answer).toEqual({ code: 1, out: '', error: ONLY_KEYS });
+      return;
+    }
+    expect(answer).toEqual({ code: 0, out: expect.stringMatching(said), error: '' });
+    Object.assign(told, tell?.(answer.out));
+  });
+
+  test('chat', async () => {
+    const environment = credential === undefined ? {} : { AGENT_RUNTIME_KEY: credential };
+    const args = [MAIN, '--url', app.url, '--user', 'ann', 'chat', '--session', 's1'];
+    const chat = startProcess(process.execPath, args, environment);
+    chat.child.stdin?.end('Hello.\n');
+    const { code, out, error } = await chat.end;
+    expect([code, error]).toEqual([0, '']);
+    expect(out).toMatch(/^Session s1 of ann with harness_agent[^]*391\n[^]*Hello/);
+  });
+
+  test('without a credential, with a wrong one and with an old one a sentence says which it is', async () => {
+    if (mode === 'local') return expect(credential).toBeUndefined();
+    const list = async (sent?: string) => (await type(app.url, sent, ['sessions', 'list'])).error;
+    expect(await list()).toBe('The service asks for a credential: put its key or a token into AGENT_RUNTIME_KEY.\n');
+    const refused = 'The service does not accept the credential in AGENT_RUNTIME_KEY.\n';
+    expect(await list('wrong')).toBe(refused);
+    if (mode === 'jwt') expect(await list(await tokenOf('-1h'))).toBe('The token in AGENT_RUNTIME_KEY has expired.\n');
+  });
+});
+
+describe('what cannot be done is one sentence', () => {
+  const server = createServer((_request, response) => response.end('<p>Hello</p>'));
+  let port: number;
+  beforeAll(async () => {
+    port = await listen(server);
+  });
+  afterAll(() => close(server));
+  const nowhere = join(folder, 'nowhere');
+
+  test.each([
+    ['a server of another kind', ['sessions', 'list'], 1, () => `http://127.0.0.1:${port} is no agent runtime.\n`],
+    ['one, for a list in pages', ['users', 'list'], 1, () => `http://127.0.0.1:${port} is no agent runtime.\n`],
+    [
+      'a file that is absent',
+      ['artifacts', 'put', 's', nowhere],
+      2,
+      () => `ENOENT: no such file or directory, open '${nowhere}'\n`,
+    ],
+    ['a source that is absent', ['import', nowhere], 2, () => `There is no file ${nowhere} that can be read.\n`],
+    [
+      'a set that is absent',
+      ['import', `${nowhere}.evalset.json`],
+      2,
+      () => `ENOENT: no such file or directory, open '${nowhere}.evalset.json'\n`,
+    ],
+    [
+      'a set that is no JSON',
+      ['import', file('bad.evalset.json', '{')],
+      2,
+      () => `${folder}/bad.evalset.json is no JSON.\n`,
+    ],
+    [
+      'a configuration that is absent',
+      ['eval', 'run', 's', '--config', nowhere],
+      2,
+      () => `ENOENT: no such file or directory, open '${nowhere}'\n`,
+    ],
+    [
+      'a configuration that is no JSON',
+      ['eval', 'run', 's', '--config', file('bad.json', '{')],
+      2,
+      () => `${folder}/bad.json is no JSON.\n`,
+    ],
+  ])('%s', async (_, args, code, error) => {
+    expect(await type(`http://127.0.0.1:${port}`, undefined, args)).toEqual({ code, out: '', error: error() });
+  });
+
+  test('an address where nothing listens, and https where http is spoken', async () => {
+    const closed = createServer();
+    const place = `127.0.0.1:${await listen(closed)}`;
+    await close(closed);
+    const away = await type(`http://${place}`, undefined, ['sessions', 'list']);
+    expect(away.error).toBe(`http://${place} cannot be reached: connect ECONNREFUSED ${place}.\n`);
+    const secure = `https://127.0.0.1:${port}`;
+    const plain = await type(secure, undefined, ['sessions', 'list']);
+    expect(plain).toEqual({
+      code: 2,
+      out: '',
+      error: `${secure} cannot be reached: no https is spoken there, try http.\n`,
+    });
+  });
+});

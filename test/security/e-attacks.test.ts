@@ -1,0 +1,92 @@
+import { appendFileSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Client } from 'pg';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { agentTool } from '../../src/agent/loop/agent-tree.ts';
+import { createKey } from '../../src/platform/http/access/key-ring.ts';
+import { agent, tool } from '../support/agent-fixtures.ts';
+import { hostScript } from '../support/agents.ts';
+import { startApp } from '../support/app.ts';
+import { callPart, scriptedModel } from '../support/scripted-model.ts';
+
+/** Ways round a limit: agents that are tools, credentials that are gone, and data on hold. */
+
+const APP = '/apps/harness_agent';
+
+async function open(environment: Record<string, string> = {}, overrides = {}) {
+  const app = await startApp(environment, overrides);
+  const client = new Client({ connectionString: app.databaseUrl });
+  await client.connect();
+  await client.query(`set agent_runtime.all_users = 'on'`);
+  onTestFinished(async () => {
+    await client.end();
+    await app.close();
+  });
+  return { app, rows: async (text: string) => (await client.query(text)).rows as unknown[] };
+}
+
+describe('an agent that is a tool', () => {
+  /** A helper whose model calls the tool `step` ten times in each answer, and never ends. */
+  function makeHost() {
+    const ran: unknown[] = [];
+    const step = tool('step', async (args) => ran.push(args));
+    const calls = Array.from({ length: 10 }, (_, n) => callPart('step', {}, `c${n}`));
+    const model = scriptedModel(Array.from({ length: 200 }, () => calls));
+    const helper = agent({ name: 'helper', description: 'Helps.', model, tools: [step] });
+    const script = [[callPart('helper', { request: 'go' }, 'h')], [{ text: 'done' }]];
+    return { ran, agents: hostScript(script, [agentTool(helper)]), asked: model.requests };
+  }
+  const invoke = {
+    prompt: 'hi',
+    harness_name: 'h',
+    harness: { tools: 'helper' },
+    run_agent_request: { user_id: 'u', session_id: 's' },
+  };
+
+  test('calls no more tools than one invocation may', async () => {
+    const { agents, ran } = makeHost();
+    const { app, rows } = await open({ MAX_TOOL_CALLS: '25' }, { agents });
+    await app.post('/harness/invoke', invoke);
+    expect(await rows('select error_code from invocations')).toEqual([{ error_code: 'tool_calls_limit' }]);
+    expect(ran.length).toBeLessThanOrEqual(30);
+  });
+
+  test('ends with the model call that used the rest of a budget', async () => {
+    const { agents, asked } = makeHost();
+    const { app, rows } = await open({}, { agents });
+    await app.send('PUT', `${APP}/budgets`, { appliesTo: 'users', period: 'day', maxTokens: 40 });
+    await app.post('/harness/invoke', invoke);
+    expect(await rows('select error_code from invocations')).toEqual([{ error_code: 'budget_exceeded' }]);
+    expect(asked.length).toBeLessThan(6);
+    const used = 'select (prompt_tokens + output_tokens)::int as tokens from budget_uses';
+    const stored = 'select prompt_tokens + output_tokens as tokens from invocations';
+    expect(await rows(used)).toEqual(await rows(stored));
+  });
+});
+
+test('a cronjob is its owner’s: it outlives the key that made it, and not its owner', async () => {
+  const [maker, operator] = [
+    createKey({ id: 'maker', scopes: ['invoke', 'read'] }),
+    createKey({ id: 'operator', scopes: ['invoke', 'read', 'write', 'admin'] }),
+  ];
+  const file = join(mkdtempSync(join(tmpdir(), 'agent-runtime-keys-')), 'keys');
+  writeFileSync(file, `${operator.entry}\n`);
+  appendFileSync(file, `${maker.entry}\n`);
+  const { app, rows } = await open({ CRONJOBS: 'true', RUNTIME_API_KEYS_FILE: file });
+  const as = ({ key }: { key: string }) => ({ authorization: `Bearer ${key}` });
+  const schedule = { type: 'daily', time: '08:00', timezone: 'UTC' };
+  const made = await app.post('/harness/cronjobs', { ownerId: 'ann', name: 'n', prompt: 'p', schedule }, as(maker));
+  const path = `/harness/cronjobs/${(made.body as { jobId: string }).jobId}`;
+  writeFileSync(file, `${operator.entry}\n`);
+  await expect.poll(async () => (await app.get(path, as(maker))).status, { timeout: 10_000 }).toBe(401);
+  expect((await app.post(`${path}/run`, undefined, as(maker))).status).toBe(401);
+  const due = () => rows(`update cronjobs set next_run_time = now() where user_id = 'ann' returning 1 as due`);
+  const runs = () => rows(`select status from cronjob_runs`);
+  expect(await due()).toEqual([{ due: 1 }]);
+  // A change of any cronjob wakes the scheduler.
+  await app.post('/harness/cronjobs', { ownerId: 'bob', name: 'n', prompt: 'p', schedule }, as(operator));
+  await expect.poll(runs, { timeout: 20_000 }).toEqual([{ status: 'success' }]);
+  expect((await app.send('DELETE', `${APP}/users/ann`, undefined, as(operator))).status).toBe(200);
+  expect([await due(), await runs()]).toEqual([[], []]);
+});
