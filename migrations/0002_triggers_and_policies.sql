@@ -49,18 +49,27 @@ end $$;
 comment on function count_session_bytes is 'For a trigger: the events or the states of a session have another size.';
 create trigger sessions_storage after insert or delete or update of event_bytes, state, initial_state on sessions
 for each row execute function count_session_bytes();
-create function count_waiting_bytes() returns trigger language plpgsql security definer set search_path from current as $$
+-- A request counts while it waits; while it runs, which a limit of its own bounds, only where it is large: a counter's two
+-- changes more for each invocation are dear.
+create function counted_request(p_status text, p_request jsonb) returns integer language sql immutable as $$
+  select case when p_status = 'queued' or octet_length(p_request::text) > 8192
+              then coalesce(octet_length(p_request::text), 0) else 0 end
+$$;
+comment on function counted_request is 'The bytes of a stored request that count for its user.';
+create function count_request_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 begin
-  perform add_user_bytes(
-    coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-    coalesce(octet_length(new.request::text), 0) - coalesce(octet_length(old.request::text), 0), 0, 0);
+  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
+    coalesce(counted_request(new.status, new.request), 0) - coalesce(counted_request(old.status, old.request), 0), 0, 0);
   return null;
 end $$;
-comment on function count_waiting_bytes is 'For a trigger: a start in the background waits with its body, or no more.';
-create trigger invocations_storage_waiting after insert on invocations for each row
-when (new.request is not null) execute function count_waiting_bytes();
-create trigger invocations_storage_waited after delete or update of request on invocations for each row
-when (old.request is not null) execute function count_waiting_bytes();
+comment on function count_request_bytes is 'For a trigger: a request is kept in its row, or no more.';
+create trigger invocations_storage_insert after insert on invocations for each row
+when (counted_request(new.status, new.request) > 0) execute function count_request_bytes();
+create trigger invocations_storage_update after update of request, status on invocations for each row
+when (counted_request(new.status, new.request) <> counted_request(old.status, old.request))
+execute function count_request_bytes();
+create trigger invocations_storage_delete after delete on invocations for each row
+when (counted_request(old.status, old.request) > 0) execute function count_request_bytes();
 -- Those of one statement are added up first: thousands of changes of one row in a transaction are slow.
 create function count_stored_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 declare
@@ -77,7 +86,9 @@ begin
   return null;
 end $$;
 comment on function count_stored_bytes is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
-revoke execute on function count_session_bytes, count_waiting_bytes, count_stored_bytes from public;
+revoke execute on function count_session_bytes, count_request_bytes, count_stored_bytes from public;
+create trigger budgets_totals after insert on budgets for each row
+when (new.applies_to = 'app') execute function sum_up_use_of_app();
 do $$
 declare
   name text;

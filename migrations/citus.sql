@@ -41,6 +41,7 @@ begin
   set local citus.multi_shard_modify_mode = 'sequential';
   -- The outbox of webhooks is on the coordinator, where another node cannot write; the start refuses WEBHOOKS=true.
   drop trigger if exists invocations_webhook on invocations;
+  drop trigger if exists budgets_totals on budgets;
   -- Row-level security looks at settings of the connection, which the other nodes do not have: there were no rows.
   foreach name in array of_users || copied loop
     execute format('drop policy if exists of_user on %I', name);

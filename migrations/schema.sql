@@ -157,7 +157,6 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
-  v_began jsonb;
   v_last integer;
   v_changed timestamptz;
 begin
@@ -220,19 +219,15 @@ begin
     return;
   end if;
   -- 5
-  if p_request is not null then
-    select jsonb_build_object('at', extract(epoch from clock_timestamp()), 'sequence', v_last,
-                              'llmCalls', coalesce(max(i.llm_calls), 0), 'toolCalls', coalesce(max(i.tool_calls), 0))
-    into v_began from invocations i
-    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation;
-  end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
      webhook_url, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_request || jsonb_build_object('began', v_began), clock_timestamp())
+     p_request || jsonb_build_object('began', jsonb_build_object(
+       'at', extract(epoch from clock_timestamp()), 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
+     clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
@@ -241,7 +236,9 @@ begin
     start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
-    request = case when v_goes_on then i.request else excluded.request end,
+    request = case when v_goes_on then i.request
+                   else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', to_jsonb(i.llm_calls)),
+                                  '{began,toolCalls}', to_jsonb(i.tool_calls)) end,
     attempt = case when v_goes_on then i.attempt + 1 else 1 end
   where i.status <> 'running';
   if cardinality(v_sizes) > 0 then
@@ -277,6 +274,18 @@ AS $function$
 begin
   new.bytes := octet_length(new.payload::text);
   return new;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.count_request_bytes()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+begin
+  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
+    coalesce(counted_request(new.status, new.request), 0) - coalesce(counted_request(old.status, old.request), 0), 0, 0);
+  return null;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.count_session_bytes()
@@ -353,6 +362,7 @@ CREATE OR REPLACE FUNCTION public.count_use_of_app(p_app text, p_today date, p_i
  LANGUAGE plpgsql
 AS $function$
 begin
+  if not exists (select from budgets b where b.app_name = p_app and b.applies_to = 'app') then return; end if;
   insert into budget_totals as t (app_name, since, shard, invocations, tokens, cost)
   select distinct p_app, period.since, pg_backend_pid() % 32, p_invocations, p_tokens, p_cost
   from unnest(array[p_today, date_trunc('month', p_today::timestamp)::date]) period(since)
@@ -361,18 +371,14 @@ begin
     cost = t.cost + excluded.cost;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.count_waiting_bytes()
- RETURNS trigger
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'public', 'pg_temp'
+CREATE OR REPLACE FUNCTION public.counted_request(p_status text, p_request jsonb)
+ RETURNS integer
+ LANGUAGE sql
+ IMMUTABLE
 AS $function$
-begin
-  perform add_user_bytes(
-    coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
-    coalesce(octet_length(new.request::text), 0) - coalesce(octet_length(old.request::text), 0), 0, 0);
-  return null;
-end $function$;
+  select case when p_status = 'queued' or octet_length(p_request::text) > 8192
+              then coalesce(octet_length(p_request::text), 0) else 0 end
+$function$;
 
 CREATE OR REPLACE FUNCTION public.create_session(p_app text, p_user text, p_session text, p_is_eval boolean, p_initial_state jsonb, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT created boolean, OUT state_text text, OUT last_update text, OUT etag text)
  RETURNS record
@@ -849,6 +855,30 @@ begin
     v_lines := v_lines || v_line;
   end loop;
   return array_to_string(v_lines, E'\n');
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.sum_up_use_of_app()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_today date := (statement_timestamp() at time zone 'utc')::date;
+begin
+  insert into budget_totals as t (app_name, since, shard, invocations, tokens, cost)
+  select new.app_name, period.since, -1,
+    used.invocations - counted.invocations, used.tokens - counted.tokens, used.cost - counted.cost
+  from (select distinct unnest(array[v_today, date_trunc('month', v_today::timestamp)::date]) as since) period
+  cross join lateral (
+    select coalesce(sum(u.invocations), 0) as invocations,
+           coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost
+    from budget_uses u where u.app_name = new.app_name and u.day >= period.since) used
+  cross join lateral (
+    select coalesce(sum(c.invocations), 0) as invocations, coalesce(sum(c.tokens), 0) as tokens,
+           coalesce(sum(c.cost), 0) as cost
+    from budget_totals c where c.app_name = new.app_name and c.since = period.since and c.shard <> -1) counted
+  on conflict (app_name, since, shard) do update set
+    invocations = excluded.invocations, tokens = excluded.tokens, cost = excluded.cost;
+  return null;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.total_size(p_sizes integer[])
@@ -1557,6 +1587,8 @@ CREATE TRIGGER artifacts_hold BEFORE DELETE ON public.artifacts FOR EACH ROW EXE
 
 CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change();
 
+CREATE TRIGGER budgets_totals AFTER INSERT ON public.budgets FOR EACH ROW WHEN ((new.applies_to = 'app'::text)) EXECUTE FUNCTION sum_up_use_of_app();
+
 CREATE TRIGGER cronjob_runs_hold BEFORE DELETE ON public.cronjob_runs FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
 
 CREATE TRIGGER cronjob_runs_webhook_insert AFTER INSERT ON public.cronjob_runs FOR EACH ROW WHEN ((new.end_time IS NOT NULL)) EXECUTE FUNCTION insert_delivery_of_run();
@@ -1585,9 +1617,11 @@ CREATE TRIGGER invocations_hold BEFORE DELETE ON public.invocations FOR EACH ROW
 
 CREATE TRIGGER invocations_key AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((old.idempotency_key IS NOT NULL)) EXECUTE FUNCTION keep_invocation_key();
 
-CREATE TRIGGER invocations_storage_waited AFTER DELETE OR UPDATE OF request ON public.invocations FOR EACH ROW WHEN ((old.request IS NOT NULL)) EXECUTE FUNCTION count_waiting_bytes();
+CREATE TRIGGER invocations_storage_delete AFTER DELETE ON public.invocations FOR EACH ROW WHEN ((counted_request(old.status, old.request) > 0)) EXECUTE FUNCTION count_request_bytes();
 
-CREATE TRIGGER invocations_storage_waiting AFTER INSERT ON public.invocations FOR EACH ROW WHEN ((new.request IS NOT NULL)) EXECUTE FUNCTION count_waiting_bytes();
+CREATE TRIGGER invocations_storage_insert AFTER INSERT ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.request) > 0)) EXECUTE FUNCTION count_request_bytes();
+
+CREATE TRIGGER invocations_storage_update AFTER UPDATE OF request, status ON public.invocations FOR EACH ROW WHEN ((counted_request(new.status, new.request) <> counted_request(old.status, old.request))) EXECUTE FUNCTION count_request_bytes();
 
 CREATE TRIGGER invocations_webhook AFTER UPDATE OF status ON public.invocations FOR EACH ROW WHEN (((new.webhook_url IS NOT NULL) AND (new.status IS DISTINCT FROM old.status) AND (new.status <> ALL (ARRAY['queued'::text, 'running'::text])))) EXECUTE FUNCTION insert_delivery_of_invocation();
 
@@ -3184,11 +3218,12 @@ comment on function claim_session(text,text,text,text,uuid,integer,text,text,tex
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
+comment on function count_request_bytes() is 'For a trigger: a request is kept in its row, or no more.';
 comment on function count_session_bytes() is 'For a trigger: the events or the states of a session have another size.';
 comment on function count_stored_bytes() is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
 comment on function count_use(text,text,bigint,jsonb) is 'Adds to what a user has used today: invocations, and tokens with their cost.';
 comment on function count_use_of_app(text,date,bigint,bigint,numeric) is 'Adds to what all users of an application have used today and this month.';
-comment on function count_waiting_bytes() is 'For a trigger: a start in the background waits with its body, or no more.';
+comment on function counted_request(text,jsonb) is 'The bytes of a stored request that count for its user.';
 comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text,jsonb) is 'Inserts a session with its first state and events; one that is there stays as it is.';
 comment on function delete_old_audit_entries() is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Puts an invocation at the end of its session''s queue.';
@@ -3215,6 +3250,7 @@ comment on function session_etag(timestamp with time zone,timestamp with time zo
 comment on function spend_budget(text,text,jsonb) is 'Counts what was used outside of an invocation, and returns the budget that has nothing left.';
 comment on function state_size(jsonb,jsonb) is 'The size of the states of a session, without that of two empty ones.';
 comment on function store_events(text,text,text,jsonb,integer[],jsonb,boolean,jsonb,integer,timestamp with time zone,boolean) is 'Merges shared state and inserts the events of a session whose row has been advanced.';
+comment on function sum_up_use_of_app() is 'For a trigger: an application gets a budget, and its totals become what its users have used.';
 comment on function total_size(integer[]) is 'The sum of sizes.';
 comment on function user_data_lock(text,text) is 'The advisory lock of a user''s data: shared by statements that add or delete some, exclusive for the begin of an erasure and for a hold.';
 comment on function webhook_time(timestamp with time zone) is 'A moment as deliveries write it.';

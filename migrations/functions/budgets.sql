@@ -51,10 +51,12 @@ begin
 end $$;
 comment on function budget_uses_of_app is 'What all users of an application have used since today or the first of this month: invocations, tokens, cost.';
 
--- count_use_of_app: adds to the totals of today and of this month, which on its first day are one.
+-- count_use_of_app: adds to the totals of today and of this month, which on its first day are one; only where the
+-- application as a whole has a budget, since the two rows are as dear as all else that an invocation counts.
 create function count_use_of_app(p_app text, p_today date, p_invocations bigint, p_tokens bigint, p_cost numeric)
 returns void language plpgsql as $$
 begin
+  if not exists (select from budgets b where b.app_name = p_app and b.applies_to = 'app') then return; end if;
   insert into budget_totals as t (app_name, since, shard, invocations, tokens, cost)
   select distinct p_app, period.since, pg_backend_pid() % 32, p_invocations, p_tokens, p_cost
   from unnest(array[p_today, date_trunc('month', p_today::timestamp)::date]) period(since)
@@ -63,6 +65,31 @@ begin
     cost = t.cost + excluded.cost;
 end $$;
 comment on function count_use_of_app is 'Adds to what all users of an application have used today and this month.';
+
+-- sum_up_use_of_app: for a trigger: an application gets a budget. Its totals become what its users have used since the
+-- first of this month, by a row beside those of connections, shard -1. Uses whose statement did not see the budget yet
+-- are missed.
+create function sum_up_use_of_app() returns trigger language plpgsql as $$
+declare
+  v_today date := (statement_timestamp() at time zone 'utc')::date;
+begin
+  insert into budget_totals as t (app_name, since, shard, invocations, tokens, cost)
+  select new.app_name, period.since, -1,
+    used.invocations - counted.invocations, used.tokens - counted.tokens, used.cost - counted.cost
+  from (select distinct unnest(array[v_today, date_trunc('month', v_today::timestamp)::date]) as since) period
+  cross join lateral (
+    select coalesce(sum(u.invocations), 0) as invocations,
+           coalesce(sum(u.prompt_tokens + u.output_tokens), 0) as tokens, coalesce(sum(u.cost), 0) as cost
+    from budget_uses u where u.app_name = new.app_name and u.day >= period.since) used
+  cross join lateral (
+    select coalesce(sum(c.invocations), 0) as invocations, coalesce(sum(c.tokens), 0) as tokens,
+           coalesce(sum(c.cost), 0) as cost
+    from budget_totals c where c.app_name = new.app_name and c.since = period.since and c.shard <> -1) counted
+  on conflict (app_name, since, shard) do update set
+    invocations = excluded.invocations, tokens = excluded.tokens, cost = excluded.cost;
+  return null;
+end $$;
+comment on function sum_up_use_of_app is 'For a trigger: an application gets a budget, and its totals become what its users have used.';
 
 -- count_use: adds to what a user and all users have used, by the day of the statement. A connection counts in one of 32 rows of
 -- the user, so that it does not wait for the commit of another: with 16 invocations of a user in flight and 8 rows by

@@ -32,7 +32,6 @@ declare
   v_is_repeated boolean := false;
   v_queued_since timestamptz;
   v_goes_on boolean := false;
-  v_began jsonb;
   v_last integer;
   v_changed timestamptz;
 begin
@@ -95,19 +94,15 @@ begin
     return;
   end if;
   -- 5
-  if p_request is not null then
-    select jsonb_build_object('at', extract(epoch from clock_timestamp()), 'sequence', v_last,
-                              'llmCalls', coalesce(max(i.llm_calls), 0), 'toolCalls', coalesce(max(i.tool_calls), 0))
-    into v_began from invocations i
-    where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation;
-  end if;
   insert into invocations as i
     (app_name, user_id, session_id, id, status, lease_token, lease_expire_time, idempotency_key, request_hash,
      webhook_url, request, start_time)
   values
     (p_app, p_user, p_session, p_invocation, 'running', p_token,
      clock_timestamp() + p_duration_ms * interval '1 millisecond', p_key, p_hash, p_webhook,
-     p_request || jsonb_build_object('began', v_began), clock_timestamp())
+     p_request || jsonb_build_object('began', jsonb_build_object(
+       'at', extract(epoch from clock_timestamp()), 'sequence', v_last, 'llmCalls', 0, 'toolCalls', 0)),
+     clock_timestamp())
   on conflict (app_name, user_id, session_id, id) do update set
     status = 'running', lease_token = excluded.lease_token, lease_expire_time = excluded.lease_expire_time,
     idempotency_key = coalesce(excluded.idempotency_key, i.idempotency_key),
@@ -116,7 +111,9 @@ begin
     start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
-    request = case when v_goes_on then i.request else excluded.request end,
+    request = case when v_goes_on then i.request
+                   else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', to_jsonb(i.llm_calls)),
+                                  '{began,toolCalls}', to_jsonb(i.tool_calls)) end,
     attempt = case when v_goes_on then i.attempt + 1 else 1 end
   where i.status <> 'running';
   if cardinality(v_sizes) > 0 then

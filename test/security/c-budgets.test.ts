@@ -157,6 +157,19 @@ describe('C: budgets of users and applications, over all replicas', () => {
     await setBudget({ appliesTo: 'app', period: 'day' });
   });
 
+  test('invocations of all users: a budget counts what was used before it, and between two budgets', async () => {
+    const inMonth = 'select coalesce(sum(invocations), 0)::int as used from inspect.budget_uses';
+    const use = async () => (await rows<{ used: number }>(inMonth))[0]?.used ?? 0;
+    await invoke('ada');
+    for (const user of ['ada', 'bert']) {
+      await setBudget({ appliesTo: 'app', period: 'month', maxInvocations: (await use()) + 1 });
+      expect((await invoke(user)).status).toBe(200);
+      expectRefusal(await invoke(user), 'budget.app.month.invocations');
+      await setBudget({ appliesTo: 'app', period: 'month' });
+      expect((await invoke('ada')).status).toBe(200);
+    }
+  });
+
   test('budgets and inspect.invocation_costs find one price, whatever the provider calls the model', async () => {
     const costsOf = async (user: string) => {
       const { body } = await invoke(user);

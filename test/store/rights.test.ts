@@ -55,7 +55,7 @@ const LISTED: Record<string, [serving: string, limited: string]> = {
 const AS_OWNER: Record<string, [serving: boolean, limited: boolean]> = {
   count_session_bytes: [false, false],
   count_stored_bytes: [false, false],
-  count_waiting_bytes: [false, false],
+  count_request_bytes: [false, false],
   count_use: [true, true],
   delete_old_audit_entries: [true, false],
   merge_app_state: [true, true],
