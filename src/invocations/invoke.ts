@@ -183,7 +183,12 @@ export const toolCallsLimitError = (limit: number) =>
 
 /** Returns an event of the agent with the notes of the request: as in ADK all events but the user's have them. */
 const withNotes = ({ customMetadata }: InvocationRequest, event: NewEvent): NewEvent =>
-  customMetadata ? { ...event, customMetadata: { ...customMetadata, ...event.customMetadata } } : event;
+  customMetadata
+    ? {
+        ...event,
+        customMetadata: event.customMetadata ? { ...customMetadata, ...event.customMetadata } : customMetadata,
+      }
+    : event;
 
 /** Stores a complete event and notifies the listener; a partial event only goes to the listener. */
 async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {

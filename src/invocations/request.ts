@@ -7,7 +7,7 @@ import {
   toAgentOverrides,
 } from '../agent/definition/overrides.ts';
 import { contentSchema, freeForm } from '../core/content.ts';
-import { AgentError, InvalidError, NotFoundError } from '../core/errors.ts';
+import { AgentError, InvalidError, NotFoundError, TooLargeError } from '../core/errors.ts';
 import { fingerprint, idempotencyHeaders } from '../conversation/idempotency/operations.ts';
 import { bodyText, name } from '../core/members.ts';
 import { identifierSchema, type SessionKey } from '../core/session.ts';
@@ -18,13 +18,16 @@ import { BUSY_POLICIES } from './invocation.ts';
 import { findInvocationText } from './invocation-store.ts';
 import { webhookUrlSchema } from './webhooks/webhook.ts';
 
+/** Length of the notes of a request as JSON: every event of the agent repeats them, each fragment of a stream too. */
+const MAX_NOTES = 16_384;
+
 const prompt = {
   newMessage: contentSchema.nullish().describe('What the user says; may be absent only when an invocation goes on.'),
   stateDelta: freeForm("Merged into the state with the user's event."),
   invocationId: identifierSchema
     .nullish()
     .describe('An ended invocation to go on with, for instance after a confirmation.'),
-  customMetadata: freeForm('Notes that all events of the agent carry.'),
+  customMetadata: freeForm('Notes that all events of the agent carry; at most 16,384 characters as JSON.'),
   harness: harnessOverridesSchema.nullish().describe(harnessOverridesSchema.description ?? ''),
 };
 
@@ -101,14 +104,20 @@ export const harnessResultSchema = z
 /** Returns the text of the 404 of an invocation. */
 export const invocationNotFound = (invocationId: string): string => `Invocation not found: ${invocationId}`;
 
-/** Converts a body to a request. @throws {InvalidError} without message and invocation. @throws {NotFoundError} */
+/**
+ * Converts a body to a request. @throws {InvalidError} without message and invocation. @throws {TooLargeError}
+ * @throws {NotFoundError}
+ */
 export async function toInvocation(
   { database, newId }: { database: DatabasePool; newId: () => string },
   key: SessionKey,
   body: z.infer<typeof startInvocationSchema>,
   headers: Pick<InvocationRequest, 'idempotency' | 'busyPolicy'>,
 ): Promise<InvocationRequest> {
-  const { newMessage, invocationId } = body;
+  const { newMessage, invocationId, customMetadata } = body;
+  if (customMetadata && JSON.stringify(customMetadata).length > MAX_NOTES) {
+    throw new TooLargeError(`customMetadata has more than ${MAX_NOTES} characters as JSON.`);
+  }
   if (!newMessage && !invocationId) {
     throw new InvalidError('newMessage is missing: only a request with the invocationId to go on with needs none.');
   }

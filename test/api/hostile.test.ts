@@ -109,6 +109,19 @@ const cases: Case[] = [
   post('invoke: tools is a number', '/harness/invoke', invokeAs({ harness: { tools: 1 } }), 422),
   post('invoke: servers is an object', '/harness/invoke', invokeAs({ harness: { mcp_servers: {} } }), 422),
 
+  post(
+    'run: notes that all events would repeat',
+    '/run',
+    {
+      appName: 'harness_agent',
+      userId: 'u',
+      sessionId: 's',
+      newMessage: { role: 'user', parts: [{ text: 'Hello' }] },
+      customMetadata: { note: 'x'.repeat(16_384) },
+    },
+    413,
+  ),
+
   ...bodies(addSession, add),
   post('add: nothing', addSession, undefined, 422),
   post('add: empty', addSession, {}, 422),
