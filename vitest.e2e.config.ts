@@ -7,8 +7,10 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     pool: 'forks',
     maxWorkers: 1,
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // Long enough for a machine under any load: they end what hangs, and no test is about them.
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
+    expect: { poll: { timeout: 60_000 } },
     // The steps of a file build on each other: what comes after a failure would only fail too.
     bail: 1,
   },

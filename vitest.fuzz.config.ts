@@ -10,5 +10,6 @@ export default defineConfig({
     disableConsoleIntercept: true,
     testTimeout: 3_600_000,
     hookTimeout: 120_000,
+    expect: { poll: { timeout: 60_000 } },
   },
 });

@@ -6,6 +6,8 @@ const shared = {
   disableConsoleIntercept: true,
   testTimeout: 300_000,
   hookTimeout: 120_000,
+  // Vitest's own second is over before a busy machine has answered once.
+  expect: { poll: { timeout: 60_000 } },
 };
 
 /** Attacks of one signed-in user on a real process: `npm run test:security`. */

@@ -209,7 +209,7 @@ test.each([
   await expect.poll(lossesOf).toEqual([{ losses: 1 }]);
   if (ending === 'its cancel') await caller.post(`${path}/runs/${runId}/cancel`);
   const seen = async () => (await caller.get(`${path}/runs/${runId}`)).body;
-  await expect.poll(seen, { timeout: 10_000 }).toMatchObject({ status: 'failed', ...expected });
+  await expect.poll(seen).toMatchObject({ status: 'failed', ...expected });
   const { rows } = await looking.query('select status from invocations');
   expect(rows).toEqual([{ status: 'cancelled' }]);
   await Promise.all([first.close(), second.close()]);

@@ -41,9 +41,7 @@ test('what was stored is taken, a tool that acts once is not repeated, and no bu
   await charging.promise;
   await sql.query(`update invocations set lease_expire_time = now() - interval '1 second'`);
   const seen = async () => (await sql.query('select status, attempt, llm_calls, request from invocations')).rows;
-  await expect
-    .poll(seen, { timeout: 20_000 })
-    .toEqual([{ status: 'succeeded', attempt: 2, llm_calls: 2, request: null }]);
+  await expect.poll(seen).toEqual([{ status: 'succeeded', attempt: 2, llm_calls: 2, request: null }]);
   released.resolve();
   expect((await lost).status).toBe(409);
   const { events } = (await app.get(`${path}/s`)).body as { events: { content: { parts: object[] } }[] };

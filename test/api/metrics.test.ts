@@ -65,7 +65,7 @@ async function around(traffic: () => Promise<unknown>, has: (change: [Samples, S
       const change: [Samples, Samples] = [before, await metrics()];
       return has(change) && change;
     },
-    { timeout: 20_000 },
+    { timeout: 60_000 },
   );
 }
 const message = (text: string) => ({ newMessage: { role: 'user', parts: [{ text }] } });
@@ -153,7 +153,9 @@ describe('requests', () => {
     );
     expect(growth(COUNT, change)).toEqual({ 'operation=harnessInvoke,status=499': 1 });
     gate.open(); // it goes on without its client
-    await vi.waitUntil(async () => valuesOf(await metrics(), 'agent_runtime_invocations_active')[''] === 0);
+    await expect
+      .poll(async () => valuesOf(await metrics(), 'agent_runtime_invocations_active'))
+      .toMatchObject({ '': 0 });
   });
 
   test('open streams are there while they are open', async () => {
@@ -163,7 +165,7 @@ describe('requests', () => {
     await fetch(`${runtime.url}${SESSIONS}/streamed/events/stream`, { signal: leaving.signal });
     expect(await streams()).toBe(1);
     leaving.abort();
-    await vi.waitUntil(async () => (await streams()) === 0);
+    await expect.poll(streams).toBe(0);
   });
 });
 
@@ -230,9 +232,9 @@ describe('invocations', () => {
           const first = start();
           await entered();
           const second = start();
-          await vi.waitUntil(
-            async () => (await sql.query(`select from invocations where status = 'queued'`)).rowCount === 1,
-          );
+          await expect
+            .poll(async () => (await sql.query(`select from invocations where status = 'queued'`)).rowCount)
+            .toBe(1);
           gate.open();
           await entered();
           gate.open();

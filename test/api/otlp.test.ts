@@ -182,7 +182,7 @@ describe('traces', () => {
         collector.exports.find(
           ({ path, headers }) => path === '/v1/traces' && headers['content-type'] === 'application/x-protobuf',
         ),
-      { timeout: 30_000 },
+      { timeout: 60_000 },
     );
     const text = sent.body.toString('latin1');
     const message = { role: 'user', parts: [{ type: 'text', content: `Look: ${SECRET}` }] };
@@ -201,7 +201,7 @@ describe('traces', () => {
 
 test('metrics go to the collector too, without a port of their own', async () => {
   await invoke(quiet, 's5');
-  await vi.waitUntil(() => collector.metricNames().has('gen_ai.client.token.usage'), { timeout: 30_000 });
+  await vi.waitUntil(() => collector.metricNames().has('gen_ai.client.token.usage'), { timeout: 60_000 });
   expect([...collector.metricNames()]).toEqual(
     expect.arrayContaining(['agent_runtime_http_request_duration_seconds', 'agent_runtime_db_connections']),
   );
@@ -211,7 +211,7 @@ test('metrics go to the collector too, without a port of their own', async () =>
 test('both name the process, one like the other, and have the attributes that the operator chose', async () => {
   await invoke(quiet, 's6');
   await traceOf('s6');
-  await vi.waitUntil(() => collector.metricNames().size > 0, { timeout: 30_000 });
+  await vi.waitUntil(() => collector.metricNames().size > 0, { timeout: 60_000 });
   const [first, ...others] = collector.resources('my-agents');
   expect(first).toMatchObject({
     'service.name': 'my-agents',
@@ -252,7 +252,7 @@ describe('a collector that never answers', () => {
       Array.from({ length: 5 }, (_, index) => invoke(runtime, `dead ${index}`, { 'x-request-id': `request-${index}` })),
     );
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
-    await vi.waitUntil(() => silent.exports.some(({ path }) => path === '/v1/traces'), { timeout: 30_000 });
+    await vi.waitUntil(() => silent.exports.some(({ path }) => path === '/v1/traces'), { timeout: 60_000 });
     await runtime.close();
     const entries = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
     expect(entries.filter(({ requestId }) => requestId === 'request-3')).toEqual([

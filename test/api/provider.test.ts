@@ -284,7 +284,7 @@ describe('a failure is answered with 200, an empty output and a sentence, and is
     ['before its answer', { stop: 'silent' }],
     ['in its answer', { text: ['It is'], stop: 'hang' }],
   ])('a provider that hangs %s', async (_where, answer) => {
-    const impatient = await startForTest({ MODEL_TIMEOUT_MS: '100' });
+    const impatient = await startForTest({ MODEL_TIMEOUT_MS: '1000' });
     play({ calls: [call('calculator', { expression: '1 + 1' })] }, answer);
     const { status, body } = await invoke('hang', undefined, { to: impatient });
     const error = 'The model `small` of openai-compatible sent nothing for too long.';

@@ -61,9 +61,7 @@ test.each([
   await holder.query(`begin; lock table ${table} in exclusive mode`);
   const runtime = await startOn(store.url, { DEV_UI: 'false', ...setting });
   const waiting = `select count(*)::int as n from pg_locks where relation = '${table}'::regclass and not granted`;
-  await expect
-    .poll(async () => (await store.pool.db.execute(sql.raw(waiting))).rows, { timeout: 20_000 })
-    .toEqual([{ n: 1 }]);
+  await expect.poll(async () => (await store.pool.db.execute(sql.raw(waiting))).rows).toEqual([{ n: 1 }]);
   const closed = runtime.close();
   await holder.query('rollback');
   await closed;

@@ -5,6 +5,7 @@ import type { Answer } from '../support/app.ts';
 import { APP, eventBody, invokeBody, listPath, report, sessionPath, stage, whenAtRest } from './support/faults.ts';
 import { type Acked, findViolations } from './support/invariants.ts';
 import { answerFor, promptFor } from './support/model-server.ts';
+import { measureLoad } from './support/pace.ts';
 import { type ServerProcess, spareServers, startServer, tryTo } from './support/server-process.ts';
 import { holdAt, type Point, startVictim, type Stop, stopAt, type Victim } from './support/stops.ts';
 
@@ -16,8 +17,10 @@ import { holdAt, type Point, startVictim, type Stop, stopAt, type Victim } from 
 
 /** Long enough for a busy machine that does all operations at once; the processes of operators have 15 s. */
 const LEASE_MS = 4_000;
-/** The lease of the killed process and the work after it, on a busy machine. */
+/** The lease of the killed process and the work after it, times the load of the machine. */
 const USABLE_WITHIN_MS = 15_000;
+/** Ends what hangs. */
+const ENDED_WITHIN_MS = 120_000;
 /** Points of each operation that one kill ends: starting a process costs more than all of them. */
 const POINTS_PER_KILL = 6;
 /** An operation that waits for its turn looks again and again: its sweep ends here. */
@@ -212,7 +215,7 @@ async function killAt(victim: Victim, stops: OperationStop[], swept: Map<Operati
 async function repeat({ operation, point }: OperationStop, first: Answer | undefined): Promise<string[]> {
   let again = await operation.run(survivor, point);
   for (
-    const until = performance.now() + USABLE_WITHIN_MS;
+    const until = performance.now() + ENDED_WITHIN_MS;
     again.status === 409 && performance.now() < until;
     await sleep(50)
   ) {
@@ -276,12 +279,12 @@ describe('a process killed at any message to PostgreSQL', () => {
     expect(violations).toEqual([]);
     expect(here.model.badHistories).toEqual([]);
     for (const { points: count } of figures) expect(count).toBeGreaterThan(0);
-    expect(slowestMs).toBeLessThan(USABLE_WITHIN_MS);
+    expect(slowestMs).toBeLessThan(USABLE_WITHIN_MS * (await measureLoad()));
   });
 
   test('leaves no waiter behind that a sweep does not end', async () => {
     const sweeper = await startServer(here.servingUrl, here.environment({ SWEEP_INTERVAL_MS: '50' }));
-    const ms = await whenAtRest(here.sql, USABLE_WITHIN_MS);
+    const ms = await whenAtRest(here.sql, ENDED_WITHIN_MS);
     const violations = await findViolations(here.sql);
     report('sweep after the crash points', `at rest after ${ms} ms; ${violations.length} violations`);
     expect(violations).toEqual([]);

@@ -2,7 +2,7 @@ import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { listOperations } from '../../src/process/app.ts';
 import { createKey, createKeyRing, type NewKey } from '../../src/platform/http/access/key-ring.ts';
 import { gatedAgents } from '../support/agents.ts';
@@ -124,15 +124,13 @@ describe('a key of the file', () => {
     expect(bytes(await app.get(session('alice'), bearer({ key })))).toEqual(REFUSED);
   });
 
-  test('that is revoked is refused without a restart, within five seconds', async () => {
+  test('that is revoked is refused without a restart', async () => {
     const gone = made({ id: 'gone' });
     const path = session('alice');
     write([...Object.values(keys).map(({ entry }) => entry), gone.entry]);
     await expect.poll(async () => (await app.get(path, bearer(gone))).status).toBe(200);
     write(Object.values(keys).map(({ entry }) => entry));
-    const revokedAt = performance.now();
-    await expect.poll(async () => (await app.get(path, bearer(gone))).status, { timeout: 5_000 }).toBe(401);
-    expect(performance.now() - revokedAt).toBeLessThan(5_000);
+    await expect.poll(async () => (await app.get(path, bearer(gone))).status).toBe(401);
     expect((await app.get(path, bearer(keys.service))).status).toBe(200);
   });
 });
@@ -174,7 +172,7 @@ describe('a key that is revoked', () => {
     // The two that run the agent, and the case of the run.
     await Promise.all([1, 2, 3].map((count) => gate.entered(count)));
     write(Object.values(keys).map(({ entry }) => entry));
-    const ended = await Promise.all(streams.map((stream) => Promise.race([stream, sleep(30_000, 'goes on')])));
+    const ended = await Promise.all(streams.map((stream) => Promise.race([stream, sleep(60_000, 'goes on')])));
     const detail = 'The credential of this stream is not valid any more. Connect again with a new one.';
     const frame = expect.stringContaining(`data: ${toText({ error: detail })}\n\n`);
     const event = expect.stringContaining(`event: expired\ndata: ${toText({ detail })}\n\n`);
@@ -206,6 +204,20 @@ async function startEvalRun(to: Pick<TestApp, 'post'>): Promise<string> {
   return (run.body as { runId: string }).runId;
 }
 
+test('what was revoked is refused at a request five seconds later, whatever the machine does meanwhile', async () => {
+  const own = join(dir, 'own');
+  const gone = made({ id: 'gone' });
+  let now = performance.now();
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now);
+  onTestFinished(() => clock.mockRestore());
+  writeFileSync(own, `[${gone.entry}]`);
+  const find = createKeyRing({ keys: [], file: own });
+  expect((await find(gone.key))?.kind).toBe('key');
+  writeFileSync(own, `[${keys.service.entry}]`);
+  now += 5_000;
+  expect(await find(gone.key)).toBeUndefined();
+});
+
 test('while the file cannot be read an old copy is not believed for long, keys of the environment are', async () => {
   const PLAIN = 'a-runtime-key-of-32-characters-x';
   const other = join(dir, 'other');
@@ -218,7 +230,7 @@ test('while the file cannot be read an old copy is not believed for long, keys o
       (holder) => holder?.kind,
       (error: Error) => error.message,
     );
-  await expect.poll(outcome, { timeout: 20_000 }).toBe('The file of keys cannot be read for now.');
+  await expect.poll(outcome).toBe('The file of keys cannot be read for now.');
   expect((await find(PLAIN))?.scopes.size).toBe(ALL.length);
 });
 

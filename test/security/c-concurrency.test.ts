@@ -139,7 +139,7 @@ describe('C: nobody takes the places of others', () => {
     const request = `GET ${sessionsOf('alice')} HTTP/1.1\r\nhost: x\r\nauthorization: ${alice['authorization']}\r\n`;
     for (let count = 1; count <= 12; count += 1) {
       socket.write(`${request}upgrade: h2c\r\n\r\n`);
-      await vi.waitUntil(() => statuses().length === count, { timeout: 30_000 });
+      await vi.waitUntil(() => statuses().length === count, { timeout: 60_000 });
     }
     expect(statuses()).toEqual(Array.from({ length: 12 }, () => '200'));
   });
@@ -181,7 +181,7 @@ describe('C: nobody takes the places of others', () => {
     const dripping = setInterval(() => sockets[0].write(' '), 100);
     onTestFinished(() => clearInterval(dripping));
     sockets[1].write(`GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n`);
-    const ended = await Promise.race([Promise.all(closed).then(() => 'both'), sleep(20_000, 'open')]);
+    const ended = await Promise.race([Promise.all(closed).then(() => 'both'), sleep(60_000, 'open')]);
     expect(ended).toBe('both');
   });
 
@@ -203,11 +203,11 @@ describe('C: nobody takes the places of others', () => {
     const isGone = new Promise((resolve) => socket.once('error', resolve));
     const head = `${line}\r\nhost: x\r\nauthorization: ${mallory['authorization']}\r\n${headers}\r\n\r\n`;
     if (line !== '') socket.write(head);
-    await vi.waitUntil(() => isEnded, { timeout: 30_000 });
+    await vi.waitUntil(() => isEnded, { timeout: 60_000 });
     // A server that has let the connection go refuses what still comes.
     const dripping = setInterval(() => socket.write(' '), 100);
     onTestFinished(() => clearInterval(dripping));
-    expect(await Promise.race([isGone, sleep(20_000, 'open')])).toMatchObject({ syscall: expect.any(String) });
+    expect(await Promise.race([isGone, sleep(60_000, 'open')])).toMatchObject({ syscall: expect.any(String) });
   });
 
   test('no connection of a stranger keeps the service from stopping', async () => {
@@ -217,7 +217,7 @@ describe('C: nobody takes the places of others', () => {
     onTestFinished(() => void socket.destroy());
     socket.write('GET /run_live HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n');
     await new Promise((resolve) => socket.once('data', resolve));
-    expect(await Promise.race([stopping.close().then(() => 'stopped'), sleep(30_000, 'runs')])).toBe('stopped');
+    expect(await Promise.race([stopping.close().then(() => 'stopped'), sleep(60_000, 'runs')])).toBe('stopped');
   });
 
   test('a stream and a live session end when their token does, and say so', async () => {
@@ -231,7 +231,7 @@ describe('C: nobody takes the places of others', () => {
     const closed = new Promise((resolve) => socket.once('close', (code, reason) => resolve([code, reason.toString()])));
     const { response } = await follow('alice', sessionId, short);
     const detail = 'The credential of this stream is not valid any more. Connect again with a new one.';
-    const ended = await Promise.race([response.text(), sleep(20_000, 'open')]);
+    const ended = await Promise.race([response.text(), sleep(60_000, 'open')]);
     expect(ended).toBe(`event: expired\ndata: ${JSON.stringify({ detail })}\n\n`);
     expect(await closed).toEqual([1008, detail]);
     expect(frames).toEqual([{ error: detail }]);

@@ -93,12 +93,10 @@ describe('C: rates of a user, over all replicas', () => {
     const turn = JSON.stringify({ content: { role: 'user', parts: [{ text: 'Hello' }] } });
     for (let index = 0; index < 5; index += 1) socket.send(turn);
     const error = expect.stringContaining('MAX_INVOCATIONS_PER_MINUTE');
-    await expect.poll(() => frames.filter((frame) => frame.error), { timeout: 30_000 }).toEqual([{ error }]);
+    await expect.poll(() => frames.filter((frame) => frame.error)).toEqual([{ error }]);
     expect(frames.filter(({ turnComplete }) => turnComplete)).toHaveLength(4);
     const kept = `select reason from audit_log where operation = 'runLive' and decision = 'refused'`;
-    await expect
-      .poll(() => query(app.databaseUrl, kept), { timeout: 30_000 })
-      .toEqual([{ reason: 'limit MAX_INVOCATIONS_PER_MINUTE' }]);
+    await expect.poll(() => query(app.databaseUrl, kept)).toEqual([{ reason: 'limit MAX_INVOCATIONS_PER_MINUTE' }]);
   });
 
   test('20 reads in a row take their right to it with one statement', async () => {

@@ -95,7 +95,7 @@ async function deliveredTo(address: string): Promise<{ status?: number; error?: 
     const { items } = (await app.get(`${HOOKS}/${webhookId}/deliveries`)).body as { items: { answers: object[] }[] };
     return items[0]?.answers ?? [];
   };
-  await expect.poll(answers, { timeout: 30_000 }).toHaveLength(1);
+  await expect.poll(answers).toHaveLength(1);
   const [first = {}] = await answers();
   return first;
 }

@@ -6,8 +6,11 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { agentTool } from '../../src/agent/loop/agent-tree.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { agent, tool } from '../support/agent-fixtures.ts';
-import { hostScript } from '../support/agents.ts';
+import type { LiveMessage, LiveModel } from '../../src/agent/definition/live.ts';
+import { WaitingQueue } from '../../src/platform/work/waiting-queue.ts';
+import { hostAgent, hostScript } from '../support/agents.ts';
 import { startApp } from '../support/app.ts';
+import { openLive, say } from '../support/live-client.ts';
 import { callPart, scriptedModel } from '../support/scripted-model.ts';
 
 /** Ways round a limit: agents that are tools, credentials that are gone, and data on hold. */
@@ -28,15 +31,19 @@ async function open(environment: Record<string, string> = {}, overrides = {}) {
 
 describe('an agent that is a tool', () => {
   /** A helper whose model calls the tool `step` ten times in each answer, and never ends. */
-  function makeHost() {
+  function makeHelper() {
     const ran: unknown[] = [];
     const step = tool('step', async (args) => ran.push(args));
     const calls = Array.from({ length: 10 }, (_, n) => callPart('step', {}, `c${n}`));
     const model = scriptedModel(Array.from({ length: 200 }, () => calls));
     const helper = agent({ name: 'helper', description: 'Helps.', model, tools: [step] });
     const script = [[callPart('helper', { request: 'go' }, 'h')], [{ text: 'done' }]];
-    return { ran, agents: hostScript(script, [agentTool(helper)]), asked: model.requests };
+    return { ran, script, helper: agentTool(helper), asked: model.requests };
   }
+  const makeHost = () => {
+    const { script, helper, ...rest } = makeHelper();
+    return { ...rest, agents: hostScript(script, [helper]) };
+  };
   const invoke = {
     prompt: 'hi',
     harness_name: 'h',
@@ -50,6 +57,56 @@ describe('an agent that is a tool', () => {
     await app.post('/harness/invoke', invoke);
     expect(await rows('select error_code from invocations')).toEqual([{ error_code: 'tool_calls_limit' }]);
     expect(ran.length).toBeLessThanOrEqual(30);
+  });
+
+  /** A live API whose model calls the helper when it is told anything, and reads its answer out. */
+  const callsHelper: LiveModel = {
+    modelName: 'live',
+    async connect() {
+      const queue = new WaitingQueue<LiveMessage>();
+      return {
+        send: ({ kind }) =>
+          queue.push(
+            kind === 'responses'
+              ? { parts: [{ text: 'done' }], turnComplete: true }
+              : { calls: [{ id: 'h', name: 'helper', args: { request: 'go' } }] },
+          ),
+        ready: () => queue.ready(),
+        peek: () => queue.peek(),
+        shift: () => queue.shift(),
+        cancelled: () => new AbortController().signal,
+        close: () => undefined,
+      };
+    },
+  };
+
+  describe.each(['TEXT', 'AUDIO'])('in a live session of %s', (modalities) => {
+    async function speak(environment: Record<string, string>, budget?: object) {
+      const { ran, asked, helper, script } = makeHelper();
+      const model = { ...scriptedModel(script), ...(modalities === 'AUDIO' && { live: callsHelper }) };
+      const { app, rows } = await open(environment, { agents: hostAgent(model, [helper]) });
+      if (budget) await app.send('PUT', `${APP}/budgets`, budget);
+      await app.post(`${APP}/users/u/sessions`, { sessionId: 's' });
+      const live = await openLive(app, { user_id: 'u', session_id: 's', modalities });
+      live.send(say('hi'));
+      const ended = () => rows(`select error_code from invocations where status <> 'running'`);
+      await expect.poll(ended).not.toEqual([]);
+      return { ran, asked, rows, error: await ended() };
+    }
+
+    test('calls no more tools than one invocation may', async () => {
+      const { ran, error } = await speak({ MAX_TOOL_CALLS: '25' });
+      expect(error).toEqual([{ error_code: 'tool_calls_limit' }]);
+      expect(ran.length).toBeLessThanOrEqual(30);
+    });
+
+    test('ends with the model call that used the rest of a budget', async () => {
+      const { asked, error, rows } = await speak({}, { appliesTo: 'users', period: 'day', maxTokens: 40 });
+      expect(error).toEqual([{ error_code: 'budget_exceeded' }]);
+      expect(asked.length).toBeLessThan(6);
+      const used = 'select (prompt_tokens + output_tokens)::int as tokens from budget_uses';
+      expect(await rows(used)).toEqual(await rows('select prompt_tokens + output_tokens as tokens from invocations'));
+    });
   });
 
   test('ends with the model call that used the rest of a budget', async () => {
@@ -79,14 +136,14 @@ test('a cronjob is its owner’s: it outlives the key that made it, and not its 
   const made = await app.post('/harness/cronjobs', { ownerId: 'ann', name: 'n', prompt: 'p', schedule }, as(maker));
   const path = `/harness/cronjobs/${(made.body as { jobId: string }).jobId}`;
   writeFileSync(file, `${operator.entry}\n`);
-  await expect.poll(async () => (await app.get(path, as(maker))).status, { timeout: 10_000 }).toBe(401);
+  await expect.poll(async () => (await app.get(path, as(maker))).status).toBe(401);
   expect((await app.post(`${path}/run`, undefined, as(maker))).status).toBe(401);
   const due = () => rows(`update cronjobs set next_run_time = now() where user_id = 'ann' returning 1 as due`);
   const runs = () => rows(`select status from cronjob_runs`);
   expect(await due()).toEqual([{ due: 1 }]);
   // A change of any cronjob wakes the scheduler.
   await app.post('/harness/cronjobs', { ownerId: 'bob', name: 'n', prompt: 'p', schedule }, as(operator));
-  await expect.poll(runs, { timeout: 20_000 }).toEqual([{ status: 'success' }]);
+  await expect.poll(runs).toEqual([{ status: 'success' }]);
   expect((await app.send('DELETE', `${APP}/users/ann`, undefined, as(operator))).status).toBe(200);
   expect([await due(), await runs()]).toEqual([[], []]);
 });

@@ -427,7 +427,7 @@ test('A4: a start in the background that the quota refuses at its turn ends, and
      update invocations set status = 'succeeded', end_time = now() where id = 'held'`,
   );
   const ended = `select status, error_code from invocations where id <> 'held'`;
-  await expect.poll(() => rows(ended), { timeout: 20_000 }).toEqual([{ status: 'failed', error_code: 'storage_full' }]);
+  await expect.poll(() => rows(ended)).toEqual([{ status: 'failed', error_code: 'storage_full' }]);
   await close();
 });
 

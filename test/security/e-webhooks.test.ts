@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -17,18 +17,20 @@ import { testPool } from '../support/store.ts';
 
 /** A host that takes requests and answers none. */
 async function startHost(answers: boolean) {
-  const open: ServerResponse[] = [];
-  let count = 0;
+  let [count, open, most] = [0, 0, 0];
   const server = createServer((request, response) => {
     count += 1;
     request.resume();
     if (answers) response.writeHead(204).end();
-    else open.push(response);
+    else {
+      most = Math.max(most, (open += 1));
+      response.once('close', () => (open -= 1));
+    }
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
     origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    counts: () => ({ received: count, open: open.length }),
+    counts: () => ({ received: count, most }),
     close: () => {
       server.closeAllConnections();
       server.close();
@@ -67,15 +69,15 @@ async function deliver(ownerId: string, origin: string, count: number): Promise<
 
 test('A10: six accounts with hanging hosts leave places to others, and to other hosts', async () => {
   await Promise.all(hosts.slice(0, HANGING).map(({ origin }, n) => deliver(`mallory${n}`, origin, 8)));
-  const open = () => hosts.reduce((sum, host) => sum + host.counts().open, 0);
-  await expect.poll(open, { timeout: 10_000 }).toBe(HANGING);
+  await expect.poll(() => hosts.slice(0, HANGING).every((host) => host.counts().received > 0)).toBe(true);
   await deliver('alice', good.origin, 1);
-  await expect.poll(() => good.counts().received, { timeout: 5_000 }).toBe(1);
+  await expect.poll(() => good.counts().received).toBe(1);
   // Of the user whose first host hangs.
   await deliver('mallory0', good.origin, 1);
-  await expect.poll(() => good.counts().received, { timeout: 5_000 }).toBe(2);
-  expect(open()).toBe(HANGING);
-}, 30_000);
+  await expect.poll(() => good.counts().received).toBe(2);
+  // One place each, and for a moment a second where one was given up: never those of the others.
+  expect(Math.max(...hosts.map((host) => host.counts().most))).toBeLessThanOrEqual(2);
+});
 
 const store = testPool();
 const LIMITS = { slots: 20, perHost: 4, perUser: 4, leaseMs: 60_000 };

@@ -32,6 +32,14 @@ async function followAll(keys: SessionKey[], after: number, signal: AbortSignal,
   return { seen, ended: Promise.all(streams) };
 }
 
+/** Holds for as long as it took: a busy machine sleeps longer than it was told. */
+async function expectFewStatements() {
+  const startedAt = performance.now();
+  const sent = await statementsOf(() => sleep(SECONDS * 1_000));
+  expect(sent.length).toBeGreaterThan(0);
+  expect(sent.length).toBeLessThanOrEqual(5 * Math.ceil((performance.now() - startedAt) / 1_000));
+}
+
 const createSession = async (): Promise<SessionKey> => {
   const key = newKey();
   await insertSession(store.pool.db, key, {}, [textEvent('one')]);
@@ -44,9 +52,7 @@ test('1,000 streams that have nothing to send cost at most 5 statements a second
   const leave = new AbortController();
   const { seen, ended } = await followAll(keys, 0, leave.signal);
   await expect.poll(() => seen.length).toBe(STREAMS);
-  const sent = await statementsOf(() => sleep(SECONDS * 1_000));
-  expect(sent.length).toBeGreaterThan(0);
-  expect(sent.length).toBeLessThanOrEqual(5 * SECONDS);
+  await expectFewStatements();
   // A notification that is lost costs time only: the look at all of them finds the event.
   const [key] = keys;
   if (key) await appendEvents(store.pool.db, key, [textEvent('two')]);
@@ -63,14 +69,15 @@ test('the followers of one session share what is read for them', async () => {
     1,
     leave.signal,
   );
+  const startedAt = performance.now();
   const sent = await statementsOf(async () => {
     await appendEvents(store.pool.db, key, [textEvent('two')]);
     notifications.publish(sessionTopic(key));
     await expect.poll(() => seen.length).toBe(50);
   });
   expect(seen).toEqual(Array.from({ length: 50 }, () => 2));
-  // The append, the notification, the read; a look at the followed sessions and a read of it may come between.
-  expect(sent.length).toBeLessThanOrEqual(8);
+  // The append, the notification, the read; looks at the followed sessions, a few a second, may come between.
+  expect(sent.length).toBeLessThanOrEqual(8 + 5 * ((performance.now() - startedAt) / 1_000));
   leave.abort();
   await ended;
 });
@@ -89,10 +96,8 @@ test('those who wait for the end of an invocation share a look, which sees an en
   const { ended } = await followAll(keys, 1, new AbortController().signal, { until: { invocationId: 'e', isOver } });
   // The first look at the invocation wakes all: it may have ended before it was watched.
   await expect.poll(() => looks).toBe(100);
-  const sent = await statementsOf(() => sleep(SECONDS * 1_000));
+  await expectFewStatements();
   expect(looks).toBe(100);
-  expect(sent.length).toBeGreaterThan(0);
-  expect(sent.length).toBeLessThanOrEqual(5 * SECONDS);
   isEnded = true;
   await store.pool.db.execute(sql`update invocations set status = 'failed' where session_id = ${key.sessionId}`);
   await ended;

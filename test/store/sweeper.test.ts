@@ -57,7 +57,8 @@ async function deadSession(seconds: number): Promise<SessionKey> {
 }
 const statusOf = async ({ sessionId }: SessionKey) => {
   const { rows: found } = await store.pool.db.execute<{ status: string; free: boolean }>(sql`
-    select i.status, s.lease_token is null as free from invocations i join sessions s on s.id = i.session_id
+    select i.status, s.lease_token is null as free from invocations i
+    join sessions s on s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id
     where i.session_id = ${sessionId}`);
   return [found[0]?.status, found[0]?.free];
 };
@@ -111,7 +112,10 @@ test('a locked session is left to the next sweep and keeps nobody waiting', asyn
   const client = new Client({ connectionString: store.url });
   await client.connect();
   await client.query('begin');
-  await client.query('select from sessions where id = $1 for update', [locked.sessionId]);
+  await client.query('select from sessions where user_id = $1 and id = $2 for update', [
+    locked.userId,
+    locked.sessionId,
+  ]);
   await sweepOnce();
   expect([await statusOf(locked), await statusOf(other)]).toEqual([held, ended]);
   expect(await rows('select key from idempotency_keys')).toEqual([]);
@@ -192,7 +196,7 @@ test('a dead invocation is ended when its lease ends, whatever else a sweep does
   const other = new Client({ connectionString: store.url });
   await other.connect();
   await other.query('begin');
-  await other.query('select from idempotency_keys for update');
+  await other.query(`select from idempotency_keys where user_id = 'u' for update`);
   const swept = sweepRegularly(context(), 3_600_000, stop.signal);
   for (const key of keys) await expect.poll(() => statusOf(key)).toEqual(ended);
   stop.abort();

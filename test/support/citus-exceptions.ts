@@ -60,12 +60,6 @@ const TESTS: Record<string, Record<string, string>> = {
     'a journal of drizzle that may not be read': OF_ONE_SERVER,
     'a schema of their choice': OF_ONE_SERVER,
   },
-  'test/store/sweeper.test.ts': {
-    'a locked session is left': OWN_STATEMENTS,
-    'a session that cannot be read': OWN_STATEMENTS,
-    'a hundred sessions that cannot be read': OWN_STATEMENTS,
-    'a job that fails is named': OWN_STATEMENTS,
-  },
 };
 
 /** Why a test is not run on a cluster; `undefined` where it is. */

@@ -76,7 +76,7 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
           const found = all.find((span) => span.name === name && span.attributes[attribute] === value);
           return found && all.filter(({ traceId }) => traceId === found.traceId);
         },
-        { timeout: 30_000 },
+        { timeout: 60_000 },
       ),
     resources: (service) =>
       [...sent('/v1/traces', 'resourceSpans'), ...sent('/v1/metrics', 'resourceMetrics')]

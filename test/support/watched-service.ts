@@ -12,16 +12,18 @@ const WATCH = new URL('./loop-watch.ts', import.meta.url).href;
 
 /**
  * CPU time within one turn of the event loop from which it counts as frozen, milliseconds. The goal on an idle machine
- * is 250; other work on the same cores makes the same turn several times dearer, a freeze lasts for seconds.
+ * is 250; a freeze lasts for seconds.
  */
 export const FROZEN_MS = 1_500;
 
 /** What the main thread of a service did since it was last asked. */
 interface LoopReport {
-  /** Longest CPU time between two turns of its event loop, milliseconds. */
+  /** Longest CPU time between two turns of its event loop, as on an idle machine of the usual speed, milliseconds. */
   longestMs: number;
-  /** CPU time of each turn in which it had something to do. */
+  /** CPU time of each turn in which it had something to do, as measured. */
   turns: number[];
+  /** How many times dearer the same work was at the end than there; 1 where no turn was long. */
+  slowness: number;
   heapMb: number;
   /** Open connections, those to the database included. */
   sockets: number;

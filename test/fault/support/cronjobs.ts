@@ -3,9 +3,9 @@ import { newSecret } from '../../../src/invocations/webhooks/webhook.ts';
 import { type Received, type Receiver, verifies } from '../../support/webhook-receiver.ts';
 import { APP, eventually } from './faults.ts';
 
-const ENDED_WITHIN_MS = 30_000;
+const ENDED_WITHIN_MS = 120_000;
 /** The lease of an attempt, which a killed process leaves behind, and the work after it. */
-const SENT_WITHIN_MS = 45_000;
+const SENT_WITHIN_MS = 180_000;
 
 /**
  * Cronjobs that are due once, in so many milliseconds; the model takes its time, so that a kill finds runs in the

@@ -7,6 +7,7 @@ const run = promisify(execFile);
 const LEASE_PER_START = 15;
 const [SHORTEST_MS, LONGEST_MS] = [600, 6_000];
 const STARTS = 3;
+const IDLE_START_MS = 40;
 
 async function measureStart(): Promise<number> {
   const startedAt = performance.now();
@@ -19,6 +20,9 @@ async function slowestStart(): Promise<number> {
   for (let start = 0; start < STARTS; start++) slowest = Math.max(slowest, await measureStart());
   return slowest;
 }
+
+/** Measures how many times slower than an idle machine this one starts a process now, at least 1: times are held to it. */
+export const measureLoad = async (): Promise<number> => Math.max(1, (await slowestStart()) / IDLE_START_MS);
 
 /**
  * The lease of tests that wait for the end of many, milliseconds: as short as this machine can renew three times at its
