@@ -26,9 +26,10 @@ export default defineConfig({
     // The files of a worker share its modules: loading them anew for each file took a third of the suite's CPU time
     // (279 s, 184 s without). A test that changes what is global puts it back.
     isolate: false,
-    // Long enough for a machine under any load: they end what hangs, and no test is about them.
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
+    // Long enough for a machine under any load: they end what hangs, and no test is about them. On a cluster each
+    // statement is several, and a database is made on all of its nodes.
+    testTimeout: isOnCluster ? 900_000 : 120_000,
+    hookTimeout: isOnCluster ? 900_000 : 120_000,
     expect: { poll: { timeout: 60_000 } },
     coverage: {
       provider: 'v8',

@@ -236,9 +236,10 @@ begin
     start_time = coalesce(i.start_time, excluded.start_time), end_time = null, response_body = null,
     error_code = null, error_message = null,
     stop_requested_as = case when v_goes_on then i.stop_requested_as end,
+    -- Immutable, which to_jsonb is not: a cluster takes nothing else here.
     request = case when v_goes_on then i.request
-                   else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', to_jsonb(i.llm_calls)),
-                                  '{began,toolCalls}', to_jsonb(i.tool_calls)) end,
+                   else jsonb_set(jsonb_set(excluded.request, '{began,llmCalls}', i.llm_calls::text::jsonb),
+                                  '{began,toolCalls}', i.tool_calls::text::jsonb) end,
     attempt = case when v_goes_on then i.attempt + 1 else 1 end
   where i.status <> 'running';
   if cardinality(v_sizes) > 0 then
@@ -780,8 +781,11 @@ CREATE OR REPLACE FUNCTION public.renew_claim(p_app text, p_user text, p_session
  RETURNS boolean
  LANGUAGE plpgsql
 AS $function$
+declare
+  -- A variable: a cluster takes no volatile function in an update of its rows.
+  v_now constant timestamptz := clock_timestamp();
 begin
-  update invocations i set lease_expire_time = clock_timestamp() + p_duration_ms * interval '1 millisecond'
+  update invocations i set lease_expire_time = v_now + p_duration_ms * interval '1 millisecond'
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
     and i.lease_token = p_token and i.status = 'running' and exists (
       select from sessions s

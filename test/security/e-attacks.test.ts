@@ -3,7 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import pino from 'pino';
+import { createForgetSessions } from '../../src/process/forget-session.ts';
+import { rowContent } from '../../src/conversation/artifacts/content-store.ts';
+import { applyRetention } from '../../src/features/users/retention.ts';
+import { openPool } from '../support/store.ts';
 import { agentTool } from '../../src/agent/loop/agent-tree.ts';
+import { builtInTools } from '../../src/agent/tools/registry.ts';
 import { createKey } from '../../src/platform/http/access/key-ring.ts';
 import { agent, tool } from '../support/agent-fixtures.ts';
 import type { LiveMessage, LiveModel } from '../../src/agent/definition/live.ts';
@@ -50,6 +56,48 @@ describe('an agent that is a tool', () => {
     harness: { tools: 'helper' },
     run_agent_request: { user_id: 'u', session_id: 's' },
   };
+
+  test('names others’ data in vain, whatever its model asks the tools for', async () => {
+    const asks = [
+      'alice',
+      '../alice',
+      'user:../../alice/f',
+      '/apps/harness_agent/users/alice/sessions/s',
+      'f',
+      'user:f',
+    ];
+    const calls = asks.flatMap((name, n) => [
+      callPart('save_artifact', { name, text: 'mine' }, `a${n}`),
+      callPart('load_artifacts', { names: [name] }, `b${n}`),
+      callPart('write_state', { key: `user:${name}`, value: 'mine' }, `c${n}`),
+      callPart('load_memory', { query: `secret ${name}` }, `d${n}`),
+      callPart('save_artifact', { name, text: 'mine', user_id: 'alice' }, `e${n}`),
+    ]);
+    const model = scriptedModel([calls, [{ text: 'done' }]]);
+    const tools = [...builtInTools().values()];
+    const helper = agentTool(agent({ name: 'helper', description: 'Helps.', model, tools }));
+    const host = hostScript([[callPart('helper', { request: 'go' }, 'h')], [{ text: 'done' }]], [helper]);
+    const { app, rows } = await open({}, { agents: host });
+    const alice = `${APP}/users/alice`;
+    const said = { author: 'user', content: { role: 'user', parts: [{ text: 'the secret of alice' }] } };
+    await app.post(`${alice}/sessions`, { sessionId: 's', state: { 'user:k': 'secret' }, events: [said] });
+    for (const filename of ['f', 'user:f'])
+      await app.post(`${alice}/sessions/s/artifacts`, { filename, artifact: { text: 'the secret of alice' } });
+    await app.send('PATCH', `${alice}/memory`, { sessionId: 's' });
+    const others = async () => (await app.get(`${alice}/export`)).text.replaceAll(/"exportTime":[^,}]*/g, '');
+    const before = await others();
+    const { body } = await app.post('/harness/invoke', invoke);
+    expect(body).toMatchObject({ error: null, output: 'done' });
+    expect(model.requests).toHaveLength(2);
+    const answers = JSON.stringify(model.requests[1]);
+    expect(answers).toContain('functionResponse');
+    expect(answers).not.toContain('the secret of alice');
+    expect(await others()).toEqual(before);
+    expect(await rows(`select distinct user_id from artifacts order by 1`)).toEqual([
+      { user_id: 'alice' },
+      { user_id: 'u' },
+    ]);
+  });
 
   test('calls no more tools than one invocation may', async () => {
     const { agents, ran } = makeHost();
@@ -146,4 +194,57 @@ test('a cronjob is its owner’s: it outlives the key that made it, and not its 
   await expect.poll(runs).toEqual([{ status: 'success' }]);
   expect((await app.send('DELETE', `${APP}/users/ann`, undefined, as(operator))).status).toBe(200);
   expect([await due(), await runs()]).toEqual([[], []]);
+});
+
+describe('a hold that was answered', () => {
+  const OLD = 40;
+  const ROUNDS = 6;
+
+  test('keeps all that was there then, beside retention, deletions, an erasure and an import', async () => {
+    const { app, rows } = await open();
+    const database = openPool(app.databaseUrl, 4);
+    onTestFinished(() => database.close());
+    const sweep = { database, contentStore: rowContent(1_000_000), log: pino({ enabled: false }) };
+    const retain = () =>
+      applyRetention(
+        { ...sweep, forgetSessions: createForgetSessions(undefined) },
+        { sessions: { days: 1, count: 0 }, artifactVersions: 0 },
+      ).catch((error: unknown) => {
+        // A batch that had chosen the session before the hold: undone whole, and the sweeper begins it again.
+        if ((error as { cause?: { code?: string } }).cause?.code !== 'AR423') throw error;
+      });
+    const countOf = async (user: string) =>
+      (
+        await rows(`select (select count(*) from sessions where user_id = '${user}')::int as sessions,
+                          (select count(*) from events where user_id = '${user}')::int as events`)
+      )[0] as {
+        sessions: number;
+        events: number;
+      };
+    let raced = 0;
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const user = `held${round}`;
+      const path = `${APP}/users/${user}`;
+      const sessions = Array.from({ length: OLD }, (_, n) => ({ sessionId: `s${n}`, events: [{ author: 'user' }] }));
+      await Promise.all(sessions.map((session) => app.post(`${path}/sessions`, session)));
+      const exported = (await app.get(`${path}/export`)).text;
+      await rows(`update sessions set update_time = now() - interval '3 days' where user_id = '${user}'`);
+      const deletions = [
+        ...sessions.slice(0, 10).map(({ sessionId }) => app.send('DELETE', `${path}/sessions/${sessionId}`)),
+        // An erasure that has begun refuses the hold: of every other round.
+        round % 2 === 0 ? retain() : app.send('DELETE', path),
+        app.send('POST', `${path}/import`, exported, { 'content-type': 'application/x-ndjson' }),
+      ];
+      const hold = await app.send('PUT', `${path}/hold`, { reason: 'Case 1' });
+      const then = await countOf(user);
+      await Promise.all(deletions);
+      await retain();
+      await app.send('DELETE', path);
+      const now = await countOf(user);
+      if (hold.status !== 200) continue; // of a user that is being erased
+      if (then.sessions > 0 && then.sessions < OLD) raced += 1;
+      expect([now.sessions >= then.sessions, now.events >= then.events]).toEqual([true, true]);
+    }
+    console.log(`${ROUNDS} holds beside deletions, ${raced} of them with some of the sessions gone already`);
+  });
 });

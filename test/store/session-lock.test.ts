@@ -116,7 +116,8 @@ describe('a dead invocation whose request is kept', () => {
       const { rows } = await store.pool.db.execute(sql`
       select status, error_message as message,
         greatest(0, round(extract(epoch from lease_expire_time - update_time) / 60) * 60)::int as pause
-      from (select i.*, s.update_time from invocations i join sessions s on s.id = i.session_id
+      from (select i.*, s.update_time from invocations i
+            join sessions s on s.app_name = i.app_name and s.user_id = i.user_id and s.id = i.session_id
             where i.id = ${lease.invocationId}) taken`);
       expect(rows).toEqual([{ status, message, pause }]);
     },

@@ -8,7 +8,8 @@ interface Rule {
 }
 
 const VOLATILE = /\b(?:clock_timestamp|timeofday|gen_random_uuid|random|nextval|pg_notify|pg_advisory\w*)\s*\(/i;
-const STABLE = /\b(?:statement_timestamp|transaction_timestamp|now|to_char|to_tsvector)\s*\(/i;
+const STABLE =
+  /\b(?:statement_timestamp|transaction_timestamp|now|to_char|to_tsvector|to_jsonb?|jsonb?_build_\w+)\s*\(/i;
 
 /** Rules for an `update` or `delete`, up to the end of its CTE. */
 const IN_WRITE: Rule[] = [

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { getTableName, is } from 'drizzle-orm';
 import { getTableConfig, PgTable } from 'drizzle-orm/pg-core';
 import { expect, test } from 'vitest';
+import { joinFunctions } from '../../../../migrations/write-functions.ts';
 import { COPIED_TABLES, DISTRIBUTED_TABLES } from '../../../../src/platform/db/distribute.ts';
 import * as schema from '../../../../src/platform/db/schema/schema.ts';
 import { dialectFaults, routingFaults } from '../../../support/dialect.ts';
@@ -51,6 +52,17 @@ test.each([
   'select "id" from "cronjobs" for update skip locked',
 ])('a distributed database takes %s', (statement) => {
   expect(dialectFaults(statement)).toEqual([]);
+});
+
+test('a distributed database takes the writes of the functions of migrations', () => {
+  // Which name tables without quotes, and rows by aliases.
+  const writes = joinFunctions()
+    .replaceAll(/--.*$/gm, '')
+    .split(';')
+    .flatMap((text) => /\b(?:insert into|update|delete from) \w+\b[^]*/.exec(text)?.[0] ?? [])
+    .map((text) => text.replace(/^(insert into|update|delete from) (\w+)/, '$1 "$2"'));
+  expect(writes.length).toBeGreaterThan(20);
+  expect(writes.flatMap((text) => dialectFaults(text).map((fault) => `${fault}: ${text.slice(0, 100)}`))).toEqual([]);
 });
 
 const OF_USER = '"s"."user_id" = $1';
