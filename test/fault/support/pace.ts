@@ -21,7 +21,7 @@ async function slowestStart(): Promise<number> {
   return slowest;
 }
 
-/** Measures how many times slower than an idle machine this one starts a process now, at least 1: times are held to it. */
+/** Measures how many times slower than an idle machine this one starts a process now, at least 1. */
 export const measureLoad = async (): Promise<number> => Math.max(1, (await slowestStart()) / IDLE_START_MS);
 
 /**
