@@ -24,6 +24,10 @@ The key for --url stands in AGENT_RUNTIME_KEY. NO_COLOR switches colours off.
  */
 export async function runProgram(args: string[]): Promise<number> {
   const exit = { code: 0 };
+  const isService = ['start', 'dev'].includes(args[0] ?? 'start');
+  // A reader that has seen enough, as `head` has, is no failure of a command; a service goes on as its logs do.
+  if (!isService)
+    process.stdout.once('error', (error: NodeJS.ErrnoException) => process.exit(Number(error.code !== 'EPIPE')));
   const program = createProgram((code) => (exit.code = code));
   try {
     await program.parseAsync(args.length === 0 ? ['start'] : args, { from: 'user' });

@@ -46,6 +46,11 @@ test('a message, its session, and its replay', async () => {
   expect(changed.out).toContain('\n  after   "Be brief.');
 });
 
+test('a reader that has seen enough ends a command without a word', async () => {
+  const { out, error } = await startProcess('/bin/sh', ['-c', `"${process.execPath}" "${MAIN}" --help | true`], {}).end;
+  expect([out, error]).toEqual(['', '']);
+});
+
 test('sessions are labelled, found, forked and compared', async () => {
   const json = async (...args: string[]) => JSON.parse((await type('--json', 'sessions', ...args)).out) as unknown;
   await type('invoke', '--session', 'long', 'What is 2 * 3? Use the calculator.');
