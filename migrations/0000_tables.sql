@@ -282,6 +282,18 @@ CREATE TABLE "eval_verdicts" (
 	CONSTRAINT "eval_verdicts_turn_check" CHECK (turn >= 0)
 );
 --> statement-breakpoint
+CREATE TABLE "event_deltas" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"session_id" text collate "C" NOT NULL,
+	"number" bigint NOT NULL,
+	"lease_token" uuid NOT NULL,
+	"invocation_id" text collate "C" NOT NULL,
+	"event_id" text collate "C" NOT NULL,
+	"payload" text NOT NULL,
+	CONSTRAINT "event_deltas_pkey" PRIMARY KEY("app_name","user_id","session_id","number")
+);
+--> statement-breakpoint
 CREATE TABLE "events" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -497,6 +509,7 @@ ALTER TABLE "eval_run_cases" ADD CONSTRAINT "eval_run_cases_run_fkey" FOREIGN KE
 ALTER TABLE "eval_run_cases" ADD CONSTRAINT "eval_run_cases_version_fkey" FOREIGN KEY ("app_name","eval_set_id","eval_id","case_version") REFERENCES "public"."eval_case_versions"("app_name","eval_set_id","eval_id","version") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "eval_session_scores" ADD CONSTRAINT "eval_session_scores_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "eval_verdicts" ADD CONSTRAINT "eval_verdicts_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "event_deltas" ADD CONSTRAINT "event_deltas_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "events" ADD CONSTRAINT "events_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "invocation_tapes" ADD CONSTRAINT "invocation_tapes_invocation_fkey" FOREIGN KEY ("app_name","user_id","session_id","invocation_id") REFERENCES "public"."invocations"("app_name","user_id","session_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "invocations" ADD CONSTRAINT "invocations_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
@@ -737,6 +750,15 @@ comment on column eval_verdicts.author is 'Who said so: a user of a token, the i
 comment on column eval_verdicts.passed is 'Whether the turn is good.';
 comment on column eval_verdicts.comment is 'Why, in words.';
 comment on column eval_verdicts.create_time is 'When it was said.';
+comment on table event_deltas is 'Text of events that models still write, in pieces, for those who read along. The whole event replaces it.';
+comment on column event_deltas.app_name is 'Application of the session.';
+comment on column event_deltas.user_id is 'Owner of the session.';
+comment on column event_deltas.session_id is 'Session of the event.';
+comment on column event_deltas.number is 'Order of the pieces of a session: microseconds since 1970, or one more than the piece before. None is given twice.';
+comment on column event_deltas.lease_token is 'The lease under which it was written. It counts while sessions.lease_token is the same.';
+comment on column event_deltas.invocation_id is 'Invocation that writes the event.';
+comment on column event_deltas.event_id is 'Identifier that the event will have.';
+comment on column event_deltas.payload is 'The piece as it goes over the wire: a partial event, JSON.';
 comment on table events is 'The conversation. Ordered by sequence and never by time.';
 comment on column events.app_name is 'Application of the session.';
 comment on column events.user_id is 'Owner of the session.';

@@ -1,10 +1,52 @@
+-- append_deltas: stores pieces of the text of events to come, for those who read along, while the lease is the caller's.
+--
+--   1. Look at the lease. Nothing is locked: what is written behind a lease that ended meanwhile has its token, counts
+--      for nobody, and goes with the end of the invocation or a sweep.
+--   2. Is p_after the last piece of this lease? A crash of the server may have lost some, or the answer to an earlier try
+--      was lost: then all of them go, so that no reader has text with a hole, and none twice.
+--   3. Insert the pieces, with numbers above all before them in the session.
+--
+-- It commits without a wait for the disk: the whole event follows, and that does. Deleted by append_events and
+-- finish_invocation. Locks: none. Database time: 0.2 ms.
+--
+-- p_after: null for none. sequence: the last event of the session; null where the lease is another's.
+-- last: the number of the last piece; null where nothing was written.
+create function append_deltas(
+  p_app text, p_user text, p_session text, p_invocation text, p_lease uuid, p_after bigint, p_event_ids text[],
+  p_payloads text[], out last bigint, out sequence integer)
+language plpgsql as $$
+declare
+  v_before bigint;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  -- 1
+  select s.last_sequence into sequence from sessions s
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_lease;
+  if not found then return; end if;
+  -- 2
+  v_before := (select max(d.number) from event_deltas d
+               where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session and d.lease_token = p_lease);
+  if v_before is distinct from p_after then
+    delete from event_deltas d
+    where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session and d.lease_token = p_lease;
+    return;
+  end if;
+  -- 3
+  last := greatest(v_before, floor(extract(epoch from clock_timestamp()) * 1000000)::bigint) + cardinality(p_payloads);
+  insert into event_deltas (app_name, user_id, session_id, number, lease_token, invocation_id, event_id, payload)
+  select p_app, p_user, p_session, last - cardinality(p_payloads) + given.place, p_lease, p_invocation, given.event_id,
+         given.payload
+  from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
+end $$;
+comment on function append_deltas is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
+--> statement-breakpoint
 -- append_events: stores events at the end of a session, with the state that they change.
 --
 --   1. Lock and advance the row of the session: sequence, size, first text, own state, time of change. No row: there is
 --      no such session, the lease is another's, or the session has another version. Nothing is written then. A trigger
 --      counts the size for the user, whose limit is looked at next.
 --   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Merge shared
---      state and insert the events (store_events).
+--      state and insert the events (store_events), which replace their deltas.
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
 -- Locks: sessions, user_storage, invocations, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
@@ -16,7 +58,7 @@
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
-  p_prompt_tokens integer, p_output_tokens integer, p_limits jsonb,
+  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_limits jsonb,
   out last integer, out lines text, out version text, out over json)
 language plpgsql as $$
 declare
@@ -46,6 +88,11 @@ begin
       and i.lease_token = p_lease;
   end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
+  if p_has_deltas then
+    delete from event_deltas d
+    where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session
+      and d.event_id in (select event ->> 'id' from jsonb_array_elements(p_events) event);
+  end if;
   -- 3
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);
@@ -496,7 +543,7 @@ comment on function next_eval_case_version is 'The number of the next version of
 --      nothing is written then. The size has no limit here: an ending has to be stored.
 --   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
 --   3. Keep what a replay needs beside the events (keep_tape).
---   4. Merge shared state and insert the events (store_events); count what models used.
+--   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --
 -- Locks: sessions, user_storage, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
 -- claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
@@ -506,7 +553,8 @@ create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
-  p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
+  p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text,
+  p_limits jsonb,
   out last integer, out lines text)
 language plpgsql as $$
 declare
@@ -539,6 +587,9 @@ begin
   end if;
   -- 4
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, true, p_limits, last, v_changed, true);
+  if p_has_deltas then
+    delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
+  end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
 end $$;
 comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';

@@ -265,7 +265,7 @@ declare
   name text;
 begin
   foreach name in array array[
-    'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'events',
+    'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
     'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'sessions', 'spans',
     'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop

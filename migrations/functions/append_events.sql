@@ -4,7 +4,7 @@
 --      no such session, the lease is another's, or the session has another version. Nothing is written then. A trigger
 --      counts the size for the user, whose limit is looked at next.
 --   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Merge shared
---      state and insert the events (store_events).
+--      state and insert the events (store_events), which replace their deltas.
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
 -- Locks: sessions, user_storage, invocations, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
@@ -16,7 +16,7 @@
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
-  p_prompt_tokens integer, p_output_tokens integer, p_limits jsonb,
+  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_limits jsonb,
   out last integer, out lines text, out version text, out over json)
 language plpgsql as $$
 declare
@@ -46,6 +46,11 @@ begin
       and i.lease_token = p_lease;
   end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
+  if p_has_deltas then
+    delete from event_deltas d
+    where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session
+      and d.event_id in (select event ->> 'id' from jsonb_array_elements(p_events) event);
+  end if;
   -- 3
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);

@@ -4,7 +4,7 @@
 --      nothing is written then. The size has no limit here: an ending has to be stored.
 --   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
 --   3. Keep what a replay needs beside the events (keep_tape).
---   4. Merge shared state and insert the events (store_events); count what models used.
+--   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --
 -- Locks: sessions, user_storage, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
 -- claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
@@ -14,7 +14,8 @@ create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
-  p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb,
+  p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text,
+  p_limits jsonb,
   out last integer, out lines text)
 language plpgsql as $$
 declare
@@ -47,6 +48,9 @@ begin
   end if;
   -- 4
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, true, p_limits, last, v_changed, true);
+  if p_has_deltas then
+    delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
+  end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
 end $$;
 comment on function finish_invocation is 'Ends an invocation: last events, status and answer, and the session released.';

@@ -15,6 +15,9 @@ export function sessionTopic({ appName, userId, sessionId }: SessionKey): string
 /** The topic that is published when a session may run its next invocation: far rarer than new events. */
 export const freeTopic = (key: SessionKey) => `free:${sessionTopic(key)}`;
 
+/** The topic that is published when a session has new text of an event to come. */
+export const textTopic = (key: SessionKey) => `text:${sessionTopic(key)}`;
+
 /** The topic that is published when an invocation is asked to stop. */
 export const stopTopic = (invocationId: string) => `stop:${invocationId}`;
 

@@ -102,6 +102,8 @@ export interface InvocationRequest {
   goesOn?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
   /** Aborted when the invocation is not wanted any more. */
   signal?: AbortSignal | undefined;
+  /** Called with text once it is stored, where it streams. */
+  onDelta?: EventListener;
   /** Called when the invocation has its row: it waits in the queue, or it has begun. */
   onKnown?: () => void;
   /** The agent, made ready; it stays so after the invocation [made ready for it]. */
@@ -118,20 +120,28 @@ export interface InvocationEnd {
   paused?: boolean;
 }
 
-/** An event on its way to a client: JSON text; `sequence` where it is stored, none for a partial event. */
+/** An event on its way to a client: JSON text. */
 export interface EventFrame {
   text: string;
   event: Event;
+  /** Its own where it is stored; that of the event before a stored delta; none for a partial event as it comes. */
   sequence: number | undefined;
+  /** Number of the last delta before or at its place whose event is still to come. */
+  delta?: number | undefined;
 }
 
 /** Called with each event of the agent: stored ones after they were stored, partial ones as they come. */
 export type EventListener = (frame: EventFrame) => void;
 
-/** Calls a listener with events as they were stored. */
-export function notifyListener(listener: EventListener, stored: StoredEvent[], events: NewEvent[]): void {
+/** Calls a listener with events as they were stored; `delta` as in a frame. */
+export function notifyListener(
+  listener: EventListener,
+  stored: StoredEvent[],
+  events: NewEvent[],
+  delta?: number,
+): void {
   for (const [position, { sequence, text }] of stored.entries()) {
     const event = events[position];
-    if (event) listener({ text, event, sequence });
+    if (event) listener({ text, event, sequence, delta });
   }
 }

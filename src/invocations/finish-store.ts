@@ -31,6 +31,8 @@ export interface InvocationOutcome {
   uses?: readonly ModelUse[];
   /** The tape of the run, for replays. */
   tape?: Tape | undefined;
+  /** True: text of its events may be stored beside them, and goes. */
+  hasDeltas?: boolean;
   /** True: its process is taken for dead, and must not take this end for its own should it wake up. */
   revokesToken?: boolean;
 }
@@ -60,6 +62,7 @@ export async function finishInvocation(
     ...toCountParameters(outcome.counts),
     p_models: toModelParameter(uses),
     ...toTapeParameters(db, lease.key, tape),
+    p_has_deltas: outcome.hasDeltas === true,
   });
   if (stored.last === null) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
   markKept(db, lease.key, tape);

@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isPassingFailure } from '../core/errors.ts';
 import type { SessionKey } from '../core/session.ts';
+import type { Delta } from '../conversation/sessions/delta-store.ts';
 import type { EventsAfter, FollowedEvent } from '../conversation/sessions/event-store.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
+import { OpenText, type Position } from './open-text.ts';
 import type { SessionFeeds } from './session-feed.ts';
 
 /** Pause between two attempts to read from a database that is away. */
@@ -10,44 +12,76 @@ const RETRY_PAUSE_MS = 1_000;
 
 /** Options of following a session; without any it lasts until `signal` aborts. */
 export interface FollowOptions {
+  /** True: the text of events to come too, as it comes. */
+  withText?: boolean;
   /** The follower ends with an invocation: after the events so far, once `isOver` says that none are to come. */
   until?: { invocationId: string; isOver: () => Promise<boolean> };
   /** Called when the place is not in this session any more: all its events follow. Without it the follower ends. */
   onRestart?: (reason: string) => Promise<void>;
 }
 
-/** Yields the events of a session after a sequence and those to come, until `signal` aborts or it is gone. */
-export async function* followEvents(
+/**
+ * A step of a followed session, as JSON text of an event: a stored `event`, which replaces the text of its own that came
+ * before; a `delta`, some text of an event to come; or `void`, which takes back all text whose event has not come.
+ */
+export type FollowedStep = { position: Position; text: string } & (
+  | ({ kind: 'event' } & FollowedEvent)
+  | ({ kind: 'delta' } & Delta)
+  | { kind: 'void' }
+);
+
+/**
+ * Yields the events of a session after a place and those to come, until `signal` aborts or it is gone; with their text
+ * as it comes, where that is wanted. A reader may stop at any step and go on behind its position, in any process: it
+ * has each piece of text once.
+ */
+export async function* followSession(
   { feeds }: { feeds: SessionFeeds },
   key: SessionKey,
-  afterSequence: number,
+  { sequence, delta }: Position,
   signal: AbortSignal,
-  { until, onRestart }: FollowOptions = {},
-): AsyncGenerator<FollowedEvent> {
+  { withText = false, until, onRestart }: FollowOptions = {},
+): AsyncGenerator<FollowedStep> {
   const wakeup = new Wakeup();
   const { wake } = wakeup;
-  const feed = feeds.follow(key, wake);
+  const feed = feeds.follow(key, wake, withText);
   const unwatch = until && feeds.watch(key, until.invocationId, wake);
   signal.addEventListener('abort', wake);
   let seen: Seen = {};
+  const open = new OpenText(withText ? delta : 0);
   try {
-    for (let after = afterSequence; !signal.aborted; ) {
+    for (let after = sequence; !signal.aborted; ) {
       wakeup.reset();
       const over = until ? await readPatiently(() => until.isOver(), signal) : false;
-      const found = await readPatiently(() => feed.read(after), signal);
-      if (!found) return;
-      const reason = restartReason(found, after, seen);
-      seen = { ...seen, createTime: found.createTime };
-      if (reason !== undefined) {
-        if (!onRestart) return;
-        await onRestart(reason);
-        [after, seen] = [0, {}];
-        continue;
+      const text = withText ? await readPatiently(() => feed.readText(), signal) : undefined;
+      const isHere = text?.lastSequence === after && text.createTime === seen.createTime;
+      // Before the events: they would replace nothing of a reader that has text which is void.
+      if (text && (isHere || open.isUnknown) && !open.isIn(text.deltas)) {
+        open.clear();
+        yield { kind: 'void', position: { sequence: after, delta: 0 }, text: toVoidEvent(key) };
       }
-      for (const event of found.events) yield event;
-      const last = found.events.at(-1);
-      if (last) [after, seen] = [last.sequence, { ...seen, lastId: last.id }];
-      if (after < found.lastSequence) continue;
+      if (text && isHere) yield* takeText(open, text.deltas, after);
+      else {
+        const found = await readPatiently(() => feed.read(after), signal);
+        if (!found) return;
+        const reason = restartReason(found, after, seen);
+        const isFirst = seen.createTime === undefined;
+        seen = { ...seen, createTime: found.createTime };
+        if (reason !== undefined) {
+          if (!onRestart) return;
+          await onRestart(reason);
+          [after, seen] = [0, {}];
+          open.clear();
+          continue;
+        }
+        for (const event of found.events) {
+          open.replace(event.id);
+          yield { kind: 'event', ...event, position: { sequence: event.sequence, delta: open.delta } };
+        }
+        const last = found.events.at(-1);
+        if (last) [after, seen] = [last.sequence, { ...seen, lastId: last.id }];
+        if (after < found.lastSequence || (withText && (last || isFirst))) continue;
+      }
       if (over) return;
       await wakeup.wait();
     }
@@ -57,6 +91,13 @@ export async function* followEvents(
     feed.end();
   }
 }
+
+function* takeText(open: OpenText, deltas: readonly Delta[], sequence: number): Generator<FollowedStep> {
+  for (const next of open.take(deltas)) yield { kind: 'delta', ...next, position: { sequence, delta: next.number } };
+}
+
+/** An event without content that is not partial, and is stored nowhere: ADK's clients put it in the place of text. */
+const toVoidEvent = ({ appName }: SessionKey) => JSON.stringify({ author: appName, partial: false, interrupted: true });
 
 /** The state of a session as a follower saw it last. */
 interface Seen {

@@ -20,6 +20,7 @@ import {
   notifyListener,
 } from './context.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
+import { DeltaWriter } from './delta-writer.ts';
 import { fenceIn } from './fence.ts';
 import { checkSize, deferredUserEvents, endingEvents, isStopped, toAnswer, withDelta } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
@@ -70,6 +71,8 @@ interface RunningInvocation extends ClaimedInvocation {
   /** User events that are not stored yet; emptied when they are. */
   userEvents: NewEvent[];
   usage: Usage;
+  /** Where its text is stored as it comes. */
+  deltas?: DeltaWriter | undefined;
   /** Where it goes on whose process died. */
   stored?: StoredSteps | undefined;
   /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
@@ -95,16 +98,21 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   const times = { timeoutMs, spentMs: goesOn?.spentMs, renewalMs: context.leaseTimes.renewalMs };
   const fence = fenceIn(context, lease, times, outside);
   const observer = context.observe?.(lease);
+  // What is made ready for it is a live session with sound, or a replay.
+  const isText = claimed.request.streaming && !claimed.request.prepared;
+  const deltas = isText ? new DeltaWriter(context, lease, claimed.request.onDelta) : undefined;
   try {
     const userEvents = deferredUserEvents(claimed.request, context.newId);
     const usage = newUsage(goesOn);
     const limitReached = new AbortController();
     const running: RunningInvocation = { ...claimed, signal: fence.signal, userEvents, usage, limitReached, observer };
+    running.deltas = deltas;
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     observer?.end(ending);
     return await finish(running, ending);
   } finally {
     observer?.end(undefined);
+    void deltas?.end();
     fence.release();
     publish();
     context.notifications.publish(freeTopic(lease.key));
@@ -197,15 +205,18 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   // What the loop makes of a lost lease is nothing that another process may find.
   if (running.signal.reason instanceof LeaseLostError) throw running.signal.reason;
   if (event.partial === true) {
-    const text = JSON.stringify({ ...event, timestamp: context.now() });
+    running.deltas?.add(event);
+    // Its id was that of the event to come: on the wire each event has its own, as in ADK.
+    const text = JSON.stringify({ ...event, id: context.newId(), timestamp: context.now() });
     return listener({ text, event, sequence: undefined });
   }
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) await appendOnce(context.database.db, lease, userEvent);
-  const stored = await appendOnce(context.database.db, lease, event, usage);
+  const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, hasDeltas);
+  const stored = await (running.deltas ? running.deltas.replace(event.id, append) : append(false));
   endWhereOver(running, stored[0]?.over);
-  notifyListener(listener, stored, [event]);
+  notifyListener(listener, stored, [event], running.deltas?.last);
   context.notifications.publish(sessionTopic(lease.key));
 }
 
@@ -270,12 +281,15 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
   }
   const end: InvocationEnd = { output, error: error && { code: error.code, message: error.message }, paused };
   const userEvents = isRefusal(error?.code) ? [] : running.userEvents;
+  // What a process left that died goes with the end, whoever brings that.
+  const hasDeltas = (await running.deltas?.end()) === true || request.goesOn !== undefined;
   const stored = await finishOnce(context.database.db, lease, [...userEvents, ...events], {
     status: error ? (isStopped(error.code) ? error.code : 'failed') : paused ? 'paused' : 'succeeded',
     error: end.error,
     answer: request.answer && toAnswer(request.answer, end),
     counts: usage.takeCounts(),
     uses: usage.take(),
+    hasDeltas,
     // Without its user event there is nothing to replay it from.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });

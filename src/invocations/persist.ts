@@ -34,6 +34,7 @@ export function appendOnce(
   lease: Lease,
   event: NewEvent,
   usage?: Usage,
+  hasDeltas = false,
 ): Promise<(StoredEvent & { over?: OverBudget | undefined })[]> {
   let repeated = false;
   const { token: leaseToken, invocationId } = lease;
@@ -41,7 +42,7 @@ export function appendOnce(
   const models = usage?.take() ?? [];
   return persist(async () => {
     try {
-      return await appendEvents(db, lease.key, [event], { leaseToken, models, counts });
+      return await appendEvents(db, lease.key, [event], { leaseToken, models, counts, hasDeltas });
     } catch (error) {
       if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);
       repeated = true;

@@ -35,6 +35,10 @@ const prompt = {
 export const startInvocationSchema = z
   .looseObject({
     ...prompt,
+    streaming: z
+      .boolean()
+      .nullish()
+      .describe('True: its text is kept as it comes, for streams of events with `deltas=true` [false].'),
     webhookUrl: webhookUrlSchema
       .nullish()
       .describe('Address of a registered webhook, which is sent how the invocation ends or that it paused.'),

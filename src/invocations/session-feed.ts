@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { runAsSystem } from '../platform/context.ts';
 import type { SessionKey } from '../core/session.ts';
 import { isPassingFailure } from '../core/errors.ts';
-import { sessionTopic } from '../core/names.ts';
+import { sessionTopic, textTopic } from '../core/names.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
 import { SingleFlight } from '../platform/work/single-flight.ts';
@@ -12,6 +12,7 @@ import {
   listSessionEnds,
   type SessionEnd,
 } from '../conversation/sessions/event-store.ts';
+import { listDeltas, type SessionText } from '../conversation/sessions/delta-store.ts';
 import { listInvocationStates } from './invocation-store.ts';
 
 /** Events of one read. */
@@ -31,6 +32,8 @@ interface FeedContext {
 export interface Feed {
   /** Reads at most 100 events after a sequence; `undefined` without a session. Followers that read at once share it. */
   read(after: number): Promise<EventsAfter | undefined>;
+  /** Reads the text of events to come; `undefined` without a session. One read of what is new serves all followers. */
+  readText(): Promise<SessionText | undefined>;
   end(): void;
 }
 
@@ -57,17 +60,20 @@ export class SessionFeeds {
     this.#context = context;
   }
 
-  /** Follows a session: `wake` is called whenever it may have changed. */
-  follow(key: SessionKey, wake: () => void): Feed {
+  /** Follows a session: `wake` is called whenever it may have changed; with its text as that comes. */
+  follow(key: SessionKey, wake: () => void, withText = false): Feed {
     const topic = sessionTopic(key);
     const session = this.#byTopic.get(topic) ?? new FollowedSession(this.#context, key);
     this.#byTopic.set(topic, session);
     session.followers.add(wake);
+    if (withText) session.followText(wake);
     void this.#pollWhileFollowed();
     return {
       read: (after) => session.read(after),
+      readText: () => session.readText(),
       end: () => {
         session.followers.delete(wake);
+        session.readers.delete(wake);
         if (session.followers.size > 0) return;
         session.unsubscribe();
         // Another one may follow under this topic by now.
@@ -99,6 +105,7 @@ export class SessionFeeds {
     const sessions = [...this.#byTopic.values()];
     if (sessions.length === 0) return;
     const keys = sessions.map(({ key }) => key);
+    for (const session of sessions) if (session.hasText) session.wakeReaders();
     const ends = await listSessionEnds(this.#context.database.reads, keys).catch(wakeUnlessPassing(sessions));
     if (ends) for (const [position, session] of sessions.entries()) session.compare(ends[position]);
   }
@@ -127,22 +134,50 @@ const wakeUnlessPassing = (followers: { wake(): void }[]) => (error: unknown) =>
 class FollowedSession {
   readonly key: SessionKey;
   readonly followers = new Set<() => void>();
-  readonly unsubscribe: () => void;
+  /** Those of them that read its text too. */
+  readonly readers = new Set<() => void>();
   readonly #database: DatabasePool;
   /** Reads under way, by the sequence that they begin after. */
   #reads = new SingleFlight<EventsAfter | undefined>();
   #seen: SessionEnd | undefined;
+  #textReads = new SingleFlight<SessionText | undefined>();
+  /** The text of events to come as it was read last. */
+  #text: SessionText['deltas'] = [];
+  readonly #notifications: FeedContext['notifications'];
+  readonly #subscriptions: (() => void)[];
 
   constructor({ database, notifications }: FeedContext, key: SessionKey) {
     this.key = key;
     this.#database = database;
-    this.unsubscribe = notifications.subscribe(sessionTopic(key), () => this.wake());
+    this.#notifications = notifications;
+    this.#subscriptions = [notifications.subscribe(sessionTopic(key), () => this.wake())];
+  }
+
+  followText(wake: () => void): void {
+    this.readers.add(wake);
+    if (this.#subscriptions.length > 1) return;
+    this.#subscriptions.push(this.#notifications.subscribe(textTopic(this.key), () => this.wakeReaders()));
+  }
+
+  unsubscribe(): void {
+    for (const unsubscribe of this.#subscriptions) unsubscribe();
+  }
+
+  /** True while text comes in: its followers look again even where no notification arrives. */
+  get hasText(): boolean {
+    return this.#text.length > 0 && this.readers.size > 0;
   }
 
   wake(): void {
     // A read that began before may not see what this is about.
     this.#reads = new SingleFlight();
+    this.#textReads = new SingleFlight();
     for (const follower of this.followers) follower();
+  }
+
+  wakeReaders(): void {
+    this.#textReads = new SingleFlight();
+    for (const reader of this.readers) reader();
   }
 
   /** Wakes the followers if the session has moved on, a moment later: a notification may be under way. */
@@ -158,5 +193,13 @@ class FollowedSession {
     return this.#reads.run(String(after), () =>
       listEventsAfter(this.#database.reads, this.key, after, PAGE).then((found) => (this.#seen = found)),
     );
+  }
+
+  readText(): Promise<SessionText | undefined> {
+    return this.#textReads.run('', async () => {
+      const found = await listDeltas(this.#database.reads, this.key, this.#text);
+      this.#text = found?.deltas ?? [];
+      return found;
+    });
   }
 }

@@ -83,7 +83,7 @@ async function endIfDead(
   const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
   const ending = endingEvents(invocationId, author, events, error, newId);
   const status = code === 'cancelled' ? code : 'interrupted';
-  await finishInvocation(tx, lease, ending, { status, error, revokesToken: true });
+  await finishInvocation(tx, lease, ending, { status, error, hasDeltas: true, revokesToken: true });
   return free;
 }
 

@@ -7,6 +7,7 @@ import { ifAlone } from '../platform/db/advisory-lock.ts';
 import type { DatabaseAddress } from '../platform/db/connection.ts';
 import type { DatabasePool } from '../platform/db/database.ts';
 import type { Notifications } from '../platform/db/notifications.ts';
+import { deleteLostDeltas } from '../conversation/sessions/delta-store.ts';
 import * as evaluations from '../features/evals/erase-store.ts';
 import { forgetOldRuns, type RunRetention } from '../features/evals/runs/trend-store.ts';
 import { deleteOldKeys } from '../conversation/idempotency/key-store.ts';
@@ -91,6 +92,7 @@ function listSweeps(context: SweepContext, intervalMs: number): Sweep[] {
         ['forgetting the idempotency keys of invocations', () => forgetInvocationKeys(db, IDEMPOTENCY_HOURS, signal)],
         ['deleting old evaluation runs', () => forgetOldRuns(db, context.evalRuns)],
         ['deleting old traces', () => deleteOldSpans(db, TRACE_HOURS, signal)],
+        ['deleting text of invocations that died', () => deleteLostDeltas(db, signal)],
         ['deleting old prompts', () => deleteOldPrompts(db, PROMPT_DAYS, signal)],
       ],
     },

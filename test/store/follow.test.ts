@@ -5,7 +5,7 @@ import type { SessionKey } from '../../src/core/session.ts';
 import { sessionTopic } from '../../src/core/names.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { SessionFeeds } from '../../src/invocations/session-feed.ts';
-import { type FollowOptions, followEvents } from '../../src/invocations/follow.ts';
+import { type FollowOptions, followSession } from '../../src/invocations/follow.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
@@ -27,7 +27,8 @@ async function followAll(keys: SessionKey[], after: number, signal: AbortSignal,
   const seen: number[] = [];
   const context = { feeds };
   const streams = keys.map(async (key) => {
-    for await (const { sequence } of followEvents(context, key, after, signal, options)) seen.push(sequence);
+    const from = { sequence: after, delta: 0 };
+    for await (const { position } of followSession(context, key, from, signal, options)) seen.push(position.sequence);
   });
   return { seen, ended: Promise.all(streams) };
 }

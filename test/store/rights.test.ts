@@ -23,6 +23,7 @@ const OF_USERS = [
   'eval_session_scores',
   'eval_sets',
   'eval_verdicts',
+  'event_deltas',
   'events',
   'idempotency_keys',
   'invocation_tapes',

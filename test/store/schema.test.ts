@@ -39,6 +39,8 @@ test('a trigger keeps what is on legal hold, in every table of users but those o
   expect(rows.map(({ name }) => name)).toEqual([
     'budget_uses',
     'budgets',
+    // Replaced by the event, which is held.
+    'event_deltas',
     // Copies of answers for a day.
     'idempotency_keys',
     'legal_holds',

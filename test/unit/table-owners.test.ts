@@ -18,6 +18,7 @@ const ABOUT_ALL = ['platform/db', 'features/users'];
 const OWNERS: Record<string, string> = {
   sessions: 'conversation/sessions',
   events: 'conversation/sessions',
+  eventDeltas: 'conversation/sessions',
   appStates: 'conversation/sessions',
   userStates: 'conversation/sessions',
   invocations: 'invocations',

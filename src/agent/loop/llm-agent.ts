@@ -67,7 +67,10 @@ const endsTurn = ({ errorCode, actions }: NewEvent) =>
 /** Without a reason `abort` makes an error with a stack at each model call: 2 % of an invocation. */
 const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 
-/** Makes one model call: partial events where they are wanted, then the complete event, or an event with an error. */
+/**
+ * Makes one model call: partial events where they are wanted, with the id of the event to come; then the complete event,
+ * or an event with an error.
+ */
 async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const stored = invocation.input.stored?.take(turn, isOfModel);
   if (stored) return stored;
@@ -82,22 +85,24 @@ async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGen
   const ended = new AbortController();
   let step: ObservedStep<NewEvent> | undefined;
   let answer: NewEvent | undefined;
+  let partial: NewEvent | undefined;
+  const named = (event: NewEvent): NewEvent => (partial ? { ...event, id: partial.id } : event);
   try {
     const request = await toRequest(invocation, turn, AbortSignal.any([signal, ended.signal]));
     step = invocation.input.observer?.modelCall(agent, request);
     const stream = agent.model.generate(request);
-    // Made once: an answer can have hundreds of partial events, which differ in their ids and deltas only.
-    const partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
+    // Made once: an answer can have hundreds of partial events, which differ in their deltas only.
+    partial = invocation.input.streaming ? newEvent(invocation, turn, { partial: true }) : undefined;
     for (;;) {
       const next = await orAborted(
         runInTrace(step?.traceparent, () => stream.next()),
         signal,
       );
-      if (next.done) return (answer = toAnswerEvent(invocation, turn, next.value));
-      if (partial) yield { ...partial, id: invocation.input.newId(), ...next.value };
+      if (next.done) return (answer = named(toAnswerEvent(invocation, turn, next.value)));
+      if (partial) yield { ...partial, ...next.value };
     }
   } catch (error) {
-    return (answer = withError(newEvent(invocation, turn, {}), toAgentError(invocation, turn, error)));
+    return (answer = named(withError(newEvent(invocation, turn, {}), toAgentError(invocation, turn, error))));
   } finally {
     ended.abort(CALL_ENDED);
     step?.end(answer);

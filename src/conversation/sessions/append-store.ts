@@ -33,6 +33,8 @@ export interface AppendOptions {
   models?: readonly ModelUse[];
   /** The invocation of the append, with what its row has not counted yet. */
   counts?: (InvocationCounts & { invocationId: string }) | undefined;
+  /** True: text of the events was stored before them, and goes. */
+  hasDeltas?: boolean;
 }
 
 /** Use of an invocation as its row counts it. */
@@ -60,7 +62,7 @@ export async function appendEvents(
   db: Database,
   key: SessionKey,
   events: NewEvent[],
-  { leaseToken, versions, models = [], counts }: AppendOptions = {},
+  { leaseToken, versions, models = [], counts, hasDeltas = false }: AppendOptions = {},
 ): Promise<AppendedEvent[]> {
   const call = callFunction<StoredLines & { version: string; over: OverBudget | null }>(db, 'append_events', {
     ...toEventParameters(db, key, events),
@@ -71,6 +73,7 @@ export async function appendEvents(
     p_models: toModelParameter(models),
     p_invocation: counts?.invocationId,
     ...toCountParameters(counts),
+    p_has_deltas: hasDeltas,
   });
   const { version, over, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)

@@ -178,7 +178,8 @@ export interface EventsAfter extends SessionEnd {
   placeId: string | null;
 }
 
-const sessionEnd = sql`${s.lastSequence} as "lastSequence", extract(epoch from ${s.createTime})::text as "createTime"`;
+/** The columns of a {@link SessionEnd}. */
+export const sessionEnd = sql`${s.lastSequence} as "lastSequence", extract(epoch from ${s.createTime})::text as "createTime"`;
 
 /** At most `limit` events after a sequence, in order; `undefined` where there is no such session. */
 export async function listEventsAfter(

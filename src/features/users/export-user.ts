@@ -34,8 +34,11 @@ export interface ExportContext {
 const EXPORT_KIND = 'agent-runtime user export';
 const VERSION = 1;
 
-/** Answers that are kept for retries quote what stands elsewhere, for a day. Budgets are the operator's. */
-const LEFT_OUT = new Set(['idempotency_keys', ...OPERATORS_TABLES]);
+/**
+ * Answers that are kept for retries quote what stands elsewhere, for a day; deltas become events. Budgets are the
+ * operator's.
+ */
+const LEFT_OUT = new Set(['event_deltas', 'idempotency_keys', ...OPERATORS_TABLES]);
 /** A run that is imported would be announced to the webhooks that are there: those come last. */
 const LAST = new Set(['webhooks', 'webhook_deliveries']);
 const EXPORTED: readonly UserTable[] = [

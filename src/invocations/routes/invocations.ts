@@ -76,7 +76,8 @@ const startInvocation = operation({
     noteIgnored(context, body.harness, response);
     const webhookUrl = await requireWebhook(context.database.reads, context.config, key, body.webhookUrl);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
-    const text = await startOnce(context, inBackground(run, webhookUrl), getBodyBytes(request));
+    const streamed = { ...run, streaming: body.streaming === true };
+    const text = await startOnce(context, inBackground(streamed, webhookUrl), getBodyBytes(request));
     return { kind: 'json', text };
   },
 });

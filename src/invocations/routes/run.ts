@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { eventSchema } from '../../core/event.ts';
 import { type SessionKey, sessionNotFound } from '../../core/session.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
+import { streamPosition } from '../../platform/http/operation/parameters.ts';
 import { listEventTexts } from '../../conversation/sessions/event-store.ts';
 import { eventStream, exampleAnswer, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
@@ -18,6 +19,7 @@ import {
   toInvocation,
   toInvocationOptions,
 } from '../request.ts';
+import { parsePosition } from '../open-text.ts';
 import { streamInvocation } from './stream-invocation.ts';
 
 const errors = { 400: 'There is no message.', 404: 'No such session.', ...BUSY_ERRORS };
@@ -85,14 +87,19 @@ const runAgentSse = operation({
   description:
     'One server-sent event per event of the agent, then the end of the stream; after an event with ' +
     '`errorCode` a frame ' +
-    '`{"error": …}` with its sentence. With `eventIds=true` stored events carry their sequence as `id`.',
+    '`{"error": …}` with its sentence. With `eventIds=true` stored events carry their sequence as `id`, and text comes ' +
+    'as it is stored, with `sequence.delta`: the same request with its `Idempotency-Key` and `Last-Event-ID` goes on ' +
+    'behind that, on any replica. A whole event replaces its text; one with `interrupted` and without `content` takes ' +
+    'back all text whose event has not come.',
   owner: ownedByBody,
   demands: promptDemands,
   parameters: {
     query: z.object({
       eventIds: z.boolean().default(false).describe('Send the sequence of stored events as `id`.'),
     }),
-    headers: invocationHeaders,
+    headers: invocationHeaders.extend({
+      'last-event-id': streamPosition.optional().describe('The last `id` that a request with this key has got.'),
+    }),
   },
   body: { schema: runRequestSchema, required: true, example: { ...exampleRun, streaming: true } },
   success: { ...eventStream, headers: ignoredMembers },
@@ -101,7 +108,9 @@ const runAgentSse = operation({
     const key = toSessionKey(body);
     const run = await toInvocation(context, key, body, toInvocationOptions(headers, [key, body]));
     noteIgnored(context, body.harness, response);
-    const options = { withIds: query.eventIds, split: body.functionCallEventId == null };
+    const place = headers['last-event-id'];
+    const from = place === undefined ? undefined : parsePosition(place);
+    const options = { withIds: query.eventIds, from, split: body.functionCallEventId == null };
     await streamInvocation(context, { ...run, streaming: body.streaming === true }, response, options);
     return { kind: 'sent' };
   },

@@ -3,13 +3,14 @@ import { eventSchema } from '../../core/event.ts';
 import { sessionNotFound } from '../../core/session.ts';
 import { freeTopic, sessionTopic } from '../../core/names.ts';
 import { operation } from '../../platform/http/operation/operation.ts';
-import { afterSequence, sessionPath } from '../../platform/http/operation/parameters.ts';
+import { afterSequence, sessionPath, streamPosition } from '../../platform/http/operation/parameters.ts';
 import { openEventStream } from '../../platform/http/operation/server-sent-events.ts';
 import { fingerprint, idempotencyHeaders } from '../../conversation/idempotency/operations.ts';
 import { listEventsAfter, listEventTexts } from '../../conversation/sessions/event-store.ts';
 import { eventStream, exampleEvent } from '../../conversation/sessions/examples.ts';
 import type { InvocationContext } from '../context.ts';
-import { followEvents } from '../follow.ts';
+import { followSession } from '../follow.ts';
+import { formatPosition, parsePosition } from '../open-text.ts';
 import { answerOnce } from '../retry.ts';
 import { rewind } from '../rewind.ts';
 import { BUSY_ERRORS, rewindSchema } from '../request.ts';
@@ -26,13 +27,18 @@ const streamEvents = operation({
   isStream: true,
   description:
     'Server-sent events whose `id` is the sequence: first those after `Last-Event-ID` (or `afterSequence`, or all), ' +
-    'then those to come, from any replica. An event of type `restart`, with a `detail`, says that the place is not ' +
+    'then those to come, from any replica. With `deltas=true` the text of events to come too, in partial events with ' +
+    'an `id` of the form `sequence.delta`; the whole event replaces them, and one with `interrupted` and without ' +
+    '`content` takes back all text whose event has not come. An event of type `restart`, with a `detail`, says that the place is not ' +
     'one of this session (it was deleted and created again, or lost events in a failover): all its events follow.',
   parameters: {
     path: sessionPath,
-    query: z.object({ afterSequence: afterSequence.default(0) }),
+    query: z.object({
+      afterSequence: afterSequence.default(0),
+      deltas: z.boolean().default(false).describe('Send text as it comes, of invocations that stream.'),
+    }),
     headers: z.object({
-      'last-event-id': afterSequence
+      'last-event-id': streamPosition
         .optional()
         .describe('The last `id` that a browser got before it connects again; wins over `afterSequence`.'),
     }),
@@ -41,13 +47,14 @@ const streamEvents = operation({
   errors: { 404: 'No such session.' },
   absent,
   handler: async (context: InvocationContext, { path: key, query, headers, response, notFound }) => {
-    const after = headers['last-event-id'] ?? query.afterSequence;
-    if (!(await listEventsAfter(context.database.reads, key, after, 1))) throw notFound();
+    const from = parsePosition(headers['last-event-id'] ?? String(query.afterSequence));
+    if (!(await listEventsAfter(context.database.reads, key, from.sequence, 1))) throw notFound();
     const stream = openEventStream(response, { comments: true });
     const signal = AbortSignal.any([stream.signal, context.draining]);
     const onRestart = (reason: string) => stream.send(JSON.stringify({ detail: reason }), 0, 'restart');
-    for await (const { text, sequence } of followEvents(context, key, after, signal, { onRestart })) {
-      await stream.send(text, sequence);
+    const options = { withText: query.deltas, onRestart };
+    for await (const { text, position } of followSession(context, key, from, signal, options)) {
+      await stream.send(text, formatPosition(position));
     }
     stream.end();
     return { kind: 'sent' };

@@ -5,7 +5,8 @@ import { NOT_VALID_ANY_MORE } from '../../platform/http/operation/principal.ts';
 import { type EventStream, openEventStream } from '../../platform/http/operation/server-sent-events.ts';
 import { findFirstSequence } from '../../conversation/sessions/event-store.ts';
 import type { EventFrame, InvocationContext, InvocationRequest } from '../context.ts';
-import { followEvents } from '../follow.ts';
+import { followSession } from '../follow.ts';
+import { formatPosition, type Position } from '../open-text.ts';
 import { invoke } from '../invoke.ts';
 import type { KeyedInvocation } from '../invocation-store.ts';
 import { findRepeated, abandonedError, isActive } from '../retry.ts';
@@ -19,7 +20,10 @@ const EXPIRED_FRAME = `data: ${JSON.stringify({ error: NOT_VALID_ANY_MORE })}\n\
 
 /** How events are written to a stream. */
 interface FrameOptions {
+  /** True: text comes as it is stored, so that a reader may go on behind it. */
   withIds: boolean;
+  /** Where a repeated request goes on [the beginning of its invocation]. */
+  from?: Position | undefined;
   /** ADK's clients want content and artifacts of one event in two frames. */
   split: boolean;
 }
@@ -55,7 +59,10 @@ export async function streamInvocation(
     written = written.then(() => sendNext(frame));
   };
   try {
-    const { error } = await invoke(context, { ...run, signal, onKnown: open }, write);
+    const asItComes = (frame: EventFrame) => frame.sequence !== undefined && write(frame);
+    const listeners = options.withIds ? { onDelta: write } : {};
+    const request = { ...run, signal, onKnown: open, ...listeners };
+    const { error } = await invoke(context, request, options.withIds ? asItComes : write);
     if (error) written = written.then(() => sendError(open(), error.message));
   } catch (error) {
     if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
@@ -89,13 +96,18 @@ async function attach(
     last = await findRepeated(context, run.key, request);
     return !last || !isActive(last);
   };
-  const first = await findFirstSequence(context.database.reads, key, invocationId);
-  for await (const { text, sequence, ...stored } of followEvents(context, key, Math.max(first - 1, 0), signal, {
+  const first = Math.max((await findFirstSequence(context.database.reads, key, invocationId)) - 1, 0);
+  const { from } = options;
+  const isInside = from && from.sequence >= first;
+  const steps = followSession(context, key, isInside ? from : { sequence: first, delta: 0 }, signal, {
+    withText: run.streaming,
     until: { invocationId, isOver },
-  })) {
+  });
+  for await (const step of steps) {
+    const { text, position } = step;
+    if (step.kind !== 'void' && step.invocationId !== invocationId) continue;
     const event = JSON.parse(text) as Event;
-    if (stored.invocationId === invocationId && event.author !== 'user')
-      await sendFrame(stream, { text, event, sequence }, options);
+    if (event.author !== 'user') await sendFrame(stream, { text, event, ...position }, options);
   }
   if (last?.error && !signal.aborted) await sendError(stream, last.error.message);
 }
@@ -104,10 +116,10 @@ const sendError = (stream: EventStream, error: string) => stream.send(JSON.strin
 
 async function sendFrame(
   stream: EventStream,
-  { text, event, sequence }: EventFrame,
+  { text, event, sequence, delta = 0 }: EventFrame,
   options: FrameOptions,
 ): Promise<void> {
-  const id = options.withIds ? sequence : undefined;
+  const id = options.withIds && sequence !== undefined ? formatPosition({ sequence, delta }) : undefined;
   const savesArtifacts = Object.keys(event.actions?.artifactDelta ?? {}).length > 0;
   if (!options.split || !savesArtifacts || !event.content?.parts?.length) return stream.send(text, id);
   const { content, ...rest } = JSON.parse(text) as Event;

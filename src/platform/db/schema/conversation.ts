@@ -63,6 +63,23 @@ export const events = pgTable(
   ],
 );
 
+/** Text of events to come, for those who read along; `lease_token` is that of the session while it is so. */
+export const eventDeltas = pgTable(
+  'event_deltas',
+  (c) => ({
+    ...ofSession(),
+    number: c.bigint('number', { mode: 'number' }).notNull(),
+    leaseToken: c.uuid('lease_token').notNull(),
+    invocationId: identifier('invocation_id').notNull(),
+    eventId: identifier('event_id').notNull(),
+    payload: c.text('payload').notNull(),
+  }),
+  (t) => [
+    primaryKey({ name: 'event_deltas_pkey', columns: [t.appName, t.userId, t.sessionId, t.number] }),
+    sessionKey('event_deltas_session_fkey', t),
+  ],
+);
+
 /** State that all sessions of a user share. */
 export const userStates = pgTable(
   'user_states',

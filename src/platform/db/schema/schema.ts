@@ -9,6 +9,7 @@ export {
   appStates,
   artifacts,
   artifactVersions,
+  eventDeltas,
   events,
   idempotencyKeys,
   legalHolds,

@@ -10,7 +10,7 @@ export interface EventStream {
   /** Aborted when the client has gone. */
   signal: AbortSignal;
   /** Writes one frame of JSON on one line, with `type` as the event's name, and waits while the client reads slowly. */
-  send(data: string, id?: number, type?: string): Promise<void>;
+  send(data: string, id?: number | string, type?: string): Promise<void>;
   end(): void;
 }
 

@@ -108,6 +108,7 @@ test('what a conversation is made of is spread by user; what is looked at for al
     'budget_uses',
     'eval_session_scores',
     'eval_verdicts',
+    'event_deltas',
     'events',
     'idempotency_keys',
     'invocation_tapes',

@@ -1,0 +1,103 @@
+import { not, sql } from 'drizzle-orm';
+import { alias } from 'drizzle-orm/pg-core';
+import type { SessionKey } from '../../core/session.ts';
+import { inBatches, isInBatch } from '../../platform/db/batches.ts';
+import type { Database } from '../../platform/db/database.ts';
+import { eventDeltas, sessions } from '../../platform/db/schema/schema.ts';
+import { callFunction, statement, value } from '../../platform/db/statement.ts';
+import { type SessionEnd, sessionEnd } from './event-store.ts';
+import { isHeldWith } from './session-lease.ts';
+import { isSession, KEY } from './session-key.ts';
+import { s } from './session-text.ts';
+
+/** A piece of the text of an event to come: a partial event as JSON text. */
+export interface Delta {
+  /** Its place among those of the session; no number is given twice. */
+  number: number;
+  text: string;
+  invocationId: string;
+  /** Id that the event will have. */
+  eventId: string;
+}
+
+/** A running invocation, which writes deltas. */
+interface Writer {
+  key: SessionKey;
+  invocationId: string;
+  token: string;
+}
+
+/**
+ * Appends pieces of text, each with the id of its event to come, without a wait for the disk.
+ * @param after - the number of the last one that is there; `undefined` for none
+ * @returns the last sequence of the session and the number of the last piece; `undefined` where the lease is another's,
+ * or other pieces were there: then they are gone, and no more of their text may be stored
+ */
+export async function appendDeltas(
+  db: Database,
+  { key, invocationId, token }: Writer,
+  after: number | undefined,
+  pieces: readonly Pick<Delta, 'eventId' | 'text'>[],
+): Promise<{ sequence: number; last: number } | undefined> {
+  const { last, sequence } = await callFunction<{ last: string | null; sequence: number }>(db, 'append_deltas', {
+    p_app: key.appName,
+    p_user: key.userId,
+    p_session: key.sessionId,
+    p_invocation: invocationId,
+    p_lease: token,
+    p_after: after,
+    p_event_ids: pieces.map(({ eventId }) => eventId),
+    p_payloads: pieces.map(({ text }) => text),
+  });
+  return last === null ? undefined : { last: Number(last), sequence };
+}
+
+/** The text of all events to come of a session, and where the session ends meanwhile. */
+export interface SessionText extends SessionEnd {
+  /** In order. */
+  deltas: readonly Delta[];
+}
+
+/** Lists the deltas of a session, but for those that the caller has where these are still there and no others. */
+export async function listDeltas(
+  db: Database,
+  key: SessionKey,
+  known: readonly Delta[],
+): Promise<SessionText | undefined> {
+  const rows = await selectDeltas(db, { ...key, last: known.at(-1)?.number ?? 0, count: known.length });
+  const [first] = rows;
+  if (!first) return undefined;
+  const { lastSequence, createTime, isSame } = first;
+  const found = rows.flatMap(({ number, text, invocationId, eventId }) =>
+    number === null ? [] : [{ number: Number(number), text, invocationId, eventId }],
+  );
+  return { lastSequence, createTime, deltas: isSame ? [...known, ...found] : found };
+}
+
+type DeltaRow = Omit<Delta, 'number'> & { number: string | null } & Omit<SessionText, 'deltas'> & { isSame: boolean };
+
+const d = alias(eventDeltas, 'd');
+const k = alias(eventDeltas, 'k');
+const LAST = sql`${value('last')}::bigint`;
+
+const selectDeltas = statement<DeltaRow>(
+  () => sql`
+    select d.number, d.text, d."invocationId", d."eventId", ${sessionEnd}, known.is_same as "isSame"
+    from ${sessions} ${s}
+    cross join lateral (
+      select count(*) = ${value('count')}::int as is_same from ${eventDeltas} ${k}
+      where ${isSession(KEY, k)} and ${k.leaseToken} = ${s.leaseToken} and ${k.number} <= ${LAST}) known
+    left join lateral (
+      select ${d.number} as number, ${d.payload} as text, ${d.invocationId} as "invocationId",
+             ${d.eventId} as "eventId"
+      from ${eventDeltas} ${d}
+      where ${isSession(KEY, d)} and ${d.leaseToken} = ${s.leaseToken}
+        and ${d.number} > case when known.is_same then ${LAST} else 0 end) d on true
+    where ${isSession(KEY, s)} order by d.number`,
+);
+
+/** Deletes what leases that ended have left, in short statements. @returns how many pieces there were */
+export function deleteLostDeltas(db: Database, signal?: AbortSignal): Promise<number> {
+  const isNext = isInBatch(eventDeltas, not(isHeldWith(eventDeltas)), eventDeltas.number);
+  return inBatches(() => db.delete(eventDeltas).where(isNext), signal);
+}
