@@ -17,7 +17,35 @@ begin
     memory_bytes = u.memory_bytes + excluded.memory_bytes;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
+CREATE OR REPLACE FUNCTION public.append_deltas(p_app text, p_user text, p_session text, p_invocation text, p_lease uuid, p_after bigint, p_event_ids text[], p_payloads text[], OUT last bigint, OUT sequence integer)
+ RETURNS record
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_before bigint;
+begin
+  perform set_config('synchronous_commit', 'off', true);
+  -- 1
+  select s.last_sequence into sequence from sessions s
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_lease;
+  if not found then return; end if;
+  -- 2
+  v_before := (select max(d.number) from event_deltas d
+               where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session and d.lease_token = p_lease);
+  if v_before is distinct from p_after then
+    delete from event_deltas d
+    where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session and d.lease_token = p_lease;
+    return;
+  end if;
+  -- 3
+  last := greatest(v_before, floor(extract(epoch from clock_timestamp()) * 1000000)::bigint) + cardinality(p_payloads);
+  insert into event_deltas (app_name, user_id, session_id, number, lease_token, invocation_id, event_id, payload)
+  select p_app, p_user, p_session, last - cardinality(p_payloads) + given.place, p_lease, p_invocation, given.event_id,
+         given.payload
+  from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -48,6 +76,11 @@ begin
       and i.lease_token = p_lease;
   end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
+  if p_has_deltas then
+    delete from event_deltas d
+    where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session
+      and d.event_id in (select event ->> 'id' from jsonb_array_elements(p_events) event);
+  end if;
   -- 3
   if p_models is not null then
     perform count_use(p_app, p_user, 0, p_models);
@@ -486,7 +519,7 @@ begin
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT last integer, OUT lines text)
+CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT last integer, OUT lines text)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -520,6 +553,9 @@ begin
   end if;
   -- 4
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, true, p_limits, last, v_changed, true);
+  if p_has_deltas then
+    delete from event_deltas d where d.app_name = p_app and d.user_id = p_user and d.session_id = p_session;
+  end if;
   if p_models is not null then perform count_use(p_app, p_user, 0, p_models); end if;
 end $function$;
 
@@ -1151,6 +1187,17 @@ create table eval_verdicts (
   create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
+create table event_deltas (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  number bigint not null,
+  lease_token uuid not null,
+  invocation_id text collate "C" not null,
+  event_id text collate "C" not null,
+  payload text not null
+);
+
 create table events (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -1431,6 +1478,8 @@ alter table eval_verdicts add constraint eval_verdicts_pkey PRIMARY KEY (app_nam
 
 alter table eval_verdicts add constraint eval_verdicts_turn_check CHECK ((turn >= 0));
 
+alter table event_deltas add constraint event_deltas_pkey PRIMARY KEY (app_name, user_id, session_id, number);
+
 alter table events add constraint events_id_key UNIQUE (app_name, user_id, session_id, id);
 
 alter table events add constraint events_pkey PRIMARY KEY (app_name, user_id, session_id, sequence);
@@ -1500,6 +1549,8 @@ alter table eval_run_cases add constraint eval_run_cases_version_fkey FOREIGN KE
 alter table eval_session_scores add constraint eval_session_scores_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 alter table eval_verdicts add constraint eval_verdicts_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+alter table event_deltas add constraint event_deltas_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
 alter table events add constraint events_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
 
@@ -1704,6 +1755,10 @@ create policy of_user on eval_sets using (((( SELECT current_setting('agent_runt
 alter table eval_verdicts enable row level security;
 alter table eval_verdicts force row level security;
 create policy of_user on eval_verdicts using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table event_deltas enable row level security;
+alter table event_deltas force row level security;
+create policy of_user on event_deltas using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table events enable row level security;
 alter table events force row level security;
@@ -2616,6 +2671,14 @@ comment on column eval_verdicts.passed is 'Whether the turn is good.';
 comment on column eval_verdicts.session_id is 'Session of the case.';
 comment on column eval_verdicts.turn is 'Turn of the session, from 0.';
 comment on column eval_verdicts.user_id is 'User of the session.';
+comment on column event_deltas.app_name is 'Application of the session.';
+comment on column event_deltas.event_id is 'Identifier that the event will have.';
+comment on column event_deltas.invocation_id is 'Invocation that writes the event.';
+comment on column event_deltas.lease_token is 'The lease under which it was written. It counts while sessions.lease_token is the same.';
+comment on column event_deltas.number is 'Order of the pieces of a session: microseconds since 1970, or one more than the piece before. None is given twice.';
+comment on column event_deltas.payload is 'The piece as it goes over the wire: a partial event, JSON.';
+comment on column event_deltas.session_id is 'Session of the event.';
+comment on column event_deltas.user_id is 'Owner of the session.';
 comment on column events.app_name is 'Application of the session.';
 comment on column events.author is 'user, or the name of the agent that spoke.';
 comment on column events.bytes is 'Size of the payload as text, bytes.';
@@ -3209,7 +3272,8 @@ comment on column webhooks.secret is 'Signs what is sent; begins with whsec_. No
 comment on column webhooks.url is 'Address, as a browser writes it; requests and cronjobs name it.';
 comment on column webhooks.user_id is 'Owner.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to the bytes that a user keeps in an application.';
-comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,jsonb) is 'Stores events at the end of a session, with the state that they change.';
+comment on function append_deltas(text,text,text,text,uuid,bigint,text[],text[]) is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
+comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb) is 'Stores events at the end of a session, with the state that they change.';
 comment on function artifact_size(bigint,jsonb,jsonb) is 'The size of a version of an artifact with what is stored beside its bytes.';
 comment on function assert_own_user(text) is 'An error where the limited role names another user than its own.';
 comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than p_max_bytes.';
@@ -3232,7 +3296,7 @@ comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text
 comment on function delete_old_audit_entries() is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Puts an invocation at the end of its session''s queue.';
 comment on function event_sizes(jsonb) is 'The size of each event of an array as text, bytes.';
-comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,integer,jsonb,jsonb,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
+comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
@@ -3278,6 +3342,7 @@ comment on table eval_runs is 'Runs of evaluation sets.';
 comment on table eval_session_scores is 'Scores of sessions that no run made, each as the session was at one of its events.';
 comment on table eval_sets is 'Named sets of evaluation cases of an application.';
 comment on table eval_verdicts is 'What people say of turns, beside the judges.';
+comment on table event_deltas is 'Text of events that models still write, in pieces, for those who read along. The whole event replaces it.';
 comment on table events is 'The conversation. Ordered by sequence and never by time.';
 comment on table idempotency_keys is 'Responses to requests with an Idempotency-Key, kept for a day; those of invocations are in invocations.';
 comment on table invocation_tapes is 'What a replay needs to know of an invocation beside its events: one row for each time that it ran.';

@@ -21,8 +21,8 @@ export interface FollowOptions {
 }
 
 /**
- * A step of a followed session, as JSON text of an event: a stored `event`, which replaces the text of its own that came
- * before; a `delta`, some text of an event to come; or `void`, which takes back all text whose event has not come.
+ * A step of a followed session, as JSON text of an event: a stored `event`, which replaces the text that came of it; a
+ * `delta`, some text of an event to come; or `void`, which takes back all text whose event has not come.
  */
 export type FollowedStep = { position: Position; text: string } & (
   | ({ kind: 'event' } & FollowedEvent)

@@ -68,8 +68,8 @@ const endsTurn = ({ errorCode, actions }: NewEvent) =>
 const CALL_ENDED = new DOMException('The model call has ended.', 'AbortError');
 
 /**
- * Makes one model call: partial events where they are wanted, with the id of the event to come; then the complete event,
- * or an event with an error.
+ * Makes one model call: partial events where they are wanted, with the id of the event to come; then the complete
+ * event, or an event with an error.
  */
 async function* askModel(invocation: InvocationState, turn: AgentTurn): AsyncGenerator<NewEvent, NewEvent, void> {
   const stored = invocation.input.stored?.take(turn, isOfModel);

@@ -179,7 +179,8 @@ export interface EventsAfter extends SessionEnd {
 }
 
 /** The columns of a {@link SessionEnd}. */
-export const sessionEnd = sql`${s.lastSequence} as "lastSequence", extract(epoch from ${s.createTime})::text as "createTime"`;
+export const sessionEnd = sql`${s.lastSequence} as "lastSequence",
+  extract(epoch from ${s.createTime})::text as "createTime"`;
 
 /** At most `limit` events after a sequence, in order; `undefined` where there is no such session. */
 export async function listEventsAfter(

@@ -87,10 +87,10 @@ const runAgentSse = operation({
   description:
     'One server-sent event per event of the agent, then the end of the stream; after an event with ' +
     '`errorCode` a frame ' +
-    '`{"error": …}` with its sentence. With `eventIds=true` stored events carry their sequence as `id`, and text comes ' +
-    'as it is stored, with `sequence.delta`: the same request with its `Idempotency-Key` and `Last-Event-ID` goes on ' +
-    'behind that, on any replica. A whole event replaces its text; one with `interrupted` and without `content` takes ' +
-    'back all text whose event has not come.',
+    '`{"error": …}` with its sentence. With `eventIds=true` stored events carry their sequence as `id`, and text ' +
+    'comes as it is stored, with `sequence.delta`: the same request with its `Idempotency-Key` and `Last-Event-ID` ' +
+    'goes on behind that, on any replica. A whole event replaces its text; one with `interrupted` and without ' +
+    '`content` takes back all text whose event has not come.',
   owner: ownedByBody,
   demands: promptDemands,
   parameters: {

@@ -29,8 +29,9 @@ const streamEvents = operation({
     'Server-sent events whose `id` is the sequence: first those after `Last-Event-ID` (or `afterSequence`, or all), ' +
     'then those to come, from any replica. With `deltas=true` the text of events to come too, in partial events with ' +
     'an `id` of the form `sequence.delta`; the whole event replaces them, and one with `interrupted` and without ' +
-    '`content` takes back all text whose event has not come. An event of type `restart`, with a `detail`, says that the place is not ' +
-    'one of this session (it was deleted and created again, or lost events in a failover): all its events follow.',
+    '`content` takes back all text whose event has not come. An event of type `restart`, with a `detail`, says that ' +
+    'the place is not one of this session (it was deleted and created again, or lost events in a failover): all its ' +
+    'events follow.',
   parameters: {
     path: sessionPath,
     query: z.object({

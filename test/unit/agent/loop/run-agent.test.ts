@@ -270,8 +270,9 @@ test('a consumer that stops early ends the model call', async () => {
 
 test('partial events come only when streaming, and never count as output', async () => {
   const parts = [{ text: 'think', thought: true }, { text: 'Hel' }, { text: 'lo' }];
-  const partial = (part: object, id: string) => ({
-    id,
+  const partial = (part: object) => ({
+    // That of the whole event, for who stores them; on the wire each has its own.
+    id: 'id-1',
     ...base,
     actions,
     partial: true,
@@ -281,7 +282,8 @@ test('partial events come only when streaming, and never count as output', async
   const quiet = await runToEnd(runInput({ agent: agent({ model: scriptedModel([parts]) }) }));
   const loud = await runToEnd(runInput({ agent: agent({ model: scriptedModel([parts]) }), streaming: true }));
   expect(quiet.events).toEqual([]);
-  expect(loud.events).toEqual(parts.map((part, index) => partial(part, `id-${index + 2}`)));
+  expect(loud.events).toEqual(parts.map(partial));
+  expect(loud.end.lastEvent?.id).toBe('id-1');
   expect(loud.end.output).toBe('Hello');
   expect([quiet.end.lastEvent?.partial, loud.end.lastEvent?.partial]).toEqual([undefined, false]);
 });

@@ -1,0 +1,116 @@
+import { randomUUID } from 'node:crypto';
+import { sql } from 'drizzle-orm';
+import { Client } from 'pg';
+import { expect, test } from 'vitest';
+import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
+import { appendDeltas, deleteLostDeltas, listDeltas } from '../../src/conversation/sessions/delta-store.ts';
+import { deleteSession, insertSession } from '../../src/conversation/sessions/session-store.ts';
+import type { SessionKey } from '../../src/core/session.ts';
+import { finishInvocation } from '../../src/invocations/finish-store.ts';
+import { claimSession, type Lease } from '../../src/invocations/lock-store.ts';
+import { runAsUser } from '../../src/platform/context.ts';
+import { newKey, testPool, textEvent } from '../support/store.ts';
+
+const store = testPool(2);
+
+/** A session with an event that an invocation holds. */
+async function hold(key: SessionKey = newKey()): Promise<Lease> {
+  const lease = { key, invocationId: randomUUID(), token: randomUUID(), durationMs: 60_000 };
+  expect(await claimSession(store.pool.db, lease, [textEvent('prompt')], true)).toBe(true);
+  return lease;
+}
+const piece = (text: string, eventId = 'x') => ({ eventId, text });
+const append = (lease: Lease, after: number | undefined, ...pieces: ReturnType<typeof piece>[]) =>
+  appendDeltas(store.pool.db, lease, after, pieces);
+const texts = async ({ key }: Lease) => (await listDeltas(store.pool.db, key, []))?.deltas.map(({ text }) => text);
+const rows = async ({ key }: Lease) =>
+  (await store.pool.db.execute(sql`select 1 from event_deltas where session_id = ${key.sessionId}`)).rows.length;
+
+test('pieces have numbers that grow, and a reader reads those that it has not', async () => {
+  const lease = await hold();
+  const first = await append(lease, undefined, piece('a'), piece('b', 'y'));
+  const second = await append(lease, first?.last, piece('c'));
+  expect([first?.sequence, Number(second?.last) > Number(first?.last)]).toEqual([1, true]);
+  const all = await listDeltas(store.pool.db, lease.key, []);
+  expect(all).toMatchObject({ lastSequence: 1, deltas: [{ text: 'a' }, { text: 'b', eventId: 'y' }, { text: 'c' }] });
+  // What it has is not read again: a changed one shows it.
+  const had = (all?.deltas ?? []).slice(0, 2).map((each) => ({ ...each, text: 'had' }));
+  const next = await listDeltas(store.pool.db, lease.key, had);
+  expect(next?.deltas.map(({ text }) => text)).toEqual(['had', 'had', 'c']);
+  // An event replaces its own, and the others are read anew.
+  const { invocationId, token } = lease;
+  const counts = { invocationId, llmCalls: 0, toolCalls: 0, promptTokens: 0, outputTokens: 0 };
+  const whole = textEvent('b', { id: 'y' });
+  await appendEvents(store.pool.db, lease.key, [whole], { leaseToken: token, counts, hasDeltas: true });
+  const left = await listDeltas(store.pool.db, lease.key, had);
+  expect([left?.lastSequence, left?.deltas.map(({ text }) => text)]).toEqual([2, ['a', 'c']]);
+  await finishInvocation(store.pool.db, lease, [], { status: 'failed', hasDeltas: true });
+  expect(await rows(lease)).toBe(0);
+});
+
+test('without the lease nothing is written, and what it left counts for nobody and is swept', async () => {
+  const lease = await hold();
+  const kept = await hold();
+  await append(lease, undefined, piece('old'));
+  await append(kept, undefined, piece('kept'));
+  const stranger = { ...lease, token: randomUUID() };
+  expect(await append(stranger, undefined, piece('stranger'))).toBeUndefined();
+  expect(await texts(lease)).toEqual(['old']);
+  await store.pool.db.execute(
+    sql`update sessions set lease_token = ${stranger.token} where id = ${lease.key.sessionId}`,
+  );
+  expect(await append(lease, undefined, piece('late'))).toBeUndefined();
+  expect([await texts(lease), await rows(lease)]).toEqual([[], 1]);
+  await append(stranger, undefined, piece('new'));
+  expect(await texts(lease)).toEqual(['new']);
+  expect(await deleteLostDeltas(store.pool.db)).toBe(1);
+  expect([await texts(lease), await texts(kept)]).toEqual([['new'], ['kept']]);
+});
+
+test('where other pieces are there than the writer knows of, all go: none is read twice, or with a hole', async () => {
+  for (const change of [
+    // A crash of the server lost the last; the answer to the last was lost.
+    (lease: Lease) =>
+      store.pool.db.execute(sql`delete from event_deltas where session_id = ${lease.key.sessionId}
+      and payload = 'b'`),
+    async (lease: Lease) => {
+      const there = await listDeltas(store.pool.db, lease.key, []);
+      await append(lease, there?.deltas.at(-1)?.number, piece('b again'));
+    },
+  ]) {
+    const lease = await hold();
+    const first = await append(lease, undefined, piece('a'));
+    const second = await append(lease, first?.last, piece('b'));
+    await change(lease);
+    expect(await append(lease, second?.last, piece('c'))).toBeUndefined();
+    expect(await rows(lease)).toBe(0);
+  }
+});
+
+test('they are of the user of their session, and go with it', async () => {
+  const lease = await hold();
+  await append(lease, undefined, piece('a'));
+  const seen = (user: string) => runAsUser(user, () => store.pool.db.execute(sql`select user_id from event_deltas`));
+  expect((await seen('another')).rows).toEqual([]);
+  expect((await seen(lease.key.userId)).rows).toEqual([{ user_id: lease.key.userId }]);
+  await deleteSession(store.pool.db, lease.key);
+  expect(await rows(lease)).toBe(0);
+  await insertSession(store.pool.db, lease.key, {}, []);
+  expect(await texts(lease)).toEqual([]);
+});
+
+test('nothing waits for the disk, and the connection is left as it was', async () => {
+  const { key, invocationId, token } = await hold();
+  const client = new Client({ connectionString: store.url });
+  await client.connect();
+  const call = `select * from append_deltas('${key.appName}', '${key.userId}', '${key.sessionId}', '${invocationId}',
+    '${token}', null, array['x'], array['{}'])`;
+  const setting = async () =>
+    (await client.query<{ is: string }>(`select current_setting('synchronous_commit') is`)).rows;
+  await client.query(`set agent_runtime.all_users = 'on'; set synchronous_commit = 'on'; begin`);
+  expect((await client.query<{ sequence: number }>(call)).rows).toMatchObject([{ sequence: 1 }]);
+  expect(await setting()).toEqual([{ is: 'off' }]);
+  await client.query('commit');
+  expect(await setting()).toEqual([{ is: 'on' }]);
+  await client.end();
+});
