@@ -5,8 +5,8 @@
 do $$
 declare
   -- First what the triggers of the others look at, while rows are copied too; then in the order of foreign keys.
-  of_users constant text[] := array['user_erasures', 'user_storage', 'sessions', 'events', 'event_deltas', 'user_states', 'invocations',
-                                    'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
+  of_users constant text[] := array['user_erasures', 'user_storage', 'sessions', 'events', 'event_deltas', 'user_states',
+                                    'invocations', 'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
                                     'idempotency_keys', 'spans', 'budget_uses',
                                     'eval_session_scores', 'eval_verdicts'];
   copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
