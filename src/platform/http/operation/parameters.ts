@@ -81,7 +81,7 @@ export const pageSize = (description: string) => z.int().min(1).max(MAX_PAGE_SIZ
 /** A place in the stream of a session, as its frames name it. Numbers of deltas are microseconds since 1970. */
 export const streamPosition = z
   .string()
-  .regex(/^\d{1,10}(\.\d{16})?$/)
+  .regex(/^\d{1,10}(\.\d{16})?$/, { abort: true })
   .refine((text) => Number(text.split('.')[0]) <= INT32_MAX, 'no place in a session');
 /** A place in a session's events: only those after it. The first event has place 1. */
 export const afterSequence = z.int().min(0).max(INT32_MAX).describe('Only events after this place; the first has 1.');
