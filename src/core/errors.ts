@@ -95,6 +95,18 @@ export class UnavailableError extends AppError {
   readonly code = 'unavailable';
 }
 
+/** The process stops, and another one goes on with the invocation: its answer is had there. */
+export class HandedOverError extends UnavailableError {
+  readonly invocationId: string;
+  constructor(invocationId: string) {
+    super(
+      `The service is stopping, and another process goes on with invocation ${invocationId}. The same request with its ` +
+        'Idempotency-Key waits for the answer.',
+    );
+    this.invocationId = invocationId;
+  }
+}
+
 /** Missing or wrong credential; the text never says which of its parts was wrong. */
 export class UnauthenticatedError extends AppError {
   readonly code = 'unauthenticated';

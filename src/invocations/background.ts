@@ -120,7 +120,7 @@ async function runQueued(context: InvocationContext, { key, invocationId, waited
     if (!queued) return;
     const read = readStoredRequest(queued.request);
     const kept = read?.request ?? { content: undefined, overrides: {}, streaming: false };
-    const request: InvocationRequest = { ...kept, key, invocationId, createSession: false };
+    const request = { ...kept, key, invocationId, createSession: false, inBackground: true };
     await runWith(read?.asker ?? {}, () =>
       queued.hasBegun ? goOn(context, request, queued, read?.began) : begin(context, request, waited, !read),
     );

@@ -68,7 +68,7 @@ export interface InvocationContext {
   cancelOnDisconnect: boolean;
   /** Aborted when the process begins to stop: open streams end, so that clients go on elsewhere. */
   draining: AbortSignal;
-  /** Aborted when the process has to stop: what still runs ends as interrupted. */
+  /** Aborted when the process has to stop: another one goes on with what still runs, or it ends as interrupted. */
   stopping: AbortSignal;
 }
 
@@ -100,6 +100,8 @@ export interface InvocationRequest {
   answer?: AnswerKind | undefined;
   /** Where it goes on whose process died: its last event when it began, and what it has used since. */
   goesOn?: { sequence: number; spentMs: number; llmCalls: number; toolCalls: number } | undefined;
+  /** True where no client waits: a process that stops hands it over at its next step. */
+  inBackground?: boolean;
   /** Aborted when the invocation is not wanted any more. */
   signal?: AbortSignal | undefined;
   /** Called with text once it is stored, where it streams. */

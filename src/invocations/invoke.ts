@@ -8,6 +8,7 @@ import { isRefusal } from '../core/error-codes.ts';
 import { budgetText, type OverBudget } from '../conversation/budgets/budget.ts';
 import { spend } from '../conversation/budgets/budget-store.ts';
 import type { Event, NewEvent } from '../core/event.ts';
+import { findConfirmations } from '../agent/loop/confirmation.ts';
 import { StoredSteps } from '../agent/loop/stored-steps.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { freeTopic, sessionTopic } from '../core/names.ts';
@@ -22,6 +23,7 @@ import {
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
 import { DeltaWriter } from './delta-writer.ts';
 import { fenceIn } from './fence.ts';
+import { HandOver } from './hand-over.ts';
 import { checkSize, deferredUserEvents, endingEvents, isStopped, toAnswer, withDelta } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, newUsage, persist, type Usage } from './persist.ts';
@@ -48,7 +50,8 @@ export async function invoke(
   return await context.admission.admit(request.key.userId, async () => {
     const outside = AbortSignal.any([context.stopping, ...(request.signal ? [request.signal] : [])]);
     const lease = newLease(context, request);
-    const claim = toClaim(context, request, lease, outside);
+    const patience = request.inBackground ? AbortSignal.any([outside, context.draining]) : outside;
+    const claim = toClaim(context, request, lease, patience);
     await persist(() => acquireSession(context, claim), CLAIM_PATIENCE_MS);
     request.onKnown?.();
     return await runClaimed({ context, request, agent, lease, listener }, outside);
@@ -75,6 +78,7 @@ interface RunningInvocation extends ClaimedInvocation {
   deltas?: DeltaWriter | undefined;
   /** Where it goes on whose process died. */
   stored?: StoredSteps | undefined;
+  handOver: HandOver;
   /** Aborted where it may not go on to call models or tools: what is open is answered, and it ends. */
   limitReached: AbortController;
   observer: InvocationObserver | undefined;
@@ -105,8 +109,11 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     const userEvents = deferredUserEvents(claimed.request, context.newId);
     const usage = newUsage(goesOn);
     const limitReached = new AbortController();
-    const running: RunningInvocation = { ...claimed, signal: fence.signal, userEvents, usage, limitReached, observer };
-    running.deltas = deltas;
+    const fenced = { ...claimed, signal: fence.signal };
+    const running: RunningInvocation = {
+      ...fenced,
+      ...{ userEvents, usage, limitReached, observer, deltas, handOver: new HandOver(fenced) },
+    };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     observer?.end(ending);
     return await finish(running, ending);
@@ -134,6 +141,8 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     const before = goesOn ? takeStored(running, history, goesOn.sequence) : history.events;
     const known = [...before, ...running.userEvents];
     const state = withDelta(history.state, request.stateDelta, running.userEvents.length > 0);
+    // A person has decided on them: they run before any event of this run.
+    for (const { calls } of findConfirmations(known, history.runtimeEventIds)) running.handOver.begin(calls);
     // The tape of a part would say that the rest was never asked.
     running.recorder = goesOn ? undefined : new TapeRecorder(known.length, state, request.overrides);
     const steps = answer({
@@ -157,8 +166,12 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
     });
     try {
       for (;;) {
+        running.handOver.checkStep();
         const step = await steps.next();
-        if (step.done) return toEnding(step.value, limits.eventBytes);
+        if (step.done) {
+          running.handOver.checkEnd(step.value);
+          return toEnding(step.value, limits.eventBytes);
+        }
         await storeEvent(running, withNotes(request, step.value));
         endWhereOver(running);
       }
@@ -200,10 +213,12 @@ const withNotes = ({ customMetadata }: InvocationRequest, event: NewEvent): NewE
 
 /** Stores a complete event and notifies the listener; a partial event only goes to the listener. */
 async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
-  const { context, lease, listener, usage } = running;
+  const { context, lease, listener, usage, handOver } = running;
+  handOver.note(event);
   if (running.stored?.has(event)) return;
-  // What the loop makes of a lost lease is nothing that another process may find.
+  // What the loop makes of a lost lease, or of the end of the process, is nothing that another process may find.
   if (running.signal.reason instanceof LeaseLostError) throw running.signal.reason;
+  handOver.checkEvent(event);
   if (event.partial === true) {
     running.deltas?.add(event);
     // Its id was that of the event to come: on the wire each event has its own, as in ADK.
@@ -252,11 +267,12 @@ export function toAgentError(error: unknown): unknown {
   return full ? new AgentError(full.code, full.message, { cause: error }) : error;
 }
 
-/** Returns the ending of an invocation that threw. @throws where nothing can be written any more. */
+/** Returns the ending of an invocation that threw. @throws where nothing can be written any more, or another goes on */
 async function toFailedEnding(
-  { context, agent, lease, signal }: RunningInvocation,
+  { context, agent, lease, signal, handOver }: RunningInvocation,
   error: unknown,
 ): Promise<InvocationEnding> {
+  await handOver.leaveAfter(error);
   const reason: unknown = signal.aborted ? signal.reason : toAgentError(error);
   if (reason instanceof LeaseLostError || isPassingFailure(reason)) throw reason;
   const isKnown = reason instanceof AgentError;

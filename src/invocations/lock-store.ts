@@ -171,18 +171,22 @@ export async function findDeadRun(tx: Database, run: Pick<Lease, 'key' | 'invoca
   return row ?? { attempt: 1, stopAs: null, isKept: false, endsBecause: null };
 }
 
-/** Makes a running invocation wait, under a new token, for a process that goes on with it, in `pauseMs` or later. */
+/**
+ * Makes a running invocation wait, under a new token, for a process that goes on with it, in `pauseMs` or later. With
+ * `wasLeft` its process lives and has left it: that is no attempt.
+ */
 export async function putBack(
   tx: Database,
   { key, invocationId, token }: Lease,
   leaseToken: string,
-  pauseMs: number,
+  { pauseMs = 0, wasLeft = false },
 ): Promise<void> {
   const leaseExpireTime = sql`statement_timestamp() + ${pauseMs} * interval '1 millisecond'`;
+  const attempt = sql`${invocations.attempt} - ${Number(wasLeft)}`;
   await tx
     .update(invocations)
-    .set({ status: 'queued', leaseToken, leaseExpireTime })
-    .where(and(isInvocation({ key, invocationId }), eq(invocations.leaseToken, token)));
+    .set({ status: 'queued', leaseToken, leaseExpireTime, attempt })
+    .where(and(isInvocation({ key, invocationId }), eq(invocations.leaseToken, token), eq(invocations.status, 'running')));
   await releaseSession(tx, key, token);
 }
 

@@ -133,8 +133,11 @@ export async function toInvocation(
 }
 
 /** Returns a request in the background: with a webhook, whose delivery may carry the answer, its row keeps that. */
-export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest =>
-  webhookUrl === undefined ? request : { ...request, webhookUrl, answer: { kind: 'output' } };
+export const inBackground = (request: InvocationRequest, webhookUrl: string | undefined): InvocationRequest => ({
+  ...request,
+  inBackground: true,
+  ...(webhookUrl === undefined ? {} : { webhookUrl, answer: { kind: 'output' } }),
+});
 
 /** Converts a body to a request in an existing session. */
 const toRequest = (
@@ -179,7 +182,7 @@ export function noteIgnored(
 export const BUSY_ERRORS = {
   409: 'The session is busy and the request would not wait, or the request with this key is still running.',
   429: 'The session stayed busy, too many requests wait for it, or a limit of the caller (`limit`) is reached.',
-  503: 'The service has no room, or its database is away.',
+  503: 'The service has no room, its database is away, or it stops: another process goes on with `X-Invocation-Id`.',
 };
 
 /** Returns the options in the headers of a request; `requested` is everything that makes two requests the same. */

@@ -1,5 +1,5 @@
 import type { IdempotentRequest } from '../conversation/idempotency/operations.ts';
-import { BusyError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
+import { BusyError, HandedOverError, KeyReusedError, RepeatedInvocationError } from '../core/errors.ts';
 import { sessionTopic } from '../core/names.ts';
 import { Wakeup } from '../platform/work/poll-loop.ts';
 import { endDeadWaiters } from './dead-store.ts';
@@ -61,6 +61,7 @@ export async function answerOnce(
       if (!found && tries > 1) throw abandonedError();
       if (!found) continue;
       if (isActive(found)) {
+        if (context.stopping.aborted) throw new HandedOverError(found.invocationId);
         throw new BusyError('The request with this Idempotency-Key is still running.', 1, 'rejected');
       }
       return (
@@ -84,11 +85,11 @@ async function findEnded(
     const wakeup = new Wakeup();
     const unsubscribe = context.notifications.subscribe(sessionTopic(key), wakeup.wake);
     try {
-      for (let leftMs = 1; leftMs > 0 && !context.draining.aborted; leftMs = deadline - performance.now()) {
+      for (let leftMs = 1; leftMs > 0 && !context.stopping.aborted; leftMs = deadline - performance.now()) {
         wakeup.reset();
         found = await findRepeated(context, user, request);
         if (!found || !isActive(found)) break;
-        await wakeup.wait(Math.max(0, Math.min(LOOK_MS, deadline - performance.now())), context.draining);
+        await wakeup.wait(Math.max(0, Math.min(LOOK_MS, deadline - performance.now())), context.stopping);
       }
       return found;
     } finally {

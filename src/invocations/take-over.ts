@@ -7,9 +7,9 @@ import type { Database, DatabasePool } from '../platform/db/database.ts';
 import type { InvocationLimits } from './context.ts';
 import { endingEvents, type InvocationError, stoppedMessage } from './invocation.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
-import { releaseSession } from '../conversation/sessions/session-lease.ts';
+import { lockSession, releaseSession } from '../conversation/sessions/session-lease.ts';
 import type { SessionKey } from '../core/session.ts';
-import { type DeadRun, findDeadRun, findLockHolder, type LockHolder, putBack } from './lock-store.ts';
+import { type DeadRun, findDeadRun, findLockHolder, type Lease, type LockHolder, putBack } from './lock-store.ts';
 import type { LeaseTimes } from './session-lock.ts';
 import { finishInvocation } from './finish-store.ts';
 
@@ -57,6 +57,17 @@ export async function takeOver(
   return holder;
 }
 
+/** Leaves a running invocation to any other process, at once. Where it is another's already nothing happens. */
+export async function leaveRun(
+  { database, notifications, newId }: Pick<TakeOverContext, 'database' | 'notifications' | 'newId'>,
+  lease: Lease,
+): Promise<void> {
+  await database.transaction(async (tx) => {
+    if (await lockSession(tx, lease.key)) await putBack(tx, lease, newId(), { wasLeft: true });
+  });
+  notifications.publish(QUEUE_TOPIC);
+}
+
 async function endIfDead(
   tx: Database,
   { newId, limits, leaseTimes }: TakeOverContext,
@@ -75,7 +86,7 @@ async function endIfDead(
   const run = await findDeadRun(tx, lease);
   const error = toError(run, limits.attempts);
   if (!error) {
-    await putBack(tx, lease, newId(), toPause(run, leaseTimes));
+    await putBack(tx, lease, newId(), { pauseMs: toPause(run, leaseTimes) });
     return free;
   }
   const { code } = error;

@@ -523,10 +523,11 @@ describe('stopping', () => {
     await closing;
   });
 
-  test('what does not finish in time ends as interrupted', async () => {
+  test('what does not finish in time, and may not go on elsewhere, ends as interrupted', async () => {
     gate = gatedAgents();
     const database = await startApp();
-    const runtime = await startOn(database.databaseUrl, { SHUTDOWN_GRACE_MS: '200' }, { agents: gate.agents });
+    const settings = { SHUTDOWN_GRACE_MS: '200', INVOCATION_ATTEMPTS: '1' };
+    const runtime = await startOn(database.databaseUrl, settings, { agents: gate.agents });
     const answer = invoke('s', 'one', {}, client(runtime.url));
     await gate.entered(1);
     await runtime.close();

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backOffMs } from '../../platform/work/leased-queue.ts';
 import type { ErrorCode } from '../../core/error-codes.ts';
-import { AgentError, AppError, isPassingFailure, LeaseLostError, RepeatedInvocationError } from '../../core/errors.ts';
+import { AgentError, AppError, isPassingFailure, LeaseLostError, RepeatedInvocationError, UnavailableError } from '../../core/errors.ts';
 import { unescapeText } from '../../platform/db/json-escape.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import type { IdempotentRequest } from '../../conversation/idempotency/operations.ts';
@@ -11,9 +11,9 @@ import { invoke } from '../../invocations/invoke.ts';
 import { persist } from '../../invocations/persist.ts';
 import { findRepeated, isActive } from '../../invocations/retry.ts';
 import type { ClaimedRun } from './claim-store.ts';
-import type { CronjobRow } from './cronjob-store.ts';
+import { type CronjobRow, CRONJOBS_TOPIC } from './cronjob-store.ts';
 import { toHarness } from './cronjob-view.ts';
-import { endRun, retryRun, type RunOutcome, type RunRow, setInvocation, skipWaitingRuns } from './run-store.ts';
+import { endRun, releaseRun, retryRun, type RunOutcome, type RunRow, setInvocation, skipWaitingRuns } from './run-store.ts';
 
 /** Failures of the model after which the prompt can succeed. A run that may have had effects is never repeated. */
 const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
@@ -24,13 +24,14 @@ const PASSING: ReadonlySet<string> = new Set<ErrorCode>([
 ]);
 /** Pause between two polls of an invocation that another process runs, or of a database that is away. */
 const POLL_MS = 500;
+const LEFT: Attempt = { kind: 'left', invocationId: undefined };
 const LOST = 'The run is, or will be, taken over by another process.';
 const WAITS_FOR_A_PERSON = { code: 'paused', message: 'The invocation waits for a person, in its session.' };
 
 /** The end of an attempt, and whether another one makes sense. */
 interface Attempt extends Omit<RunOutcome, 'status'> {
-  /** `again`: nothing was done, because the process stops. */
-  kind: 'success' | 'failed' | 'passing' | 'cancelled' | 'again';
+  /** `again`: nothing was done; `left`: another process follows what was begun, because this one stops. */
+  kind: 'success' | 'failed' | 'passing' | 'cancelled' | 'again' | 'left';
 }
 
 /**
@@ -75,13 +76,15 @@ async function attemptRun(
       return { invocationId, ...toAttempt(await begin(context, claimed, invocationId, signal)) };
     } catch (error) {
       const isRepeated = error instanceof RepeatedInvocationError;
+      // It waited, or was begun and is handed over: the same attempt goes on elsewhere, or the prompt would be given twice.
+      if (error instanceof UnavailableError && context.draining.aborted) return LEFT;
       const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
     }
     // Another process runs it, or the database is away: its lease and ours say when that is over.
-    const woken = AbortSignal.any([context.stopping, ...(signal.aborted ? [] : [signal])]);
+    const woken = AbortSignal.any([context.draining, ...(signal.aborted ? [] : [signal])]);
     await sleep(POLL_MS, undefined, { signal: woken }).catch(() => undefined);
-    if (context.stopping.aborted) return undefined;
+    if (context.draining.aborted) return LEFT;
   }
 }
 
@@ -99,6 +102,7 @@ function begin(
     createSession: true,
     streaming: false,
     busyPolicy: 'enqueue',
+    inBackground: true,
     idempotency: toIdempotentRequest(run),
     answer: { kind: 'output' },
     signal,
@@ -154,11 +158,15 @@ function toFailure(error: unknown): Attempt | undefined {
 }
 
 async function settle(
-  { database, log }: InvocationContext,
+  { database, log, notifications }: InvocationContext,
   run: RunRow,
   cronjob: CronjobRow,
   { kind, ...outcome }: Attempt,
 ): Promise<void> {
+  if (kind === 'left') {
+    await releaseRun(database.db, run);
+    return notifications.publish(CRONJOBS_TOPIC);
+  }
   if (kind === 'again') return retryRun(database.db, run, 0, outcome);
   if (kind === 'passing' && run.attempt < cronjob.maxAttempts && run.cancelRequestTime === null)
     return retryRun(database.db, run, retryPauseMs(cronjob, run.attempt), outcome);

@@ -216,6 +216,14 @@ export async function retryRun(
     .where(isHeld(run));
 }
 
+/** Lets any other process take a run over at once that this one holds; that is no loss. */
+export async function releaseRun(db: Database, run: RunRow): Promise<void> {
+  await db
+    .update(cronjobRuns)
+    .set({ leaseExpireTime: now, losses: sql`${cronjobRuns.losses} - 1` })
+    .where(isHeld(run));
+}
+
 /** Stores the invocation that a run has begun, where that is not the one of its claim. */
 export async function setInvocation(db: Database, run: RunRow, invocationId: string): Promise<void> {
   await db.update(cronjobRuns).set({ invocationId }).where(isHeld(run));

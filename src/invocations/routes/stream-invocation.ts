@@ -1,5 +1,5 @@
 import type { Response } from 'express';
-import { AppError, RepeatedInvocationError } from '../../core/errors.ts';
+import { AppError, HandedOverError, RepeatedInvocationError } from '../../core/errors.ts';
 import type { Event } from '../../core/event.ts';
 import { NOT_VALID_ANY_MORE } from '../../platform/http/operation/principal.ts';
 import { type EventStream, openEventStream } from '../../platform/http/operation/server-sent-events.ts';
@@ -67,7 +67,8 @@ export async function streamInvocation(
   } catch (error) {
     if (error instanceof RepeatedInvocationError && run.idempotency) await attach(context, run, open, options);
     else if (stream === undefined) throw error;
-    else {
+    // No error: the events to come are had with the id of the last one, or with the same request.
+    else if (!(error instanceof HandedOverError)) {
       const message = error instanceof AppError ? error.message : 'The runtime failed while it ran the agent.';
       if (!(error instanceof AppError))
         context.log.error({ err: error, invocationId: run.invocationId }, 'invocation failed');

@@ -7,6 +7,7 @@ import {
   BusyError,
   ConflictError,
   ForbiddenError,
+  HandedOverError,
   causes,
   InvalidError,
   InvalidTokenError,
@@ -139,7 +140,11 @@ function appFailure(error: AppError): Failure {
     return { status: 401, detail, headers: { 'www-authenticate': challenge } };
   }
   if (error instanceof ForbiddenError) return { status: 403, detail };
-  if (error instanceof UnavailableError) return unavailable(detail);
+  if (error instanceof UnavailableError) {
+    const id = error instanceof HandedOverError ? { 'x-invocation-id': error.invocationId } : {};
+    const failure = unavailable(detail);
+    return { ...failure, headers: { ...failure.headers, ...id } };
+  }
   if (error instanceof KeyReusedError)
     return { status: 422, detail: [valueError(['header', 'idempotency-key'], detail, null)] };
   if (error instanceof LimitError) {

@@ -184,7 +184,7 @@ function allowOrigin(request: Request, response: Response, origin: string): void
   response.setHeader('access-control-allow-origin', origin);
   response.setHeader(
     'access-control-expose-headers',
-    'etag, x-next-cursor, x-request-id, retry-after, x-limit, x-ignored-members',
+    'etag, x-next-cursor, x-request-id, retry-after, x-limit, x-ignored-members, x-invocation-id',
   );
   response.vary('Origin');
 }

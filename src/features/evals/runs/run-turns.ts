@@ -85,7 +85,7 @@ export async function runTurns(
     if (!error) continue;
     if (!isStopped(error.code)) return { kind: 'ended', error: { message: error.message, failedTurn: turn } };
     signal.throwIfAborted();
-    return context.stopping.aborted ? { kind: 'stopped' } : { kind: 'interrupted', failedTurn: turn };
+    return context.draining.aborted ? { kind: 'stopped' } : { kind: 'interrupted', failedTurn: turn };
   }
 }
 
@@ -158,8 +158,9 @@ async function runTurn(
   for (;;) {
     try {
       const invocationId = newInvocationId(context);
-      const request = { key, invocationId, content, overrides: {}, createSession, streaming: false, idempotency };
-      return await invokeTurn(context, claimed, { ...request, busyPolicy: 'enqueue', signal }, expected);
+      const prompt = { key, invocationId, content, overrides: {}, createSession, streaming: false, idempotency };
+      const request = { ...prompt, busyPolicy: 'enqueue', inBackground: true, signal } as const;
+      return await invokeTurn(context, claimed, request, expected);
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof RepeatedInvocationError) {
@@ -167,9 +168,9 @@ async function runTurn(
         if (found && !isActive(found)) return found.error;
       } else if (!isPassing(error)) return toInvocationError(context, error);
     }
-    // Another process still runs it, or there is no room, or the database is away.
-    if (context.stopping.aborted) return { code: 'interrupted', message: '' };
-    await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.stopping]) }).catch(() => undefined);
+    // Another process runs it or goes on with it, or there is no room, or the database is away.
+    if (context.draining.aborted) return { code: 'interrupted', message: '' };
+    await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, context.draining]) }).catch(() => undefined);
   }
 }
 

@@ -95,12 +95,15 @@ async function endCase(
   judgeModel: string | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const { database, leaseTimes } = context;
+  const { database, leaseTimes, notifications } = context;
   try {
     const outcome = await runCase(context, claimed, judgeModel, signal).catch((error: unknown) =>
       toOutcome(context, error, signal),
     );
-    if (!outcome) return await releaseEvalCase(database.db, claimed);
+    if (!outcome) {
+      await releaseEvalCase(database.db, claimed);
+      return notifications.publish(EVALS_TOPIC);
+    }
     const isMine = await persist(() => finishEvalCase(database.db, claimed, outcome), leaseTimes.durationMs);
     if (!isMine) throw new LeaseLostError('The evaluation case is run by another process.');
   } catch (error) {
