@@ -23,6 +23,10 @@ export const ACCESS = {
     'File of keys with scopes, users, apps and expiry, as `npm run keys:create` prints them: one a line, or a JSON ' +
       'array. It is read again as it changes.',
   ),
+  RUNTIME_SECRET_KEY: list(
+    'Keys of at least 16 characters that encrypt the headers of MCP servers in stored requests: the first encrypts, all ' +
+      'decrypt. Without one they are not stored: such a request ends with its process, and never waits in the background.',
+  ),
   JWT_ISSUER: url('Issuer of the tokens of mode `jwt`.'),
   JWT_AUDIENCE: text('Audience that a token must be made for; required in mode `jwt`.'),
   JWT_JWKS_URL: url('Where the public keys of the issuer are.', 'from the discovery document of the issuer'),
@@ -106,10 +110,15 @@ function requireSecure(name: string, address: string): void {
   throw new ConfigError(`${name}: found an address that is not https; only one of this machine may be http.`);
 }
 
-function checkKeys(keys: string[], modelKey: string | undefined): void {
+/** @throws {ConfigError} where a key of a setting is no secret */
+export function checkKeys(
+  keys: string[],
+  modelKey: string | undefined,
+  setting: keyof typeof ACCESS = 'RUNTIME_API_KEYS',
+): void {
   for (const key of keys) {
     const fault = findFault(key, modelKey);
-    if (fault) throw new ConfigError(`RUNTIME_API_KEYS: found ${fault}; ${MAKE_ONE}`);
+    if (fault) throw new ConfigError(`${setting}: found ${fault}; ${MAKE_ONE}`);
   }
 }
 

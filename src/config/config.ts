@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { ConfigError } from '../core/errors.ts';
-import { type AuthSettings, checkListening, toAuth } from './access.ts';
+import { type AuthSettings, checkKeys, checkListening, toAuth } from './access.ts';
 import { toUserLimits, type UserLimits } from './limits.ts';
 import { environmentSchema } from './settings.ts';
 
@@ -30,6 +30,7 @@ export function readConfig(environment: Record<string, string | undefined>, { li
   if (!parsed.success)
     throw new ConfigError(parsed.error.issues.map((issue) => describeIssue(issue, given)).join('\n'));
   const auth = toAuth(parsed.data);
+  checkKeys(parsed.data.RUNTIME_SECRET_KEY, parsed.data.MODEL_API_KEY, 'RUNTIME_SECRET_KEY');
   const fairness = toUserLimits(parsed.data, auth.mode !== 'local' || parsed.data.ALLOW_ANONYMOUS);
   const config = { ...parsed.data, auth, fairness, variables: given };
   if (listens) checkListening(config);

@@ -135,6 +135,10 @@ export function splitDelta(delta: JsonObject): ScopedDelta {
   return scoped;
 }
 
+/** The `temp:` keys of a delta alone. */
+export const onlyTemporary = (delta: JsonObject | null | undefined): JsonObject =>
+  Object.fromEntries(Object.entries(delta ?? {}).filter(([key]) => isTemporary(key)));
+
 /** The delta without its `temp:` keys, which live for one invocation only and are never stored. */
 export function withoutTemporary(delta: JsonObject): JsonObject {
   const kept = emptyObject();

@@ -36,7 +36,10 @@ export async function startInBackground(
   const { stopping, notifications } = context;
   const known = Promise.withResolvers<void>();
   const lease = newLease(context, request);
-  const claim: ClaimRequest = { ...toClaim(context, request, lease, stopping), body: toQueuedRequest(request) };
+  const body = toQueuedRequest(request, context.secrets);
+  const claim: ClaimRequest = { ...toClaim(context, request, lease, stopping), body };
+  // With credentials that cannot be stored it cannot wait.
+  if (!body) claim.busyPolicy = 'reject';
   const start = async () => {
     let isRetry = false;
     const isHeld = await persist(async () => {
@@ -64,20 +67,24 @@ export async function startInBackground(
  * @returns a promise that settles when the last of them has ended.
  */
 export function runBackgroundQueue(context: InvocationContext): Promise<void> {
-  const { database, draining, agents } = context;
+  const { database, draining, agents, limits } = context;
   const watched = new WatchedTopics(context.notifications);
   draining.addEventListener('abort', () => watched.set([], () => undefined), { once: true });
   return runLeasedQueue<QueueHead>(context, {
     name: 'background invocations',
     topic: QUEUE_TOPIC,
-    maxJobs: Infinity,
+    maxJobs: limits.takenUp,
     minPauseMs: MIN_PAUSE_MS,
-    claim: async ({ held, wake }) => {
+    claim: async ({ held, slots, wake }) => {
       const heads = await listQueueHeads(database.db, MAX_HEADS);
       const heldIds = new Set(held.map(({ invocationId }) => invocationId));
-      const jobs = heads.filter(
+      const free = heads.filter(
         ({ isFree, key, invocationId }) => isFree && agents.has(key.appName) && !heldIds.has(invocationId),
       );
+      // One of them may be what kills its processes: beside each other they would all come to their last.
+      const isLast = ({ attempts }: QueueHead) => attempts > 0 && attempts + 1 >= limits.attempts;
+      const next = held.some(isLast) ? undefined : free.find(isLast);
+      const jobs = free.filter((head) => !isLast(head) || head === next).slice(0, slots);
       const topics = heads.filter(({ isFree }) => !isFree).map(({ key }) => freeTopic(key));
       // A session that was not watched yet may have become free before it was.
       const isNew = !draining.aborted && watched.set(topics, wake);
@@ -111,18 +118,20 @@ class WatchedTopics {
   }
 }
 
-const UNREADABLE = 'its request was stored by another version and cannot be read';
+const REVOKED = 'the key that requested it is not valid any more';
 
 /** Runs an invocation that waits, or goes on with one, unless another process is faster. */
 async function runQueued(context: InvocationContext, { key, invocationId, waited, bytes }: QueueHead): Promise<void> {
   const start = async () => {
     const queued = await findQueued(context.database.db, { key, invocationId });
     if (!queued) return;
-    const read = readStoredRequest(queued.request);
-    const kept = read?.request ?? { content: undefined, overrides: {}, streaming: false };
-    const request = { ...kept, key, invocationId, createSession: false, inBackground: true };
-    await runWith(read?.asker ?? {}, () =>
-      queued.hasBegun ? goOn(context, request, queued, read?.began) : begin(context, request, waited, !read),
+    const read = readStoredRequest(queued.request, context.secrets, { key, invocationId });
+    const { asker, began } = read;
+    const request = { ...read.request, key, invocationId, createSession: false, inBackground: true };
+    const isRevoked = asker.keyId !== undefined && !(await context.isValidKey(asker.keyId));
+    const refusal = isRevoked ? REVOKED : read.refusal;
+    await runWith(asker, () =>
+      queued.hasBegun ? goOn(context, request, queued, { began, refusal }) : begin(context, request, waited, refusal),
     );
   };
   await context.admission.admit(key.userId, start, bytes);
@@ -133,10 +142,10 @@ async function begin(
   context: InvocationContext,
   request: InvocationRequest,
   waited: number,
-  isUnread: boolean,
+  why: string | undefined,
 ): Promise<void> {
   const lease = newLease(context, request);
-  let refusal = isUnread ? new AgentError('internal', `It could not begin: ${UNREADABLE}.`) : undefined;
+  let refusal = why === undefined ? undefined : new AgentError('internal', `It could not begin: ${why}.`);
   const claim = (prompt: NewEvent[]) => persist(() => claimTurn(context, lease, prompt), CLAIM_PATIENCE_MS);
   const isClaimed = await claim(claimedUserEvents(request, context.newId)).catch((error: unknown) => {
     const reason = toAgentError(error);
@@ -158,15 +167,15 @@ async function goOn(
   context: InvocationContext,
   request: InvocationRequest,
   { stopAs, now, ...counts }: Queued,
-  began: Beginning | undefined,
+  { began, refusal }: { began: Beginning | undefined; refusal: string | undefined },
 ): Promise<void> {
   const { at = now, sequence = 0, llmCalls = 0, toolCalls = 0 } = began ?? {};
   const used = { llmCalls: counts.llmCalls - llmCalls, toolCalls: counts.toolCalls - toolCalls };
   const going = { ...request, goesOn: { sequence, spentMs: (now - at) * 1000, ...used } };
   const lease = newLease(context, going);
   if (!(await persist(() => claimTurn(context, lease, []), CLAIM_PATIENCE_MS))) return;
-  const died = `The invocation was interrupted: its process stopped, and ${UNREADABLE}.`;
-  const end = stopAs ? new AgentError(stopAs, stoppedMessage(stopAs)) : !began && new AgentError('interrupted', died);
+  const died = `The invocation was interrupted: its process stopped, and ${refusal}.`;
+  const end = stopAs ? new AgentError(stopAs, stoppedMessage(stopAs)) : refusal && new AgentError('interrupted', died);
   const outside = end ? AbortSignal.any([AbortSignal.abort(end), context.stopping]) : context.stopping;
   await runHere(context, going, lease, outside);
 }

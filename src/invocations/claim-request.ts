@@ -22,7 +22,7 @@ export function findAgent(
 
 /** Returns a lease with a fresh token, which is not granted yet. */
 export const newLease = (
-  { newId, leaseTimes }: Pick<InvocationContext, 'newId' | 'leaseTimes'>,
+  { newId, leaseTimes, secrets }: Pick<InvocationContext, 'newId' | 'leaseTimes' | 'secrets'>,
   request: InvocationRequest,
 ): Lease => ({
   key: request.key,
@@ -32,7 +32,7 @@ export const newLease = (
   request: request.idempotency,
   webhookUrl: request.webhookUrl,
   // One that goes on keeps what its row has, and no budget counts it again, or refuses it in the middle.
-  ...(request.goesOn ? { isFree: true } : { kept: toClaimedRequest(request) }),
+  ...(request.goesOn ? { isFree: true } : { kept: toClaimedRequest(request, secrets) }),
 });
 
 /**

@@ -18,6 +18,7 @@ import type { HistoryCache } from '../conversation/sessions/history-cache.ts';
 import type { Admission } from './admission.ts';
 import type { BusyPolicy, InvocationError } from './invocation.ts';
 import type { SessionFeeds } from './session-feed.ts';
+import type { Secrets } from './secrets.ts';
 import type { AnswerKind } from './stored-request.ts';
 import type { WaitQueue } from './wait-queue.ts';
 
@@ -31,6 +32,8 @@ export interface InvocationLimits {
   eventBytes: number;
   /** Maximum of requests that wait for one session. */
   queueDepth: number;
+  /** Maximum of invocations that this process takes up from the database and runs at once: requests have the rest. */
+  takenUp: number;
   /** Maximum of processes that begin one invocation, each after the death of the one before. */
   attempts: number;
 }
@@ -55,6 +58,10 @@ export interface InvocationContext {
   /** Begins to observe an invocation: for its trace, for metrics. */
   observe?: ((invocation: Pick<InvocationRequest, 'key' | 'invocationId'>) => InvocationObserver) | undefined;
   metrics?: Metrics | undefined;
+  /** Encrypts what is secret in stored requests. */
+  secrets: Secrets;
+  /** False for a key that was revoked, has expired or is unknown. */
+  isValidKey: (id: string) => Promise<boolean>;
   /** By application name. */
   agents: ReadonlyMap<string, HostedAgent>;
   newId: () => string;

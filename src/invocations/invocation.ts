@@ -3,6 +3,7 @@ import { type ErrorCode, errorCodeList } from '../core/error-codes.ts';
 import { type FunctionCall, getFunctionCalls, getFunctionResponses, type JsonObject } from '../core/content.ts';
 import { AgentError } from '../core/errors.ts';
 import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
+import { onlyTemporary } from '../core/session.ts';
 import type { InvocationEnd, InvocationRequest } from './context.ts';
 import type { AnswerKind } from './stored-request.ts';
 
@@ -147,6 +148,5 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
 
 /** Returns the state with the keys of the request that it lacks: `temp:` ones, and `all` until they are stored. */
 export function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
-  const missing = Object.entries(delta ?? {}).filter(([name]) => all || name.startsWith('temp:'));
-  return { ...state, ...Object.fromEntries(missing) };
+  return { ...state, ...(all ? delta : onlyTemporary(delta)) };
 }

@@ -12,6 +12,7 @@ import { findConfirmations } from '../agent/loop/confirmation.ts';
 import { StoredSteps } from '../agent/loop/stored-steps.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { freeTopic, sessionTopic } from '../core/names.ts';
+import { onlyTemporary } from '../core/session.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import {
   type EventListener,
@@ -25,7 +26,7 @@ import { DeltaWriter } from './delta-writer.ts';
 import { fenceIn } from './fence.ts';
 import { HandOver } from './hand-over.ts';
 import { checkSize, deferredUserEvents, endingEvents, isStopped, toAnswer, withDelta } from './invocation.ts';
-import type { Lease } from './lock-store.ts';
+import { keepTemporary, type Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, newUsage, persist, type Usage } from './persist.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
@@ -228,6 +229,9 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) await appendOnce(context.database.db, lease, userEvent);
+  const temporary = onlyTemporary(event.actions?.stateDelta);
+  if (Object.keys(temporary).length > 0)
+    await persist(() => keepTemporary(context.database.db, lease, temporary), lease.durationMs);
   const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, hasDeltas);
   const stored = await (running.deltas ? running.deltas.replace(event.id, append) : append(false));
   endWhereOver(running, stored[0]?.over);

@@ -190,6 +190,20 @@ export async function putBack(
   await releaseSession(tx, key, token);
 }
 
+/**
+ * Keeps `temp:` values, which no event keeps, in the request of a running invocation: who goes on with it has them.
+ * @throws what {@link stateRefusal} knows where they are more than a state may be
+ */
+export async function keepTemporary(db: Database, lease: Lease, values: JsonObject): Promise<void> {
+  const { request, leaseToken } = invocations;
+  const all = sql`coalesce(${request} -> 'stateDelta', '{}') || ${escapeJson(values)}::jsonb`;
+  const { maxStateBytes, maxStateKeys } = db.limits;
+  await db
+    .update(invocations)
+    .set({ request: sql`jsonb_set(${request}, '{stateDelta}', assert_state_size(${all}, ${maxStateBytes}, ${maxStateKeys}))` })
+    .where(and(isInvocation(lease), eq(leaseToken, lease.token), sql`${request} ->> 'endsBecause' is null`));
+}
+
 /** True when this very run of an invocation has ended: its token is still in the row, its status is an end. */
 export async function hasFinished(db: Database, lease: Lease): Promise<boolean> {
   const rows = await db

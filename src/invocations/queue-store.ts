@@ -40,6 +40,8 @@ export async function dequeueInvocation(db: Database, lease: Lease): Promise<voi
 export interface QueueHead extends Pick<Lease, 'key' | 'invocationId'> {
   /** True where the session is free. */
   isFree: boolean;
+  /** How many processes have begun it. */
+  attempts: number;
   /** How long it has waited, seconds. */
   waited: number;
   /** About the size of its body. */
@@ -72,6 +74,7 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
       sessionId,
       id,
       isFree: session.isFree,
+      attempts: sql<number>`case when ${invocations.startTime} is null then 0 else ${invocations.attempt} end`,
       waited: sql`extract(epoch from clock_timestamp() - ${createTime})`.mapWith(Number),
       bytes: estimatedBytes(invocations.request).mapWith(Number),
     })
@@ -80,10 +83,11 @@ export async function listQueueHeads(db: Database, limit: number): Promise<Queue
     .where(and(isBackground, isDue, notExists(earlier)))
     .orderBy(sql`row_number() over (partition by ${userId} order by ${createTime})`, createTime)
     .limit(limit);
-  return rows.map(({ id: invocationId, isFree, waited, bytes, ...key }) => ({
+  return rows.map(({ id: invocationId, isFree, attempts, waited, bytes, ...key }) => ({
     key,
     invocationId,
     isFree,
+    attempts,
     waited,
     bytes,
   }));

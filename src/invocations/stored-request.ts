@@ -1,12 +1,20 @@
 import { z } from 'zod';
 import type { AgentOverrides, McpServer } from '../agent/definition/agent.ts';
 import { contentSchema, type JsonObject } from '../core/content.ts';
+import { onlyTemporary } from '../core/session.ts';
 import { currentContext, type RequestContext } from '../platform/context.ts';
 import type { InvocationRequest } from './context.ts';
 import { isUncertain } from './invocation.ts';
+import type { Secrets } from './secrets.ts';
 
 /** Raised where a version reads other members: what an older one stored ends, instead of being misunderstood. */
 const VERSION = 1;
+
+/** The reasons why a request is not gone on with: parts of sentences. */
+const MADE_HERE = 'it answers a live conversation, or with stored answers, which no other can go on with';
+const HAS_CREDENTIALS = 'its MCP servers have credentials, which are not stored';
+const UNREADABLE = 'its request was stored by another version and cannot be read';
+const LOCKED = 'its MCP servers have credentials, which no key of RUNTIME_SECRET_KEY decrypts';
 
 const object = z.record(z.string(), z.unknown());
 
@@ -24,8 +32,12 @@ const storedRequestSchema = z.object({
       z.object({ kind: z.literal('output') }),
     ])
     .optional(),
+  /** The MCP servers of its overrides, encrypted where they have credentials. */
+  secrets: z.string().optional(),
   /** The user whose rows alone it sees. */
   userId: z.string().optional(),
+  /** The key that asked. */
+  keyId: z.string().optional(),
   callerTrace: z.string().optional(),
   /** The place of its beginning, which the claim adds: Unix seconds, the last event, and the counts in its row. */
   began: z.object({ at: z.number(), sequence: z.number(), llmCalls: z.number(), toolCalls: z.number() }).optional(),
@@ -37,32 +49,30 @@ export type Beginning = NonNullable<z.output<typeof storedRequestSchema>['began'
 /** The answer to keep with an invocation, made from its end. */
 export type AnswerKind = NonNullable<z.output<typeof storedRequestSchema>['answer']>;
 
-/** Returns a request whole, for the row of one that waits for its session. Headers of its MCP servers are in it. */
-export function toQueuedRequest(request: InvocationRequest): JsonObject {
-  const { content, stateDelta, customMetadata, overrides, streaming, answer } = request;
-  const { userId, callerTrace } = currentContext();
-  const kept = { content, stateDelta, customMetadata, overrides, streaming, answer, userId, callerTrace };
-  return { version: VERSION, ...kept };
+/**
+ * Returns a request whole, for the row of one that waits for its session. MCP servers with credentials are encrypted;
+ * `undefined` where they cannot be.
+ */
+export function toQueuedRequest(request: InvocationRequest, secrets: Secrets): JsonObject | undefined {
+  const { content, stateDelta, customMetadata, streaming, answer } = request;
+  const { userId, keyId, callerTrace } = currentContext();
+  const kept = { content, stateDelta, customMetadata, streaming, answer, userId, keyId, callerTrace };
+  const { mcpServers, ...overrides } = request.overrides;
+  if (!mcpServers?.some(hasCredential)) return { version: VERSION, ...kept, overrides: request.overrides };
+  if (!secrets.canSeal) return undefined;
+  return { version: VERSION, ...kept, overrides, secrets: secrets.seal(JSON.stringify(mcpServers), request) };
 }
 
 /**
  * Returns what another process needs to go on with a request where this one dies; what the claim stores as an event is
- * left out, and so is every credential. For one that cannot go on that is the reason, `endsBecause`.
+ * left out. For one that cannot go on that is the reason, `endsBecause`.
  */
-export function toClaimedRequest(request: InvocationRequest): JsonObject {
-  const endsBecause = findHindrance(request);
-  if (endsBecause !== undefined) return { version: VERSION, endsBecause };
-  const whole = toQueuedRequest(request);
+export function toClaimedRequest(request: InvocationRequest, secrets: Secrets): JsonObject {
+  if (request.steps ?? request.prepared) return { version: VERSION, endsBecause: MADE_HERE };
+  const whole = toQueuedRequest(request, secrets);
+  if (!whole) return { version: VERSION, endsBecause: HAS_CREDENTIALS };
   if (isUncertain(request)) return whole;
-  const temporary = Object.entries(request.stateDelta ?? {}).filter(([name]) => name.startsWith('temp:'));
-  return { ...whole, content: undefined, stateDelta: Object.fromEntries(temporary) };
-}
-
-/** Returns why a request cannot go on in another process, the end of a sentence. */
-function findHindrance({ steps, prepared, overrides }: InvocationRequest): string | undefined {
-  if (steps ?? prepared) return 'it answers a live conversation, or with stored answers, which no other can go on with';
-  if (overrides.mcpServers?.some(hasCredential)) return 'its MCP servers have credentials, which are not stored';
-  return undefined;
+  return { ...whole, content: undefined, stateDelta: onlyTemporary(request.stateDelta) };
 }
 
 function hasCredential({ url, headers = {} }: McpServer): boolean {
@@ -73,13 +83,32 @@ function hasCredential({ url, headers = {} }: McpServer): boolean {
 /** Members of a request that its row keeps. */
 type KeptMembers = 'content' | 'stateDelta' | 'customMetadata' | 'overrides' | 'streaming' | 'answer';
 
-/** Reads a request from its row; `undefined` for one that another version stored. */
+/** A request as {@link readStoredRequest} reads it. */
+interface ReadRequest {
+  request: Pick<InvocationRequest, KeptMembers>;
+  asker: RequestContext;
+  began?: Beginning | undefined;
+  /** Why nobody can go on with it, a part of a sentence. */
+  refusal?: string | undefined;
+}
+
+/** Reads the request of an invocation from its row. */
 export function readStoredRequest(
   stored: unknown,
-): { request: Pick<InvocationRequest, KeptMembers>; asker: RequestContext; began: Beginning | undefined } | undefined {
+  secrets: Secrets,
+  place: Pick<InvocationRequest, 'key' | 'invocationId'>,
+): ReadRequest {
   const { data } = storedRequestSchema.safeParse(stored);
-  if (!data) return undefined;
-  const { content, stateDelta, customMetadata, overrides, streaming, answer, userId, callerTrace, began } = data;
-  const request = { content, stateDelta, customMetadata, overrides, streaming, answer };
-  return { request, asker: { userId, callerTrace }, began };
+  if (!data)
+    return { request: { content: undefined, overrides: {}, streaming: false }, asker: {}, refusal: UNREADABLE };
+  const { content, stateDelta, customMetadata, streaming, answer, userId, keyId, callerTrace, began } = data;
+  const opened = data.secrets === undefined ? undefined : secrets.open(data.secrets, place);
+  const servers = opened === undefined ? {} : { mcpServers: JSON.parse(opened) as McpServer[] };
+  const overrides = { ...data.overrides, ...servers };
+  return {
+    request: { content, stateDelta, customMetadata, overrides, streaming, answer },
+    asker: { userId, keyId, callerTrace },
+    began,
+    refusal: data.secrets !== undefined && opened === undefined ? LOCKED : undefined,
+  };
 }

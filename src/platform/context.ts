@@ -16,6 +16,8 @@ export interface RequestContext {
   userId?: string | undefined;
   /** Set where plain reads may go to a replica; otherwise they ask the primary. */
   read?: ReplicaRead | undefined;
+  /** Id of the key that the request came with; `undefined` for any other credential. */
+  keyId?: string | undefined;
   requestId?: string | undefined;
   sessionId?: string | undefined;
   invocationId?: string | undefined;

@@ -21,6 +21,8 @@ import { INPUT_LIMITS } from '../core/limits.ts';
 import { createAdmission } from '../invocations/admission.ts';
 import { createBodySlots, createSlots } from '../platform/http/limits/request-limits.ts';
 import { asksForSocket, createSockets } from '../platform/http/operation/sockets.ts';
+import { createKeyCheck } from '../platform/http/access/key-ring.ts';
+import { createSecrets } from '../invocations/secrets.ts';
 import { runBackgroundQueue } from '../invocations/background.ts';
 import { SessionFeeds } from '../invocations/session-feed.ts';
 import { WaitQueue } from '../invocations/wait-queue.ts';
@@ -249,6 +251,8 @@ async function toContext(
     audit,
     contentStore: await openContentStore(config),
     agents: await hostAgents(config, (text) => log.warn(text), sources),
+    secrets: createSecrets(config.RUNTIME_SECRET_KEY),
+    isValidKey: createKeyCheck(config.RUNTIME_API_KEYS_FILE),
     newId: randomUUID,
     now: () => Date.now() / 1000,
     replays: createSlots('MAX_REPLAYS_PER_USER', REPLAYS_PER_USER, 'replays running'),
@@ -263,6 +267,7 @@ async function toContext(
       toolCalls: config.MAX_TOOL_CALLS,
       eventBytes: config.MAX_EVENT_BYTES,
       queueDepth: config.SESSION_QUEUE_DEPTH,
+      takenUp: Math.ceil(config.MAX_INVOCATIONS / 2),
       attempts: config.INVOCATION_ATTEMPTS,
     },
     busyPolicy: config.DOUBLE_TEXTING,

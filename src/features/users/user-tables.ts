@@ -82,7 +82,8 @@ export async function listRows(
   const columns = Object.values(table.columns).filter(
     ({ name }) => name !== 'content' || table.name !== 'artifact_versions',
   );
-  const members = columns.map((column) => sql`${sql.raw(`'${column.name}'`)}, ${column}`);
+  const exported = (column: AnyPgColumn) => (column.name === 'request' ? sql`${column} - 'secrets'` : column);
+  const members = columns.map((column) => sql`${sql.raw(`'${column.name}'`)}, ${exported(column)}`);
   const order = key.length > 0 ? sql`order by ${list(key)}` : sql``;
   const next = after?.map((value, index) => sql`${String(value)}::${sql.raw(key[index]?.getSQLType() ?? 'text')}`);
   const isNext = next && next.length > 0 ? sql`and (${list(key)}) > (${list(next)})` : sql``;

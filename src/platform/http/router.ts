@@ -214,7 +214,8 @@ function createAnswer(operation: Operation, steps: Steps) {
     const { traceparent } = request.headers;
     const callerTrace = typeof traceparent === 'string' ? traceparent : undefined;
     const userId = rowsFor(principal, resource.userId);
-    const answer = await runWith({ caller, requestId, callerTrace, userId }, () => handle(context, call));
+    const keyId = principal.kind === 'key' ? principal.id : undefined;
+    const answer = await runWith({ caller, requestId, callerTrace, userId, keyId }, () => handle(context, call));
     sendAnswer(response, answer ?? { kind: 'value', value: null }, status);
   };
 }

@@ -76,6 +76,21 @@ export function createKeyRing(options: { keys: string[]; file?: string | undefin
 }
 
 /**
+ * Returns what finds out whether a key of a file is valid now, by its id. It reads the file each time: it is asked for
+ * work that goes on after its request.
+ */
+export const createKeyCheck =
+  (file: string | undefined) =>
+  async (id: string): Promise<boolean> => {
+    if (file === undefined) return false;
+    const content = await readFile(file, 'utf8').catch(() => {
+      throw new UnavailableError('The file of keys cannot be read for now.');
+    });
+    const entry = parseFile(file, content).find((each) => each.id === id);
+    return entry !== undefined && (entry.expires === undefined || Date.now() < Date.parse(entry.expires));
+  };
+
+/**
  * Looks at what is valid while something waits for the end of a key, which comes when its line is gone or changed.
  * @returns a function that lets work wait for the end of the key of an entry, and returns what calls that off
  */

@@ -1,0 +1,52 @@
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
+import type { InvocationRequest } from './context.ts';
+
+const CIPHER = 'aes-256-gcm';
+const [KEY_BYTES, ID_BYTES, IV_BYTES, TAG_BYTES] = [32, 8, 12, 16];
+
+/** The place of a secret: read at another one it is not understood. */
+type Place = Pick<InvocationRequest, 'key' | 'invocationId'>;
+
+/** Encrypts the secrets of requests for the rows of their invocations, and reads them there. */
+export interface Secrets {
+  /** False without any key: nothing can be encrypted then, and so nothing secret is stored. */
+  canSeal: boolean;
+  seal(text: string, place: Place): string;
+  /** `undefined` for what another key has encrypted, what was changed, or what belongs elsewhere. */
+  open(sealed: string, place: Place): string | undefined;
+}
+
+/** Makes secrets of the operator's keys: the first one encrypts, each of them decrypts. */
+export function createSecrets(keys: readonly string[]): Secrets {
+  const ring = keys.map((key) => {
+    const bytes = Buffer.from(hkdfSync('sha256', key, '', 'secrets of stored requests', KEY_BYTES + ID_BYTES));
+    return { secret: bytes.subarray(0, KEY_BYTES), id: bytes.subarray(KEY_BYTES).toString('hex') };
+  });
+  const [first] = ring;
+  return {
+    canSeal: first !== undefined,
+    seal(text, place) {
+      if (!first) throw new TypeError('there is no key to encrypt with');
+      const iv = randomBytes(IV_BYTES);
+      const cipher = createCipheriv(CIPHER, first.secret, iv).setAAD(toAad(place));
+      const sealed = Buffer.concat([cipher.update(text, 'utf8'), cipher.final()]);
+      return `${first.id}.${Buffer.concat([iv, cipher.getAuthTag(), sealed]).toString('base64url')}`;
+    },
+    open(sealed, place) {
+      const [id, text = ''] = sealed.split('.');
+      const key = ring.find((each) => each.id === id);
+      const bytes = Buffer.from(text, 'base64url');
+      if (!key || bytes.length < IV_BYTES + TAG_BYTES) return undefined;
+      const decipher = createDecipheriv(CIPHER, key.secret, bytes.subarray(0, IV_BYTES)).setAAD(toAad(place));
+      decipher.setAuthTag(bytes.subarray(IV_BYTES, IV_BYTES + TAG_BYTES));
+      try {
+        return decipher.update(bytes.subarray(IV_BYTES + TAG_BYTES), undefined, 'utf8') + decipher.final('utf8');
+      } catch {
+        return undefined;
+      }
+    },
+  };
+}
+
+const toAad = ({ key: { appName, userId, sessionId }, invocationId }: Place): Buffer =>
+  Buffer.from(JSON.stringify([appName, userId, sessionId, invocationId]));
