@@ -24,8 +24,8 @@ export const ACCESS = {
       'array. It is read again as it changes.',
   ),
   RUNTIME_SECRET_KEY: list(
-    'Keys of at least 16 characters that encrypt the headers of MCP servers in stored requests: the first encrypts, all ' +
-      'decrypt. Without one they are not stored: such a request ends with its process, and never waits in the background.',
+    'Keys for credentials of MCP servers in stored requests: the first encrypts, all decrypt. Without one such a ' +
+      'request ends with its process, and does not wait in the background.',
   ),
   JWT_ISSUER: url('Issuer of the tokens of mode `jwt`.'),
   JWT_AUDIENCE: text('Audience that a token must be made for; required in mode `jwt`.'),

@@ -48,7 +48,11 @@ export const SERVER = {
     [0, 600_000],
     'Time after SIGTERM in which requests are still taken while `/ready` answers 503, for load balancers to notice.',
   ),
-  SHUTDOWN_GRACE_MS: whole(30_000, [0, 600_000], 'Maximum time that running requests may take to end after that.'),
+  SHUTDOWN_GRACE_MS: whole(
+    30_000,
+    [0, 600_000],
+    'Maximum time for running requests after that; then another process goes on with them.',
+  ),
   SWEEP_INTERVAL_MS: whole(
     5_000,
     [50, 3_600_000],

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { type ErrorCode, errorCodeList } from '../core/error-codes.ts';
 import { type FunctionCall, getFunctionCalls, getFunctionResponses, type JsonObject } from '../core/content.ts';
-import { AgentError } from '../core/errors.ts';
+import { AgentError, sizeRefusal, stateRefusal } from '../core/errors.ts';
 import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
 import { onlyTemporary } from '../core/session.ts';
 import type { InvocationEnd, InvocationRequest } from './context.ts';
@@ -149,4 +149,25 @@ function userEvents(request: InvocationRequest, newId: () => string): NewEvent[]
 /** Returns the state with the keys of the request that it lacks: `temp:` ones, and `all` until they are stored. */
 export function withDelta(state: JsonObject, delta: JsonObject | undefined, all: boolean): JsonObject {
   return { ...state, ...(all ? delta : onlyTemporary(delta)) };
+}
+
+/** Returns the error that ends an invocation with too many tool calls. */
+export const toolCallsLimitError = (limit: number) =>
+  new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
+
+/** Returns an event of the agent with the notes of the request: as in ADK all events but the user's have them. */
+export const withNotes = ({ customMetadata }: InvocationRequest, event: NewEvent): NewEvent =>
+  customMetadata
+    ? {
+        ...event,
+        customMetadata: event.customMetadata ? { ...customMetadata, ...event.customMetadata } : customMetadata,
+      }
+    : event;
+
+/** Returns the agent's failure for a state, a session or a user over its limit, and any other error as it is. */
+export function toAgentError(error: unknown): unknown {
+  const refusal = stateRefusal(error);
+  if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
+  const full = sizeRefusal(error);
+  return full ? new AgentError(full.code, full.message, { cause: error }) : error;
 }

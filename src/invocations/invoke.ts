@@ -3,7 +3,7 @@ import { type InvocationObserver, observeAll, type RunEnd } from '../agent/loop/
 import { runAgent } from '../agent/loop/run-agent.ts';
 import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
-import { AgentError, isPassingFailure, LeaseLostError, sizeRefusal, stateRefusal } from '../core/errors.ts';
+import { AgentError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
 import { budgetText, type OverBudget } from '../conversation/budgets/budget.ts';
 import { spend } from '../conversation/budgets/budget-store.ts';
@@ -25,7 +25,17 @@ import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request
 import { DeltaWriter } from './delta-writer.ts';
 import { fenceIn } from './fence.ts';
 import { HandOver } from './hand-over.ts';
-import { checkSize, deferredUserEvents, endingEvents, isStopped, toAnswer, withDelta } from './invocation.ts';
+import {
+  checkSize,
+  deferredUserEvents,
+  endingEvents,
+  isStopped,
+  toAgentError,
+  toAnswer,
+  toolCallsLimitError,
+  withDelta,
+  withNotes,
+} from './invocation.ts';
 import { keepTemporary, type Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, newUsage, persist, type Usage } from './persist.ts';
 import { acquireSession } from './session-lock.ts';
@@ -199,19 +209,6 @@ function takeStored(running: RunningInvocation, history: SessionHistory, sequenc
   return before;
 }
 
-/** Returns the error that ends an invocation with too many tool calls. */
-export const toolCallsLimitError = (limit: number) =>
-  new AgentError('tool_calls_limit', `Max number of tool calls limit of \`${limit}\` exceeded`);
-
-/** Returns an event of the agent with the notes of the request: as in ADK all events but the user's have them. */
-const withNotes = ({ customMetadata }: InvocationRequest, event: NewEvent): NewEvent =>
-  customMetadata
-    ? {
-        ...event,
-        customMetadata: event.customMetadata ? { ...customMetadata, ...event.customMetadata } : customMetadata,
-      }
-    : event;
-
 /** Stores a complete event and notifies the listener; a partial event only goes to the listener. */
 async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<void> {
   const { context, lease, listener, usage, handOver } = running;
@@ -261,14 +258,6 @@ type InvocationEnding = Pick<RunEnd, 'output' | 'error' | 'paused'> & { events: 
 function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): InvocationEnding {
   if (lastEvent) checkSize(lastEvent, maxEventBytes);
   return { ...end, events: lastEvent ? [lastEvent] : [] };
-}
-
-/** Returns the agent's failure for a state, a session or a user over its limit, and any other error as it is. */
-export function toAgentError(error: unknown): unknown {
-  const refusal = stateRefusal(error);
-  if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
-  const full = sizeRefusal(error);
-  return full ? new AgentError(full.code, full.message, { cause: error }) : error;
 }
 
 /** Returns the ending of an invocation that threw. @throws where nothing can be written any more, or another goes on */

@@ -186,7 +186,9 @@ export async function putBack(
   await tx
     .update(invocations)
     .set({ status: 'queued', leaseToken, leaseExpireTime, attempt })
-    .where(and(isInvocation({ key, invocationId }), eq(invocations.leaseToken, token), eq(invocations.status, 'running')));
+    .where(
+      and(isInvocation({ key, invocationId }), eq(invocations.leaseToken, token), eq(invocations.status, 'running')),
+    );
   await releaseSession(tx, key, token);
 }
 
@@ -200,7 +202,9 @@ export async function keepTemporary(db: Database, lease: Lease, values: JsonObje
   const { maxStateBytes, maxStateKeys } = db.limits;
   await db
     .update(invocations)
-    .set({ request: sql`jsonb_set(${request}, '{stateDelta}', assert_state_size(${all}, ${maxStateBytes}, ${maxStateKeys}))` })
+    .set({
+      request: sql`jsonb_set(${request}, '{stateDelta}', assert_state_size(${all}, ${maxStateBytes}, ${maxStateKeys}))`,
+    })
     .where(and(isInvocation(lease), eq(leaseToken, lease.token), sql`${request} ->> 'endsBecause' is null`));
 }
 

@@ -90,8 +90,7 @@ test('a client that waits for what another process runs hears the same', async (
   const [here, there] = [gatedAgents(), gatedAgents()];
   app = await startApp({}, { agents: there.agents });
   const replica = await startReplica(here);
-  const ask = (at: Pick<TestApp, 'post'>) =>
-    at.post('/harness/invoke', toInvoke('s'), { 'idempotency-key': 'k' });
+  const ask = (at: Pick<TestApp, 'post'>) => at.post('/harness/invoke', toInvoke('s'), { 'idempotency-key': 'k' });
   const first = ask(app);
   await there.entered(1);
   const waiting = ask(replica);
@@ -131,9 +130,9 @@ test('what nobody waits for goes elsewhere between two steps, once the tool that
   await closed;
   await there.entered(1);
   there.open();
-  await expect.poll(() => rows('select status, attempt, llm_calls, tool_calls from invocations')).toEqual([
-    { status: 'succeeded', attempt: 1, llm_calls: 2, tool_calls: 1 },
-  ]);
+  await expect
+    .poll(() => rows('select status, attempt, llm_calls, tool_calls from invocations'))
+    .toEqual([{ status: 'succeeded', attempt: 1, llm_calls: 2, tool_calls: 1 }]);
   expect((await history('s')).slice(2)).toEqual([
     { functionResponse: { id: 'c1', name: 'charge', response: { ran: 1 } } },
     { text: 'answer 1' },
@@ -153,9 +152,9 @@ test('the run of a cronjob follows its invocation: its prompt is given once', as
   await there.entered(1);
   const next = await startReplica(here, { CRONJOBS: 'true' });
   there.open();
-  await expect.poll(() => rows('select status, attempt, output, losses from cronjob_runs')).toEqual([
-    { status: 'success', attempt: 1, output: 'answer 1', losses: 0 },
-  ]);
+  await expect
+    .poll(() => rows('select status, attempt, output, losses from cronjob_runs'))
+    .toEqual([{ status: 'success', attempt: 1, output: 'answer 1', losses: 0 }]);
   expect(await rows('select status, attempt from invocations')).toEqual([{ status: 'succeeded', attempt: 1 }]);
   await next.stop(true);
 });

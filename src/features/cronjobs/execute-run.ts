@@ -1,7 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { backOffMs } from '../../platform/work/leased-queue.ts';
 import type { ErrorCode } from '../../core/error-codes.ts';
-import { AgentError, AppError, isPassingFailure, LeaseLostError, RepeatedInvocationError, UnavailableError } from '../../core/errors.ts';
+import {
+  AgentError,
+  AppError,
+  isPassingFailure,
+  LeaseLostError,
+  RepeatedInvocationError,
+  UnavailableError,
+} from '../../core/errors.ts';
 import { unescapeText } from '../../platform/db/json-escape.ts';
 import { toAgentOverrides } from '../../agent/definition/overrides.ts';
 import type { IdempotentRequest } from '../../conversation/idempotency/operations.ts';
@@ -13,7 +20,15 @@ import { findRepeated, isActive } from '../../invocations/retry.ts';
 import type { ClaimedRun } from './claim-store.ts';
 import { type CronjobRow, CRONJOBS_TOPIC } from './cronjob-store.ts';
 import { toHarness } from './cronjob-view.ts';
-import { endRun, releaseRun, retryRun, type RunOutcome, type RunRow, setInvocation, skipWaitingRuns } from './run-store.ts';
+import {
+  endRun,
+  releaseRun,
+  retryRun,
+  type RunOutcome,
+  type RunRow,
+  setInvocation,
+  skipWaitingRuns,
+} from './run-store.ts';
 
 /** Failures of the model after which the prompt can succeed. A run that may have had effects is never repeated. */
 const PASSING: ReadonlySet<string> = new Set<ErrorCode>([

@@ -14,7 +14,8 @@ import { sessionNotFound } from '../../core/session.ts';
 import { NOT_VALID_ANY_MORE, type Principal, whenEnded } from '../../platform/http/operation/principal.ts';
 import { currentContext } from '../../platform/context.ts';
 import { type EventFrame, type InvocationContext, newInvocationId } from '../context.ts';
-import { invoke, toAgentError } from '../invoke.ts';
+import { toAgentError } from '../invocation.ts';
+import { invoke } from '../invoke.ts';
 import { type CallOptions, LiveCall } from './live-call.ts';
 import { CLOSE, type LiveLimits, LiveSocket, STOPPING } from './live-socket.ts';
 

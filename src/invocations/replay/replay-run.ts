@@ -13,7 +13,7 @@ import type { Event } from '../../core/event.ts';
 import type { SessionKey } from '../../core/session.ts';
 import type { InvocationContext } from '../context.ts';
 import { endingEvents } from '../invocation.ts';
-import { toolCallsLimitError } from '../invoke.ts';
+import { toolCallsLimitError } from '../invocation.ts';
 import { newToolServices } from '../tool-services.ts';
 import { Player, type ReplayOptions } from './player.ts';
 import { isOfModel, getResponses, type TapeRun } from './tape-run.ts';
