@@ -100,8 +100,8 @@ export class HandedOverError extends UnavailableError {
   readonly invocationId: string;
   constructor(invocationId: string) {
     super(
-      `The service is stopping, and another process goes on with invocation ${invocationId}. The same request with its ` +
-        'Idempotency-Key waits for the answer.',
+      `The service is stopping, and another process goes on with invocation ${invocationId}. The same request with ` +
+        'its Idempotency-Key waits for the answer.',
     );
     this.invocationId = invocationId;
   }

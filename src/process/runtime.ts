@@ -138,9 +138,8 @@ export async function openRuntime(options: RuntimeOptions): Promise<OpenRuntime>
         endWithin({ graceMs, ended: whenEnded(), interrupt }),
       ));
     const attach = (server: Server) => context.sockets.attach(server, app);
-    const { agents } = context;
     const shown = { database: resources.source.shown, metrics: resources.metrics?.url };
-    return { app, attach, agents, ...shown, close, closeWith };
+    return { app, attach, agents: context.agents, ...shown, close, closeWith };
   } catch (error) {
     await resources.close();
     throw error;
@@ -156,12 +155,7 @@ function startBackground(
   const { config } = context;
   const connection = { address, connectTimeoutMs: toWaitMs(config) };
   const evalRuns = { days: config.RUN_RETENTION_DAYS, count: MAX_KEPT };
-  const sweep = {
-    ...context,
-    ...connection,
-    retention: toRetention(config),
-    evalRuns,
-  };
+  const sweep = { ...context, ...connection, retention: toRetention(config), evalRuns };
   const swept = sweepRegularly(sweep, config.SWEEP_INTERVAL_MS, signal);
   const worked = Promise.all([
     runBackgroundQueue(context),

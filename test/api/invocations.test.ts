@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Client } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Tool } from '../../src/agent/definition/tool.ts';
+import { AgentError } from '../../src/core/errors.ts';
 import type { Event } from '../../src/core/event.ts';
 import { type Gate, gatedAgents, hostScript } from '../support/agents.ts';
 import { type Answer, client, startApp, startOn, type TestApp } from '../support/app.ts';
@@ -526,15 +527,17 @@ describe('stopping', () => {
   test('what does not finish in time, and may not go on elsewhere, ends as interrupted', async () => {
     gate = gatedAgents();
     const database = await startApp();
-    const settings = { SHUTDOWN_GRACE_MS: '200', INVOCATION_ATTEMPTS: '1' };
-    const runtime = await startOn(database.databaseUrl, settings, { agents: gate.agents });
+    const settings = { SHUTDOWN_GRACE_MS: '600000', INVOCATION_ATTEMPTS: '1' };
+    const grace = new AbortController();
+    const overrides = { agents: gate.agents, stopping: grace.signal };
+    const runtime = await startOn(database.databaseUrl, settings, overrides);
     const answer = invoke('s', 'one', {}, client(runtime.url));
     await gate.entered(1);
-    await runtime.close();
-    expect((await answer).body).toMatchObject({
-      output: '',
-      error: 'The invocation was interrupted: the service is stopping.',
-    });
+    const closed = runtime.close();
+    const error = 'The invocation was interrupted: the service is stopping.';
+    grace.abort(new AgentError('interrupted', error));
+    await closed;
+    expect((await answer).body).toMatchObject({ output: '', error });
     expect(await sql(`select status from invocations`, database.databaseUrl)).toEqual([{ status: 'interrupted' }]);
     await database.close();
   });

@@ -24,7 +24,7 @@ const FILL = `
          '{"version": 1, "overrides": {}, "streaming": false, "content": {"role": "user", "parts": [{"text": "Go."}]}}'
   from waiting`;
 
-test(`${COUNT} to take up: never more at once than half of the places, no user before others, and requests are answered`, async () => {
+test(`${COUNT} to take up: half of the places at most, users in turn, and requests are answered`, async () => {
   const app = await startApp({ SWEEP_INTERVAL_MS: '3600000' }, { agents: new Map() });
   const sql = new Client({ connectionString: app.databaseUrl });
   await sql.connect();

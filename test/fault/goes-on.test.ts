@@ -277,6 +277,33 @@ describe('an invocation whose process died', () => {
     });
   });
 
+  test('and of each process that takes it up: what ran beside it is not ended with it', async () => {
+    const goOn = join(elsewhere, 'go on');
+    const waits = `while (!process.getBuiltinModule('node:fs').existsSync(${JSON.stringify(goOn)}))
+      await new Promise((resolve) => setTimeout(resolve, 20));`;
+    write('patient', alone(llm('waiter', tool('wait', 'none', waits))));
+    write('deadly', alone(llm('killer', tool('die', 'idempotent', `process.kill(process.pid, 'SIGKILL');`))));
+    const [patient, deadly] = [stopAt(1).point, stopAt(1).point];
+    const begin = async (server: ServerProcess, app: string, point: Point) => {
+      await server.post(listPath(point.userId).replace(APP, app), { sessionId: point.sessionId });
+      await tryTo(server.post(`${pathOf(app, point)}/invocations`, toBody(point, app)));
+    };
+    const first = await startOther();
+    await begin(first, 'patient', patient);
+    await eventually('the tool runs', ENDED_WITHIN_MS, async () => runsOf('wait', patient) === 1);
+    await begin(first, 'deadly', deadly);
+    await first.exited;
+    await (await startOther()).exited;
+    // Both have died twice, and one of them is why: each is alone with its last process.
+    const third = await startOther();
+    await eventually('the tool runs', ENDED_WITHIN_MS, async () => runsOf('wait', patient) === 3);
+    expect(runsOf('die', deadly)).toBe(2);
+    writeFileSync(goOn, '');
+    expect(await whenEnded(patient)).toMatchObject({ status: 'succeeded', attempt: 3 });
+    await third.exited;
+    expect(await whenEnded(deadly)).toMatchObject({ status: 'interrupted', attempt: 3 });
+  });
+
   test('ends where the agent has changed: the first step that it no longer makes is named', async () => {
     write('changing', slow);
     const { point } = await beginAndKill('changing', 'wait');

@@ -339,6 +339,7 @@ describe('races', () => {
       key: queued.key,
       invocationId: queued.invocationId,
       isFree: false,
+      attempts: 0,
       waited: expect.any(Number) as unknown,
       bytes: expect.any(Number) as unknown,
     };

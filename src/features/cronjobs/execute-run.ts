@@ -91,7 +91,7 @@ async function attemptRun(
       return { invocationId, ...toAttempt(await begin(context, claimed, invocationId, signal)) };
     } catch (error) {
       const isRepeated = error instanceof RepeatedInvocationError;
-      // It waited, or was begun and is handed over: the same attempt goes on elsewhere, or the prompt would be given twice.
+      // It waited, or is handed over: the same attempt goes on elsewhere, another one would give the prompt twice.
       if (error instanceof UnavailableError && context.draining.aborted) return LEFT;
       const attempt = isRepeated ? await findEarlier(context, claimed, signal) : toFailure(error);
       if (attempt) return attempt;
