@@ -59,7 +59,7 @@ test.each([
   const { status, headers, body } = await first;
   const [{ id } = {}] = await rows('select id from invocations');
   expect([status, headers.get('retry-after'), headers.get('x-invocation-id')]).toEqual([503, '1', id]);
-  const detail = `another process goes on with invocation ${String(id)}. The same request with its Idempotency-Key waits`;
+  const detail = `another process goes on with invocation ${String(id)}. The same request with its Idempotency-Key`;
   expect(body).toEqual({ detail: expect.stringContaining(detail) as string });
   await there.entered(1);
   const again = ask(app);

@@ -41,7 +41,7 @@ writeFileSync(
   join(agents, APP, 'agent.ts'),
   `import { appendFileSync } from 'node:fs';
   const tools = [${tool('look', 'none')}, ${tool('keep', 'idempotent')}, ${tool('charge', 'once')}];
-  export const agent = { name: '${APP}', instruction: 'Work.', tools };`,
+  export const agent = { instruction: 'Work.', tools };`,
 );
 
 /** One tool after the other, then the answer. */

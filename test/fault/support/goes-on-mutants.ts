@@ -1,6 +1,7 @@
 import { change, type Mutant } from './mutant.ts';
 
 const GOES_ON = ['api/goes-on'];
+const HAND_OVER = ['api/hand-over'];
 const KEPT = { tests: ['session-lock'], only: 'whose request is kept' };
 
 /** Breaks what becomes of an invocation that goes on in another process. */
@@ -32,7 +33,7 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'goes on with credentials in the row',
-    changes: change('findHindrance', 'overrides.mcpServers?.some(hasCredential)', 'overrides.mcpServers === null'),
+    changes: change('toQueuedRequest', '!mcpServers?.some(hasCredential)', 'mcpServers !== null'),
     tests: GOES_ON,
     only: 'credentials',
   },
@@ -40,5 +41,44 @@ export const GOES_ON_MUTANTS: Mutant[] = [
     name: 'goes on, and is counted by its budget again',
     changes: change('invocations/claim', 'p_is_free: lease.isFree === true', 'p_is_free: false'),
     tests: GOES_ON,
+  },
+  {
+    name: 'goes on for a key that was revoked',
+    changes: change('runQueued', 'isRevoked ? REVOKED : read.refusal', 'read.refusal'),
+    tests: GOES_ON,
+    only: 'revoked',
+  },
+  {
+    name: 'goes on without what tools put under temp:',
+    changes: change('keepTemporary', '|| ${escapeJson(values)}::jsonb', ''),
+    tests: GOES_ON,
+    only: 'temp:',
+  },
+  {
+    name: 'takes up all that it finds',
+    changes: change('runBackgroundQueue', '.slice(0, slots)', ''),
+    tests: ['take-up'],
+  },
+  {
+    name: 'ends what runs when it stops',
+    changes: change('HandOver', 'context.limits.attempts > 1 &&', 'context.limits.attempts > 99 &&'),
+    tests: HAND_OVER,
+  },
+  {
+    name: 'leaves a run while a tool runs',
+    changes: change('HandOver', '&& this.#open.size === 0', ''),
+    tests: ['invocations/hand-over'],
+  },
+  {
+    name: 'counts a hand-over as a death',
+    changes: change('putBack', 'Number(wasLeft)', '0'),
+    tests: HAND_OVER,
+    only: '/run:',
+  },
+  {
+    name: 'gives the prompt of a cronjob again after a hand-over',
+    changes: change('attemptRun', 'error instanceof UnavailableError && context.draining.aborted', 'false'),
+    tests: HAND_OVER,
+    only: 'cronjob',
   },
 ];
