@@ -12,7 +12,6 @@ import { findConfirmations } from '../agent/loop/confirmation.ts';
 import { StoredSteps } from '../agent/loop/stored-steps.ts';
 import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import { freeTopic, sessionTopic } from '../core/names.ts';
-import { onlyTemporary } from '../core/session.ts';
 import { listInvocationEvents } from '../conversation/sessions/event-store.ts';
 import {
   type EventListener,
@@ -36,8 +35,8 @@ import {
   withDelta,
   withNotes,
 } from './invocation.ts';
-import { keepTemporary, type Lease } from './lock-store.ts';
-import { appendOnce, finishOnce, newUsage, persist, type Usage } from './persist.ts';
+import type { Lease } from './lock-store.ts';
+import { appendOnce, finishOnce, keepTemporaryOf, newUsage, persist, type Usage } from './persist.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
@@ -121,10 +120,8 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     const usage = newUsage(goesOn);
     const limitReached = new AbortController();
     const fenced = { ...claimed, signal: fence.signal };
-    const running: RunningInvocation = {
-      ...fenced,
-      ...{ userEvents, usage, limitReached, observer, deltas, handOver: new HandOver(fenced) },
-    };
+    const parts = { userEvents, usage, limitReached, observer, deltas };
+    const running: RunningInvocation = { ...fenced, ...parts, handOver: new HandOver(fenced) };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     observer?.end(ending);
     return await finish(running, ending);
@@ -179,10 +176,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       for (;;) {
         running.handOver.checkStep();
         const step = await steps.next();
-        if (step.done) {
-          running.handOver.checkEnd(step.value);
-          return toEnding(step.value, limits.eventBytes);
-        }
+        if (step.done) return toEnding(running, step.value);
         await storeEvent(running, withNotes(request, step.value));
         endWhereOver(running);
       }
@@ -226,9 +220,7 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   usage.used.toolCalls += getFunctionCalls(event.content).length;
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) await appendOnce(context.database.db, lease, userEvent);
-  const temporary = onlyTemporary(event.actions?.stateDelta);
-  if (Object.keys(temporary).length > 0)
-    await persist(() => keepTemporary(context.database.db, lease, temporary), lease.durationMs);
+  await keepTemporaryOf(context.database.db, lease, event);
   const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, hasDeltas);
   const stored = await (running.deltas ? running.deltas.replace(event.id, append) : append(false));
   endWhereOver(running, stored[0]?.over);
@@ -255,8 +247,9 @@ async function countAsked(running: RunningInvocation, event: NewEvent): Promise<
 /** The part of an invocation that is not stored yet: how it ended, and its last events. */
 type InvocationEnding = Pick<RunEnd, 'output' | 'error' | 'paused'> & { events: NewEvent[] };
 
-function toEnding({ lastEvent, ...end }: RunEnd, maxEventBytes: number): InvocationEnding {
-  if (lastEvent) checkSize(lastEvent, maxEventBytes);
+function toEnding({ context, handOver }: RunningInvocation, { lastEvent, ...end }: RunEnd): InvocationEnding {
+  handOver.checkEnd(end);
+  if (lastEvent) checkSize(lastEvent, context.limits.eventBytes);
   return { ...end, events: lastEvent ? [lastEvent] : [] };
 }
 

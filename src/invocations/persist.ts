@@ -3,9 +3,10 @@ import type { ModelUse, OverBudget } from '../conversation/budgets/budget.ts';
 import type { Database } from '../platform/db/database.ts';
 import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import type { NewEvent } from '../core/event.ts';
+import { onlyTemporary } from '../core/session.ts';
 import { findEventsById } from '../conversation/sessions/event-store.ts';
 import { appendEvents, type InvocationCounts, type StoredEvent } from '../conversation/sessions/append-store.ts';
-import { hasFinished, type Lease } from './lock-store.ts';
+import { hasFinished, keepTemporary, type Lease } from './lock-store.ts';
 import { finishInvocation, type InvocationOutcome } from './finish-store.ts';
 
 const FIRST_PAUSE_MS = 50;
@@ -49,6 +50,12 @@ export function appendOnce(
       throw error;
     }
   }, lease.durationMs);
+}
+
+/** Keeps the `temp:` values of an event, which has none where it is stored, for who goes on with the invocation. */
+export async function keepTemporaryOf(db: Database, lease: Lease, { actions }: NewEvent): Promise<void> {
+  const values = onlyTemporary(actions?.stateDelta);
+  if (Object.keys(values).length > 0) await persist(() => keepTemporary(db, lease, values), lease.durationMs);
 }
 
 /** Ends an invocation once, also when the answer to that is lost: its row is then looked up. */
