@@ -1,11 +1,14 @@
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SessionKey } from '../../src/core/session.ts';
-import { sessionTopic } from '../../src/core/names.ts';
+import { sessionTopic, textTopic } from '../../src/core/names.ts';
 import { type Notifications, openNotifications } from '../../src/platform/db/notifications.ts';
 import { SessionFeeds } from '../../src/invocations/session-feed.ts';
 import { type FollowOptions, followSession } from '../../src/invocations/follow.ts';
+import { claimSession } from '../../src/invocations/lock-store.ts';
+import { appendDeltas } from '../../src/conversation/sessions/delta-store.ts';
 import { appendEvents } from '../../src/conversation/sessions/append-store.ts';
 import { insertSession } from '../../src/conversation/sessions/session-store.ts';
 import { newKey, statementsOf, testPool, textEvent } from '../support/store.ts';
@@ -79,6 +82,26 @@ test('the followers of one session share what is read for them', async () => {
   expect(seen).toEqual(Array.from({ length: 50 }, () => 2));
   // The append, the notification, the read; looks at the followed sessions, a few a second, may come between.
   expect(sent.length).toBeLessThanOrEqual(8 + 5 * ((performance.now() - startedAt) / 1_000));
+  leave.abort();
+  await ended;
+});
+
+test('the readers of an answer under way share what is read of it, which is what is new', async () => {
+  const key = newKey();
+  const lease = { key, invocationId: 'i', token: randomUUID(), durationMs: 60_000 };
+  await claimSession(store.pool.db, lease, [textEvent('prompt')], true);
+  const first = await appendDeltas(store.pool.db, lease, undefined, [{ eventId: 'x', text: 'one' }]);
+  const leave = new AbortController();
+  const keys = Array.from({ length: 50 }, () => key);
+  const { seen, ended } = await followAll(keys, 1, leave.signal, { withText: true });
+  await expect.poll(() => seen.length).toBe(50);
+  const sent = await statementsOf(async () => {
+    await appendDeltas(store.pool.db, lease, first?.last, [{ eventId: 'x', text: 'two' }]);
+    notifications.publish(textTopic(key));
+    await expect.poll(() => seen.length).toBe(100);
+  });
+  // The piece, the notification, the read; a look at the followed sessions and a read of the text may come between.
+  expect(sent.length).toBeLessThanOrEqual(6);
   leave.abort();
   await ended;
 });

@@ -1,0 +1,43 @@
+import { change, type Mutant } from './mutant.ts';
+
+const STORE = ['store/deltas'];
+const READERS = ['api/deltas'];
+
+/** Breaks the text that readers get while a model writes. */
+export const DELTA_MUTANTS: Mutant[] = [
+  {
+    name: 'stores text without the lease',
+    changes: change('append_deltas', 'and s.id = p_session and s.lease_token = p_lease;', 'and s.id = p_session;'),
+    tests: STORE,
+  },
+  {
+    name: 'stores text behind text that it does not know of',
+    changes: change('append_deltas', 'if v_before is distinct from p_after then', 'if false then'),
+    tests: STORE,
+  },
+  {
+    name: 'waits for the disk with each piece of text',
+    changes: change('append_deltas', "'off', true", "'on', true"),
+    tests: STORE,
+  },
+  {
+    name: 'leaves the text beside its event',
+    changes: change('append_events', 'if p_has_deltas then', 'if false then'),
+    tests: STORE,
+  },
+  {
+    name: 'shows text of a process that died',
+    changes: change('selectDeltas', 'and ${d.leaseToken} = ${s.leaseToken}', ''),
+    tests: STORE,
+  },
+  {
+    name: 'does not take text back',
+    changes: change('followSession', '!open.isIn(text.deltas)', 'open.delta < 0'),
+    tests: READERS,
+  },
+  {
+    name: 'sends a piece of text twice',
+    changes: change('OpenText', 'number <= this.delta) + 1', 'number < this.delta) + 1'),
+    tests: READERS,
+  },
+];
