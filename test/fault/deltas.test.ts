@@ -65,7 +65,7 @@ afterAll(async () => {
 });
 
 const path = sessionPath('u', 's');
-const { pick, whole } = random('readers of text');
+const { pick, whole: wholeNumber } = random('readers of text');
 
 /** Reads until the answer is there, over one connection after another. @returns how many */
 async function follow(reader: TextReader, isOver: () => boolean): Promise<number> {
@@ -75,7 +75,7 @@ async function follow(reader: TextReader, isOver: () => boolean): Promise<number
     const headers = reader.place === undefined ? {} : { 'last-event-id': reader.place };
     const leave = new AbortController();
     await fetch(`${pick(servers).url}${path}/events/stream?deltas=true`, { headers, signal: leave.signal })
-      .then((response) => readText(reader, response, isOver, whole(1, MAX_BYTES)))
+      .then((response) => readText(reader, response, isOver, wholeNumber(1, MAX_BYTES)))
       .catch(() => sleep(50)); // the replica is gone: another one goes on
     leave.abort();
   }
