@@ -17,7 +17,8 @@ const READERS = either(50, 1_000);
 /** Kills of the process that runs it. */
 const KILLS = either(2, 4);
 const LEASE_MS = 3_000;
-const WORDS = 1_000;
+/** So many that the answer is not over before all is killed. */
+const WORDS = either(1_000, 6_000);
 const MAX_BYTES = 40_000;
 
 /** A model that speaks for some seconds, each time in other words, so that two tries cannot be taken for one. */
@@ -92,7 +93,8 @@ test('each reader has the stored text, whatever was cut and killed', async () =>
   let kills = 0;
   while (speaker.requests() <= KILLS) {
     const before = speaker.requests();
-    await eventually('readers have text', 120_000, async () => readers.every(({ open }) => open.size > 0));
+    const reading = () => readers.filter(({ open }) => open.size > 0).length;
+    await eventually('most readers have text', 120_000, async () => reading() > READERS / 2);
     const victim = kills++ % 2;
     await servers[victim]?.kill();
     const other = servers[1 - victim] as ServerProcess;
