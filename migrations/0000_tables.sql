@@ -433,6 +433,25 @@ CREATE TABLE "spans" (
 	CONSTRAINT "spans_pkey" PRIMARY KEY("app_name","user_id","session_id","trace_id","id")
 );
 --> statement-breakpoint
+CREATE TABLE "tool_calls" (
+	"app_name" text collate "C" NOT NULL,
+	"user_id" text collate "C" NOT NULL,
+	"session_id" text collate "C" NOT NULL,
+	"invocation_id" text collate "C" NOT NULL,
+	"call_id" text collate "C" NOT NULL,
+	"operation_id" uuid NOT NULL,
+	"tool" text NOT NULL,
+	"effect" text NOT NULL,
+	"state" text NOT NULL,
+	"attempt" smallint DEFAULT 1 NOT NULL,
+	"response" jsonb,
+	"create_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	"update_time" timestamp (6) with time zone DEFAULT clock_timestamp() NOT NULL,
+	CONSTRAINT "tool_calls_pkey" PRIMARY KEY("app_name","user_id","session_id","invocation_id","call_id"),
+	CONSTRAINT "tool_calls_effect_check" CHECK (effect in ('none', 'idempotent', 'once')),
+	CONSTRAINT "tool_calls_state_check" CHECK (state in ('started', 'done', 'unknown', 'settled'))
+);
+--> statement-breakpoint
 CREATE TABLE "user_erasures" (
 	"app_name" text collate "C" NOT NULL,
 	"user_id" text collate "C" NOT NULL,
@@ -513,6 +532,7 @@ ALTER TABLE "event_deltas" ADD CONSTRAINT "event_deltas_session_fkey" FOREIGN KE
 ALTER TABLE "events" ADD CONSTRAINT "events_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "invocation_tapes" ADD CONSTRAINT "invocation_tapes_invocation_fkey" FOREIGN KEY ("app_name","user_id","session_id","invocation_id") REFERENCES "public"."invocations"("app_name","user_id","session_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "invocations" ADD CONSTRAINT "invocations_session_fkey" FOREIGN KEY ("app_name","user_id","session_id") REFERENCES "public"."sessions"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "tool_calls" ADD CONSTRAINT "tool_calls_invocation_fkey" FOREIGN KEY ("app_name","user_id","session_id","invocation_id") REFERENCES "public"."invocations"("app_name","user_id","session_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "webhook_deliveries" ADD CONSTRAINT "webhook_deliveries_webhook_fkey" FOREIGN KEY ("app_name","user_id","webhook_id") REFERENCES "public"."webhooks"("app_name","user_id","id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 CREATE INDEX "agent_prompts_age_idx" ON "agent_prompts" USING btree ("use_time");--> statement-breakpoint
 CREATE INDEX "audit_log_time_idx" ON "audit_log" USING btree ("time");--> statement-breakpoint
@@ -540,6 +560,7 @@ CREATE INDEX "sessions_created_idx" ON "sessions" USING btree ("app_name","user_
 CREATE INDEX "spans_session_idx" ON "spans" USING btree ("app_name","session_id","start_ns");--> statement-breakpoint
 CREATE INDEX "spans_event_idx" ON "spans" USING btree ("app_name","event_id");--> statement-breakpoint
 CREATE INDEX "spans_age_idx" ON "spans" USING btree ("create_time");--> statement-breakpoint
+CREATE INDEX "tool_calls_unknown_idx" ON "tool_calls" USING btree ("app_name","user_id","create_time","call_id") WHERE state = 'unknown';--> statement-breakpoint
 CREATE INDEX "user_erasures_age_idx" ON "user_erasures" USING btree ("update_time");--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_due_idx" ON "webhook_deliveries" USING btree ("next_attempt_time") WHERE status = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_pending_idx" ON "webhook_deliveries" USING btree ("app_name","user_id") WHERE status = 'pending';--> statement-breakpoint
@@ -865,6 +886,20 @@ comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
 comment on column spans.end_ns is 'End, Unix time in nanoseconds.';
 comment on column spans.attributes is 'Attributes as the wire shows them.';
 comment on column spans.create_time is 'When the span was stored.';
+comment on table tool_calls is 'The ledger: one row for each call of a tool that has begun, or may have. What the inner calls of an agent that is a tool do stands in the row of the outer one.';
+comment on column tool_calls.app_name is 'Application of the session.';
+comment on column tool_calls.user_id is 'Owner of the session.';
+comment on column tool_calls.session_id is 'The session.';
+comment on column tool_calls.invocation_id is 'The invocation.';
+comment on column tool_calls.call_id is 'Id of the function call in the events.';
+comment on column tool_calls.operation_id is 'Names the call to who carries it out; every attempt has the same.';
+comment on column tool_calls.tool is 'Name of the tool.';
+comment on column tool_calls.effect is 'none, idempotent or once: what a second run of the call would do.';
+comment on column tool_calls.state is 'started; done; unknown (its process stopped or it was cut off: it may have acted); settled (a check or a person said what became of it).';
+comment on column tool_calls.attempt is 'How often it was begun.';
+comment on column tool_calls.response is 'What it answered, with its actions and attachments, until the event of the step has it; null: no answer is known, or the event has it.';
+comment on column tool_calls.create_time is 'When it was begun.';
+comment on column tool_calls.update_time is 'Last change.';
 comment on table user_erasures is 'Users that are being erased. The row goes with the last of their data; until then triggers refuse new data.';
 comment on column user_erasures.app_name is 'The application.';
 comment on column user_erasures.user_id is 'The user.';

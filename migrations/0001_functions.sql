@@ -45,20 +45,23 @@ comment on function append_deltas is 'Stores pieces of the text of events to com
 --   1. Lock and advance the row of the session: sequence, size, first text, own state, time of change. No row: there is
 --      no such session, the lease is another's, or the session has another version. Nothing is written then. A trigger
 --      counts the size for the user, whose limit is looked at next.
---   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Merge shared
---      state and insert the events (store_events), which replace their deltas.
+--   2. Count in the row of the invocation what the step used, so that a dead process has lost none of it. Write the
+--      calls of the events into the ledger (record_calls). Merge shared state and insert the events (store_events),
+--      which replace their deltas.
 --   3. Count what models used for the events, and look for a budget that has nothing left.
 --
--- Locks: sessions, user_storage, invocations, user_states, app_states, budget_uses; claim_session and finish_invocation keep this order.
+-- Locks: sessions, user_storage, invocations, tool_calls, user_states, app_states, budget_uses; claim_session
+-- and finish_invocation keep this order.
 -- Errors: AR413 to AR417, see limits.sql; 23505 events_id_key: the session has an event of that id.
 -- Database time: 0.5 ms for one event, 1.3 ms for ten; 0.6 ms with the use of a model.
 --
 -- p_delta: {"session": {}, "user": {}, "app": {}}, a scope only where something changes. p_models: see count_use.
+-- p_calls: see record_calls; null for none.
 -- last: the sequence of the last event, null where nothing was written. lines: the events as stored, JSON, one a line.
 create function append_events(
   p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean,
   p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer,
-  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_limits jsonb,
+  p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_limits jsonb,
   out last integer, out lines text, out version text, out over json)
 language plpgsql as $$
 declare
@@ -87,6 +90,7 @@ begin
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.lease_token = p_lease;
   end if;
+  if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
   if p_has_deltas then
     delete from event_deltas d
@@ -542,24 +546,27 @@ comment on function next_eval_case_version is 'The number of the next version of
 --   1. Lock and advance the row of the session and take the lease out of it. No row: the lease is another's by now;
 --      nothing is written then. The size has no limit here: an ending has to be stored.
 --   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
+--      Write the calls of the events into the ledger (record_calls). A call that is still open there was cut off, so
+--      what it did is unknown; at a pause it has run, and another answers it.
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --
--- Locks: sessions, user_storage, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
--- claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
+-- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses; in
+-- the order of claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
 --
--- last and lines: as append_events.
+-- last and lines: as append_events. unknown: how many calls became so here.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
-  p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text,
-  p_limits jsonb,
-  out last integer, out lines text)
+  p_calls jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
+  p_first_text text, p_limits jsonb,
+  out last integer, out lines text, out unknown integer)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
+  v_tool_calls integer;
 begin
   -- 1
   update sessions s set
@@ -580,7 +587,19 @@ begin
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
-    and i.lease_token = p_token;
+    and i.lease_token = p_token
+  returning i.tool_calls into v_tool_calls;
+  if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
+  if v_tool_calls > 0 then
+    with ended as (
+      update tool_calls t set
+        state = case when p_status = 'paused' or t.effect = 'none' then 'done' else 'unknown' end,
+        update_time = statement_timestamp()
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+        and t.state = 'started'
+      returning t.state)
+    select count(*) filter (where ended.state = 'unknown') into unknown from ended;
+  end if;
   -- 3
   if p_tape is not null then
     perform keep_tape(p_app, p_user, p_session, p_invocation, p_tape_start, p_tape, p_prompts);
@@ -827,3 +846,53 @@ begin
 end $$;
 revoke execute on function merge_app_state from public;
 comment on function merge_app_state is 'Merges a delta into the state that all users of an application share.';
+--> statement-breakpoint
+-- record_calls: writes into the ledger that calls of tools begin, or what became of them. Internal: append_events,
+-- finish_invocation and keep_calls call it. A call that is there already is begun again only as a later attempt.
+-- p_calls: [{"id", "tool", "effect", "operationId", "state", "attempt", "response"}], the last one null where the event
+-- has it; one without a state is only looked up by keep_calls. Locks: its rows of tool_calls, all of one session.
+create function record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb) returns void
+language plpgsql as $$
+declare
+  v_call jsonb;
+begin
+  for v_call in select given from jsonb_array_elements(p_calls) given where given ? 'state' loop
+    insert into tool_calls as t
+      (app_name, user_id, session_id, invocation_id, call_id, operation_id, tool, effect, state, attempt, response)
+    values
+      (p_app, p_user, p_session, p_invocation, v_call ->> 'id', (v_call ->> 'operationId')::uuid, v_call ->> 'tool',
+       v_call ->> 'effect', v_call ->> 'state', (v_call ->> 'attempt')::smallint, v_call -> 'response')
+    on conflict (app_name, user_id, session_id, invocation_id, call_id) do update set
+      state = excluded.state, attempt = greatest(t.attempt, excluded.attempt), response = excluded.response,
+      update_time = excluded.update_time
+    where excluded.state <> 'started' or excluded.attempt > t.attempt;
+  end loop;
+end $$;
+comment on function record_calls is 'Writes into the ledger that calls of tools begin, or what became of them.';
+
+-- keep_calls: as record_calls, for calls whose event is stored: before a tool runs that a person has confirmed, or that
+-- runs again; and what one of several calls of a step answered, while the others run.
+-- Locks: sessions, shared: a take-over comes before or after; user_storage, tool_calls. Errors: AR417.
+-- Database time: 0.2 ms.
+--
+-- held: false where the lease is another's; nothing is written then. earlier: the rows that these calls had before,
+-- [{"id", "state", "attempt", "response"}] as text.
+create function keep_calls(
+  p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint,
+  out held boolean, out earlier text)
+language plpgsql as $$
+begin
+  perform from sessions s
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
+  for share;
+  held := found;
+  if not held then return; end if;
+  earlier := (
+    select jsonb_agg(jsonb_build_object('id', t.call_id, 'state', t.state, 'attempt', t.attempt, 'response', t.response))
+    from tool_calls t
+    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+      and t.call_id = any(array(select v_call ->> 'id' from jsonb_array_elements(p_calls) v_call)))::text;
+  perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
+  perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
+end $$;
+comment on function keep_calls is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';

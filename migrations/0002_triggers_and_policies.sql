@@ -70,6 +70,19 @@ when (counted_request(new.status, new.request) <> counted_request(old.status, ol
 execute function count_request_bytes();
 create trigger invocations_storage_delete after delete on invocations for each row
 when (counted_request(old.status, old.request) > 0) execute function count_request_bytes();
+create function count_kept_bytes() returns trigger language plpgsql security definer set search_path from current as $$
+begin
+  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
+    coalesce(octet_length(new.response::text), 0) - coalesce(octet_length(old.response::text), 0), 0, 0);
+  return null;
+end $$;
+comment on function count_kept_bytes is 'For a trigger: the answer of a call is kept for the event of its step, or no more.';
+create trigger tool_calls_storage_insert after insert on tool_calls for each row
+when (new.response is not null) execute function count_kept_bytes();
+create trigger tool_calls_storage_update after update of response on tool_calls for each row
+when (new.response is distinct from old.response) execute function count_kept_bytes();
+create trigger tool_calls_storage_delete after delete on tool_calls for each row
+when (old.response is not null) execute function count_kept_bytes();
 -- Those of one statement are added up first: thousands of changes of one row in a transaction are slow.
 create function count_stored_bytes() returns trigger language plpgsql security definer set search_path from current as $$
 declare
@@ -86,7 +99,7 @@ begin
   return null;
 end $$;
 comment on function count_stored_bytes is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
-revoke execute on function count_session_bytes, count_request_bytes, count_stored_bytes from public;
+revoke execute on function count_session_bytes, count_request_bytes, count_kept_bytes, count_stored_bytes from public;
 create trigger budgets_totals after insert on budgets for each row
 when (new.applies_to = 'app') execute function sum_up_use_of_app();
 do $$
@@ -160,6 +173,7 @@ comment on function refuse_on_hold is 'For a trigger: what is on legal hold is n
 create trigger sessions_hold before delete on sessions for each row execute function refuse_on_hold('id');
 create trigger events_hold before delete on events for each row execute function refuse_on_hold('session_id');
 create trigger invocation_tapes_hold before delete on invocation_tapes for each row execute function refuse_on_hold('session_id');
+create trigger tool_calls_hold before delete on tool_calls for each row execute function refuse_on_hold('session_id');
 create trigger artifacts_hold before delete on artifacts for each row execute function refuse_on_hold('session_id');
 create trigger artifact_versions_hold before delete on artifact_versions for each row execute function refuse_on_hold('session_id');
 create trigger memories_hold before delete on memories for each row execute function refuse_on_hold('session_id');
@@ -266,7 +280,7 @@ declare
 begin
   foreach name in array array[
     'artifact_versions', 'artifacts', 'cronjob_runs', 'cronjobs', 'eval_session_scores', 'eval_verdicts', 'event_deltas', 'events',
-    'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'sessions', 'spans',
+    'idempotency_keys', 'invocation_tapes', 'invocations', 'legal_holds', 'memories', 'sessions', 'spans', 'tool_calls',
     'user_erasures', 'user_states', 'user_storage', 'webhook_deliveries', 'webhooks']
   loop
     execute format('alter table %I enable row level security, force row level security', name);

@@ -380,7 +380,8 @@ select e.app_name, e.user_id, e.session_id, e.invocation_id, e.sequence, e.autho
        part -> 'functionCall' ->> 'name' as tool, part -> 'functionCall' ->> 'id' as call_id, e.event_time as call_time,
        answer.event_time - e.event_time as duration,
        case when answer.event_time is null then 'open' when answer.response ? 'error' then 'failed' else 'answered' end
-         as outcome
+         as outcome,
+       t.effect, t.state, t.attempt, t.operation_id
 from events e
 cross join lateral jsonb_array_elements(
   case when jsonb_typeof(e.payload -> 'content' -> 'parts') = 'array' then e.payload -> 'content' -> 'parts'
@@ -393,17 +394,23 @@ left join lateral (
   where r.app_name = e.app_name and r.user_id = e.user_id and r.session_id = e.session_id and r.sequence > e.sequence
     and response -> 'functionResponse' ->> 'id' = part -> 'functionCall' ->> 'id'
   order by r.sequence limit 1) answer on true
+left join tool_calls t on t.app_name = e.app_name and t.user_id = e.user_id and t.session_id = e.session_id
+  and t.invocation_id = e.invocation_id and t.call_id = part -> 'functionCall' ->> 'id'
 where part ? 'functionCall';
 comment on view inspect.tool_calls is 'Calls of tools with their duration and outcome, without arguments and answers. Name the session: it reads all its events.';
 comment on column inspect.tool_calls.agent is 'Agent that called.';
 comment on column inspect.tool_calls.app_name is 'The application.';
+comment on column inspect.tool_calls.attempt is 'How often it was begun; null where it was not.';
 comment on column inspect.tool_calls.call_id is 'Id of the call within the session.';
 comment on column inspect.tool_calls.call_time is 'When the call was stored.';
 comment on column inspect.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect.tool_calls.effect is 'none, idempotent or once.';
 comment on column inspect.tool_calls.invocation_id is 'The invocation.';
+comment on column inspect.tool_calls.operation_id is 'Names the call to who carries it out.';
 comment on column inspect.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
 comment on column inspect.tool_calls.sequence is 'Place of the event with the call.';
 comment on column inspect.tool_calls.session_id is 'The session.';
+comment on column inspect.tool_calls.state is 'started, done, unknown or settled.';
 comment on column inspect.tool_calls.tool is 'Name of the tool.';
 comment on column inspect.tool_calls.user_id is 'Owner of the session.';
 --> statement-breakpoint
@@ -745,18 +752,23 @@ comment on column inspect_outline.storage.sessions is 'Sessions, those of evalua
 comment on column inspect_outline.storage.user_id is 'The user.';
 --> statement-breakpoint
 create view inspect_outline.tool_calls as
-select app_name, user_id, session_id, invocation_id, sequence, agent, tool, call_id, call_time, duration, outcome
+select app_name, user_id, session_id, invocation_id, sequence, agent, tool, call_id, call_time, duration, outcome,
+       effect, state, attempt, operation_id
 from inspect.tool_calls;
 comment on view inspect_outline.tool_calls is 'inspect.tool_calls.';
 comment on column inspect_outline.tool_calls.agent is 'Agent that called.';
 comment on column inspect_outline.tool_calls.app_name is 'The application.';
+comment on column inspect_outline.tool_calls.attempt is 'How often it was begun; null where it was not.';
 comment on column inspect_outline.tool_calls.call_id is 'Id of the call within the session.';
 comment on column inspect_outline.tool_calls.call_time is 'When the call was stored.';
 comment on column inspect_outline.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect_outline.tool_calls.effect is 'none, idempotent or once.';
 comment on column inspect_outline.tool_calls.invocation_id is 'The invocation.';
+comment on column inspect_outline.tool_calls.operation_id is 'Names the call to who carries it out.';
 comment on column inspect_outline.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
 comment on column inspect_outline.tool_calls.sequence is 'Place of the event with the call.';
 comment on column inspect_outline.tool_calls.session_id is 'The session.';
+comment on column inspect_outline.tool_calls.state is 'started, done, unknown or settled.';
 comment on column inspect_outline.tool_calls.tool is 'Name of the tool.';
 comment on column inspect_outline.tool_calls.user_id is 'Owner of the session.';
 --> statement-breakpoint

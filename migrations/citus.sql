@@ -6,7 +6,8 @@ do $$
 declare
   -- First what the triggers of the others look at, while rows are copied too; then in the order of foreign keys.
   of_users constant text[] := array['user_erasures', 'user_storage', 'sessions', 'events', 'event_deltas', 'user_states',
-                                    'invocations', 'invocation_tapes', 'artifacts', 'artifact_versions', 'memories',
+                                    'invocations', 'invocation_tapes', 'tool_calls', 'artifacts', 'artifact_versions',
+                                    'memories',
                                     'idempotency_keys', 'spans', 'budget_uses',
                                     'eval_session_scores', 'eval_verdicts'];
   copied constant text[] := array['agent_prompts', 'app_states', 'budgets', 'legal_holds', 'model_prices'];
@@ -85,7 +86,7 @@ begin
     select p.oid from pg_proc p
     where p.pronamespace = current_schema()::regnamespace
       and p.proname in ('append_deltas', 'append_events', 'claim_session', 'create_session', 'enqueue_invocation', 'finish_invocation',
-                        'spend_budget')
+                        'keep_calls', 'spend_budget')
       and not exists (select from pg_catalog.pg_dist_object o
                       where o.classid = 'pg_proc'::regclass and o.objid = p.oid and o.distribution_argument_index is not null)
   loop

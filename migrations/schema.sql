@@ -45,7 +45,7 @@ begin
   from unnest(p_event_ids, p_payloads) with ordinality as given(event_id, payload, place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
+CREATE OR REPLACE FUNCTION public.append_events(p_app text, p_user text, p_session text, p_events jsonb, p_delta jsonb, p_first_text text, p_from_runtime boolean, p_lease uuid, p_versions text[], p_models jsonb, p_invocation text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_has_deltas boolean, p_calls jsonb, p_limits jsonb, OUT last integer, OUT lines text, OUT version text, OUT over json)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
@@ -75,6 +75,7 @@ begin
     where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
       and i.lease_token = p_lease;
   end if;
+  if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
   lines := store_events(p_app, p_user, p_session, p_events, v_sizes, p_delta, p_from_runtime, p_limits, last, v_changed, true);
   if p_has_deltas then
     delete from event_deltas d
@@ -310,6 +311,18 @@ begin
   return new;
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.count_kept_bytes()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'public', 'pg_temp'
+AS $function$
+begin
+  perform add_user_bytes(coalesce(new.app_name, old.app_name), coalesce(new.user_id, old.user_id),
+    coalesce(octet_length(new.response::text), 0) - coalesce(octet_length(old.response::text), 0), 0, 0);
+  return null;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.count_request_bytes()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -519,13 +532,14 @@ begin
     from jsonb_array_elements(p_events) with ordinality as given(event, place) order by given.place);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT last integer, OUT lines text)
+CREATE OR REPLACE FUNCTION public.finish_invocation(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid, p_status text, p_answer text, p_error_code text, p_error_message text, p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb, p_calls jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text, p_limits jsonb, OUT last integer, OUT lines text, OUT unknown integer)
  RETURNS record
  LANGUAGE plpgsql
 AS $function$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
+  v_tool_calls integer;
 begin
   -- 1
   update sessions s set
@@ -546,7 +560,19 @@ begin
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
-    and i.lease_token = p_token;
+    and i.lease_token = p_token
+  returning i.tool_calls into v_tool_calls;
+  if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
+  if v_tool_calls > 0 then
+    with ended as (
+      update tool_calls t set
+        state = case when p_status = 'paused' or t.effect = 'none' then 'done' else 'unknown' end,
+        update_time = statement_timestamp()
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+        and t.state = 'started'
+      returning t.state)
+    select count(*) filter (where ended.state = 'unknown') into unknown from ended;
+  end if;
   -- 3
   if p_tape is not null then
     perform keep_tape(p_app, p_user, p_session, p_invocation, p_tape_start, p_tape, p_prompts);
@@ -637,6 +663,25 @@ begin
   return exists (
     select from idempotency_keys k
     where k.app_name = p_app and k.user_id = p_user and k.scope = 'invocation' and k.key = p_key);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.keep_calls(p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_calls jsonb, p_max_user_bytes bigint, OUT held boolean, OUT earlier text)
+ RETURNS record
+ LANGUAGE plpgsql
+AS $function$
+begin
+  perform from sessions s
+  where s.app_name = p_app and s.user_id = p_user and s.id = p_session and s.lease_token = p_token
+  for share;
+  held := found;
+  if not held then return; end if;
+  earlier := (
+    select jsonb_agg(jsonb_build_object('id', t.call_id, 'state', t.state, 'attempt', t.attempt, 'response', t.response))
+    from tool_calls t
+    where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+      and t.call_id = any(array(select v_call ->> 'id' from jsonb_array_elements(p_calls) v_call)))::text;
+  perform assert_user_storage(p_app, p_user, octet_length(p_calls::text), p_max_user_bytes, false);
+  perform record_calls(p_app, p_user, p_session, p_invocation, p_calls);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.keep_invocation_key()
@@ -772,6 +817,26 @@ begin
                where mine.app_name = p_app and mine.applies_to = 'user' and mine.user_id = p_user
                  and mine.period = b.period))) spent
     where spent.what is not null order by spent.opens desc limit 1);
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.record_calls(p_app text, p_user text, p_session text, p_invocation text, p_calls jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_call jsonb;
+begin
+  for v_call in select given from jsonb_array_elements(p_calls) given where given ? 'state' loop
+    insert into tool_calls as t
+      (app_name, user_id, session_id, invocation_id, call_id, operation_id, tool, effect, state, attempt, response)
+    values
+      (p_app, p_user, p_session, p_invocation, v_call ->> 'id', (v_call ->> 'operationId')::uuid, v_call ->> 'tool',
+       v_call ->> 'effect', v_call ->> 'state', (v_call ->> 'attempt')::smallint, v_call -> 'response')
+    on conflict (app_name, user_id, session_id, invocation_id, call_id) do update set
+      state = excluded.state, attempt = greatest(t.attempt, excluded.attempt), response = excluded.response,
+      update_time = excluded.update_time
+    where excluded.state <> 'started' or excluded.attempt > t.attempt;
+  end loop;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.refuse_audit_change()
@@ -1324,6 +1389,22 @@ create table spans (
   create_time timestamp(6) with time zone default clock_timestamp() not null
 );
 
+create table tool_calls (
+  app_name text collate "C" not null,
+  user_id text collate "C" not null,
+  session_id text collate "C" not null,
+  invocation_id text collate "C" not null,
+  call_id text collate "C" not null,
+  operation_id uuid not null,
+  tool text not null,
+  effect text not null,
+  state text not null,
+  attempt smallint default 1 not null,
+  response jsonb,
+  create_time timestamp(6) with time zone default clock_timestamp() not null,
+  update_time timestamp(6) with time zone default clock_timestamp() not null
+);
+
 create table user_erasures (
   app_name text collate "C" not null,
   user_id text collate "C" not null,
@@ -1510,6 +1591,12 @@ alter table sessions add constraint sessions_pkey PRIMARY KEY (app_name, user_id
 
 alter table spans add constraint spans_pkey PRIMARY KEY (app_name, user_id, session_id, trace_id, id);
 
+alter table tool_calls add constraint tool_calls_effect_check CHECK ((effect = ANY (ARRAY['none'::text, 'idempotent'::text, 'once'::text])));
+
+alter table tool_calls add constraint tool_calls_pkey PRIMARY KEY (app_name, user_id, session_id, invocation_id, call_id);
+
+alter table tool_calls add constraint tool_calls_state_check CHECK ((state = ANY (ARRAY['started'::text, 'done'::text, 'unknown'::text, 'settled'::text])));
+
 alter table user_erasures add constraint user_erasures_pkey PRIMARY KEY (app_name, user_id);
 
 alter table user_states add constraint user_states_pkey PRIMARY KEY (app_name, user_id);
@@ -1557,6 +1644,8 @@ alter table events add constraint events_session_fkey FOREIGN KEY (app_name, use
 alter table invocation_tapes add constraint invocation_tapes_invocation_fkey FOREIGN KEY (app_name, user_id, session_id, invocation_id) REFERENCES invocations(app_name, user_id, session_id, id) ON DELETE CASCADE;
 
 alter table invocations add constraint invocations_session_fkey FOREIGN KEY (app_name, user_id, session_id) REFERENCES sessions(app_name, user_id, id) ON DELETE CASCADE;
+
+alter table tool_calls add constraint tool_calls_invocation_fkey FOREIGN KEY (app_name, user_id, session_id, invocation_id) REFERENCES invocations(app_name, user_id, session_id, id) ON DELETE CASCADE;
 
 alter table webhook_deliveries add constraint webhook_deliveries_webhook_fkey FOREIGN KEY (app_name, user_id, webhook_id) REFERENCES webhooks(app_name, user_id, id) ON DELETE CASCADE;
 
@@ -1611,6 +1700,8 @@ CREATE INDEX spans_age_idx ON public.spans USING btree (create_time);
 CREATE INDEX spans_event_idx ON public.spans USING btree (app_name, event_id);
 
 CREATE INDEX spans_session_idx ON public.spans USING btree (app_name, session_id, start_ns);
+
+CREATE INDEX tool_calls_unknown_idx ON public.tool_calls USING btree (app_name, user_id, create_time, call_id) WHERE (state = 'unknown'::text);
 
 CREATE INDEX user_erasures_age_idx ON public.user_erasures USING btree (update_time);
 
@@ -1699,6 +1790,14 @@ CREATE TRIGGER sessions_hold BEFORE DELETE ON public.sessions FOR EACH ROW EXECU
 CREATE TRIGGER sessions_storage AFTER INSERT OR DELETE OR UPDATE OF event_bytes, state, initial_state ON public.sessions FOR EACH ROW EXECUTE FUNCTION count_session_bytes();
 
 CREATE TRIGGER spans_hold BEFORE DELETE ON public.spans FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER tool_calls_hold BEFORE DELETE ON public.tool_calls FOR EACH ROW EXECUTE FUNCTION refuse_on_hold('session_id');
+
+CREATE TRIGGER tool_calls_storage_delete AFTER DELETE ON public.tool_calls FOR EACH ROW WHEN ((old.response IS NOT NULL)) EXECUTE FUNCTION count_kept_bytes();
+
+CREATE TRIGGER tool_calls_storage_insert AFTER INSERT ON public.tool_calls FOR EACH ROW WHEN ((new.response IS NOT NULL)) EXECUTE FUNCTION count_kept_bytes();
+
+CREATE TRIGGER tool_calls_storage_update AFTER UPDATE OF response ON public.tool_calls FOR EACH ROW WHEN ((new.response IS DISTINCT FROM old.response)) EXECUTE FUNCTION count_kept_bytes();
 
 CREATE TRIGGER user_states_erasure BEFORE INSERT ON public.user_states FOR EACH ROW EXECUTE FUNCTION refuse_while_erased();
 
@@ -1791,6 +1890,10 @@ create policy of_user on sessions using (((user_id = ( SELECT current_setting('a
 alter table spans enable row level security;
 alter table spans force row level security;
 create policy of_user on spans using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
+
+alter table tool_calls enable row level security;
+alter table tool_calls force row level security;
+create policy of_user on tool_calls using (((user_id = ( SELECT current_setting('agent_runtime.user'::text, true) AS current_setting)) OR (( SELECT current_setting('agent_runtime.all_users'::text, true) AS current_setting) = 'on'::text)));
 
 alter table user_erasures enable row level security;
 alter table user_erasures force row level security;
@@ -2134,7 +2237,11 @@ create view inspect.tool_calls as
             WHEN answer.event_time IS NULL THEN 'open'::text
             WHEN answer.response ? 'error'::text THEN 'failed'::text
             ELSE 'answered'::text
-        END AS outcome
+        END AS outcome,
+    t.effect,
+    t.state,
+    t.attempt,
+    t.operation_id
    FROM events e
      CROSS JOIN LATERAL jsonb_array_elements(
         CASE
@@ -2152,6 +2259,7 @@ create view inspect.tool_calls as
           WHERE r.app_name = e.app_name AND r.user_id = e.user_id AND r.session_id = e.session_id AND r.sequence > e.sequence AND ((response.value -> 'functionResponse'::text) ->> 'id'::text) = ((part.value -> 'functionCall'::text) ->> 'id'::text)
           ORDER BY r.sequence
          LIMIT 1) answer ON true
+     LEFT JOIN tool_calls t ON t.app_name = e.app_name AND t.user_id = e.user_id AND t.session_id = e.session_id AND t.invocation_id = e.invocation_id AND t.call_id = ((part.value -> 'functionCall'::text) ->> 'id'::text)
   WHERE part.value ? 'functionCall'::text;
 
 create view inspect.usage as
@@ -2441,7 +2549,11 @@ create view inspect_outline.tool_calls as
     call_id,
     call_time,
     duration,
-    outcome
+    outcome,
+    effect,
+    state,
+    attempt,
+    operation_id
    FROM inspect.tool_calls;
 
 create view inspect_outline.usage as
@@ -2892,13 +3004,17 @@ comment on column inspect.storage.sessions is 'Sessions, those of evaluation run
 comment on column inspect.storage.user_id is 'The user.';
 comment on column inspect.tool_calls.agent is 'Agent that called.';
 comment on column inspect.tool_calls.app_name is 'The application.';
+comment on column inspect.tool_calls.attempt is 'How often it was begun; null where it was not.';
 comment on column inspect.tool_calls.call_id is 'Id of the call within the session.';
 comment on column inspect.tool_calls.call_time is 'When the call was stored.';
 comment on column inspect.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect.tool_calls.effect is 'none, idempotent or once.';
 comment on column inspect.tool_calls.invocation_id is 'The invocation.';
+comment on column inspect.tool_calls.operation_id is 'Names the call to who carries it out.';
 comment on column inspect.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
 comment on column inspect.tool_calls.sequence is 'Place of the event with the call.';
 comment on column inspect.tool_calls.session_id is 'The session.';
+comment on column inspect.tool_calls.state is 'started, done, unknown or settled.';
 comment on column inspect.tool_calls.tool is 'Name of the tool.';
 comment on column inspect.tool_calls.user_id is 'Owner of the session.';
 comment on column inspect.usage.app_name is 'Application.';
@@ -3116,13 +3232,17 @@ comment on column inspect_outline.storage.sessions is 'Sessions, those of evalua
 comment on column inspect_outline.storage.user_id is 'The user.';
 comment on column inspect_outline.tool_calls.agent is 'Agent that called.';
 comment on column inspect_outline.tool_calls.app_name is 'The application.';
+comment on column inspect_outline.tool_calls.attempt is 'How often it was begun; null where it was not.';
 comment on column inspect_outline.tool_calls.call_id is 'Id of the call within the session.';
 comment on column inspect_outline.tool_calls.call_time is 'When the call was stored.';
 comment on column inspect_outline.tool_calls.duration is 'Time until the answer was stored; null while there is none.';
+comment on column inspect_outline.tool_calls.effect is 'none, idempotent or once.';
 comment on column inspect_outline.tool_calls.invocation_id is 'The invocation.';
+comment on column inspect_outline.tool_calls.operation_id is 'Names the call to who carries it out.';
 comment on column inspect_outline.tool_calls.outcome is 'answered; failed: the answer has an error; open: there is none yet.';
 comment on column inspect_outline.tool_calls.sequence is 'Place of the event with the call.';
 comment on column inspect_outline.tool_calls.session_id is 'The session.';
+comment on column inspect_outline.tool_calls.state is 'started, done, unknown or settled.';
 comment on column inspect_outline.tool_calls.tool is 'Name of the tool.';
 comment on column inspect_outline.tool_calls.user_id is 'Owner of the session.';
 comment on column inspect_outline.usage.app_name is 'Application.';
@@ -3230,6 +3350,19 @@ comment on column spans.session_id is 'Session that the invocation belongs to.';
 comment on column spans.start_ns is 'Start, Unix time in nanoseconds.';
 comment on column spans.trace_id is 'Trace; one per invocation.';
 comment on column spans.user_id is 'Owner of the session.';
+comment on column tool_calls.app_name is 'Application of the session.';
+comment on column tool_calls.attempt is 'How often it was begun.';
+comment on column tool_calls.call_id is 'Id of the function call in the events.';
+comment on column tool_calls.create_time is 'When it was begun.';
+comment on column tool_calls.effect is 'none, idempotent or once: what a second run of the call would do.';
+comment on column tool_calls.invocation_id is 'The invocation.';
+comment on column tool_calls.operation_id is 'Names the call to who carries it out; every attempt has the same.';
+comment on column tool_calls.response is 'What it answered, with its actions and attachments, until the event of the step has it; null: no answer is known, or the event has it.';
+comment on column tool_calls.session_id is 'The session.';
+comment on column tool_calls.state is 'started; done; unknown (its process stopped or it was cut off: it may have acted); settled (a check or a person said what became of it).';
+comment on column tool_calls.tool is 'Name of the tool.';
+comment on column tool_calls.update_time is 'Last change.';
+comment on column tool_calls.user_id is 'Owner of the session.';
 comment on column user_erasures.app_name is 'The application.';
 comment on column user_erasures.counts is 'Rows deleted so far, by table.';
 comment on column user_erasures.create_time is 'When it was requested first.';
@@ -3273,7 +3406,7 @@ comment on column webhooks.url is 'Address, as a browser writes it; requests and
 comment on column webhooks.user_id is 'Owner.';
 comment on function add_user_bytes(text,text,bigint,bigint,bigint) is 'Adds to the bytes that a user keeps in an application.';
 comment on function append_deltas(text,text,text,text,uuid,bigint,text[],text[]) is 'Stores pieces of the text of events to come, while the lease is the caller''s.';
-comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb) is 'Stores events at the end of a session, with the state that they change.';
+comment on function append_events(text,text,text,jsonb,jsonb,text,boolean,uuid,text[],jsonb,text,integer,integer,integer,integer,boolean,jsonb,jsonb) is 'Stores events at the end of a session, with the state that they change.';
 comment on function artifact_size(bigint,jsonb,jsonb) is 'The size of a version of an artifact with what is stored beside its bytes.';
 comment on function assert_own_user(text) is 'An error where the limited role names another user than its own.';
 comment on function assert_session_size(bigint,bigint) is 'The size, or an error when it is larger than p_max_bytes.';
@@ -3286,6 +3419,7 @@ comment on function claim_session(text,text,text,text,uuid,integer,text,text,tex
 comment on function clamped_time(double precision) is 'Unix seconds as a time; what lies outside timestamptz becomes its first or last year.';
 comment on function count_changed_events() is 'For a trigger: a stored event was changed or erased with SQL.';
 comment on function count_event_bytes() is 'For a trigger: the payload of a stored event was changed with SQL, so its size is counted anew.';
+comment on function count_kept_bytes() is 'For a trigger: the answer of a call is kept for the event of its step, or no more.';
 comment on function count_request_bytes() is 'For a trigger: a request is kept in its row, or no more.';
 comment on function count_session_bytes() is 'For a trigger: the events or the states of a session have another size.';
 comment on function count_stored_bytes() is 'For a trigger: rows came or went. Its arguments are the table and a sign.';
@@ -3296,11 +3430,12 @@ comment on function create_session(text,text,text,boolean,jsonb,jsonb,jsonb,text
 comment on function delete_old_audit_entries() is 'Deletes entries of the audit that audit_retention does not keep, none of the last day, of many those of the callers who have the most. True: there may be more. Runs as the owner of the tables, so that the service needs no right to delete.';
 comment on function enqueue_invocation(text,text,text,text,uuid,integer,text,text,text,jsonb,integer,bigint) is 'Puts an invocation at the end of its session''s queue.';
 comment on function event_sizes(jsonb) is 'The size of each event of an array as text, bytes.';
-comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
+comment on function finish_invocation(text,text,text,text,uuid,uuid,text,text,text,text,integer,integer,integer,integer,jsonb,jsonb,integer,jsonb,jsonb,boolean,jsonb,jsonb,text,jsonb) is 'Ends an invocation: last events, status and answer, and the session released.';
 comment on function insert_delivery_of_invocation() is 'For a trigger: an invocation has ended or paused.';
 comment on function insert_delivery_of_run() is 'For a trigger: a run of a cronjob has ended.';
 comment on function insert_webhook_delivery(text,text,text,text,jsonb) is 'Puts what is to be sent to a webhook into the outbox, and wakes the senders at the commit. Nothing where the webhook is gone.';
 comment on function is_forgotten_key(text,text,text) is 'True where an invocation with the idempotency key went with its session.';
+comment on function keep_calls(text,text,text,text,uuid,jsonb,bigint) is 'Writes into the ledger what is known of calls whose event is stored, under the lease of their session.';
 comment on function keep_invocation_key() is 'For a trigger: an invocation goes with its session, and its idempotency key stays.';
 comment on function keep_tape(text,text,text,text,integer,jsonb,jsonb) is 'Keeps what a replay needs beside the events, and the prompts that may not be kept yet.';
 comment on function limited_size(bigint,jsonb) is 'The size of a session, or an error when it is larger than the limits.';
@@ -3309,6 +3444,7 @@ comment on function merge_app_state(text,text,jsonb,boolean,jsonb) is 'Merges a 
 comment on function next_eval_case_version(text,text,text) is 'The number of the next version of a case, whosever the versions before are.';
 comment on function next_time(timestamp with time zone,timestamp with time zone) is 'The time of a change: the moment, and after the change before.';
 comment on function over_budget(text,text) is 'The budget that has nothing left for a user, as JSON; null for none.';
+comment on function record_calls(text,text,text,text,jsonb) is 'Writes into the ledger that calls of tools begin, or what became of them.';
 comment on function refuse_audit_change() is 'For a trigger: no entry of the audit is changed, and none is deleted but by delete_old_audit_entries.';
 comment on function refuse_on_hold() is 'For a trigger: what is on legal hold is not deleted. Its argument is the column with the session, or empty.';
 comment on function refuse_while_erased() is 'For a trigger: a user that is being erased gets nothing new.';
@@ -3353,6 +3489,7 @@ comment on table model_prices is 'What models cost, in a currency of the operato
 comment on table rate_limits is 'What callers did in the running minute, by classes of operations, and wrong credentials. May be emptied at any time.';
 comment on table sessions is 'One conversation of one user with one application.';
 comment on table spans is 'Traces of invocations for the development UI, kept for a bounded time.';
+comment on table tool_calls is 'The ledger: one row for each call of a tool that has begun, or may have. What the inner calls of an agent that is a tool do stands in the row of the outer one.';
 comment on table user_erasures is 'Users that are being erased. The row goes with the last of their data; until then triggers refuse new data.';
 comment on table user_states is 'State keys with the prefix user:, shared by all sessions of a user in an application.';
 comment on table user_storage is 'Bytes that users keep. A user has several rows, of which a connection changes one: the sum is what counts.';

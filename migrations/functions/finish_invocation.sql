@@ -3,24 +3,27 @@
 --   1. Lock and advance the row of the session and take the lease out of it. No row: the lease is another's by now;
 --      nothing is written then. The size has no limit here: an ending has to be stored.
 --   2. End the row of the invocation. A new token keeps a run that is taken for dead from taking this end for its own.
+--      Write the calls of the events into the ledger (record_calls). A call that is still open there was cut off, so
+--      what it did is unknown; at a pause it has run, and another answers it.
 --   3. Keep what a replay needs beside the events (keep_tape).
 --   4. Merge shared state and insert the events (store_events); all deltas go; count what models used.
 --
--- Locks: sessions, user_storage, invocations, agent_prompts by hash, user_states, app_states, budget_uses; in the order of
--- claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
+-- Locks: sessions, user_storage, invocations, tool_calls, agent_prompts by hash, user_states, app_states, budget_uses; in
+-- the order of claim_session. Errors: as append_events, but for AR414 and AR417. Database time: 0.9 ms.
 --
--- last and lines: as append_events.
+-- last and lines: as append_events. unknown: how many calls became so here.
 create function finish_invocation(
   p_app text, p_user text, p_session text, p_invocation text, p_token uuid, p_new_token uuid,
   p_status text, p_answer text, p_error_code text, p_error_message text,
   p_llm_calls integer, p_tool_calls integer, p_prompt_tokens integer, p_output_tokens integer, p_models jsonb,
-  p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb, p_first_text text,
-  p_limits jsonb,
-  out last integer, out lines text)
+  p_calls jsonb, p_tape_start integer, p_tape jsonb, p_prompts jsonb, p_has_deltas boolean, p_events jsonb, p_delta jsonb,
+  p_first_text text, p_limits jsonb,
+  out last integer, out lines text, out unknown integer)
 language plpgsql as $$
 declare
   v_sizes integer[] := event_sizes(p_events);
   v_changed timestamptz;
+  v_tool_calls integer;
 begin
   -- 1
   update sessions s set
@@ -41,7 +44,19 @@ begin
     llm_calls = i.llm_calls + p_llm_calls, tool_calls = i.tool_calls + p_tool_calls,
     prompt_tokens = i.prompt_tokens + p_prompt_tokens, output_tokens = i.output_tokens + p_output_tokens
   where i.app_name = p_app and i.user_id = p_user and i.session_id = p_session and i.id = p_invocation
-    and i.lease_token = p_token;
+    and i.lease_token = p_token
+  returning i.tool_calls into v_tool_calls;
+  if p_calls is not null then perform record_calls(p_app, p_user, p_session, p_invocation, p_calls); end if;
+  if v_tool_calls > 0 then
+    with ended as (
+      update tool_calls t set
+        state = case when p_status = 'paused' or t.effect = 'none' then 'done' else 'unknown' end,
+        update_time = statement_timestamp()
+      where t.app_name = p_app and t.user_id = p_user and t.session_id = p_session and t.invocation_id = p_invocation
+        and t.state = 'started'
+      returning t.state)
+    select count(*) filter (where ended.state = 'unknown') into unknown from ended;
+  end if;
   -- 3
   if p_tape is not null then
     perform keep_tape(p_app, p_user, p_session, p_invocation, p_tape_start, p_tape, p_prompts);

@@ -106,7 +106,7 @@ const withoutMcp = (agents: AgentDefinition[] = []): AgentDefinition[] =>
 interface UnconnectedNode {
   node: AgentNode;
   servers: McpServer[];
-  definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects'>;
+  definition: Pick<AgentDefinition, 'confirmTools' | 'toolEffects' | 'askWhenUnknown'>;
 }
 
 /** Members that a sub-agent inherits where it does not define them. */
@@ -163,13 +163,14 @@ async function connectNode(
 }
 
 function addTools({ node, definition }: Pick<UnconnectedNode, 'node' | 'definition'>, tools: Tool[]): void {
-  const { confirmTools = [], toolEffects = {} } = definition;
+  const { confirmTools = [], toolEffects = {}, askWhenUnknown = [] } = definition;
   node.tools = [...node.tools, ...tools].map((tool) => {
     const effect = Object.hasOwn(toolEffects, tool.name) ? toolEffects[tool.name] : tool.effect;
     return {
       ...tool,
       needsConfirmation: tool.needsConfirmation || confirmTools.includes(tool.name),
       ...(effect && { effect }),
+      ...(askWhenUnknown.includes(tool.name) && { onUnknown: 'ask' as const }),
     };
   });
 }

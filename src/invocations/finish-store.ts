@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto';
+import type { CallRecord } from '../agent/loop/call-ledger.ts';
 import type { ModelUse } from '../conversation/budgets/budget.ts';
 import {
   type InvocationCounts,
   type StoredEvent,
   type StoredLines,
+  toCallsParameter,
   toCountParameters,
   toEventParameters,
   toModelParameter,
@@ -14,6 +16,7 @@ import type { NewEvent } from '../core/event.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { Database } from '../platform/db/database.ts';
 import { escapeText } from '../platform/db/json-escape.ts';
+import type { Metrics } from '../platform/metrics.ts';
 import type { InvocationError, InvocationStatus } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { markKept, toTapeParameters } from './tape-store.ts';
@@ -29,6 +32,10 @@ export interface InvocationOutcome {
   counts?: InvocationCounts | undefined;
   /** Use of models that no statement has counted in the budgets yet. */
   uses?: readonly ModelUse[];
+  /** Entries of the ledger to write; calls that are still open in it become unknown. */
+  calls?: readonly CallRecord[] | undefined;
+  /** Counts those. */
+  metrics?: Metrics | undefined;
   /** The tape of the run, for replays. */
   tape?: Tape | undefined;
   /** True: text of its events may be stored beside them, and goes. */
@@ -49,7 +56,7 @@ export async function finishInvocation(
   events: NewEvent[],
   { status, error, answer, tape, uses = [], ...outcome }: InvocationOutcome,
 ): Promise<StoredEvent[]> {
-  const stored = await callFunction<StoredLines>(db, 'finish_invocation', {
+  const stored = await callFunction<StoredLines & { unknown: number | null }>(db, 'finish_invocation', {
     ...toEventParameters(db, lease.key, events),
     p_invocation: lease.invocationId,
     p_token: lease.token,
@@ -61,10 +68,12 @@ export async function finishInvocation(
     p_error_message: error && escapeText(error.message),
     ...toCountParameters(outcome.counts),
     p_models: toModelParameter(uses),
+    p_calls: toCallsParameter(outcome.calls),
     ...toTapeParameters(db, lease.key, tape),
     p_has_deltas: outcome.hasDeltas === true,
   });
   if (stored.last === null) throw new LeaseLostError(`The invocation no longer holds session ${lease.key.sessionId}.`);
+  outcome.metrics?.unknownCalls(stored.unknown ?? 0);
   markKept(db, lease.key, tape);
   return toStoredEvents(stored);
 }

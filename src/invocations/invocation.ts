@@ -4,6 +4,7 @@ import { type FunctionCall, getFunctionCalls, getFunctionResponses, type JsonObj
 import { AgentError, sizeRefusal, stateRefusal } from '../core/errors.ts';
 import { type Event, eventBytes, type NewEvent } from '../core/event.ts';
 import { onlyTemporary } from '../core/session.ts';
+import type { SessionHistory } from '../conversation/sessions/history-store.ts';
 import type { InvocationEnd, InvocationRequest } from './context.ts';
 import type { AnswerKind } from './stored-request.ts';
 
@@ -63,17 +64,21 @@ function openFunctionCalls(events: Event[]): FunctionCall[] {
   return events.flatMap(({ content }) => getFunctionCalls(content)).filter(({ id }) => !answered.has(id));
 }
 
-/** Returns the events that end an invocation: answers to open calls, which providers require, and the error. */
+/**
+ * Returns the events that end an invocation: answers to open calls, which providers require, and the error.
+ * @param known - answers that tools gave and no event has, by the id of the call
+ */
 export function endingEvents(
   invocationId: string,
   author: string,
   events: Event[],
   error: InvocationError,
   newId: () => string,
+  known: ReadonlyMap<string, JsonObject> = new Map(),
 ): NewEvent[] {
   const open = openFunctionCalls(events);
-  const parts = open.map((call) => ({
-    functionResponse: { id: call.id, name: call.name, response: INTERRUPTED_RESPONSE },
+  const parts = open.map(({ id, name }) => ({
+    functionResponse: { id, name, response: known.get(id ?? '') ?? INTERRUPTED_RESPONSE },
   }));
   // Without an event of its own so far it can only be the root.
   const nodeInfo = events.findLast((event) => event.author === author)?.nodeInfo ?? { path: `${author}@1` };
@@ -170,4 +175,15 @@ export function toAgentError(error: unknown): unknown {
   if (refusal !== undefined) return new AgentError('state_too_large', refusal, { cause: error });
   const full = sizeRefusal(error);
   return full ? new AgentError(full.code, full.message, { cause: error }) : error;
+}
+
+/** Splits the history of a run that goes on: what it began with, its prompts included, and its own steps so far. */
+export function splitHistory({ events, runtimeEventIds }: SessionHistory, sequence: number, invocationId: string) {
+  const own = events
+    .map((event, index) => ({ event: event as NewEvent, sequence: index + 1 }))
+    .slice(sequence)
+    .filter(({ event }) => runtimeEventIds.has(event.id) && event.invocationId === invocationId);
+  const prompts = own.filter(({ event }) => event.author === 'user').map(({ event }) => event);
+  const steps = own.filter(({ event }) => event.author !== 'user');
+  return { before: [...events.slice(0, sequence), ...prompts], steps, hasPrompt: prompts.length > 0 };
 }

@@ -20,6 +20,7 @@ import {
   type InvocationRequest,
   notifyListener,
 } from './context.ts';
+import { InvocationLedger } from './call-ledger.ts';
 import { CLAIM_PATIENCE_MS, findAgent, newLease, toClaim } from './claim-request.ts';
 import { DeltaWriter } from './delta-writer.ts';
 import { fenceIn } from './fence.ts';
@@ -29,6 +30,7 @@ import {
   deferredUserEvents,
   endingEvents,
   isStopped,
+  splitHistory,
   toAgentError,
   toAnswer,
   toolCallsLimitError,
@@ -39,6 +41,7 @@ import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, keepTemporaryOf, newUsage, persist, type Usage } from './persist.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
+import { listKeptResponses } from './tool-call-store.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**
@@ -86,6 +89,7 @@ interface RunningInvocation extends ClaimedInvocation {
   usage: Usage;
   /** Where its text is stored as it comes. */
   deltas?: DeltaWriter | undefined;
+  ledger: InvocationLedger;
   /** Where it goes on whose process died. */
   stored?: StoredSteps | undefined;
   handOver: HandOver;
@@ -120,7 +124,8 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
     const usage = newUsage(goesOn);
     const limitReached = new AbortController();
     const fenced = { ...claimed, signal: fence.signal };
-    const parts = { userEvents, usage, limitReached, observer, deltas };
+    const ledger = new InvocationLedger(context.database.db, lease, context.metrics);
+    const parts = { userEvents, usage, ledger, limitReached, observer, deltas };
     const running: RunningInvocation = { ...fenced, ...parts, handOver: new HandOver(fenced) };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     observer?.end(ending);
@@ -164,6 +169,7 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
       streaming: request.streaming,
       eventBytes: limits.eventBytes,
       stored: running.stored,
+      ledger: running.ledger,
       used: running.usage.used,
       services: newToolServices(context, lease),
       log: context.log,
@@ -190,15 +196,9 @@ async function runAndStore(running: RunningInvocation): Promise<InvocationEnding
 
 /** Takes the run's own events out of a history: the steps so far. @returns what the loop began with */
 function takeStored(running: RunningInvocation, history: SessionHistory, sequence: number): Event[] {
-  const own = history.events
-    .map((event, index) => ({ event: event as NewEvent, sequence: index + 1 }))
-    .slice(sequence)
-    .filter(({ event }) => history.runtimeEventIds.has(event.id) && event.invocationId === running.lease.invocationId);
+  const { before, steps, hasPrompt } = splitHistory(history, sequence, running.lease.invocationId);
   // A prompt that was not stored with the claim may be there, without the event that it was to be stored with.
-  const prompts = own.filter(({ event }) => event.author === 'user').map(({ event }) => event);
-  if (prompts.length > 0) running.userEvents = [];
-  const before = [...history.events.slice(0, sequence), ...prompts];
-  const steps = own.filter(({ event }) => event.author !== 'user');
+  if (hasPrompt) running.userEvents = [];
   running.stored = new StoredSteps(steps, before);
   return before;
 }
@@ -221,7 +221,8 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   checkSize(event, context.limits.eventBytes);
   for (const userEvent of running.userEvents.splice(0)) await appendOnce(context.database.db, lease, userEvent);
   await keepTemporaryOf(context.database.db, lease, event);
-  const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, hasDeltas);
+  const calls = running.ledger.take([event.id]);
+  const append = (hasDeltas: boolean) => appendOnce(context.database.db, lease, event, usage, { hasDeltas, calls });
   const stored = await (running.deltas ? running.deltas.replace(event.id, append) : append(false));
   endWhereOver(running, stored[0]?.over);
   notifyListener(listener, stored, [event], running.deltas?.last);
@@ -267,7 +268,8 @@ async function toFailedEnding(
     ? reason
     : { code: 'internal' as const, message: 'The runtime failed while it ran the agent.' };
   const stored = await listInvocationEvents(context.database.db, lease.key, lease.invocationId);
-  const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId);
+  const known = await listKeptResponses(context.database.db, lease.key, lease.invocationId);
+  const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId, known);
   return { events, output: '', error: { code, message }, paused: false };
 }
 
@@ -292,6 +294,8 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     counts: usage.takeCounts(),
     uses: usage.take(),
     hasDeltas,
+    calls: running.ledger.take([...events.map(({ id }) => id), undefined]),
+    metrics: context.metrics,
     // Without its user event there is nothing to replay it from.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });

@@ -5,7 +5,12 @@ import { ConflictError, isPassingFailure, LeaseLostError } from '../core/errors.
 import type { NewEvent } from '../core/event.ts';
 import { onlyTemporary } from '../core/session.ts';
 import { findEventsById } from '../conversation/sessions/event-store.ts';
-import { appendEvents, type InvocationCounts, type StoredEvent } from '../conversation/sessions/append-store.ts';
+import {
+  appendEvents,
+  type AppendOptions,
+  type InvocationCounts,
+  type StoredEvent,
+} from '../conversation/sessions/append-store.ts';
 import { hasFinished, keepTemporary, type Lease } from './lock-store.ts';
 import { finishInvocation, type InvocationOutcome } from './finish-store.ts';
 
@@ -29,13 +34,16 @@ export async function persist<T>(work: () => Promise<T>, patienceMs: number): Pr
   }
 }
 
-/** Appends an event and counts what was used since the last, once: where the answer is lost, its id is looked up. */
+/**
+ * Appends an event, with its calls, and counts what was used since the last, once: where the answer is lost, its id is
+ * looked up.
+ */
 export function appendOnce(
   db: Database,
   lease: Lease,
   event: NewEvent,
   usage?: Usage,
-  hasDeltas = false,
+  more: Pick<AppendOptions, 'hasDeltas' | 'calls'> = {},
 ): Promise<(StoredEvent & { over?: OverBudget | undefined })[]> {
   let repeated = false;
   const { token: leaseToken, invocationId } = lease;
@@ -43,7 +51,7 @@ export function appendOnce(
   const models = usage?.take() ?? [];
   return persist(async () => {
     try {
-      return await appendEvents(db, lease.key, [event], { leaseToken, models, counts, hasDeltas });
+      return await appendEvents(db, lease.key, [event], { leaseToken, models, counts, ...more });
     } catch (error) {
       if (error instanceof ConflictError && repeated) return findEventsById(db, lease.key, [event.id]);
       repeated = true;

@@ -12,6 +12,7 @@ import type { SessionKey } from '../core/session.ts';
 import { type DeadRun, findDeadRun, findLockHolder, type Lease, type LockHolder, putBack } from './lock-store.ts';
 import type { LeaseTimes } from './session-lock.ts';
 import { finishInvocation } from './finish-store.ts';
+import { listKeptResponses } from './tool-call-store.ts';
 
 /** Returns the error that ends an invocation whose process died; `undefined` where another one goes on with it. */
 function toError(run: DeadRun, attempts: number): InvocationError | undefined {
@@ -70,7 +71,7 @@ export async function leaveRun(
 
 async function endIfDead(
   tx: Database,
-  { newId, limits, leaseTimes }: TakeOverContext,
+  { newId, limits, leaseTimes, metrics }: TakeOverContext,
   key: SessionKey,
   skipLocked: boolean,
 ): Promise<{ holder: LockHolder; wasDead: boolean }> {
@@ -92,9 +93,10 @@ async function endIfDead(
   const { code } = error;
   const events = await listInvocationEvents(tx, key, invocationId);
   const author = events.findLast((event) => event.author !== 'user')?.author ?? key.appName;
-  const ending = endingEvents(invocationId, author, events, error, newId);
+  const known = await listKeptResponses(tx, key, invocationId);
+  const ending = endingEvents(invocationId, author, events, error, newId, known);
   const status = code === 'cancelled' ? code : 'interrupted';
-  await finishInvocation(tx, lease, ending, { status, error, hasDeltas: true, revokesToken: true });
+  await finishInvocation(tx, lease, ending, { status, error, metrics, hasDeltas: true, revokesToken: true });
   return free;
 }
 

@@ -11,6 +11,8 @@ export interface Metrics {
   queued(outcome: 'claimed' | 'refused', seconds: number): void;
   /** The invocation of a dead process was ended. */
   takenOver(): void;
+  /** Calls of tools became unknown: they may have acted. */
+  unknownCalls(count: number): void;
   /** A connection of the database was waited for. */
   lent: (pool: 'main' | 'reads', seconds: number) => void;
   /** A cronjob was fired so long after its time. */

@@ -19,6 +19,7 @@ import type { InvocationContext } from '../invocations/context.ts';
 import { holdOperations } from '../conversation/holds/routes.ts';
 import { harnessInvoke } from '../invocations/routes/harness-invoke.ts';
 import { invocationOperations } from '../invocations/routes/invocations.ts';
+import { toolCallOperations } from '../invocations/routes/tool-calls.ts';
 import { invokeLegacy } from '../invocations/routes/invoke-legacy.ts';
 import type { LiveLimits } from '../invocations/live/live-socket.ts';
 import { replayInvocation } from '../invocations/replay/routes.ts';
@@ -100,6 +101,7 @@ export function listOperations(mode: {
       runLive,
       invokeLegacy,
       ...invocationOperations,
+      ...toolCallOperations,
       replayInvocation,
     ]),
     ...inArea('Sessions', sessionEventOperations),

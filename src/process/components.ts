@@ -9,6 +9,7 @@ import { evalCaseSchema, evalSetSchema } from '../features/evals/sets/eval-set.t
 import { evalCaseResultSchema, evalRunSchema } from '../features/evals/runs/eval-run.ts';
 import { evalMetricSchema } from '../features/evals/metrics/criteria.ts';
 import { invocationSchema } from '../invocations/invocation.ts';
+import { toolCallSchema } from '../invocations/tool-call.ts';
 import { replayDifferenceSchema, replaySchema } from '../invocations/replay/replay-schema.ts';
 import { contentSchema, partSchema } from '../core/content.ts';
 import { eventActionsSchema, eventSchema } from '../core/event.ts';
@@ -39,6 +40,7 @@ export const COMPONENTS: Record<string, z.ZodType> = {
   Budget: budgetSchema,
   Invocation: invocationSchema,
   ModelPrice: modelPriceSchema,
+  ToolCall: toolCallSchema,
   Replay: replaySchema,
   ReplayDifference: replayDifferenceSchema,
   Span: spanSchema,

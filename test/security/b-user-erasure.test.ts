@@ -96,6 +96,7 @@ const KEEPING = [
   'memories',
   'sessions',
   'spans',
+  'tool_calls',
   'user_states',
   'user_storage',
   'webhook_deliveries',

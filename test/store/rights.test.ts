@@ -32,6 +32,7 @@ const OF_USERS = [
   'memories',
   'sessions',
   'spans',
+  'tool_calls',
   'user_erasures',
   'user_states',
   'user_storage',
@@ -56,6 +57,7 @@ const LISTED: Record<string, [serving: string, limited: string]> = {
 const AS_OWNER: Record<string, [serving: boolean, limited: boolean]> = {
   count_session_bytes: [false, false],
   count_stored_bytes: [false, false],
+  count_kept_bytes: [false, false],
   count_request_bytes: [false, false],
   count_use: [true, true],
   delete_old_audit_entries: [true, false],

@@ -13,12 +13,14 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 const folder = mkdtempSync(join(root, '.listings-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-const listings = ['README.md', 'docs/agents.md', 'docs/package.md', 'docs/evaluation.md'].flatMap((page) => {
-  const texts = [...readFileSync(join(root, page), 'utf8').matchAll(/^```ts\n([^]*?)^```/gm)].map(
-    ([, text = '']) => text,
-  );
-  return texts.map((text, index) => ({ text, name: `${page.replaceAll(/\W/g, '_')}_${index}` }));
-});
+const listings = ['README.md', 'docs/agents.md', 'docs/package.md', 'docs/evaluation.md', 'docs/durability.md'].flatMap(
+  (page) => {
+    const texts = [...readFileSync(join(root, page), 'utf8').matchAll(/^```ts\n([^]*?)^```/gm)].map(
+      ([, text = '']) => text,
+    );
+    return texts.map((text, index) => ({ text, name: `${page.replaceAll(/\W/g, '_')}_${index}` }));
+  },
+);
 const agents = listings.filter(({ text }) => text.includes('export const agent ='));
 
 function write(path: string, text: string): void {
@@ -27,7 +29,7 @@ function write(path: string, text: string): void {
 }
 
 test('every listing is complete, and its types are right', async () => {
-  expect([listings.length, agents.length]).toEqual([7, 3]);
+  expect([listings.length, agents.length]).toEqual([8, 4]);
   for (const { name, text } of listings) write(`${name}.ts`, text);
   // The listings beside an agent import the one that stands above them.
   write('agents/harness_agent/agent.ts', agents.find(({ name }) => name.startsWith('docs_package'))?.text ?? '');

@@ -48,7 +48,7 @@ const BOUNDS = {
     'getInvocation getEvalCase getEventTrace getEventTraceLegacy getEventGraph getEvalRun',
   'as many rows as a page has, each small':
     'listLegalHolds listWebhooks listInvocations listSessionScores listEvalRuns getEvalTrend listEvalCases ' +
-    'summarizeEvalRun listEvalJudges listUsers',
+    'summarizeEvalRun listEvalJudges listUsers listToolCalls',
   'a page that ends where its bytes do':
     'diffSessions listEvents searchMemory listCronjobs listCronjobRuns listWebhookDeliveries getSessionTrace ' +
     'getSessionTraceLegacy listAllCronjobs',

@@ -24,6 +24,7 @@ const OWNERS: Record<string, string> = {
   invocations: 'invocations',
   agentPrompts: 'invocations',
   invocationTapes: 'invocations',
+  toolCalls: 'invocations',
   artifacts: 'conversation/artifacts',
   artifactVersions: 'conversation/artifacts',
   memories: 'conversation/memory',

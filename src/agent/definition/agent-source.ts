@@ -29,6 +29,7 @@ const members = {
   skills: names,
   mcpServers: z.array(servers).optional(),
   confirmTools: names,
+  askWhenUnknown: names,
   toolEffects: z.record(z.string(), z.enum(EFFECTS, 'none, idempotent or once')).optional(),
   sampling: z
     .strictObject({

@@ -52,6 +52,8 @@ export interface AgentDefinition {
   confirmTools?: string[];
   /** Effects of tools by name, those of MCP servers included [as the tool or its server says]. */
   toolEffects?: Record<string, Effect>;
+  /** Names of tools about whose calls a person is asked where it stays unknown whether they acted. */
+  askWhenUnknown?: string[];
   /** [that of the agent above] */
   sampling?: Sampling;
   subAgents?: AgentDefinition[];

@@ -56,6 +56,7 @@ function toDefinition(agent: SubAgent, variables: Variables): AgentDefinition {
     mcpServers: (agent.mcp_servers ?? []).map((server) => fillHeaders(server, variables)),
     confirmTools: agent.confirm_tools,
     toolEffects: agent.tool_effects,
+    askWhenUnknown: agent.ask_when_unknown,
     kind: agent.type,
     modelName: agent.model,
     sampling: agent.sampling && toSampling(agent.sampling),

@@ -40,6 +40,7 @@ const agent = {
     .record(z.string().min(1), z.enum(EFFECTS, 'none, idempotent or once'))
     .optional()
     .describe('What a call changes outside, by tool: whether it is called again after its process died.'),
+  ask_when_unknown: names.optional().describe('Tools whose calls a person settles where it is unknown if they acted.'),
   sampling: sampling.optional(),
   output_key: z.string().min(1).optional().describe('State key that receives the answer.'),
   max_iterations: count.optional().describe('Maximum number of rounds of a `loop`.'),

@@ -24,6 +24,8 @@ export interface ToolContext {
   session: SessionKey;
   invocationId: string;
   functionCallId: string;
+  /** Names what this call does, the same when it is run again: for a service that knows repeats by a key. */
+  operationId: string;
   /** The state as this invocation sees it, deltas and `temp:` keys of earlier steps included. */
   state: Readonly<JsonObject>;
   /** Written by the tool; part of the function-response event (`stateDelta`, `artifactDelta`, `transferToAgent` …). */
@@ -48,6 +50,8 @@ export interface AgentReply {
  * none, or whose second call changes nothing more (`idempotent`); one that acts `once` is not called again.
  */
 export type Effect = (typeof EFFECTS)[number];
+/** The outcome of an operation: it took effect, with this answer, or it did not. */
+export type OperationOutcome = { done: true; response: unknown } | { done: false };
 /** All effects. */
 export const EFFECTS = ['none', 'idempotent', 'once'] as const;
 
@@ -59,6 +63,13 @@ export interface Tool extends ToolDeclaration {
   longRunning?: boolean;
   /** [`once`; that of an agent follows from its tools] */
   effect?: Effect;
+  /**
+   * Says what has become of a call that may have acted, where its process died; `undefined`, or a throw: that is not
+   * known [it is not known].
+   */
+  check?(operationId: string, signal: AbortSignal): Promise<OperationOutcome | undefined>;
+  /** The way on where it stays unknown whether a call acted: the model is told, or a person is asked [`tell`]. */
+  onUnknown?: 'tell' | 'ask';
   /** Where calling it leads outside of the loop's own agents: a server elsewhere, or an agent that is a tool. */
   calls?: 'server' | AgentNode;
   /**

@@ -6,11 +6,11 @@ import { getFunctionResponses, type JsonObject, type Part } from '../../core/con
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
+import { type CallRecord, type Decisions, type EarlierCall, findTool, lookUp, toRecord } from './call-ledger.ts';
+import { settleEarlier } from './earlier-call.ts';
+import { type Answer, failed, requestConfirmation, toResponse, toResponsePart, withRoom } from './tool-answer.ts';
 import { emptyActions, newEvent, type InvocationState, type AgentTurn } from './invocation-state.ts';
 import { getEffect, type Tool, type ToolLog } from '../definition/tool.ts';
-
-/** Maximum size of a function response in characters of JSON: several still fit an event's 1 MiB (reliability B11). */
-const MAX_RESPONSE_CHARACTERS = 500_000;
 
 /** Maximum size of all answers of one step, where the input says none. */
 const MAX_STEP_CHARACTERS = 1_048_576;
@@ -23,24 +23,6 @@ export interface OpenCall {
   invalidArguments?: string;
 }
 
-/** Whether a person approved a call, by the call's id; absent while undecided. */
-export type Decisions = ReadonlyMap<string, boolean>;
-
-interface Answer {
-  /** `undefined`: the call stays open, a person or another system answers it later. */
-  response: JsonObject | undefined;
-  attachments: Part[];
-  actions: EventActions;
-  /** Where the tool's own code failed: for its author, never for the model or a user. */
-  stack?: string;
-}
-
-/** The response to a call of a tool that acts once, where the process died that may have run it. */
-const OUTCOME_UNKNOWN =
-  'It is not known whether this call took effect: the process that ran it stopped. It was not repeated.';
-
-const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
-
 /** The function calls of an event, in order, with what the loop needs to answer them. */
 export function toOpenCalls(event: Event): OpenCall[] {
   return (event.content?.parts ?? []).flatMap((part) => {
@@ -52,32 +34,6 @@ export function toOpenCalls(event: Event): OpenCall[] {
   });
 }
 
-/** Only what JSON can carry, as an object; a value that it cannot carry or that is too large becomes an error. */
-function toResponse(value: unknown): JsonObject {
-  const text = JSON.stringify(value ?? null) ?? 'null';
-  if (text.length > MAX_RESPONSE_CHARACTERS) {
-    return { error: `The tool's result is larger than ${MAX_RESPONSE_CHARACTERS} characters. Ask for less.` };
-  }
-  const plain: unknown = JSON.parse(text);
-  return typeof plain === 'object' && plain !== null && !Array.isArray(plain)
-    ? (plain as JsonObject)
-    : { result: plain };
-}
-
-/** As in ADK: the call gets an error for now, and the request stands in the event's actions. */
-function requestConfirmation(call: OpenCall): Answer {
-  const hint = `The agent wants to use \`${call.name}\`. Do you allow it?`;
-  return {
-    response: { error: 'This tool call requires confirmation, please approve or reject.' },
-    attachments: [],
-    actions: {
-      ...emptyActions(),
-      skipSummarization: true,
-      requestedToolConfirmations: { [call.id]: { hint, confirmed: false } },
-    },
-  };
-}
-
 async function runTool(
   invocation: InvocationState,
   { signal }: AgentTurn,
@@ -85,19 +41,21 @@ async function runTool(
   call: OpenCall,
 ): Promise<Answer> {
   const { session, invocationId, services, log } = invocation.input;
+  const operationId = invocation.toOperationId(call);
   const actions = emptyActions();
   const attachments: Part[] = [];
   const context = {
     session,
     invocationId,
     functionCallId: call.id,
+    operationId,
     state: invocation.state,
     actions,
     attachments,
     services,
     log: toToolLog(log, call),
     signal,
-    askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal),
+    askAgent: (agent: AgentNode, request: string) => invocation.askAgent(agent, request, signal, operationId),
   };
   try {
     const value = await orAborted(
@@ -108,7 +66,7 @@ async function runTool(
     // Copies: a tool that keeps working must not change an event that is stored already.
     return { response, attachments: structuredClone(attachments), actions: structuredClone(actions) };
   } catch (error) {
-    if (signal.aborted) return failed('interrupted');
+    if (signal.aborted) return { ...failed('interrupted'), state: getEffect(tool) === 'none' ? 'done' : 'unknown' };
     const lines = ownLines(error);
     if (lines.length === 0) return failed(errorText(error));
     const stack = [errorText(error), ...lines].join('\n');
@@ -131,12 +89,12 @@ async function answerCall(
   invocation: InvocationState,
   turn: AgentTurn,
   call: OpenCall,
-  decisions: Decisions,
+  decision: boolean | undefined,
+  earlier: EarlierCall | undefined,
 ): Promise<Answer> {
-  const { tools } = turn.agent;
-  const tool = tools.find((candidate) => candidate.name === call.name);
+  const tool = findTool(turn, call);
   if (!tool) {
-    const names = tools.map((candidate) => candidate.name).join(', ') || 'none';
+    const names = turn.agent.tools.map((candidate) => candidate.name).join(', ') || 'none';
     return failed(`Tool \`${toErrorText(call.name)}\` does not exist. Available: ${names}`);
   }
   if (call.invalidArguments !== undefined) {
@@ -147,11 +105,13 @@ async function answerCall(
     : await wrongArguments(tool, call);
   if (problem !== undefined) return failed(problem);
   if (turn.signal.aborted) return failed('interrupted');
-  const decision = decisions.get(call.id);
-  if (decision === false) return failed('This tool call is rejected.');
-  if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
-  const mayHaveRun = invocation.input.stored?.callIds.has(call.id) === true;
-  if (mayHaveRun && getEffect(tool) === 'once') return failed(OUTCOME_UNKNOWN);
+  if (earlier) {
+    const settled = await settleEarlier(invocation, turn, tool, call, earlier, decision);
+    if (settled) return settled;
+    const again = toRecord(invocation, tool, call, { state: 'started', attempt: earlier.attempt + 1 });
+    await invocation.input.ledger?.write([again]);
+  } else if (decision === false) return failed('This tool call is rejected.');
+  else if (tool.needsConfirmation && decision === undefined) return requestConfirmation(call);
   return runTool(invocation, turn, tool, call);
 }
 
@@ -165,10 +125,11 @@ async function answerTraced(
   invocation: InvocationState,
   turn: AgentTurn,
   call: OpenCall,
-  decisions: Decisions,
+  decision: boolean | undefined,
+  earlier: EarlierCall | undefined,
 ): Promise<Answer> {
   const step = invocation.input.observer?.toolCall(turn.agent.name, call);
-  const answer = await runInTrace(step?.traceparent, () => answerCall(invocation, turn, call, decisions));
+  const answer = await runInTrace(step?.traceparent, () => answerCall(invocation, turn, call, decision, earlier));
   step?.end(answer.response, answer.stack);
   return answer;
 }
@@ -191,33 +152,6 @@ function mergeMaps(first: unknown, second: unknown): JsonObject {
   return merged;
 }
 
-function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part[] {
-  if (!response) return [];
-  const media = attachments.length > 0 ? { parts: attachments } : {};
-  return [{ functionResponse: { id: call.id, name: call.name, response, ...media } }];
-}
-
-/**
- * Limits the total size of a step's answers: one that no longer fits becomes an error. They all end up in one event,
- * and a hundred calls of 4 MB each would fill the memory long before that event is measured.
- */
-function withRoom(maximum: number): (answer: Answer) => Answer {
-  let room = maximum;
-  return (answer) => {
-    const size = getSize(answer);
-    if (size <= room) {
-      room -= size;
-      return answer;
-    }
-    const error = `The results of this step are together larger than ${maximum} characters. Ask for less at once.`;
-    return { ...failed(error), actions: answer.actions };
-  };
-}
-
-const getSize = ({ response, attachments }: Answer): number =>
-  (response ? JSON.stringify(response).length : 0) +
-  attachments.reduce((sum, { inlineData, text }) => sum + (inlineData?.data?.length ?? 0) + (text?.length ?? 0), 0);
-
 /**
  * Runs the calls of one step in parallel and gives their responses as ONE event in call order; `undefined` where every
  * call stays open. An abort answers what still runs with `interrupted` and marks the event with the abort's error.
@@ -233,21 +167,52 @@ export async function callTools(
   const stored = invocation.input.stored?.take(turn, isAnswer);
   if (stored) return { event: stored, stillOpen: getFunctionResponses(stored.content).length < calls.length };
   const bounded = withRoom(invocation.input.eventBytes ?? MAX_STEP_CHARACTERS);
-  const answers = await Promise.all(
-    calls.map(async (call) => bounded(await answerTraced(invocation, turn, call, decisions))),
-  );
+  const { ledger } = invocation.input;
   const { signal } = turn;
+  const earlier = await lookUp(invocation, turn, calls, decisions);
+  let running = calls.length;
+  const answers = await Promise.all(
+    calls.map(async (call) => {
+      const [decision, before] = [decisions.get(call.id), earlier.get(call.id)];
+      const answer = bounded(await answerTraced(invocation, turn, call, decision, before));
+      running -= 1;
+      const record = toEntry(invocation, turn, call, answer, before !== undefined || decision === true);
+      // The last one is in the next event. What fails here fails there too.
+      if (running > 0 && answer.response && record && record.effect !== 'none' && !signal.aborted) {
+        const { response, actions, attachments } = answer;
+        await ledger?.write([{ ...record, response: { response, actions, attachments } }]).catch(() => undefined);
+      }
+      return { ...answer, record };
+    }),
+  );
   const parts = calls.flatMap((call, index) => {
     const answer = answers[index] as Answer;
     return toResponsePart(call, signal.aborted && !answer.response ? failed('interrupted') : answer);
   });
   const stillOpen = parts.length < calls.length;
-  if (parts.length === 0 && !signal.aborted) return { event: undefined, stillOpen };
+  const records = answers.flatMap(({ record }) => record ?? []);
+  if (parts.length === 0 && !signal.aborted) {
+    ledger?.writeWith(undefined, records);
+    return { event: undefined, stillOpen };
+  }
   const event = newEvent(invocation, turn, {
     ...(parts.length > 0 ? { content: { role: 'user', parts } } : {}),
     actions: mergeActions(answers.map((answer) => answer.actions)),
   });
+  ledger?.writeWith(event.id, records);
   return { event: signal.aborted ? withError(event, abortError(signal)) : event, stillOpen };
+}
+
+/** Returns the entry of a call that was begun, with what has become of it. */
+function toEntry(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  call: OpenCall,
+  { state = 'done' }: Answer,
+  hasEntry: boolean,
+): CallRecord | undefined {
+  const tool = findTool(turn, call);
+  return tool && (hasEntry || !tool.needsConfirmation) ? toRecord(invocation, tool, call, { state }) : undefined;
 }
 
 /** A copy of the event with the error that ends its invocation; its content stays. */

@@ -1,4 +1,6 @@
 import type { RunInput, UsedSoFar } from './run.ts';
+import type { OpenCall } from './call-tools.ts';
+import { deriveId } from './call-ledger.ts';
 import { nodePath } from './agent-tree.ts';
 import { getAnswerText, getFunctionCalls, type JsonObject } from '../../core/content.ts';
 import type { Event, EventActions, NewEvent } from '../../core/event.ts';
@@ -25,13 +27,20 @@ export interface InvocationState {
   cause: unknown;
   /** Runs an agent as a tool and returns its answer and changes. Its events are not stored. */
   askAgent: AskAgent;
+  /** Returns the id of what a call does, the same whenever it is called again. */
+  toOperationId(call: OpenCall): string;
 }
 
 /**
- * Runs an agent as a tool.
+ * Runs an agent as a tool; its own calls are named after the operation that it is.
  * @throws {Error} with its failure, or where it would have to wait for a person.
  */
-export type AskAgent = (agent: AgentNode, request: string, signal: AbortSignal) => Promise<AgentReply>;
+export type AskAgent = (
+  agent: AgentNode,
+  request: string,
+  signal: AbortSignal,
+  operationId: string,
+) => Promise<AgentReply>;
 
 /** One agent's turn within an invocation: its node, and what keeps parallel agents apart. */
 export interface AgentTurn {
@@ -54,9 +63,12 @@ export type Steps = AsyncGenerator<NewEvent, Outcome, void>;
 
 /** The start of an invocation: nothing done, all of the history known. */
 export function newInvocationState(input: RunInput, askAgent: AskAgent): InvocationState {
+  const { session, invocationId } = input;
+  const names = [session.appName, session.userId, session.sessionId, invocationId];
   return {
     input,
     askAgent,
+    toOperationId: ({ id }) => deriveId([...names, id]),
     events: [...input.history],
     state: Object.assign(Object.create(null) as JsonObject, input.state),
     callIds: undefined,

@@ -3,6 +3,7 @@ import type { Part } from '../../core/content.ts';
 import { AgentError } from '../../core/errors.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import type { LiveConnection, LiveMessage } from '../definition/live.ts';
+import { beginWith } from './call-ledger.ts';
 import { callTools, toOpenCalls, withError } from './call-tools.ts';
 import { type AgentTurn, countTokens, type InvocationState, newEvent, newInvocationState } from './invocation-state.ts';
 import { recordEvent, uniqueCallId } from './invocation-state.ts';
@@ -45,7 +46,7 @@ interface OpenTurn {
  */
 export async function* runLiveTurn(input: RunInput, live: LiveTurn): AsyncGenerator<NewEvent, RunEnd, void> {
   const { agent, signal } = input;
-  const invocation = newInvocationState(input, (asked, request, each) => askAgent(invocation, asked, request, each));
+  const invocation = newInvocationState(input, (...asked) => askAgent(invocation, ...asked));
   const turn = { root: agent, agent, branch: undefined, signal };
   const open: OpenTurn = {
     invocation,
@@ -177,6 +178,7 @@ async function* answerCalls(
   const { invocation, turn } = open;
   const parts = calls.map((call) => ({ functionCall: { ...call, id: uniqueCallId(invocation, call.id) } }));
   const event = liveEvent(open, { content: { role: 'model', parts } });
+  beginWith(invocation, turn, event, toOpenCalls(event));
   yield recordEvent(invocation, { ...event, ...longRunning(turn, event) });
   const taken = connection.cancelled(calls.flatMap(({ id }) => id ?? []));
   const signal = AbortSignal.any([turn.signal, taken]);

@@ -4,6 +4,7 @@ import { AgentError } from '../../core/errors.ts';
 import { getAnswerText, getFunctionResponses, getParts, type Content, type JsonObject } from '../../core/content.ts';
 import type { Event, NewEvent } from '../../core/event.ts';
 import { abortError, orAborted } from '../../core/abort.ts';
+import { beginWith, type Decisions } from './call-ledger.ts';
 import { callTools, toOpenCalls, withError, type OpenCall } from './call-tools.ts';
 import { isConfirmationRequest, toConfirmationRequest, type ConfirmedCalls } from './confirmation.ts';
 import { buildContents, ensureUserFirstAndLast } from './build-contents.ts';
@@ -25,9 +26,9 @@ import {
  */
 export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn, confirmed?: ConfirmedCalls): Steps {
   if (confirmed) {
-    const { event } = await callTools(invocation, turn, confirmed.calls, confirmed.decisions);
+    const { event, paused } = yield* answerCalls(invocation, turn, confirmed.calls, confirmed.decisions);
     if (event) {
-      if (endsTurn(recordEvent(invocation, event))) return { event, paused: false };
+      if (endsTurn(event)) return { event, paused: paused && !event.errorCode };
       yield event;
     }
   }
@@ -35,6 +36,7 @@ export async function* runLlmAgent(invocation: InvocationState, turn: AgentTurn,
     const answer = yield* askModel(invocation, turn);
     const calls = toOpenCalls(answer);
     if (answer.errorCode || calls.length === 0) return { event: keepOutput(invocation, turn, answer), paused: false };
+    beginWith(invocation, turn, answer, calls);
     yield recordEvent(invocation, answer);
     const { event, paused } = yield* answerCalls(invocation, turn, calls);
     if (!event || paused || endsTurn(event)) return { event, paused: paused && !event?.errorCode };
@@ -51,9 +53,14 @@ function keepOutput(invocation: InvocationState, { agent }: AgentTurn, answer: N
 }
 
 /** Runs the tools of one step; the confirmation request, if any, comes before the responses, as in ADK. */
-async function* answerCalls(invocation: InvocationState, turn: AgentTurn, calls: OpenCall[]): Steps {
+async function* answerCalls(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  calls: OpenCall[],
+  decisions?: Decisions,
+): Steps {
   const asked = invocation.input.stored?.takeIf(turn, isConfirmationRequest);
-  const { event, stillOpen } = await callTools(invocation, turn, calls);
+  const { event, stillOpen } = await callTools(invocation, turn, calls, decisions);
   const requested = event?.errorCode ? {} : (event?.actions?.requestedToolConfirmations ?? {});
   const request = asked ?? toConfirmationRequest(invocation, turn, calls, requested);
   if (request) yield recordEvent(invocation, request);

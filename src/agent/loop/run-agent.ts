@@ -4,7 +4,8 @@ import type { Event, NewEvent } from '../../core/event.ts';
 import type { AgentNode } from '../definition/agent.ts';
 import type { AgentReply } from '../definition/tool.ts';
 import { findResumed, findSpeaker, pathTo, withTransfer } from './agent-tree.ts';
-import { mergeActions, withError } from './call-tools.ts';
+import { deriveId } from './call-ledger.ts';
+import { mergeActions, type OpenCall, withError } from './call-tools.ts';
 import { compactHistory } from './compact.ts';
 import { type ConfirmedCalls, findConfirmations } from './confirmation.ts';
 import {
@@ -26,15 +27,14 @@ import type { RunEnd, RunInput } from './run.ts';
  * @throws {AgentError} where a run cannot go on, because its stored steps are not those of the agent
  */
 export async function* runAgent(input: RunInput): AsyncGenerator<NewEvent, RunEnd, void> {
-  const invocation = newInvocationState(input, (agent, request, signal) =>
-    askAgent(invocation, agent, request, signal),
-  );
+  const invocation = newInvocationState(input, (...asked) => askAgent(invocation, ...asked));
   let outcome: Outcome;
   try {
     outcome = yield* runSteps(invocation);
     input.stored?.checkAllTaken();
   } catch (error) {
-    if (error instanceof AgentError && input.stored) throw error;
+    if ((error instanceof AgentError && input.stored) || (input.ledger?.failure && input.ledger.failure === error))
+      throw error;
     invocation.cause = error;
     const failure = { code: 'internal', message: 'The agent failed unexpectedly; the log of the service says why.' };
     const turn = { root: input.agent, agent: input.agent, branch: undefined, signal: input.signal };
@@ -72,11 +72,14 @@ export async function askAgent(
   agent: AgentNode,
   request: string,
   signal: AbortSignal,
+  operationId: string,
 ): Promise<AgentReply> {
   const prompt: Event = { author: 'user', content: { role: 'user', parts: [{ text: request }] } };
-  // Its steps are not stored.
-  const input = { ...parent.input, stored: undefined };
-  const invocation: InvocationState = { ...parent, input, events: [prompt], callIds: new Set(), output: '' };
+  // Its steps are not stored, nor are its calls: what it does is one entry, that of the agent.
+  const input = { ...parent.input, stored: undefined, ledger: undefined };
+  const toOperationId = nameInner(operationId);
+  const own = { input, toOperationId, events: [prompt], callIds: new Set<string>(), output: '' };
+  const invocation: InvocationState = { ...parent, ...own };
   const running = runNode(invocation, { root: agent, agent, branch: undefined, signal });
   const events: NewEvent[] = [];
   for (;;) {
@@ -92,6 +95,17 @@ export async function askAgent(
     const { stateDelta, artifactDelta } = mergeActions(events.map(({ actions }) => actions ?? {}));
     return { text: invocation.output, actions: { stateDelta, artifactDelta } };
   }
+}
+
+/** Names calls of an agent that is a tool: when it is asked again, a call that is the same has the same name. */
+function nameInner(operationId: string): (call: OpenCall) => string {
+  const seen = new Map<string, number>();
+  return ({ name, args }) => {
+    const same = JSON.stringify([name, args]);
+    const times = seen.get(same) ?? 0;
+    seen.set(same, times + 1);
+    return deriveId([operationId, same, times]);
+  };
 }
 
 /**

@@ -6,6 +6,7 @@ import type { Log } from '../../platform/log.ts';
 import type { AgentNode, PreparedAgent } from '../definition/agent.ts';
 import type { ModelRequest } from '../definition/model.ts';
 import type { ToolServices } from '../definition/tool.ts';
+import type { CallLedger } from './call-ledger.ts';
 import type { StoredSteps } from './stored-steps.ts';
 
 /** The input of one invocation. */
@@ -17,6 +18,8 @@ export interface RunInput {
   history: Event[];
   /** Where a run goes on whose process died: its steps so far, which are taken instead of made again. */
   stored?: StoredSteps | undefined;
+  /** Keeps what becomes of calls of tools [nothing is kept]. */
+  ledger?: CallLedger | undefined;
   /** Counts what is used, for the caller, which stores it with each event [from zero]. */
   used?: UsedSoFar;
   /** Ids of the events that the runtime made: a person confirms what one of these requests, and nothing else. */

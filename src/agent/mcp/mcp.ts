@@ -161,8 +161,9 @@ function toTool(
     effect: tool.annotations?.readOnlyHint ? 'none' : tool.annotations?.idempotentHint ? 'idempotent' : 'once',
     calls: 'server',
     checkArguments: (args, signal) => schemas.check(tool.inputSchema, args, signal),
-    async run(args, { signal, attachments }) {
-      const request = { method: 'tools/call', params: { name: tool.name, arguments: args } } as const;
+    async run(args, { signal, attachments, operationId }) {
+      const _meta = { 'agent-runtime/operationId': operationId };
+      const request = { method: 'tools/call', params: { name: tool.name, arguments: args, _meta } } as const;
       try {
         const result = await within(callMs, signal, (limit) =>
           orAborted(client.request(request, answered, { signal: limit, timeout: callMs + 1_000 }), limit),

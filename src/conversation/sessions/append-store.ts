@@ -1,3 +1,4 @@
+import type { CallRecord } from '../../agent/loop/call-ledger.ts';
 import type { JsonObject } from '../../core/content.ts';
 import { ConflictError, LeaseLostError, NotFoundError } from '../../core/errors.ts';
 import type { NewEvent } from '../../core/event.ts';
@@ -35,6 +36,8 @@ export interface AppendOptions {
   counts?: (InvocationCounts & { invocationId: string }) | undefined;
   /** True: text of the events was stored before them, and goes. */
   hasDeltas?: boolean;
+  /** Entries of the ledger to write, for calls of that invocation. */
+  calls?: readonly CallRecord[] | undefined;
 }
 
 /** Use of an invocation as its row counts it. */
@@ -47,6 +50,10 @@ export const toCountParameters = (counts: InvocationCounts | undefined): Record<
   p_prompt_tokens: counts?.promptTokens ?? 0,
   p_output_tokens: counts?.outputTokens ?? 0,
 });
+
+/** The parameter of functions that write into the ledger; null for nothing. */
+export const toCallsParameter = (calls: readonly CallRecord[] = []): string | null =>
+  calls.length > 0 ? escapeJson(calls) : null;
 
 /** The error for events whose ids the session has already. */
 export const eventExists = ({ sessionId }: SessionKey) =>
@@ -62,7 +69,7 @@ export async function appendEvents(
   db: Database,
   key: SessionKey,
   events: NewEvent[],
-  { leaseToken, versions, models = [], counts, hasDeltas = false }: AppendOptions = {},
+  { leaseToken, versions, models = [], counts, hasDeltas = false, calls }: AppendOptions = {},
 ): Promise<AppendedEvent[]> {
   const call = callFunction<StoredLines & { version: string; over: OverBudget | null }>(db, 'append_events', {
     ...toEventParameters(db, key, events),
@@ -74,6 +81,7 @@ export async function appendEvents(
     p_invocation: counts?.invocationId,
     ...toCountParameters(counts),
     p_has_deltas: hasDeltas,
+    p_calls: toCallsParameter(calls),
   });
   const { version, over, ...stored } = await onConflict(call, 'events_id_key', () => eventExists(key));
   if (stored.last !== null)

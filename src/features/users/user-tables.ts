@@ -124,6 +124,8 @@ export const SET_BY_RUNTIME: Record<string, Record<string, string>> = {
     error_code: end('error_code', `'interrupted'`),
     error_message: end('error_message', `'It was exported while it ran.'`),
   },
+  // No answer of a line is taken for one that a tool gave.
+  tool_calls: { state: `case when r.state = 'started' then 'unknown' else r.state end`, response: 'null' },
   cronjobs: { enabled: 'false', next_run_time: 'null', disabled_reason: `coalesce(r.disabled_reason, 'imported')` },
   cronjob_runs: {
     status: `case when r.end_time is null then 'cancelled' else r.status end`,

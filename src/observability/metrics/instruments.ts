@@ -85,6 +85,11 @@ export const INSTRUMENTS = {
     ['tool', 'outcome'],
     'Tool calls: ok, error, open (a person answers later), cut_off. Tools of MCP servers and skills are `other`.',
   ),
+  unknownCalls: counter(
+    'agent_runtime_tool_calls_unknown_total',
+    [],
+    'Tool calls that may have acted: their process stopped, or they were cut off.',
+  ),
   connections: gauge(
     'agent_runtime_db_connections',
     ['pool', 'state'],
@@ -137,15 +142,15 @@ export function toRecorder(meter: Meter, instrument: Instrument): (value: number
   return (value, labels) => histogram.record(value, labels);
 }
 
-/** A counter as a function that counts one; what it may count is there from the start, as 0. */
+/** A counter as a function that counts [one]; what it may count is there from the start, as 0. */
 export function toCounter(
   meter: Meter,
   instrument: Instrument,
   all: Attributes[] = [{}],
-): (labels?: Attributes) => void {
+): (labels?: Attributes, count?: number) => void {
   const created = meter.createCounter(instrument.name, toOptions(instrument));
   for (const labels of all) created.add(0, labels);
-  return (labels) => created.add(1, labels);
+  return (labels, count = 1) => created.add(count, labels);
 }
 
 /** Registers a value that is read when the metrics are collected. */

@@ -40,6 +40,7 @@ export function createMeasures(meter: Meter): Measures {
   const request = toRecorder(meter, INSTRUMENTS.request);
   const queue = toRecorder(meter, INSTRUMENTS.queue);
   const takeOver = toCounter(meter, INSTRUMENTS.takeOver);
+  const unknownCalls = toCounter(meter, INSTRUMENTS.unknownCalls);
   const connectionWait = toRecorder(meter, INSTRUMENTS.connectionWait);
   const lateness = toRecorder(meter, INSTRUMENTS.lateness);
   const delivery = toCounter(
@@ -59,6 +60,7 @@ export function createMeasures(meter: Meter): Measures {
     },
     queued: (outcome, seconds) => queue(seconds, { outcome }),
     takenOver: () => takeOver(),
+    unknownCalls: (count) => unknownCalls({}, count),
     lent: (pool, seconds) => connectionWait(seconds, { pool }),
     // Two clocks: that of the database may have been set back.
     fired: (seconds) => lateness(Math.max(0, seconds), {}),

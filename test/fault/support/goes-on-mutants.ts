@@ -2,6 +2,7 @@ import { change, type Mutant } from './mutant.ts';
 
 const GOES_ON = ['api/goes-on'];
 const HAND_OVER = ['api/hand-over'];
+const LEDGER = { tests: ['tool-calls'] };
 const KEPT = { tests: ['session-lock'], only: 'whose request is kept' };
 
 /** Breaks what becomes of an invocation that goes on in another process. */
@@ -18,8 +19,48 @@ export const GOES_ON_MUTANTS: Mutant[] = [
   },
   {
     name: 'goes on, and repeats a call that acts once',
-    changes: change('answerCall', "mayHaveRun && getEffect(tool) === 'once'", 'false'),
+    changes: change('settleEarlier', "state === 'started' && getEffect(tool) !== 'once'", "state === 'started'"),
     tests: GOES_ON,
+  },
+  {
+    name: 'goes on, and runs a call again that had answered beside others',
+    changes: change('callTools', "record.effect !== 'none'", 'false'),
+    ...LEDGER,
+    only: 'beside others',
+  },
+  {
+    name: 'goes on, and names what a call does anew',
+    changes: change('newInvocationState', '[...names, id]', '[...names, id, Math.random()]'),
+    ...LEDGER,
+    only: 'beside others',
+  },
+  {
+    name: 'goes on, and takes a confirmed call that had not begun for unknown',
+    changes: change(
+      'lookUp',
+      'ledger && records.length > 0 ? ledger.write(records) : new Map()',
+      "new Map(records.map(({ id }) => [id, { state: 'started', attempt: 1, response: null }]))",
+    ),
+    ...LEDGER,
+    only: 'a person confirmed',
+  },
+  {
+    name: 'goes on, and asks no check',
+    changes: change('settleEarlier', 'outcome?.done === false', 'outcome?.done !== undefined'),
+    ...LEDGER,
+    only: 'its check says',
+  },
+  {
+    name: 'takes a call that was cut off for done',
+    changes: change('runTool', "getEffect(tool) === 'none' ? 'done' : 'unknown'", "'done'"),
+    ...LEDGER,
+    only: 'cut off',
+  },
+  {
+    name: 'lets a person settle, and does not go on',
+    changes: change('routes/goOn', 'settled.size < asked.size', 'settled.size <= asked.size'),
+    ...LEDGER,
+    only: 'who says: done',
   },
   {
     name: 'goes on, and appends a stored step again',

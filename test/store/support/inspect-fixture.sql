@@ -73,3 +73,6 @@ values ('a', '00000000-0000-4000-8000-00000000000a', 0, 1, 'smoke', 'c1', 1, 'do
        ('a', '00000000-0000-4000-8000-00000000000a', 1, 1, 'smoke', 'c2', 2, 'error', 'u', null, 'SECRET problem', null,
         '2026-01-01 00:00:12Z', '2026-01-01 00:00:13Z');
 insert into eval_verdicts (app_name, user_id, session_id, turn, metric_name, author, passed) values ('a', 'u', 'e1', 0, 'm', 'person', false);
+insert into tool_calls (app_name, user_id, session_id, invocation_id, call_id, operation_id, tool, effect, state, attempt, response)
+values ('a', 'u', 's1', 'i1', 'c1', '00000000-0000-8000-8000-00000000000c', 'add', 'none', 'done', 1, null),
+       ('a', 'u', 's1', 'i2', 'c3', '00000000-0000-8000-8000-00000000000d', 'fetch', 'once', 'unknown', 2, '{"response": "SECRET"}');

@@ -518,6 +518,10 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       call_time: '2026-01-01T00:01:01+00:00',
       session_id: 's1',
       invocation_id: 'i1',
+      effect: 'none',
+      state: 'done',
+      attempt: 1,
+      operation_id: '00000000-0000-8000-8000-00000000000c',
     },
     {
       tool: 'ask',
@@ -531,6 +535,10 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       call_time: '2026-01-01T00:02:00+00:00',
       session_id: 's1',
       invocation_id: 'i2',
+      effect: null,
+      state: null,
+      attempt: null,
+      operation_id: null,
     },
     {
       tool: 'fetch',
@@ -544,6 +552,10 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
       call_time: '2026-01-01T00:02:00+00:00',
       session_id: 's1',
       invocation_id: 'i2',
+      effect: 'once',
+      state: 'unknown',
+      attempt: 2,
+      operation_id: '00000000-0000-8000-8000-00000000000d',
     },
   ],
   usage: [
@@ -561,10 +573,10 @@ export const EXPECTED: Record<string, Record<string, unknown>[]> = {
   ],
   user_storage: [
     {
-      bytes: 679,
+      bytes: 701,
       user_id: 'u',
       app_name: 'a',
-      event_bytes: 619,
+      event_bytes: 641,
       memory_bytes: 0,
       artifact_bytes: 60,
     },

@@ -56,6 +56,35 @@ export const invocations = pgTable(
   ],
 );
 
+/** The ledger: one row for each call of a tool that has begun, or may have. */
+export const toolCalls = pgTable(
+  'tool_calls',
+  (c) => ({
+    ...ofSession(),
+    invocationId: identifier('invocation_id').notNull(),
+    callId: identifier('call_id').notNull(),
+    operationId: c.uuid('operation_id').notNull(),
+    tool: c.text('tool').notNull(),
+    effect: c.text('effect', { enum: ['none', 'idempotent', 'once'] }).notNull(),
+    state: c.text('state', { enum: ['started', 'done', 'unknown', 'settled'] }).notNull(),
+    attempt: c.smallint('attempt').notNull().default(1),
+    response: c.jsonb('response'),
+    createTime: timeOfChange('create_time'),
+    updateTime: timeOfChange('update_time'),
+  }),
+  (t) => [
+    primaryKey({ name: 'tool_calls_pkey', columns: [t.appName, t.userId, t.sessionId, t.invocationId, t.callId] }),
+    check('tool_calls_effect_check', sql`effect in ('none', 'idempotent', 'once')`),
+    check('tool_calls_state_check', sql`state in ('started', 'done', 'unknown', 'settled')`),
+    index('tool_calls_unknown_idx').on(t.appName, t.userId, t.createTime, t.callId).where(sql`state = 'unknown'`),
+    foreignKey({
+      name: 'tool_calls_invocation_fkey',
+      columns: [t.appName, t.userId, t.sessionId, t.invocationId],
+      foreignColumns: [invocations.appName, invocations.userId, invocations.sessionId, invocations.id],
+    }).onDelete('cascade'),
+  ],
+);
+
 /** Prompts of agents, each stored once per application. */
 export const agentPrompts = pgTable(
   'agent_prompts',

@@ -29,5 +29,5 @@ export {
   evalSets,
   evalVerdicts,
 } from './evals.ts';
-export { agentPrompts, invocations, invocationTapes, spans } from './invocations.ts';
+export { agentPrompts, invocations, invocationTapes, spans, toolCalls } from './invocations.ts';
 export { webhookDeliveries, webhooks } from './webhooks.ts';

@@ -116,6 +116,7 @@ test('what a conversation is made of is spread by user; what is looked at for al
     'memories',
     'sessions',
     'spans',
+    'tool_calls',
     'user_erasures',
     'user_states',
     'user_storage',

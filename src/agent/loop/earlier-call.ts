@@ -1,0 +1,57 @@
+import { orAborted } from '../../core/abort.ts';
+import { runWith } from '../../platform/context.ts';
+import { getEffect, type OperationOutcome, type Tool } from '../definition/tool.ts';
+import type { EarlierCall } from './call-ledger.ts';
+import type { OpenCall } from './call-tools.ts';
+import { type AgentTurn, emptyActions, type InvocationState } from './invocation-state.ts';
+import { type Answer, failed, requestConfirmation, toResponse } from './tool-answer.ts';
+
+/** The response to a call of a tool that acts once, where the process died that may have run it. */
+const OUTCOME_UNKNOWN =
+  'It is not known whether this call took effect: the process that ran it stopped. It was not repeated.';
+
+/** Returns the answer to a call that may have run before; `undefined` where it is to run again. */
+export async function settleEarlier(
+  invocation: InvocationState,
+  turn: AgentTurn,
+  tool: Tool,
+  call: OpenCall,
+  { state, response: kept }: EarlierCall,
+  decision: boolean | undefined,
+): Promise<Answer | undefined> {
+  if (kept?.response) {
+    const { response, actions = emptyActions(), attachments = [] } = kept;
+    return { response, actions, attachments, state };
+  }
+  if (state === 'settled') return undefined;
+  // A person was asked whether it may run again.
+  if (state === 'unknown' && decision === true) return undefined;
+  if (state === 'started' && getEffect(tool) !== 'once') return undefined;
+  const outcome = await check(invocation, turn, tool, call);
+  if (outcome?.done === false) return undefined;
+  if (outcome) {
+    const answer = { response: toResponse(outcome.response), attachments: [], actions: emptyActions() };
+    return { ...answer, state: 'settled' };
+  }
+  if (tool.onUnknown !== 'ask' || decision === false) return { ...failed(OUTCOME_UNKNOWN), state: 'unknown' };
+  const hint = `It is not known whether \`${call.name}\` took effect: its process stopped. May it run again?`;
+  return { ...requestConfirmation(call, hint, `${OUTCOME_UNKNOWN} A person is asked.`), state: 'unknown' };
+}
+
+/** Asks a tool what has become of a call; `undefined` where it does not know. */
+async function check(
+  invocation: InvocationState,
+  { signal }: AgentTurn,
+  tool: Tool,
+  call: OpenCall,
+): Promise<OperationOutcome | undefined> {
+  try {
+    return await orAborted(
+      runWith({ tool: tool.name }, async () => tool.check?.(invocation.toOperationId(call), signal)),
+      signal,
+    );
+  } catch (error) {
+    invocation.input.log?.warn({ tool: call.name, callId: call.id, err: error }, 'the check of a call failed');
+    return undefined;
+  }
+}

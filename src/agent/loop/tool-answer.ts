@@ -1,0 +1,75 @@
+import type { JsonObject, Part } from '../../core/content.ts';
+import type { CallState, KeptAnswer } from './call-ledger.ts';
+import type { OpenCall } from './call-tools.ts';
+import { emptyActions } from './invocation-state.ts';
+
+/** Maximum size of a function response in characters of JSON: several still fit an event's 1 MiB (reliability B11). */
+const MAX_RESPONSE_CHARACTERS = 500_000;
+
+/** The answer to a call; without a `response` the call stays open: a person or another system answers it later. */
+export interface Answer extends KeptAnswer {
+  /** [`done`] */
+  state?: CallState;
+  /** Where the tool's own code failed: for its author, never for the model or a user. */
+  stack?: string;
+}
+
+/** Returns the answer of a call that went wrong, as the model reads it. */
+export const failed = (error: string): Answer => ({ response: { error }, attachments: [], actions: emptyActions() });
+
+/** Only what JSON can carry, as an object; a value that it cannot carry or that is too large becomes an error. */
+export function toResponse(value: unknown): JsonObject {
+  const text = JSON.stringify(value ?? null) ?? 'null';
+  if (text.length > MAX_RESPONSE_CHARACTERS) {
+    return { error: `The tool's result is larger than ${MAX_RESPONSE_CHARACTERS} characters. Ask for less.` };
+  }
+  const plain: unknown = JSON.parse(text);
+  return typeof plain === 'object' && plain !== null && !Array.isArray(plain)
+    ? (plain as JsonObject)
+    : { result: plain };
+}
+
+/** As in ADK: the call gets an error for now, and the request stands in the event's actions. */
+export function requestConfirmation(
+  call: OpenCall,
+  hint = `The agent wants to use \`${call.name}\`. Do you allow it?`,
+  error = 'This tool call requires confirmation, please approve or reject.',
+): Answer {
+  return {
+    response: { error },
+    attachments: [],
+    actions: {
+      ...emptyActions(),
+      skipSummarization: true,
+      requestedToolConfirmations: { [call.id]: { hint, confirmed: false } },
+    },
+  };
+}
+
+/** Returns the part that answers a call; none while it stays open. */
+export function toResponsePart(call: OpenCall, { response, attachments }: Answer): Part[] {
+  if (!response) return [];
+  const media = attachments.length > 0 ? { parts: attachments } : {};
+  return [{ functionResponse: { id: call.id, name: call.name, response, ...media } }];
+}
+
+/**
+ * Limits the total size of a step's answers: one that no longer fits becomes an error. They all end up in one event,
+ * and a hundred calls of 4 MB each would fill the memory long before that event is measured.
+ */
+export function withRoom(maximum: number): (answer: Answer) => Answer {
+  let room = maximum;
+  return (answer) => {
+    const size = getSize(answer);
+    if (size <= room) {
+      room -= size;
+      return answer;
+    }
+    const error = `The results of this step are together larger than ${maximum} characters. Ask for less at once.`;
+    return { ...answer, ...failed(error), actions: answer.actions };
+  };
+}
+
+const getSize = ({ response, attachments }: Answer): number =>
+  (response ? JSON.stringify(response).length : 0) +
+  attachments.reduce((sum, { inlineData, text }) => sum + (inlineData?.data?.length ?? 0) + (text?.length ?? 0), 0);

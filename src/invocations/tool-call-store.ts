@@ -1,0 +1,148 @@
+import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import type { KeptAnswer } from '../agent/loop/call-ledger.ts';
+import { isSession } from '../conversation/sessions/session-key.ts';
+import type { JsonObject } from '../core/content.ts';
+import type { SessionKey } from '../core/session.ts';
+import type { Database } from '../platform/db/database.ts';
+import { escapeJson, unescapeJson, unescapeText } from '../platform/db/json-escape.ts';
+import { invocations, toolCalls } from '../platform/db/schema/schema.ts';
+import { exactTime, isAfterPlace } from '../platform/db/sql.ts';
+import type { Listed, ListPlace } from '../platform/http/operation/cursor.ts';
+import { isInvocation } from './invocation-store.ts';
+
+const seconds = (column: typeof toolCalls.createTime | typeof toolCalls.updateTime) =>
+  sql<number>`extract(epoch from ${column})::float8`;
+
+const columns = {
+  operationId: toolCalls.operationId,
+  callId: toolCalls.callId,
+  sessionId: toolCalls.sessionId,
+  invocationId: toolCalls.invocationId,
+  tool: toolCalls.tool,
+  effect: toolCalls.effect,
+  state: toolCalls.state,
+  attempt: toolCalls.attempt,
+  createTime: seconds(toolCalls.createTime),
+  updateTime: seconds(toolCalls.updateTime),
+};
+
+/** A call of a tool as clients see it. */
+export type ToolCallRow = Pick<
+  typeof toolCalls.$inferSelect,
+  'operationId' | 'callId' | 'sessionId' | 'invocationId' | 'tool' | 'effect' | 'state' | 'attempt'
+> & { createTime: number; updateTime: number };
+
+/** Returns a row as it was given: names come from models. */
+const toRow = <Row extends ToolCallRow>(row: Row): Row => ({
+  ...row,
+  callId: unescapeText(row.callId),
+  tool: unescapeText(row.tool),
+});
+
+/** Lists the unknown calls of a user, newest first, at most `limit`, after a place. */
+export async function listUnknownCalls(
+  db: Database,
+  { appName, userId }: Pick<SessionKey, 'appName' | 'userId'>,
+  limit: number,
+  after: ListPlace | undefined,
+): Promise<Listed<ToolCallRow>[]> {
+  const { createTime, callId } = toolCalls;
+  const rows = await db
+    .select({ ...columns, place: { time: exactTime(createTime), id: callId } })
+    .from(toolCalls)
+    .where(
+      and(
+        eq(toolCalls.appName, appName),
+        eq(toolCalls.userId, userId),
+        sql`${toolCalls.state} = 'unknown'`,
+        isAfterPlace({ time: createTime, id: callId }, after),
+      ),
+    )
+    .orderBy(desc(createTime), desc(callId))
+    .limit(limit);
+  return rows.map(toRow);
+}
+
+/** Locks the invocation of a call, which waits for a person or has ended, and finds the call: the newest of that id. */
+export async function lockCall(
+  tx: Database,
+  key: SessionKey,
+  callId: string,
+): Promise<(ToolCallRow & { status: (typeof invocations.$inferSelect)['status'] }) | undefined> {
+  const [row] = await tx
+    .select(columns)
+    .from(toolCalls)
+    .where(and(isSession(key, toolCalls), eq(toolCalls.callId, callId)))
+    .orderBy(desc(toolCalls.createTime))
+    .limit(1)
+    .for('update');
+  if (!row) return undefined;
+  const [invocation] = await tx
+    .select({ status: invocations.status })
+    .from(invocations)
+    .where(isInvocation({ key, invocationId: row.invocationId }));
+  return invocation && { ...toRow(row), ...invocation };
+}
+
+/** Writes what a person said has become of a call; without a response it is to run again. */
+export async function settleCall(
+  tx: Database,
+  key: SessionKey,
+  { invocationId, callId }: Pick<ToolCallRow, 'invocationId' | 'callId'>,
+  response: JsonObject | undefined,
+): Promise<void> {
+  const kept: Pick<KeptAnswer, 'response'> | undefined = response && { response };
+  await tx
+    .update(toolCalls)
+    .set({
+      state: 'settled',
+      response: kept ? sql`${escapeJson(kept)}::jsonb` : null,
+      updateTime: sql`statement_timestamp()`,
+    })
+    .where(and(isSession(key, toolCalls), eq(toolCalls.invocationId, invocationId), eq(toolCalls.callId, callId)));
+}
+
+/** Lists which of these calls of an invocation a person, or a check, has settled. */
+export async function listSettled(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+  callIds: string[],
+): Promise<Set<string>> {
+  const rows = await db
+    .select({ callId: toolCalls.callId })
+    .from(toolCalls)
+    .where(
+      and(
+        isSession(key, toolCalls),
+        eq(toolCalls.invocationId, invocationId),
+        inArray(toolCalls.callId, callIds),
+        eq(toolCalls.state, 'settled'),
+      ),
+    );
+  return new Set(rows.map(({ callId }) => callId));
+}
+
+/** Lists the responses of calls of an invocation that no event has yet, by their ids. */
+export async function listKeptResponses(
+  db: Database,
+  key: SessionKey,
+  invocationId: string,
+): Promise<ReadonlyMap<string, JsonObject>> {
+  const rows = await db
+    .select({ callId: toolCalls.callId, text: sql<string>`${toolCalls.response}::text` })
+    .from(toolCalls)
+    .where(
+      and(
+        isSession(key, toolCalls),
+        eq(toolCalls.invocationId, invocationId),
+        sql`${toolCalls.response} -> 'response' is not null`,
+      ),
+    );
+  return new Map(
+    rows.map(({ callId, text }) => {
+      const { response } = JSON.parse(unescapeJson(text)) as { response: JsonObject };
+      return [unescapeText(callId), response];
+    }),
+  );
+}
