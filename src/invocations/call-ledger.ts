@@ -5,8 +5,10 @@ import type { Database } from '../platform/db/database.ts';
 import { unescapeJson } from '../platform/db/json-escape.ts';
 import { callFunction } from '../platform/db/statement.ts';
 import type { Metrics } from '../platform/metrics.ts';
+import type { InvocationOutcome } from './finish-store.ts';
 import type { Lease } from './lock-store.ts';
 import { persist } from './persist.ts';
+import { listKeptResponses } from './tool-call-store.ts';
 
 /** The ledger of an invocation that runs here. */
 export class InvocationLedger implements CallLedger {
@@ -33,6 +35,14 @@ export class InvocationLedger implements CallLedger {
     this.#metrics?.unknownCalls(calls.filter(({ state }) => state === 'unknown').length);
     return calls;
   }
+
+  /** Takes what is to be written at the end, with these events. */
+  end(events: { id: string }[]): Pick<InvocationOutcome, 'calls' | 'metrics'> {
+    return { calls: this.take([...events.map(({ id }) => id), undefined]), metrics: this.#metrics };
+  }
+
+  /** Lists what tools answered and no event has yet, by the ids of their calls. */
+  listKept = () => listKeptResponses(this.#db, this.#lease.key, this.#lease.invocationId);
 
   async write(calls: CallRecord[]): Promise<EarlierCalls> {
     try {

@@ -41,7 +41,6 @@ import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, keepTemporaryOf, newUsage, persist, type Usage } from './persist.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
-import { listKeptResponses } from './tool-call-store.ts';
 import { newToolServices } from './tool-services.ts';
 
 /**
@@ -122,10 +121,9 @@ async function runFenced(claimed: ClaimedInvocation, outside: AbortSignal): Prom
   try {
     const userEvents = deferredUserEvents(claimed.request, context.newId);
     const usage = newUsage(goesOn);
-    const limitReached = new AbortController();
     const fenced = { ...claimed, signal: fence.signal };
     const ledger = new InvocationLedger(context.database.db, lease, context.metrics);
-    const parts = { userEvents, usage, ledger, limitReached, observer, deltas };
+    const parts = { userEvents, usage, ledger, limitReached: new AbortController(), observer, deltas };
     const running: RunningInvocation = { ...fenced, ...parts, handOver: new HandOver(fenced) };
     const ending = await runAndStore(running).catch((error: unknown) => toFailedEnding(running, error));
     observer?.end(ending);
@@ -256,7 +254,7 @@ function toEnding({ context, handOver }: RunningInvocation, { lastEvent, ...end 
 
 /** Returns the ending of an invocation that threw. @throws where nothing can be written any more, or another goes on */
 async function toFailedEnding(
-  { context, agent, lease, signal, handOver }: RunningInvocation,
+  { context, agent, lease, signal, handOver, ledger }: RunningInvocation,
   error: unknown,
 ): Promise<InvocationEnding> {
   await handOver.leaveAfter(error);
@@ -268,8 +266,14 @@ async function toFailedEnding(
     ? reason
     : { code: 'internal' as const, message: 'The runtime failed while it ran the agent.' };
   const stored = await listInvocationEvents(context.database.db, lease.key, lease.invocationId);
-  const known = await listKeptResponses(context.database.db, lease.key, lease.invocationId);
-  const events = endingEvents(lease.invocationId, agent.name, stored, { code, message }, context.newId, known);
+  const events = endingEvents(
+    lease.invocationId,
+    agent.name,
+    stored,
+    { code, message },
+    context.newId,
+    await ledger.listKept(),
+  );
   return { events, output: '', error: { code, message }, paused: false };
 }
 
@@ -294,8 +298,7 @@ async function finish(running: RunningInvocation, ending: InvocationEnding): Pro
     counts: usage.takeCounts(),
     uses: usage.take(),
     hasDeltas,
-    calls: running.ledger.take([...events.map(({ id }) => id), undefined]),
-    metrics: context.metrics,
+    ...running.ledger.end(events),
     // Without its user event there is nothing to replay it from.
     tape: userEvents.length < running.userEvents.length ? undefined : running.recorder?.toTape(),
   });
