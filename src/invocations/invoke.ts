@@ -5,8 +5,6 @@ import type { HostedAgent } from '../conversation/apps/hosted-agent.ts';
 import { getFunctionCalls } from '../core/content.ts';
 import { AgentError, isPassingFailure, LeaseLostError } from '../core/errors.ts';
 import { isRefusal } from '../core/error-codes.ts';
-import { budgetText, type OverBudget } from '../conversation/budgets/budget.ts';
-import { spend } from '../conversation/budgets/budget-store.ts';
 import type { Event, NewEvent } from '../core/event.ts';
 import { findConfirmations } from '../agent/loop/confirmation.ts';
 import { StoredSteps } from '../agent/loop/stored-steps.ts';
@@ -33,12 +31,12 @@ import {
   splitHistory,
   toAgentError,
   toAnswer,
-  toolCallsLimitError,
   withDelta,
   withNotes,
 } from './invocation.ts';
 import type { Lease } from './lock-store.ts';
 import { appendOnce, finishOnce, keepTemporaryOf, newUsage, persist, type Usage } from './persist.ts';
+import { countAsked, endWhereOver } from './run-limits.ts';
 import { acquireSession } from './session-lock.ts';
 import { TapeRecorder } from './tape.ts';
 import { newToolServices } from './tool-services.ts';
@@ -225,22 +223,6 @@ async function storeEvent(running: RunningInvocation, event: NewEvent): Promise<
   endWhereOver(running, stored[0]?.over);
   notifyListener(listener, stored, [event], running.deltas?.last);
   context.notifications.publish(sessionTopic(lease.key));
-}
-
-/** Where a limit is reached, the loop answers the calls that are open and ends. */
-function endWhereOver({ context, usage, limitReached }: RunningInvocation, over?: OverBudget | null): void {
-  const { toolCalls } = context.limits;
-  if (over) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
-  else if (usage.used.toolCalls > toolCalls) limitReached.abort(toolCallsLimitError(toolCalls));
-}
-
-/** Counts an event of an agent that is a tool, which is not stored: the limits of the invocation hold there too. */
-async function countAsked(running: RunningInvocation, event: NewEvent): Promise<void> {
-  const { context, lease, usage } = running;
-  usage.used.toolCalls += getFunctionCalls(event.content).length;
-  const uses = usage.take();
-  const over = uses.length > 0 && (await persist(() => spend(context.database.db, lease.key, uses), lease.durationMs));
-  endWhereOver(running, over || null);
 }
 
 /** The part of an invocation that is not stored yet: how it ended, and its last events. */

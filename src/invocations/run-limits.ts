@@ -1,0 +1,33 @@
+import { budgetText, type OverBudget } from '../conversation/budgets/budget.ts';
+import { spend } from '../conversation/budgets/budget-store.ts';
+import { getFunctionCalls } from '../core/content.ts';
+import { AgentError } from '../core/errors.ts';
+import type { NewEvent } from '../core/event.ts';
+import type { InvocationContext } from './context.ts';
+import { toolCallsLimitError } from './invocation.ts';
+import type { Lease } from './lock-store.ts';
+import { persist, type Usage } from './persist.ts';
+
+/** A run with what it has used, and what ends it at a limit. */
+interface LimitedRun {
+  context: InvocationContext;
+  lease: Lease;
+  usage: Usage;
+  limitReached: AbortController;
+}
+
+/** Where a limit is reached, the loop answers the calls that are open and ends. */
+export function endWhereOver({ context, usage, limitReached }: LimitedRun, over?: OverBudget | null): void {
+  const { toolCalls } = context.limits;
+  if (over) limitReached.abort(new AgentError('budget_exceeded', budgetText(over)));
+  else if (usage.used.toolCalls > toolCalls) limitReached.abort(toolCallsLimitError(toolCalls));
+}
+
+/** Counts an event of an agent that is a tool, which is not stored: the limits of the invocation hold there too. */
+export async function countAsked(running: LimitedRun, event: NewEvent): Promise<void> {
+  const { context, lease, usage } = running;
+  usage.used.toolCalls += getFunctionCalls(event.content).length;
+  const uses = usage.take();
+  const over = uses.length > 0 && (await persist(() => spend(context.database.db, lease.key, uses), lease.durationMs));
+  endWhereOver(running, over || null);
+}
